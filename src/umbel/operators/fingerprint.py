@@ -20,16 +20,16 @@ def fingerprint(*parts: Any) -> str:
     """Return 16 hexadecimal characters that identify `parts` by value.
 
     Raises:
-        InvalidType: a part is neither plain data, nor a dataclass, nor something with a `digest`.
+        InvalidType: a part is neither plain data, nor a dataclass, nor of a class with `__digest__`.
     """
     return blake2b(canonical(parts).encode(), digest_size=BYTES).hexdigest()
 
 
 def canonical(value: Any) -> str:
     """Return an unambiguous text of a value: equal values, and only those, have equal texts."""
-    digest = getattr(value, "digest", None)
-    if isinstance(digest, str):
-        return f"#{digest}"
+    digest = getattr(type(value), "__digest__", None)
+    if digest is not None:
+        return f"#{digest(value)}"
     if is_dataclass(value) and not isinstance(value, type):
         return _record(value)
     return _plain(value)

@@ -1,0 +1,212 @@
+"""What a user's function refers to, transitively: its own helpers, classes, constants, and installed packages."""
+
+from __future__ import annotations
+
+import copyreg
+import dis
+import functools
+import site
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from hashlib import blake2b
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from umbel.errors import InvalidValue
+
+GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+NOT_BEHAVIOUR = frozenset(
+    "__module__ __dict__ __weakref__ __doc__ __annotations__ __firstlineno__ __static_attributes__ "
+    "__dataclass_fields__ __dataclass_params__ __annotate__ __annotate_func__ __annotations_cache__ "
+    "_abc_impl __abstractmethods__ __slotnames__ __qualname__".split()
+)
+SCALARS = (str, bytes, bool, int, float, complex, type(None), type(...), type(NotImplemented))
+
+
+@cache
+def _installed_roots() -> tuple[str, ...]:
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return tuple(f"{path}/" for path in {*paths, *site.getsitepackages(), site.getusersitepackages()})
+
+
+def is_own(module: str) -> bool:
+    """Whether a module is the user's own code, not an installed package, the standard library or umbel."""
+    if module.partition(".")[0] == "umbel":
+        return False
+    found = sys.modules.get(module)
+    if found is None or module in ("__main__", "__mp_main__"):
+        return True
+    file = getattr(found, "__file__", None)
+    if file is None:
+        return module not in sys.builtin_module_names and not hasattr(found, "__path__")
+    return not file.startswith(_installed_roots())
+
+
+def codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a code object and those of the functions nested in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes(constant)
+
+
+def _globals_used(code: types.CodeType) -> set[str]:
+    return {step.argval for part in codes(code) for step in dis.get_instructions(part) if step.opname in GLOBAL_LOADS}
+
+
+class References:
+    """A walk over everything a value refers to, which writes down what of it matters for its behaviour.
+
+    Attributes:
+        modules: the user's own modules met.
+        packages: the top-level names of the installed packages met.
+        names: every attribute name the code mentions.
+    """
+
+    def __init__(self) -> None:
+        self.modules: set[str] = set()
+        self.packages: set[str] = set()
+        self.names: set[str] = set()
+        self._seen: dict[int, tuple[int, Any]] = {}
+        self._path: list[str] = []
+
+    def text(self, value: Any, name: str = "") -> str:
+        """Return a text that changes exactly when the behaviour of `value` does."""
+        self._path.append(name)
+        try:
+            return self._text(value)
+        finally:
+            self._path.pop()
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, SCALARS):
+            return f"{type(value).__name__}:{value!r}"
+        if isinstance(value, tuple):
+            return f"({self._all(value)})"
+        if id(value) in self._seen:
+            return f"^{self._seen[id(value)][0]}"
+        self._seen[id(value)] = (len(self._seen), value)
+        describe = next(
+            (found for kind, found in _DESCRIPTIONS.items() if isinstance(value, kind)), References._instance
+        )
+        return describe(self, value)
+
+    def _all(self, values: Iterable[Any]) -> str:
+        return ",".join(self.text(value) for value in values)
+
+    def _named(self, values: Mapping[str, Any]) -> str:
+        return ",".join(f"{name}={self.text(values[name], name)}" for name in sorted(values))
+
+    def _reference(self, module: str, qualname: str) -> str:
+        if module not in sys.builtin_module_names:
+            self.packages.add(module.partition(".")[0])
+        return f"{module}.{qualname}"
+
+    def _function(self, value: types.FunctionType) -> str:
+        if not is_own(value.__module__ or "__main__"):
+            return self._reference(value.__module__, value.__qualname__)
+        self.modules.add(value.__module__ or "__main__")
+        cells = dict(zip(value.__code__.co_freevars, map(_content, value.__closure__ or ()), strict=True))
+        found = {name: value.__globals__[name] for name in _globals_used(value.__code__) if name in value.__globals__}
+        self.names |= {name for code in codes(value.__code__) for name in code.co_names}
+        parts = (self.code(value.__code__), self._all((value.__defaults__, value.__kwdefaults__)), self._named(cells))
+        return f"def({';'.join(parts)};{self._named(found)};{self._named(vars(value))})"
+
+    def code(self, code: types.CodeType) -> str:
+        """Return the text of a code object: the instructions, without line numbers and file names."""
+        shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_code)
+        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        return f"{shape}{names}[{self._all(code.co_consts)}]"
+
+    def _class(self, value: type) -> str:
+        if not is_own(value.__module__):
+            return self._reference(value.__module__, value.__qualname__)
+        self.modules.add(value.__module__)
+        slots = (types.GetSetDescriptorType, types.MemberDescriptorType)
+        body = {n: part for n, part in vars(value).items() if n not in NOT_BEHAVIOUR and not isinstance(part, slots)}
+        return f"class {value.__qualname__}({self._all(value.__bases__)}){{{self._named(body)}}}"
+
+    def _module(self, value: types.ModuleType) -> str:
+        if not is_own(value.__name__):
+            return self._reference(value.__name__, "")
+        self.modules.add(value.__name__)
+        used = {name: part for name, part in vars(value).items() if name in self.names and not name.startswith("__")}
+        return f"module {value.__name__}{{{self._named(used)}}}"
+
+    def _set(self, value: Iterable[Any]) -> str:
+        return f"{{{','.join(sorted(References().text(item) for item in value))}}}"
+
+    def _dict(self, value: Mapping[Any, Any]) -> str:
+        return f"{{{','.join(f'{self.text(key)}:{self.text(item, str(key))}' for key, item in value.items())}}}"
+
+    def _instance(self, value: Any) -> str:
+        digest = getattr(type(value), "__digest__", None)
+        if digest is not None:
+            return f"#{digest(value)}"
+        reduced = self._reduced(value)
+        if isinstance(reduced, str):
+            return f"{type(value).__module__}.{reduced}"
+        return f"made({self._all(list(part) if isinstance(part, Iterator) else part for part in reduced)})"
+
+    def _reduced(self, value: Any) -> str | tuple[Any, ...]:
+        table = cloudpickle.Pickler.dispatch_table
+        reducer = table.get(type(value)) or copyreg.dispatch_table.get(type(value))
+        try:
+            reduced: str | tuple[Any, ...] = reducer(value) if reducer else value.__reduce_ex__(4)
+        except Exception as error:
+            raise self.refusal(value, error) from error
+        return reduced
+
+    def refusal(self, value: Any, error: Exception) -> InvalidValue:
+        """Return the error that says which object cannot travel with the function."""
+        path = ".".join(name for name in self._path if name)
+        return InvalidValue(
+            f"'{path}' (a {type(value).__name__}) cannot travel with the function that refers to it: {error}",
+            hint="create files, locks, connections and sessions inside the function",
+        )
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _builtin(walk: References, value: Any) -> str:
+    owner = getattr(value, "__self__", None)
+    if owner is None or isinstance(owner, types.ModuleType):
+        return walk._reference(value.__module__ or "builtins", value.__qualname__)
+    return f"{walk.text(owner)}.{value.__name__}"
+
+
+def _property(walk: References, value: property) -> str:
+    return f"property({walk._all((value.fget, value.fset, value.fdel))})"
+
+
+_DESCRIPTIONS: dict[type, Callable[[References, Any], str]] = {
+    types.FunctionType: References._function,
+    types.CodeType: References.code,
+    types.BuiltinFunctionType: _builtin,
+    type: References._class,
+    types.ModuleType: References._module,
+    types.MethodType: lambda walk, value: f"bound({walk._all((value.__func__, value.__self__))})",
+    functools.partial: lambda walk, value: f"partial({walk._all((value.func, value.args, value.keywords))})",
+    functools._lru_cache_wrapper: lambda walk, value: f"cached({walk.text(value.__wrapped__)})",
+    staticmethod: lambda walk, value: f"static({walk.text(value.__func__)})",
+    classmethod: lambda walk, value: f"classmethod({walk.text(value.__func__)})",
+    property: _property,
+    list: lambda walk, value: f"[{walk._all(value)}]",
+    dict: References._dict,
+    set: References._set,
+    frozenset: References._set,
+}
+
+
+def digest_of(walk: References, *values: Any) -> str:
+    """Return 16 hexadecimal characters for the behaviour of `values`."""
+    return blake2b(walk.text(values).encode(), digest_size=8).hexdigest()
