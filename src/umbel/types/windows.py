@@ -1,0 +1,179 @@
+"""Windows of event time: how aggregates group instants, and the span a window value covers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from umbel.errors import InvalidType, InvalidValue
+from umbel.types.durations import parse_duration
+
+FOREVER = "forever"
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Window:
+    """The time span [begin, end). As an annotation: the type of such spans."""
+
+    begin: datetime
+    end: datetime
+
+    def as_json(self) -> dict[str, datetime]:
+        """Return the span as a dict."""
+        return {"begin": self.begin, "end": self.end}
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """A window that slides: everything up to `duration` before the instant asked, both ends included.
+
+    Args:
+        duration: its length, or "forever".
+
+    Windows are equal when their lengths are, however these are written.
+
+    >>> Continuous("1h") == Continuous("60m")
+    True
+    """
+
+    duration: str = field(compare=False)
+    duration_us: int | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _put(self, duration_us=None if self.duration == FOREVER else _positive(parse_duration(self.duration), self))
+
+    @property
+    def is_forever(self) -> bool:
+        """Whether the window has no beginning."""
+        return self.duration_us is None
+
+    def duration_total_seconds(self) -> float | None:
+        """Return the length in seconds, None for "forever"."""
+        return _seconds(self.duration_us)
+
+
+@dataclass(frozen=True)
+class Tumbling:
+    """Windows side by side, aligned to the epoch.
+
+    Args:
+        duration: the length of each.
+        lookback: how far in the past the window asked for lies.
+    """
+
+    duration: str = field(compare=False)
+    lookback: str = field(default="0s", compare=False)
+    duration_us: int = field(init=False, repr=False)
+    lookback_us: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.duration == FOREVER:
+            raise InvalidValue("Tumbling: duration cannot be 'forever'; use Hopping or Continuous")
+        _put(self, duration_us=_positive(_parse(self, "duration"), self), lookback_us=_parse(self, "lookback"))
+
+    @property
+    def is_forever(self) -> bool:
+        """Whether the window has no beginning."""
+        return False
+
+    @property
+    def stride(self) -> str:
+        """The distance between the ends of two windows: the duration."""
+        return self.duration
+
+    @property
+    def stride_us(self) -> int:
+        """The distance between the ends of two windows, in microseconds."""
+        return self.duration_us
+
+    def duration_total_seconds(self) -> float:
+        """Return the length in seconds."""
+        return self.duration_us / SECOND
+
+    def stride_total_seconds(self) -> float:
+        """Return the distance between the ends of two windows in seconds."""
+        return self.duration_us / SECOND
+
+    def lookback_total_seconds(self) -> float:
+        """Return the lookback in seconds."""
+        return self.lookback_us / SECOND
+
+
+@dataclass(frozen=True)
+class Hopping:
+    """Windows that begin every `stride` and overlap, aligned to the epoch.
+
+    Args:
+        duration: the length of each, or "forever".
+        stride: the distance between the ends of two windows.
+        lookback: how far in the past the window asked for lies.
+    """
+
+    duration: str = field(compare=False)
+    stride: str = field(compare=False)
+    lookback: str = field(default="0s", compare=False)
+    duration_us: int | None = field(init=False, repr=False)
+    stride_us: int = field(init=False, repr=False)
+    lookback_us: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        length = None if self.duration == FOREVER else _positive(_parse(self, "duration"), self)
+        stride = _positive(_parse(self, "stride"), self)
+        if length is not None and stride > length:
+            raise InvalidValue(f"Hopping: stride '{self.stride}' is longer than duration '{self.duration}'")
+        _put(self, duration_us=length, stride_us=stride, lookback_us=_parse(self, "lookback"))
+
+    @property
+    def is_forever(self) -> bool:
+        """Whether the window has no beginning."""
+        return self.duration_us is None
+
+    def duration_total_seconds(self) -> float | None:
+        """Return the length in seconds, None for "forever"."""
+        return _seconds(self.duration_us)
+
+    def stride_total_seconds(self) -> float:
+        """Return the distance between the ends of two windows in seconds."""
+        return self.stride_us / SECOND
+
+    def lookback_total_seconds(self) -> float:
+        """Return the lookback in seconds."""
+        return self.lookback_us / SECOND
+
+
+@dataclass(frozen=True)
+class Session:
+    """Windows of activity of a key, which end when nothing happens for longer than `gap`."""
+
+    gap: str = field(compare=False)
+    gap_us: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _put(self, gap_us=_positive(_parse(self, "gap"), self))
+
+    def gap_total_seconds(self) -> float:
+        """Return the gap in seconds."""
+        return self.gap_us / SECOND
+
+
+def _put(window: object, **computed: int | None) -> None:
+    for name, value in computed.items():
+        object.__setattr__(window, name, value)
+
+
+def _parse(window: object, name: str) -> int:
+    try:
+        return parse_duration(getattr(window, name))
+    except (InvalidType, InvalidValue) as error:
+        raise InvalidValue(f"{type(window).__name__}: failed to parse {name}: {error}") from error
+
+
+def _positive(length: int, window: object) -> int:
+    if length <= 0:
+        raise InvalidValue(f"{window!r}: its length must be more than zero")
+    return length
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / SECOND

@@ -1,0 +1,86 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from umbel.types.windows import Continuous, Hopping, Session, Tumbling, Window
+
+
+def test_continuous():
+    window = Continuous("1h")
+    assert window.duration_us == 3_600_000_000
+    assert window.duration_total_seconds() == 3600
+    assert not window.is_forever
+    assert window == Continuous("60m") != Continuous("2h")
+    assert hash(window) == hash(Continuous("60m"))
+
+
+def test_continuous_forever():
+    window = Continuous("forever")
+    assert window.is_forever
+    assert window.duration_us is None
+    assert window.duration_total_seconds() is None
+
+
+def test_tumbling():
+    window = Tumbling("1d", lookback="2d")
+    assert (window.duration_total_seconds(), window.stride_total_seconds()) == (86400, 86400)
+    assert window.lookback_total_seconds() == 2 * 86400
+    assert window.stride == "1d"
+    assert Tumbling("1d") != Tumbling("1d", "1d")
+
+
+def test_hopping():
+    window = Hopping("1d", "1h", lookback="1s")
+    assert window.duration_total_seconds() == 86400
+    assert window.stride_total_seconds() == 3600
+    assert window.lookback_total_seconds() == 1
+    assert window == Hopping("24h", "60m", "1s")
+    assert Hopping("forever", "1d").is_forever
+
+
+def test_session():
+    assert Session("30m").gap_total_seconds() == 1800
+    assert Session("30m") == Session("1800s")
+
+
+def test_kinds_differ():
+    assert Continuous("1h") != Tumbling("1h")
+
+
+def test_repr_is_the_call():
+    assert repr(Hopping("1d", "1h")) == "Hopping(duration='1d', stride='1h', lookback='0s')"
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Tumbling("forever"), "forever"),
+        (lambda: Tumbling("1x"), "duration"),
+        (lambda: Tumbling("10"), "duration"),
+        (lambda: Tumbling("1d", "1x"), "lookback"),
+        (lambda: Tumbling("0s"), "more than zero"),
+        (lambda: Hopping("1x", "1d"), "duration"),
+        (lambda: Hopping("1d", 5), "stride"),
+        (lambda: Hopping("1d", "forever"), "stride"),
+        (lambda: Hopping("1d", "2d"), "stride '2d' is longer than duration '1d'"),
+        (lambda: Hopping("1d", "1h", "z"), "lookback"),
+        (lambda: Session("abc"), "gap"),
+        (lambda: Session(10), "gap"),
+        (lambda: Continuous("1x"), "'x'"),
+    ],
+)
+def test_bad_durations_are_value_errors(make, named):
+    with pytest.raises(ValueError, match=named):
+        make()
+
+
+@pytest.mark.parametrize("bad", ["10", 10])
+def test_continuous_lets_the_durations_own_error_through(bad):
+    with pytest.raises(TypeError):
+        Continuous(bad)
+
+
+def test_window_value():
+    begin, end = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC)
+    assert Window(begin=begin, end=end) == Window(begin, end)
+    assert Window(begin, end).as_json() == {"begin": begin, "end": end}
