@@ -30,3 +30,7 @@ class Leaf(Operator):
     @property
     def inserts_only(self) -> bool:
         return self.appends
+
+    @property
+    def subject(self) -> str:
+        return f"dataset '{self.dataset}'"

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from umbel.operators.columns import check_reserved
 from umbel.operators.fingerprint import fingerprint
 from umbel.operators.tables import State
 from umbel.types.schema import Schema
@@ -44,6 +45,7 @@ class Operator:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", self.output(*(parent.schema for parent in self.parents)))
+        check_reserved(self.schema.names, self.title)
 
     def output(self, *inputs: Schema) -> Schema:
         """Return the schema of the result, or raise what is wrong with the definition."""
@@ -74,6 +76,11 @@ class Operator:
     def kind(self) -> str:
         """Its name in messages."""
         return type(self).__name__.lower()
+
+    @property
+    def subject(self) -> str:
+        """What it holds, for messages: a dataset's name, or `filter of X`."""
+        return f"{self.kind} of {self.parents[0].subject}" if self.parents else self.kind
 
     @property
     def title(self) -> str:

@@ -1,0 +1,39 @@
+"""Explode: a row for every element of a list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from umbel.errors import InvalidType, Terminal
+from umbel.operators.columns import check_keyless, check_values
+from umbel.operators.operator import RowWise
+from umbel.types.dtypes import DType, List, Optional
+from umbel.types.schema import Schema
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Explode(RowWise):
+    """Make a row for every element of the lists in `columns`, side by side; an empty list makes one row with null."""
+
+    columns: tuple[str, ...]
+
+    def output(self, *inputs: Schema) -> Schema:
+        (rows,) = inputs
+        check_keyless(rows, self.title)
+        check_values(self.columns, rows, self.title)
+        return rows.with_values((n, self._element(n, t) if n in self.columns else t) for n, t in rows.values)
+
+    def _element(self, name: str, dtype: DType) -> DType:
+        if not isinstance(dtype.base, List):
+            raise InvalidType(f"{self.title}: column '{name}' must be a list, found {dtype}")
+        return dtype.base.of if dtype.base.of.is_optional else Optional(dtype.base.of)
+
+    def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
+        lengths = [pl.col(name).list.len().fill_null(0).clip(1) for name in self.columns]
+        unequal = rows.filter(pl.any_horizontal(length != lengths[0] for length in lengths))
+        if not unequal.is_empty():
+            found = unequal.select(pl.col(name).list.len() for name in self.columns).row(0, named=True)
+            raise Terminal(f"Error in {self.title}: lists of unequal lengths in one row: {found}")
+        return rows.explode(self.columns)

@@ -1,0 +1,42 @@
+"""Rename: other names for columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from umbel.errors import InvalidValue
+from umbel.operators.columns import check_known, quoted
+from umbel.operators.operator import RowWise
+from umbel.types.schema import Schema
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rename(RowWise):
+    """Rename keys, values or the timestamp.
+
+    Args:
+        names: pairs of the old and the new name.
+    """
+
+    names: tuple[tuple[str, str], ...]
+
+    def output(self, *inputs: Schema) -> Schema:
+        (rows,) = inputs
+        if not self.names:
+            raise InvalidValue(f"{self.title}: no columns given", hint='rename({"old": "new"})')
+        new = dict(self.names)
+        check_known(new, rows.names, self.title)
+        taken = [name for name in new.values() if name in rows.names or list(new.values()).count(name) > 1]
+        if taken:
+            raise InvalidValue(f"{self.title}: column {quoted(dict.fromkeys(taken))} exists already")
+        return Schema(
+            tuple((new.get(name, name), dtype) for name, dtype in rows.keys),
+            tuple((new.get(name, name), dtype) for name, dtype in rows.values),
+            new.get(rows.timestamp, rows.timestamp),
+            tuple(new.get(name, name) for name in rows.order),
+        )
+
+    def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.rename(dict(self.names))

@@ -1,0 +1,40 @@
+"""Union: the rows of several inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from umbel.errors import InvalidValue, all_faults
+from umbel.operators.columns import check_keyless
+from umbel.operators.operator import RowWise
+from umbel.types.schema import CHANGE_COLUMNS, Schema
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Union(RowWise):
+    """The rows of all parents, duplicates kept. The schemas must be equal."""
+
+    def output(self, *inputs: Schema) -> Schema:
+        for rows in inputs:
+            check_keyless(rows, self.title)
+        first, *others = inputs
+        faults = [fault for index, other in enumerate(others, 1) for fault in _mismatches(first, other, index)]
+        error = all_faults(faults, InvalidValue, f"{self.title}: the schemas of the inputs differ")
+        if error:
+            raise error
+        return first
+
+    def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.select(*self.schema.names, *CHANGE_COLUMNS)
+
+
+def _mismatches(first: Schema, other: Schema, index: int) -> Iterator[str]:
+    if first.timestamp != other.timestamp:
+        yield f"timestamp '{first.timestamp}' in input 0, '{other.timestamp}' in input {index}"
+    one, two = dict(first.values), dict(other.values)
+    for name in (*one, *(name for name in two if name not in one)):
+        if one.get(name) != two.get(name):
+            yield f"column '{name}' is {one.get(name, 'missing')} in input 0, {two.get(name, 'missing')} in input {index}"
