@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from umbel.errors import InvalidType, InvalidValue, UmbelError, did_you_mean
-from umbel.types.dtypes import DType
 from umbel.types.schema import Schema
 
 RESERVED_PREFIXES = ("_at", "_weight", "_seq", "_key", "_time")

@@ -36,5 +36,6 @@ def _mismatches(first: Schema, other: Schema, index: int) -> Iterator[str]:
         yield f"timestamp '{first.timestamp}' in input 0, '{other.timestamp}' in input {index}"
     one, two = dict(first.values), dict(other.values)
     for name in (*one, *(name for name in two if name not in one)):
-        if one.get(name) != two.get(name):
-            yield f"column '{name}' is {one.get(name, 'missing')} in input 0, {two.get(name, 'missing')} in input {index}"
+        found, expected = two.get(name, "missing"), one.get(name, "missing")
+        if found != expected:
+            yield f"column '{name}' is {expected} in input 0, {found} in input {index}"

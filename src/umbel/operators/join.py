@@ -1,0 +1,110 @@
+"""Joins with a keyed dataset. `AsOfJoin`: keyless left, the right row as of the left row's time. `TableJoin`: keyed left,
+the overlaps of lifetimes.
+
+Fields of both: `parents` (left, right Leaf), `on` (pairs of left and right key column), `inner`, `fields` (right columns kept,
+None for all values), `back` and `ahead` (microseconds; `back` None for any age). `kept` has the right columns of the output,
+`left_on`/`right_on` the key columns of each side in the right side's key order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from umbel.errors import InvalidType, InvalidValue, UmbelError, all_faults
+from umbel.operators.columns import check_known, quoted
+from umbel.operators.operator import Keyed, Operator
+from umbel.types.dtypes import DType, Optional
+from umbel.types.schema import Schema
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Join(Keyed):
+    """Add the columns of the right row with the left row's key.
+
+    Args:
+        on: pairs of a left column and the right key it must equal.
+        inner: whether left rows without a match are dropped.
+        fields: right columns in the output; all value columns when None.
+        back: how old the right row may be, in microseconds; None for any age.
+        ahead: how far after the left row the right row may start, in microseconds.
+    """
+
+    on: tuple[tuple[str, str], ...]
+    inner: bool
+    fields: tuple[str, ...] | None = None
+    back: int | None = None
+    ahead: int = 0
+
+    @property
+    def left(self) -> Operator:
+        """The input whose rows get columns."""
+        return self.parents[0]
+
+    @property
+    def right(self) -> Operator:
+        """The keyed dataset whose rows are looked up."""
+        return self.parents[1]
+
+    @property
+    def right_on(self) -> tuple[str, ...]:
+        """The right side's key columns, in the order of its schema."""
+        return tuple(self.right.schema.key_names)
+
+    @property
+    def left_on(self) -> tuple[str, ...]:
+        """The left columns that hold the right side's keys, in the same order."""
+        wanted = {right: left for left, right in self.on}
+        return tuple(wanted[name] for name in self.right_on)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The right columns of the output."""
+        return tuple(self.right.schema.value_names) if self.fields is None else self.fields
+
+    def exchange(self) -> tuple[tuple[str, ...], ...]:
+        return (self.left_on, self.right_on)
+
+    def output(self, *inputs: Schema) -> Schema:
+        left, right = inputs
+        self._check_keys(left, right)
+        check_known(self.kept, [*right.value_names, right.timestamp], self.title, f"field of {self.right.subject}")
+        clashes = [name for name in self.kept if name in left.names]
+        if clashes:
+            sides = f"{self.left.subject} and {self.right.subject}"
+            raise InvalidValue(f"{self.title}: column {quoted(clashes)} exists in both {sides}", hint="rename it first")
+        added = ((name, self._added(right.dtypes[name])) for name in self.kept)
+        return left.with_values((*left.values, *added))
+
+    def _added(self, dtype: DType) -> DType:
+        return dtype if self.inner or dtype.is_optional else Optional(dtype)
+
+    def _check_keys(self, left: Schema, right: Schema) -> None:
+        if not right.is_keyed:
+            raise InvalidValue(f"{self.title}: {self.right.subject} has no key fields; the right side must be keyed")
+        if sorted(name for _, name in self.on) != sorted(right.key_names):
+            given = quoted(name for _, name in self.on)
+            keys = quoted(right.key_names)
+            raise InvalidValue(f"{self.title}: join on {given}, but the key fields of {self.right.subject} are {keys}")
+        check_known((name for name, _ in self.on), left.names, self.title, f"column of {self.left.subject}")
+        error: UmbelError | None = all_faults(self._type_faults(left, right), InvalidType, f"{self.title}: keys differ")
+        if error:
+            raise error
+
+    def _type_faults(self, left: Schema, right: Schema) -> Iterator[str]:
+        for one, two in self.on:
+            found, expected = left.dtypes[one], right.dtypes[two]
+            if found.is_optional:
+                yield f"key '{one}' is optional ({found}) on the left, {expected} on the right; drop the nulls first"
+            elif found != expected:
+                yield f"key '{one}' is {found} on the left, '{two}' is {expected} on the right"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AsOfJoin(Join):
+    """A stream with a table: the right row current at the left row's time."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TableJoin(Join):
+    """Two tables: a row for every overlap of a left row's lifetime with a right row's."""
