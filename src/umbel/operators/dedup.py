@@ -1,7 +1,6 @@
 """Dedup: the last of rows that are equal in some columns, at one instant or within a window.
 
-Class `Dedup`; fields `by` (columns; all values when empty), `window` (None, Tumbling or Session of umbel.types.windows);
-property `columns` resolves `by`.
+Class `Dedup`; fields `by` (columns; all values when empty), `window` (None, Tumbling or Session); `columns` resolves `by`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Dedup(Keyed):
         (rows,) = inputs
         check_keyless(rows, self.title, InvalidValue)
         if rows.timestamp in self.by:
-            raise InvalidValue(f"{self.title}: '{rows.timestamp}' is the timestamp", hint="use `window` for nearby times")
+            raise InvalidValue(f"{self.title}: '{rows.timestamp}' is the timestamp", hint="see `window`")
         check_known(self.by, rows.value_names, self.title)
         self._check_window()
         return rows

@@ -1,7 +1,7 @@
 """Index: the rows of a keyed dataset by key and time; what lookups and joins read.
 
-Class `Index`; parents: what feeds the dataset; fields `dataset` and `mode`. `Mode.UPSERT`: rows of a source start versions,
-`Mode.DEBEZIUM`: the same with deletes, `Mode.CHANGES`: changes of a pipeline, followed as they are.
+Class `Index`; parents: what feeds the dataset; fields `dataset` and `mode`. `Mode.UPSERT`: rows of a source start
+versions, `Mode.DEBEZIUM`: the same with deletes, `Mode.CHANGES`: changes of a pipeline, followed as they are.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Joins with a keyed dataset. `AsOfJoin`: keyless left, the right row as of the left row's time. `TableJoin`: keyed left,
-the overlaps of lifetimes.
+"""Joins with a keyed dataset.
 
-Fields of both: `parents` (left, right Leaf), `on` (pairs of left and right key column), `inner`, `fields` (right columns kept,
-None for all values), `back` and `ahead` (microseconds; `back` None for any age). `kept` has the right columns of the output,
-`left_on`/`right_on` the key columns of each side in the right side's key order.
+`AsOfJoin`: keyless left, the right row as of the left row's time. `TableJoin`: keyed left, the overlaps of lifetimes.
+Fields of both: `parents` (left, right Leaf), `on` (pairs of left and right key column), `inner`, `fields` (right columns
+kept, None for all values), `back` and `ahead` (microseconds; `back` None for any age). `kept` has the right columns of the
+output, `left_on`/`right_on` the key columns of each side in the right side's key order.
 """
 
 from __future__ import annotations
