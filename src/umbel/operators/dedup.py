@@ -1,15 +1,23 @@
 """Dedup: the last of rows that are equal in some columns, at one instant or within a window.
 
-Class `Dedup`; fields `by` (columns; all values when empty), `window` (None, Tumbling or Session); `columns` resolves `by`.
+Class `Dedup`; fields `by` (columns; all values when empty), `window`; property `columns` resolves `by`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from datetime import timedelta
+
+import polars as pl
+
 from umbel.errors import InvalidType, InvalidValue
+from umbel.operators.choice_kernel import among_all, last_of_instant, last_of_session, nearby, newest
 from umbel.operators.columns import check_keyless, check_known
-from umbel.operators.operator import Keyed
+from umbel.operators.operator import Clock, Keyed
+from umbel.operators.tables import State, Table
+from umbel.operators.timeline import TIME
+from umbel.operators.upsert_kernel import with_key
 from umbel.types.schema import Schema
 from umbel.types.windows import Session, Tumbling
 
@@ -49,3 +57,19 @@ class Dedup(Keyed):
 
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return (self.columns,)
+
+    def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
+        kept = state.table("rows", self.schema.changes())
+        chosen = self._in_bucket(changes[0], kept) if isinstance(self.window, Tumbling) else self._nearby(changes[0], kept)
+        return chosen.select(list(self.schema.changes()))
+
+    def _in_bucket(self, rows: pl.DataFrame, kept: Table) -> pl.DataFrame:
+        assert isinstance(self.window, Tumbling)
+        bucket = pl.col(self.schema.timestamp).dt.epoch("us") // self.window.duration_us
+        keyed = with_key(rows.with_columns(bucket.alias("_bucket")), [*self.columns, "_bucket"]).drop("_bucket")
+        return among_all(keyed, kept, newest(self.schema.timestamp), forget=self.parents[0].inserts_only)
+
+    def _nearby(self, rows: pl.DataFrame, kept: Table) -> pl.DataFrame:
+        keyed = with_key(rows, self.columns).with_columns(pl.col(self.schema.timestamp).alias(TIME))
+        gap = self.window.gap_us if isinstance(self.window, Session) else None
+        return nearby(keyed, kept, last_of_instant if gap is None else last_of_session(timedelta(microseconds=gap)))

@@ -1,25 +1,19 @@
 """Index: the rows of a keyed dataset by key and time; what lookups and joins read.
 
-Class `Index`; parents: what feeds the dataset; fields `dataset` and `mode`. `Mode.UPSERT`: rows of a source start
-versions, `Mode.DEBEZIUM`: the same with deletes, `Mode.CHANGES`: changes of a pipeline, followed as they are.
+Class `Index`; parents: what feeds the dataset; field `mode`: "upsert" (rows of a source start versions), "debezium" (the
+same with deletes) or "changes" (changes of a pipeline, followed as they are).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from umbel.errors import InvalidValue
+from umbel.operators.columns import check_known
 from umbel.operators.operator import Keyed
 from umbel.types.schema import Schema
 
-
-class Mode(Enum):
-    """What the rows that reach an index mean."""
-
-    UPSERT = "upsert"
-    DEBEZIUM = "debezium"
-    CHANGES = "changes"
+MODES = ("upsert", "debezium", "changes")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,17 +21,16 @@ class Index(Keyed):
     """Keep what the row of each key was, and when.
 
     Args:
-        dataset: its name.
         mode: what the incoming rows mean.
     """
 
-    dataset: str
-    mode: Mode
+    mode: str
 
     def output(self, *inputs: Schema) -> Schema:
+        check_known((self.mode,), MODES, self.title, "mode")
         rows = inputs[0]
         if not rows.is_keyed:
-            raise InvalidValue(f"{self.title}: dataset '{self.dataset}' has no key fields to index")
+            raise InvalidValue(f"{self.title}: {self.parents[0].subject} has no key fields to index")
         return rows
 
     def exchange(self) -> tuple[tuple[str, ...], ...]:

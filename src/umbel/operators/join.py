@@ -1,19 +1,27 @@
 """Joins with a keyed dataset.
 
 `AsOfJoin`: keyless left, the right row as of the left row's time. `TableJoin`: keyed left, the overlaps of lifetimes.
-Fields of both: `parents` (left, right Leaf), `on` (pairs of left and right key column), `inner`, `fields` (right columns
-kept, None for all values), `back` and `ahead` (microseconds; `back` None for any age). `kept` has the right columns of the
-output, `left_on`/`right_on` the key columns of each side in the right side's key order.
+Fields of both: `parents` (left, right Leaf), `on` (pairs of left and right key column), `inner`, `fields` (right
+columns kept, None for all values), `back` and `ahead` (microseconds; `back` None for any age). `kept` has the right
+columns of the output, `left_on`/`right_on` the key columns of each side in the right side's key order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
+
+import polars as pl
 
 from umbel.errors import InvalidType, InvalidValue, UmbelError, all_faults
+from umbel.operators import asof_kernel, interval_kernel
+from umbel.operators.asof_kernel import Reach
 from umbel.operators.columns import check_known, quoted
-from umbel.operators.operator import Keyed, Operator
+from umbel.operators.operator import Clock, Keyed, Operator
+from umbel.operators.tables import State, Table
+from umbel.operators.timeline import TIME, version_columns
+from umbel.operators.upsert_kernel import with_key
 from umbel.types.dtypes import DType, Optional
 from umbel.types.schema import Schema
 
@@ -76,6 +84,13 @@ class Join(Keyed):
         added = ((name, self._added(right.dtypes[name])) for name in self.kept)
         return left.with_values((*left.values, *added))
 
+    def _keyed(self, changes: tuple[pl.DataFrame, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
+        left = with_key(changes[0], self.left_on).with_columns(pl.col(self.left.schema.timestamp).alias(TIME))
+        return left, with_key(changes[1], self.right_on)
+
+    def _timeline(self, state: State) -> Table:
+        return state.of(self.right.id).table("timeline", version_columns(self.right.schema))
+
     def _added(self, dtype: DType) -> DType:
         return dtype if self.inner or dtype.is_optional else Optional(dtype)
 
@@ -104,7 +119,35 @@ class Join(Keyed):
 class AsOfJoin(Join):
     """A stream with a table: the right row current at the left row's time."""
 
+    @property
+    def reach(self) -> Reach:
+        """Which right rows a left row may match."""
+        back = None if self.back is None else timedelta(microseconds=self.back)
+        fields = {name: name for name in self.kept}
+        return Reach(back, timedelta(microseconds=self.ahead), fields, self.inner)
+
+    def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
+        left, right = self._keyed(changes)
+        waiting = state.table("waiting", self.left.schema.changes())
+        watermark = clock.parents[1] if clock.parents else None
+        joined = asof_kernel.step(left, right, waiting, self._timeline(state), self.reach, watermark)
+        return joined.select(list(self.schema.changes()))
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TableJoin(Join):
     """Two tables: a row for every overlap of a left row's lifetime with a right row's."""
+
+    def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
+        left, right = self._keyed(changes)
+        lifetimes = state.table("lifetimes", self.left.schema.changes())
+        joined = interval_kernel.step(
+            left,
+            right,
+            lifetimes,
+            self._timeline(state),
+            {name: name for name in self.kept},
+            inner=self.inner,
+            timestamp=self.schema.timestamp,
+        )
+        return joined.select(list(self.schema.changes()))

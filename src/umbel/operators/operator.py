@@ -24,10 +24,12 @@ class Clock:
     Args:
         watermark: nothing older is still expected.
         frontier: the largest event time seen over all keys.
+        parents: the watermark of each input; empty when nothing is known of them.
     """
 
     watermark: datetime | None = None
     frontier: datetime | None = None
+    parents: tuple[datetime | None, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from umbel.errors import InvalidValue
 from umbel.operators.fingerprint import fingerprint
-from umbel.operators.index import Index
+from umbel.operators.index import Index, Mode
 from umbel.operators.join import AsOfJoin, TableJoin
 from umbel.operators.leaf import Leaf
 from umbel.operators.operator import Keyed, Operator, RowWise
@@ -107,14 +107,14 @@ class Graph:
         if not dataset.schema.is_keyed:
             entry.dataset = dataset.name
             return entry
-        index = Index(parents=(leaf,), mode=dataset.ingestion)
+        index = Index(parents=(leaf,), dataset=dataset.name, mode=Mode.DEBEZIUM)
         return self._add(index, (entry,), None, dataset.name)
 
     def _derived(self, dataset: DatasetDefinition, output: Operator, joined: set[str]) -> Node:
         node = self._connect(output)
         indexed = dataset.online or dataset.offline or dataset.name in joined
         if dataset.schema.is_keyed and indexed and not output.is_terminal:
-            return self._add(Index(parents=(output,), mode="changes"), (node,), None, dataset.name)
+            return self._add(Index(parents=(output,), dataset=dataset.name, mode=Mode.CHANGES), (node,), None, dataset.name)
         if node.dataset is None:
             node.dataset = dataset.name
         return node

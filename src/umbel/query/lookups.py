@@ -1,0 +1,98 @@
+"""Lookups: the row of a key as of an instant, from the state (online) or from the history (offline)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import polars as pl
+
+from umbel.errors import InvalidValue, UnknownName, did_you_mean
+from umbel.operators.timeline import ALIVE, KEY, TIME, version_columns
+from umbel.plan.graph import Graph, Node
+from umbel.state.keys import encode_keys, shard_of
+from umbel.state.port import Reader, Store
+from umbel.state.tables import State
+
+History = Callable[[Node, pl.DataFrame], pl.DataFrame]
+"""Returns the changes a terminal aggregate has consumed, for the groups asked."""
+
+ROW = "_row"
+
+
+class Lookups:
+    """Answer lookups on the datasets of a graph.
+
+    Args:
+        graph: the deployed graph.
+        store: where its state is.
+        history: where the changes behind a terminal aggregate are read from.
+    """
+
+    def __init__(self, graph: Graph, store: Store, history: History) -> None:
+        self._graph, self._store, self._history = graph, store, history
+
+    def online(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+        """Return the row of each key as of each instant, from the state the write path maintains.
+
+        Args:
+            dataset: its name.
+            keys: one column per key field.
+            at: one instant per row of `keys`.
+
+        Returns:
+            The rows, aligned with `keys`, all columns nullable; and whether each was found.
+        """
+        node = self._node(dataset)
+        points = _points(node, keys, at)
+        if node.operator.is_terminal:
+            return self._answer(node, points, online=True)
+        return _aligned(node, points, self._floor(node, points))
+
+    def offline(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+        """Return the row of each key as of each instant, whatever lies between that instant and now."""
+        node = self._node(dataset)
+        points = _points(node, keys, at)
+        if node.operator.is_terminal:
+            return self._answer(node, points, online=False)
+        return _aligned(node, points, self._floor(node, points))
+
+    def _node(self, dataset: str) -> Node:
+        node = self._graph.outputs.get(dataset)
+        if node is None:
+            raise UnknownName(f"dataset '{dataset}' is not committed{did_you_mean(dataset, self._graph.outputs)}")
+        if not node.operator.schema.is_keyed:
+            raise InvalidValue(f"dataset '{dataset}' has no key fields, so it cannot be looked up")
+        return node
+
+    def _floor(self, node: Node, points: pl.DataFrame) -> pl.DataFrame:
+        columns = version_columns(node.operator.schema)
+        found = []
+        for part, reader in self._by_shard(points):
+            state = State(reader, node.owner).table("timeline", columns)
+            hits = state.floor(part.select(KEY, TIME)).filter(ALIVE)
+            found.append(hits.with_columns(part[ROW].gather(hits["_point"]).alias(ROW)))
+        return pl.concat(found)
+
+    def _by_shard(self, points: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, Reader]]:
+        shards = shard_of(points[KEY], self._store.shards)
+        for shard in shards.unique().sort():
+            with self._store.snapshot(shard) as reader:
+                yield points.filter(shards == shard), reader
+
+    def _answer(self, node: Node, points: pl.DataFrame, *, online: bool) -> tuple[pl.DataFrame, pl.Series]:
+        raise InvalidValue(f"dataset '{node.dataset}' cannot be looked up {'online' if online else 'offline'}")
+
+
+def _points(node: Node, keys: pl.DataFrame, at: pl.Series) -> pl.DataFrame:
+    schema = node.operator.schema
+    columns = keys.select(pl.col(name).cast(dtype.polars()) for name, dtype in schema.keys)
+    instants = at.cast(pl.Datetime("us", "UTC")).alias(TIME)
+    return columns.with_columns(encode_keys(columns).alias(KEY), instants).with_row_index(ROW)
+
+
+def _aligned(node: Node, points: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+    schema = node.operator.schema
+    others = rows.select(ROW, *(name for name in schema.names if name not in schema.key_names), pl.lit(value=True).alias("_found"))
+    joined = points.select(ROW, *schema.key_names).join(others, on=ROW, how="left", maintain_order="left")
+    return joined.select(schema.names), joined["_found"].fill_null(value=False)
