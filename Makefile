@@ -1,0 +1,67 @@
+# Every target sets up what it needs: one virtual environment, from the lock file, with nothing but Python.
+#   make demo                         watch flights become features
+#   make PYTHON=/path/to/python3 …    choose the Python (3.11 to 3.13)
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo demo-crash test check bench docs nightly lock setup clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= 2
+
+help:
+	@echo "make demo         flights become features over HTTP, checked against a recomputation"
+	@echo "make demo-crash   the same, while its processes are killed at random"
+	@echo "make test         all tests"
+	@echo "make check        lint, types, layers, house rules"
+	@echo "make bench        the benchmark table; writes benchmarks/results.json"
+	@echo "make docs         the documentation, in docs/_build/html"
+	@echo "make nightly      the tests that take minutes"
+	@echo "make lock         resolve the dependencies anew"
+	@echo "make clean        remove all that make made"
+
+demo: setup
+	$(BIN)/python -m examples.flights.demo
+
+demo-crash: setup
+	$(BIN)/python -m examples.flights.demo --kills 10
+
+test: setup
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "not nightly"
+
+nightly: setup
+	$(BIN)/pytest -q -m nightly
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pytest -q tests/house
+
+bench: setup
+	$(BIN)/python -m benchmarks.run
+
+docs: setup
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+lock: setup
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.lock
+
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml
+	@python="$$(.ci/python $(PYTHON))" && echo "setting up $(VENV) with $$python" && \
+	  { [ -x $(BIN)/python ] || "$$python" -m venv $(VENV); }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	  benchmarks/.data examples/flights/.data .umbel
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,220 @@
+"""The Spark session: the one place that starts and stops Spark, and all of its settings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from umbel.errors import InvalidValue, Transient
+from umbel.spark.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOPBACK = "127.0.0.1"
+TRIES = 4
+"""How often a task may fail before its job does; `local[N]` alone never tries again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a Spark session is started with.
+
+    Args:
+        directory: umbel's folder; Spark keeps its scratch files and its log inside.
+        slots: how many tasks run at once, each in a Python worker of its own.
+        memory: the heap of the JVM, as Java writes it (`1g`, `600m`).
+        java_options: more options of the JVM.
+        options: more settings of Spark; they win over the ones made here.
+    """
+
+    directory: Path
+    slots: int = 2
+    memory: str = "1g"
+    java_options: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.slots < 1:
+            raise InvalidValue(f"Spark needs at least one task slot, not {self.slots}", hint="-w 1")
+
+    @property
+    def logs(self) -> Path:
+        """The folder of Spark's log."""
+        return self.directory.absolute() / "logs"
+
+    @property
+    def scratch(self) -> Path:
+        """The folder of this process's temporary files."""
+        return self.directory.absolute() / "spark" / str(os.getpid())
+
+
+def start(settings: Settings) -> SparkSession:
+    """Start Spark in this process.
+
+    Raises:
+        InvalidValue: this process has a session already, or there is no Java.
+        Transient: the JVM did not start.
+    """
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is not None:
+        raise InvalidValue("this process has a Spark session already", hint="stop it, or use it")
+    _prepare(settings)
+    os.environ.update(environment())
+    builder = SparkSession.builder.config(map={**configuration(settings)})
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise Transient(
+            f"Spark did not start: {error}", hint=f"see {settings.logs / 'spark.log'}, or run `umbel doctor`"
+        ) from error
+
+
+def stop(session: SparkSession, within: float = 20.0) -> None:
+    """Stop the session's queries, Spark and its JVM; return when the JVM is gone.
+
+    Args:
+        within: seconds to wait before the JVM is killed.
+    """
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    scratch = session.sparkContext.getConf().get("spark.local.dir")
+    for query in session.streams.active:
+        query.stop()
+    session.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        _end(gateway.proc, within)
+    # pyspark would otherwise go on talking to the JVM that has just ended
+    SparkContext._gateway = SparkContext._jvm = None
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[SparkSession]:
+    """Start Spark for a `with` block, and stop it at its end."""
+    session = start(settings)
+    try:
+        yield session
+    finally:
+        stop(session)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment variables that Spark's launcher, JVM and Python workers need."""
+    return {
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": LOOPBACK,
+    }
+
+
+def configuration(settings: Settings) -> dict[str, str]:
+    """Return every setting of the session."""
+    return {
+        "spark.app.name": "umbel",
+        "spark.master": f"local[{settings.slots},{TRIES}]",
+        **_places(settings),
+        **_execution(settings),
+        **_python(),
+        **_streaming(),
+        **settings.options,
+    }
+
+
+def _places(settings: Settings) -> dict[str, str]:
+    return {
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.driver.memory": settings.memory,
+        "spark.driver.extraJavaOptions": _java_options(settings),
+        "spark.local.dir": str(settings.scratch),
+        "spark.sql.warehouse.dir": str(settings.scratch / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _execution(settings: Settings) -> dict[str, str]:
+    return {
+        "spark.default.parallelism": str(settings.slots),
+        "spark.sql.shuffle.partitions": str(settings.slots),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # an envelope is one row of up to some megabytes: batches are bounded by bytes, not by rows
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+    }
+
+
+def _python() -> dict[str, str]:
+    return {
+        "spark.python.worker.reuse": "true",
+        "spark.python.worker.faulthandler.enabled": "true",
+        # Spark supplies the parallelism; a pool of threads in each worker would only get in its way
+        "spark.executorEnv.POLARS_MAX_THREADS": "1",
+        "spark.executorEnv.OMP_NUM_THREADS": "1",
+    }
+
+
+def _streaming() -> dict[str, str]:
+    return {
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        # half of the small files of a checkpoint would be checksums of the other half
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    }
+
+
+def _java_options(settings: Settings) -> str:
+    log4j = Path(__file__).with_name("log4j2.properties").resolve().as_uri()
+    own = {
+        "log4j2.configurationFile": log4j,
+        "umbel.spark.logs": settings.logs,
+        "java.io.tmpdir": settings.scratch,
+        "user.timezone": "UTC",
+    }
+    return " ".join([*(f'"-D{name}={value}"' for name, value in own.items()), settings.java_options]).strip()
+
+
+def _prepare(settings: Settings) -> None:
+    settings.logs.mkdir(parents=True, exist_ok=True)
+    for leftover in settings.scratch.parent.glob("[0-9]*"):
+        if not _lives(int(leftover.name)):
+            shutil.rmtree(leftover, ignore_errors=True)
+    settings.scratch.mkdir(parents=True, exist_ok=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _end(jvm: subprocess.Popen[bytes], within: float) -> None:
+    if jvm.stdin is not None:
+        jvm.stdin.close()
+    try:
+        jvm.wait(within)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()

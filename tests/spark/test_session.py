@@ -1,0 +1,89 @@
+"""Spark starts with nothing but Python on the machine, says nothing, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+SCRIPT = """
+import json, os, sys
+from pathlib import Path
+from umbel.spark.session import Settings, running
+
+def doubled(batches):
+    import os, sys
+    import pyarrow as pa
+    for batch in batches:
+        numbers = [2 * number for number in batch["id"].to_pylist()]
+        told = f"{sys.executable} {os.environ['POLARS_MAX_THREADS']}"
+        yield pa.RecordBatch.from_pydict({"number": numbers, "worker": [told] * len(numbers)})
+
+with running(Settings(Path(sys.argv[1]), slots=2)) as session:
+    rows = session.range(4, numPartitions=2).mapInArrow(doubled, "number long, worker string").collect()
+    print(json.dumps(sorted([row.number, row.worker] for row in rows)), flush=True)
+    if len(sys.argv) > 2:
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of an account that has no Java: the system's commands without it, an empty home."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for folder in ("/usr/local/bin", "/usr/bin", "/bin"):
+        for command in Path(folder).glob("*"):
+            if not command.name.startswith(("java", "jdk")) and not (commands / command.name).is_symlink():
+                (commands / command.name).symlink_to(command)
+    (tmp_path / "home").mkdir()
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return {"PATH": str(commands), "HOME": str(tmp_path / "home"), "PYTHONPATH": path}
+
+
+@pytest.fixture
+def waiting(bare: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Return a process that has run a job in its session and now waits."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "umbel"), "wait"],
+        env=bare,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_it_starts_without_java_and_is_quiet(bare: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "umbel")], env=bare, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[number, f"{sys.executable} 1"] for number in (0, 2, 4, 6)]
+    assert done.stderr == ""
+    assert (tmp_path / "umbel" / "logs" / "spark.log").exists()
+    assert list((tmp_path / "umbel" / "spark").iterdir()) == []
+    assert [entry.name for entry in (tmp_path / "home").iterdir()] == [".cache"]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_driver_leaves_no_process(waiting: subprocess.Popen[str], signum: signal.Signals) -> None:
+    assert waiting.stdout is not None and waiting.stdout.readline().startswith("[[0,")
+    family = psutil.Process(waiting.pid).children(recursive=True)
+    assert any(process.name() == "java" for process in family)
+    waiting.send_signal(signum)
+    waiting.wait()
+    deadline = time.monotonic() + 30
+    while (left := [process for process in family if process.is_running()]) and time.monotonic() < deadline:
+        psutil.wait_procs(left, timeout=0.2)
+    assert left == []
