@@ -107,7 +107,7 @@ class Graph:
         if not dataset.schema.is_keyed:
             entry.dataset = dataset.name
             return entry
-        index = Index(parents=(leaf,), dataset=dataset.name, mode=Mode.DEBEZIUM)
+        index = Index(parents=(leaf,), dataset=dataset.name, mode=Mode(dataset.ingestion))
         return self._add(index, (entry,), None, dataset.name)
 
     def _derived(self, dataset: DatasetDefinition, output: Operator, joined: set[str]) -> Node:
