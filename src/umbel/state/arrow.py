@@ -1,0 +1,54 @@
+"""Columns of bytes as Arrow arrays: the one place that knows their buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Offsets = NDArray[np.int64]
+
+_NOTHING = pa.scalar(b"", pa.large_binary())
+
+
+def binary_array(column: pl.Series) -> pa.LargeBinaryArray:
+    """Return a String or Binary column as Arrow bytes, null as no bytes."""
+    filled = column.fill_null("" if column.dtype == pl.String else b"") if column.null_count() else column
+    return filled.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.large_binary())
+
+
+def binary_parts(array: pa.LargeBinaryArray) -> tuple[Offsets, Bytes]:
+    """Return the offsets (one more than there are values) and the bytes they point into."""
+    _, offsets, data = array.buffers()
+    starts = np.frombuffer(offsets, np.int64, len(array) + 1, 8 * array.offset) if offsets else np.zeros(1, np.int64)
+    return starts, np.frombuffer(data or b"", np.uint8)
+
+
+def binary_of(offsets: Offsets, data: Bytes) -> pa.LargeBinaryArray:
+    """Return the array of the bytes between consecutive offsets, without a copy."""
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def fixed_binary(matrix: Bytes) -> pa.LargeBinaryArray:
+    """Return the rows of a matrix of bytes as an array."""
+    rows, width = matrix.shape
+    return binary_of(np.arange(rows + 1, dtype=np.int64) * width, np.ascontiguousarray(matrix).reshape(-1))
+
+
+def join_rows(arrays: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
+    """Return, row by row, the bytes of all arrays one after the other."""
+    return arrays[0] if len(arrays) == 1 else pc.binary_join_element_wise(*arrays, _NOTHING)
+
+
+def to_series(array: Any, name: str) -> pl.Series:
+    """Return an Arrow array as a Polars column."""
+    column = pl.from_arrow(array)
+    assert isinstance(column, pl.Series)
+    return column.alias(name)

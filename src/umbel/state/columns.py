@@ -1,0 +1,231 @@
+"""How the values of a column are laid down in bytes, one class per kind of type.
+
+A column is split into *leaves*: null marks with either numbers of fixed width, or bytes of any length, or nothing
+(a struct is a leaf of marks, followed by the leaves of its fields). `umbel.state.rows` puts leaves into records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umbel.errors import InvalidType
+from umbel.state.arrow import binary_array, to_series
+
+Nulls = NDArray[np.bool_]
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Where the bytes of each row lie in a buffer, in increasing order.
+
+    Args:
+        starts: where they begin.
+        lengths: how many there are.
+    """
+
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """Null marks (None: no nulls) and values: numbers, bytes, or neither."""
+
+    nulls: Nulls | None
+    numbers: NDArray[Any] | None = None
+    content: pa.LargeBinaryArray | Slice | None = None
+
+
+class Layout(Protocol):
+    """How one type of column is laid down."""
+
+    def formats(self) -> list[np.dtype[Any] | None | str]:
+        """Return what each leaf holds: the type of its numbers, `heap` for bytes, None for marks alone."""
+        ...
+
+    def split(self, column: pl.Series) -> list[Leaf]:
+        """Return the leaves of a column."""
+        ...
+
+    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
+        """Take the leaves of this column, whose bytes lie in `data`, and return it."""
+        ...
+
+
+HEAP = "heap"
+
+
+def _nulls(column: pl.Series) -> Nulls | None:
+    return column.is_null().to_numpy() if column.null_count() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Whole numbers, floats, instants, decimals: the bytes Arrow has for them."""
+
+    arrow: pa.DataType
+    storage: np.dtype[Any]
+
+    def formats(self) -> list[np.dtype[Any] | None | str]:
+        return [self.storage]
+
+    def split(self, column: pl.Series) -> list[Leaf]:
+        array = column.to_arrow()
+        offset = array.offset * self.storage.itemsize
+        numbers = np.frombuffer(array.buffers()[1] or b"", self.storage, len(array), offset)
+        nulls = _nulls(column)
+        if nulls is not None:
+            numbers = numbers.copy()
+            numbers[nulls] = np.zeros((), self.storage)
+        return [Leaf(nulls, numbers)]
+
+    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
+        leaf = next(leaves)
+        return to_series(_array(self.arrow, rows, leaf.nulls, np.ascontiguousarray(leaf.numbers)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Booleans:
+    """Truth values, a byte each."""
+
+    def formats(self) -> list[np.dtype[Any] | None | str]:
+        return [np.dtype(np.uint8)]
+
+    def split(self, column: pl.Series) -> list[Leaf]:
+        return [Leaf(_nulls(column), column.fill_null(False).to_numpy().astype(np.uint8))]
+
+    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
+        leaf = next(leaves)
+        bits = np.packbits(np.ascontiguousarray(leaf.numbers), bitorder="little")
+        return to_series(_array(pa.bool_(), rows, leaf.nulls, bits), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Strings and bytes: a length in the record, the bytes on the heap."""
+
+    arrow: pa.DataType
+
+    def formats(self) -> list[np.dtype[Any] | None | str]:
+        return [HEAP]
+
+    def split(self, column: pl.Series) -> list[Leaf]:
+        return [Leaf(_nulls(column), content=binary_array(column))]
+
+    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
+        leaf = next(leaves)
+        assert isinstance(leaf.content, Slice)
+        return to_series(_gather(self.arrow, leaf.content, data, leaf.nulls), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Structs:
+    """Named parts: null marks of the whole, then the parts as columns of their own."""
+
+    fields: tuple[tuple[str, Layout], ...]
+
+    def formats(self) -> list[np.dtype[Any] | None | str]:
+        return [None, *(form for _, layout in self.fields for form in layout.formats())]
+
+    def split(self, column: pl.Series) -> list[Leaf]:
+        parts = column.struct.unnest()
+        leaves = [leaf for name, layout in self.fields for leaf in layout.split(parts[name])]
+        return [Leaf(_nulls(column)), *leaves]
+
+    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
+        nulls = next(leaves).nulls
+        parts = [layout.join(leaves, data, rows).alias(name) for name, layout in self.fields]
+        whole = pl.DataFrame(parts).to_struct("")
+        return whole if nulls is None else whole.zip_with(pl.Series(~nulls), pl.Series([None], dtype=whole.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Lists: each row's elements as a group of rows of one column, on the heap."""
+
+    dtype: pl.DataType
+    codec: Any
+
+    def formats(self) -> list[np.dtype[Any] | None | str]:
+        return [HEAP]
+
+    def split(self, column: pl.Series) -> list[Leaf]:
+        lists = column.arr.to_list() if isinstance(column.dtype, pl.Array) else column
+        elements = lists.explode(empty_as_null=False, keep_nulls=False).alias("")
+        counts = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
+        return [Leaf(_nulls(column), content=self.codec.blocks(elements.to_frame(), counts))]
+
+    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
+        leaf = next(leaves)
+        assert isinstance(leaf.content, Slice)
+        elements, counts = self.codec.rows(data, leaf.content.starts, leaf.content.lengths)
+        offsets = np.concatenate(([0], counts.cumsum())).astype(np.int64)
+        values = elements.to_series().to_arrow(compat_level=pl.CompatLevel.oldest())
+        mask = None if leaf.nulls is None else pa.array(leaf.nulls)
+        lists = to_series(pa.LargeListArray.from_arrays(pa.array(offsets), values, mask=mask), "")
+        return lists if lists.dtype == self.dtype else lists.cast(self.dtype)
+
+
+def _array(kind: pa.DataType, rows: int, nulls: Nulls | None, data: NDArray[Any]) -> pa.Array:
+    valid = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    return pa.Array.from_buffers(kind, rows, [valid, pa.py_buffer(data)])
+
+
+def _gather(kind: pa.DataType, slices: Slice, data: Bytes, nulls: Nulls | None) -> pa.Array:
+    """Return the slices as one array: every second one of the array of slices and the gaps between them."""
+    rows = len(slices.starts)
+    bounds = np.empty(2 * rows, np.int64)
+    bounds[0::2] = slices.starts
+    bounds[1::2] = slices.starts + slices.lengths
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    with_gaps = pa.Array.from_buffers(kind, max(0, 2 * rows - 1), buffers)
+    return with_gaps.take(pa.array(np.arange(0, 2 * rows, 2), mask=nulls))
+
+
+def layout_of(name: str, dtype: pl.DataType, codec: Any) -> Layout:
+    """Return how a column of `dtype` is laid down.
+
+    Args:
+        name: the column's name, for the error.
+        dtype: its type.
+        codec: makes the codec of a frame from its columns' types, for the elements of lists.
+    """
+    if isinstance(dtype, pl.Struct):
+        return Structs(tuple((field.name, layout_of(name, _plain(field.dtype), codec)) for field in dtype.fields))
+    if isinstance(dtype, pl.List | pl.Array):
+        return Lists(dtype, codec({"": _plain(dtype.inner)}))
+    if dtype == pl.Boolean:
+        return Booleans()
+    if dtype == pl.String:
+        return Text(pa.large_string())
+    if dtype == pl.Binary:
+        return Text(pa.large_binary())
+    if isinstance(dtype, pl.Decimal) or dtype.is_numeric() or dtype.is_temporal():
+        return _numbers(name, dtype)
+    raise InvalidType(f"column {name!r} of type {dtype} cannot be kept in state")
+
+
+def _numbers(name: str, dtype: pl.DataType) -> Numbers:
+    try:
+        arrow = pl.Series(dtype=dtype).to_arrow().type
+    except pa.ArrowInvalid as problem:
+        raise InvalidType(f"column {name!r} of type {dtype} cannot be kept in state") from problem
+    width = arrow.bit_width // 8
+    return Numbers(arrow, np.dtype(f"V{width}") if width > 8 else np.dtype(f"u{width}"))
+
+
+def _plain(dtype: Any) -> pl.DataType:
+    return dtype() if isinstance(dtype, type) else dtype
+
+
+def schema_of(columns: Mapping[str, Any]) -> dict[str, pl.DataType]:
+    """Return the columns with every type as an instance."""
+    return {name: _plain(dtype) for name, dtype in columns.items()}

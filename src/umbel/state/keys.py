@@ -1,0 +1,180 @@
+"""Keys as bytes: equal values have equal keys, and keys sort as the values do.
+
+Each column is a marker (0 null, 1 value) and its value; no encoded key is the beginning of another one, so an instant
+or another key can be appended. The encoding is part of the stored format: it must never change.
+
+| type | bytes |
+|---|---|
+| whole numbers, instants, dates | 8, big endian, sign bit flipped |
+| decimals | 16, the same |
+| floats | 8, IEEE 754 made monotone; -0.0 is 0.0, there is one NaN, above all numbers |
+| booleans | 1 |
+| strings, bytes | as they are, 0 written as 0 255; closed by 0 1 |
+| lists | 1 before each element, closed by 0 |
+| structs, arrays | their parts |
+
+A key over 400 bytes becomes 254, its first 64 bytes and its BLAKE2b-256 digest.
+"""
+
+from __future__ import annotations
+
+import zlib
+from hashlib import blake2b
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from umbel.errors import InvalidType, InvalidValue
+from umbel.state.arrow import binary_array, binary_of, binary_parts, fixed_binary, join_rows, to_series
+
+LONGEST = 400
+_SHORTENED = b"\xfe"
+_PREFIX = 64
+_SIGN = np.uint64(1 << 63)
+_DIGEST_BYTES = 32
+
+Matrix = NDArray[np.uint8]
+"""Bytes of the same width in every row."""
+
+Part = Matrix | pa.LargeBinaryArray
+
+
+def encode_keys(columns: pl.DataFrame) -> pl.Series:
+    """Return the key of each row as bytes.
+
+    Args:
+        columns: the key columns, in the order of the key.
+
+    Raises:
+        InvalidType: a column's type has no order (an object, a column of unknown type).
+    """
+    parts: list[Part] = []
+    for column in columns.iter_columns():
+        parts += _parts(column)
+    return _shortened(to_series(_joined(parts, columns.height), "_key"))
+
+
+def encode_time(instants: pl.Series) -> pl.Series:
+    """Return instants (microseconds UTC) as 8 bytes that sort as they do.
+
+    Raises:
+        InvalidValue: an instant is null.
+    """
+    if instants.null_count():
+        raise InvalidValue(f"column {instants.name!r} has a null where an instant is needed")
+    return to_series(fixed_binary(_flipped(instants.to_physical().to_numpy())), "_time")
+
+
+def decode_time(encoded: NDArray[np.uint8], name: str) -> pl.Series:
+    """Return the instants of bytes as `encode_time` makes them, 8 for each."""
+    numbers = encoded.view(">u8").astype(np.uint64) ^ _SIGN
+    return pl.Series(name, numbers.view(np.int64)).cast(pl.Datetime("us", "UTC"))
+
+
+def shard_of(keys: pl.Series, shards: int) -> pl.Series:
+    """Return the shard of each encoded key: its CRC-32 modulo `shards`, the same in every version and process."""
+    sums = np.fromiter(map(zlib.crc32, keys.to_list()), np.uint32, len(keys))
+    return pl.Series("_shard", (sums % np.uint32(shards)).astype(np.int32))
+
+
+def _parts(column: pl.Series) -> list[Part]:
+    """Return the marker of a column and the parts of its values."""
+    nulls = column.is_null().to_numpy() if column.null_count() else np.zeros(len(column), np.bool_)
+    return [(~nulls).astype(np.uint8).reshape(-1, 1), *_values(column)]
+
+
+def _values(column: pl.Series) -> list[Part]:
+    kind = column.dtype
+    if kind == pl.Float64 or kind == pl.Float32:
+        return [_monotone(column.cast(pl.Float64).fill_null(0.0).to_numpy())]
+    if kind == pl.Boolean:
+        return [column.fill_null(False).to_numpy().astype(np.uint8).reshape(-1, 1)]
+    if kind == pl.UInt64:
+        return [_big_endian(column.fill_null(0).to_numpy())]
+    if kind.is_integer() or kind.is_temporal():
+        return [_flipped(column.to_physical().cast(pl.Int64).fill_null(0).to_numpy())]
+    if isinstance(kind, pl.Decimal):
+        return [_flipped_decimals(column.fill_null(0))]
+    if kind == pl.String or kind == pl.Binary or isinstance(kind, pl.Enum | pl.Categorical):
+        return _closed_text(column)
+    if isinstance(kind, pl.Struct):
+        return [part for field in column.struct.unnest().iter_columns() for part in _parts(field)]
+    if isinstance(kind, pl.Array):
+        return [_elements(column.arr.to_list(), b"", b"")]
+    if isinstance(kind, pl.List):
+        return [_elements(column, b"\x01", b"\x00")]
+    raise InvalidType(f"column {column.name!r} of type {kind} cannot be part of a key")
+
+
+def _flipped(numbers: NDArray[np.int64]) -> Matrix:
+    return _big_endian(numbers.astype(np.int64, copy=False).view(np.uint64) ^ _SIGN)
+
+
+def _big_endian(numbers: NDArray[np.uint64]) -> Matrix:
+    return numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
+
+
+def _monotone(numbers: NDArray[np.float64]) -> Matrix:
+    canonical = np.where(np.isnan(numbers), np.nan, numbers + 0.0)
+    bits = canonical.view(np.uint64)
+    return _big_endian(np.where(bits & _SIGN, ~bits, bits | _SIGN))
+
+
+def _flipped_decimals(column: pl.Series) -> Matrix:
+    array = column.to_arrow()
+    words = np.frombuffer(array.buffers()[1], np.uint64, 2 * len(array), 16 * array.offset).reshape(-1, 2)
+    swapped = words[:, ::-1].copy()
+    swapped[:, 0] ^= _SIGN
+    return swapped.astype(">u8").view(np.uint8).reshape(-1, 16)
+
+
+def _closed_text(column: pl.Series) -> list[Part]:
+    text = column.cast(pl.String) if not isinstance(column.dtype, pl.Binary) else column
+    array = binary_array(text)
+    if text.cast(pl.Binary).bin.contains(b"\x00").any():
+        array = pc.replace_substring(array, pattern=b"\x00", replacement=b"\x00\xff").cast(pa.large_binary())
+    close = np.empty((len(column), 2), np.uint8)
+    close[:] = (0, 1)
+    return [array, close]
+
+
+def _elements(lists: pl.Series, before_each: bytes, close: bytes) -> pa.LargeBinaryArray:
+    """Return the encoded elements of each list, put together; nothing but the close for null."""
+    elements = lists.explode(empty_as_null=False, keep_nulls=False)
+    encoded = _joined([_constant(before_each, len(elements)), *_parts(elements)], len(elements))
+    starts, data = binary_parts(encoded)
+    ends = np.concatenate(([0], lists.list.len().fill_null(0).to_numpy().cumsum())).astype(np.int64)
+    return join_rows([binary_of(starts[ends], data), fixed_binary(_constant(close, len(lists)))])
+
+
+def _constant(content: bytes, rows: int) -> Matrix:
+    return np.broadcast_to(np.frombuffer(content, np.uint8), (rows, len(content)))
+
+
+def _joined(parts: list[Part], rows: int) -> pa.LargeBinaryArray:
+    """Return the parts of each row, one after the other; neighbours of fixed width are put together first."""
+    arrays: list[pa.LargeBinaryArray] = []
+    run: list[Matrix] = [np.empty((rows, 0), np.uint8)] if not parts else []
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            run.append(part)
+            continue
+        arrays += [fixed_binary(np.concatenate(run, axis=1)), part] if run else [part]
+        run = []
+    if run:
+        arrays.append(fixed_binary(np.concatenate(run, axis=1)))
+    return join_rows(arrays)
+
+
+def _shortened(keys: pl.Series) -> pl.Series:
+    """Return the keys with those over the limit replaced by their beginning and their digest."""
+    if not len(keys) or (keys.bin.size().max() or 0) <= LONGEST:
+        return keys
+    return pl.Series(keys.name, [_short(key) if len(key) > LONGEST else key for key in keys.to_list()], pl.Binary)
+
+
+def _short(key: bytes) -> bytes:
+    return _SHORTENED + key[:_PREFIX] + blake2b(key, digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,167 @@
+"""Rows as bytes: one value of the store holds a group of rows.
+
+    value   = version (1 byte), block
+    block   = number of rows (4 bytes), records, heap
+    record  = null bits, numbers of fixed width, lengths of what is on the heap (4 bytes each)
+    heap    = bytes of the first row's columns, bytes of the second's, ...
+
+Everything is little endian. Values are exact to the bit; what is null is zero. Whole batches are encoded and decoded at
+once, no Python code runs per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from umbel.errors import Terminal
+from umbel.state.arrow import binary_of, binary_parts, fixed_binary, join_rows
+from umbel.state.columns import HEAP, Leaf, Slice, layout_of, schema_of
+
+VERSION = 1
+_COUNT = 4
+_LENGTH = np.dtype("<u4")
+
+Bytes = NDArray[np.uint8]
+Counts = NDArray[np.int64]
+
+
+class RowCodec:
+    """Frames of given columns to bytes and back.
+
+    Args:
+        columns: name and type of each column.
+
+    Raises:
+        InvalidType: a column's type cannot be kept.
+    """
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self.schema = schema_of(columns)
+        self._layouts = {name: layout_of(name, dtype, RowCodec) for name, dtype in self.schema.items()}
+        formats = [form for layout in self._layouts.values() for form in layout.formats()]
+        self._formats = [_LENGTH if form == HEAP else form for form in formats]
+        self._heaps = [place for place, form in enumerate(formats) if form == HEAP]
+        self._record = _record(self._formats)
+
+    def encode(self, frame: pl.DataFrame, counts: Counts) -> list[bytes]:
+        """Return the bytes of each group of consecutive rows.
+
+        Args:
+            frame: the rows; columns by name, others are left out.
+            counts: how many rows each group has.
+        """
+        return self._joined(frame, counts, bytes([VERSION])).to_pylist()
+
+    def decode(self, values: Sequence[bytes]) -> tuple[pl.DataFrame, Counts]:
+        """Return the rows of all groups, one group after the other, and how many rows each has.
+
+        Raises:
+            Terminal: a value was written by another version, or with other columns.
+        """
+        data = np.frombuffer(b"".join(values), np.uint8)
+        lengths = np.fromiter(map(len, values), np.int64, len(values))
+        starts = lengths.cumsum() - lengths
+        if len(values) and not (lengths.min() > _COUNT and (data[starts] == VERSION).all()):
+            raise Terminal("state was written in a format this version of umbel does not read")
+        return self.rows(data, starts + 1, lengths - 1)
+
+    def blocks(self, frame: pl.DataFrame, counts: Counts) -> pa.LargeBinaryArray:
+        """Return the block of each group of consecutive rows."""
+        return self._joined(frame, counts, b"")
+
+    def rows(self, data: Bytes, starts: Counts, lengths: Counts) -> tuple[pl.DataFrame, Counts]:
+        """Return the rows of the blocks at `starts`, and how many each has."""
+        counts = _counts(data, starts)
+        records = self._records(data, starts + _COUNT, counts)
+        heap = self._heap(records, starts, counts, lengths)
+        leaves = iter([self._leaf(place, records, heap) for place in range(len(self._formats))])
+        columns = [layout.join(leaves, data, len(records)).alias(name) for name, layout in self._layouts.items()]
+        return pl.DataFrame(columns, height=len(records)), counts
+
+    # to bytes
+
+    def _joined(self, frame: pl.DataFrame, counts: Counts, version: bytes) -> pa.LargeBinaryArray:
+        leaves = [leaf for name, layout in self._layouts.items() for leaf in layout.split(frame.get_column(name))]
+        ends = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        records = self._to_records(leaves, frame.height)
+        parts = [_headers(counts, version), binary_of(ends * self._record.itemsize, records.view(np.uint8).reshape(-1))]
+        if self._heaps:
+            offsets, heap = binary_parts(join_rows([leaves[place].content for place in self._heaps]))
+            parts.append(binary_of(offsets[ends], heap))
+        return join_rows(parts)
+
+    def _to_records(self, leaves: list[Leaf], rows: int) -> NDArray[Any]:
+        records = np.zeros(rows, self._record)
+        for place, leaf in enumerate(leaves):
+            if leaf.nulls is not None:
+                records["nulls"][:, place // 8] |= leaf.nulls.astype(np.uint8) << (place % 8)
+            if leaf.content is not None:
+                records[f"{place}"] = np.diff(binary_parts(leaf.content)[0])
+            elif leaf.numbers is not None:
+                records[f"{place}"] = leaf.numbers
+        return records
+
+    # from bytes
+
+    def _records(self, data: Bytes, starts: Counts, counts: Counts) -> NDArray[Any]:
+        """Return the records of all blocks, put together."""
+        width = self._record.itemsize
+        if not counts.sum():
+            return np.zeros(0, self._record)
+        within = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+        positions = np.repeat(starts, counts) + within * width
+        if not 0 <= positions[-1] <= len(data) - width:
+            raise _mismatch()
+        every = np.ndarray(len(data) - width + 1, self._record, data, strides=(1,))
+        return every[positions]
+
+    def _heap(self, records: NDArray[Any], starts: Counts, counts: Counts, lengths: Counts) -> list[Slice]:
+        """Return where each row's bytes lie in the buffer, column by column, and check the lengths of the blocks."""
+        sizes = np.empty((len(records), len(self._heaps)), np.int64)
+        for number, place in enumerate(self._heaps):
+            sizes[:, number] = records[f"{place}"]
+        within = np.concatenate(([0], sizes.ravel().cumsum()))
+        ends = counts.cumsum() * len(self._heaps)
+        first = within[ends - counts * len(self._heaps)]
+        fixed = _COUNT + counts * self._record.itemsize
+        if not (fixed + within[ends] - first == lengths).all():
+            raise _mismatch()
+        positions = within[:-1].reshape(sizes.shape) + np.repeat(starts + fixed - first, counts).reshape(-1, 1)
+        return [Slice(positions[:, number], sizes[:, number]) for number in range(len(self._heaps))]
+
+    def _leaf(self, place: int, records: NDArray[Any], heap: list[Slice]) -> Leaf:
+        marks = ((records["nulls"][:, place // 8] >> (place % 8)) & 1).astype(np.bool_)
+        nulls = marks if marks.any() else None
+        if place in self._heaps:
+            return Leaf(nulls, content=heap[self._heaps.index(place)])
+        return Leaf(nulls, None if self._formats[place] is None else records[f"{place}"])
+
+
+def _record(formats: Sequence[np.dtype[Any] | None]) -> np.dtype[Any]:
+    marks = np.dtype((np.uint8, max(1, -(-len(formats) // 8))))
+    fields = [(f"{place}", form) for place, form in enumerate(formats) if form is not None]
+    return np.dtype([("nulls", marks), *fields])
+
+
+def _headers(counts: Counts, version: bytes) -> pa.LargeBinaryArray:
+    matrix = np.empty((len(counts), len(version) + _COUNT), np.uint8)
+    matrix[:, : len(version)] = np.frombuffer(version, np.uint8)
+    matrix[:, len(version) :] = counts.astype("<u4").view(np.uint8).reshape(-1, _COUNT)
+    return fixed_binary(matrix)
+
+
+def _counts(data: Bytes, starts: Counts) -> Counts:
+    if not len(starts):
+        return np.zeros(0, np.int64)
+    every = np.ndarray(len(data) - _COUNT + 1, _LENGTH, data, strides=(1,))
+    return every[starts].astype(np.int64)
+
+
+def _mismatch() -> Terminal:
+    return Terminal("state does not have the columns it is read with")

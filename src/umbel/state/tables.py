@@ -1,0 +1,233 @@
+"""Tables of rows over a store: what a kernel reads and writes, whole frames at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import chain
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+
+from umbel.errors import InvalidValue
+from umbel.state.arrow import binary_array, join_rows, to_series
+from umbel.state.keys import decode_time, encode_time
+from umbel.state.port import LAST, Entry, Range, Reader, Transaction
+from umbel.state.rows import Counts, RowCodec
+
+_TIME = 8
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_AFTER_ALL = b"\xff" * (_TIME + 1)
+
+
+class State:
+    """One operator's tables in one shard.
+
+    Args:
+        reader: a transaction of the shard, or a snapshot to read only.
+        owner: the operator's id.
+    """
+
+    __slots__ = ("_owner", "_reader")
+
+    def __init__(self, reader: Reader, owner: str) -> None:
+        self._reader = reader
+        self._owner = owner
+
+    def table(self, name: str, columns: Mapping[str, Any]) -> Table:
+        """Return the table `name`.
+
+        Args:
+            name: at most 24 ascii characters, unique within the operator.
+            columns: name and Polars type of each column; always the same for one table.
+        """
+        return Table(self._reader, self._owner, name, _codec(tuple(columns.items())))
+
+    def of(self, owner: str) -> State:
+        """Return the state of another operator in the same shard."""
+        return State(self._reader, owner)
+
+
+@lru_cache(maxsize=1024)
+def _codec(columns: tuple[tuple[str, Any], ...]) -> RowCodec:
+    return RowCodec(dict(columns))
+
+
+class Table:
+    """Groups of rows, addressed by an encoded key, or by a key and an instant.
+
+    A table is used in one of the two forms only. Keys come from `umbel.state.keys.encode_keys`.
+    """
+
+    __slots__ = ("_codec", "_name", "_owner", "_reader")
+
+    def __init__(self, reader: Reader, owner: str, name: str, codec: RowCodec) -> None:
+        self._reader, self._owner, self._name, self._codec = reader, owner, name, codec
+
+    # entries addressed by key
+
+    def get(self, keys: pl.Series) -> pl.DataFrame:
+        """Return the groups of `keys` that exist: [_key, *columns], sorted by key, a group's rows as they were put."""
+        wanted = _sorted_unique(keys).to_list()
+        found = self._reader.get(self._owner, self._name, wanted)
+        return self._rows([entry for entry in zip(wanted, found, strict=True) if entry[1] is not None])
+
+    def between(self, low: bytes | None = None, high: bytes | None = None, *, limit: int | None = None) -> pl.DataFrame:
+        """Return the groups with low <= key < high (None: open), at most `limit` of them: [_key, *columns], by key."""
+        bounds = (low or b"", LAST if high is None else high)
+        return self._rows(self._reader.scan(self._owner, self._name, [bounds], limit=limit)[0])
+
+    def all(self) -> pl.DataFrame:
+        """Return every group of this shard: [_key, *columns], sorted by key."""
+        return self.between()
+
+    def replace(self, keys: pl.Series, rows: pl.DataFrame) -> None:
+        """Put the groups of `rows` in place of what `keys` had.
+
+        Args:
+            keys: every key touched; one without rows is removed.
+            rows: [_key, *columns]; the rows of a key are kept in this order.
+
+        Raises:
+            InvalidValue: a row's key is not among `keys`.
+        """
+        self._put(_sorted_unique(keys), rows.get_column("_key"), rows)
+
+    # entries addressed by key and instant
+
+    def scan(self, ranges: pl.DataFrame, *, before: bool = False, after: bool = False) -> pl.DataFrame:
+        """Return the entries of key ranges of time.
+
+        Args:
+            ranges: [_key, _low, _high]: low <= time < high; null is open.
+            before: add the last entry before each range.
+            after: add the first entry at or after the end of each range.
+
+        Returns:
+            [_key, _time, *columns] sorted by key and time, each entry once.
+        """
+        if not ranges.height:
+            return self._timed([])
+        keys = ranges.get_column("_key").to_list()
+        lows = _bounds(keys, ranges.get_column("_low"), b"")
+        highs = _bounds(keys, ranges.get_column("_high"), _AFTER_ALL)
+        found = self._scan(list(zip(lows, highs, strict=True)))
+        if before:
+            found += self._scan(list(zip(keys, lows, strict=True)), limit=1, reverse=True)
+        if after:
+            ends = [key + _AFTER_ALL for key in keys]
+            found += self._scan(list(zip(highs, ends, strict=True)), limit=1)
+        return self._timed(sorted(dict(chain.from_iterable(found)).items()))
+
+    def floor(self, points: pl.DataFrame) -> pl.DataFrame:
+        """Return for each point the entry with the largest time that is not after it.
+
+        Args:
+            points: [_key, _time].
+
+        Returns:
+            [_point, _time, *columns]: `_point` is the number (UInt32) of the row of `points`; those without an entry are absent.
+        """
+        keys = points.get_column("_key").to_list()
+        times = encode_time(points.get_column("_time")).to_list()
+        ranges = [(key, key + time + b"\x00") for key, time in zip(keys, times, strict=True)]
+        found = self._scan(ranges, limit=1, reverse=True)
+        hits = np.fromiter(map(len, found), np.int64, len(found)).nonzero()[0]
+        entries = list(chain.from_iterable(found))
+        rows, counts = self._decoded(entries)
+        return _beside([pl.Series("_point", hits.astype(np.uint32)), _times(entries)], counts, rows)
+
+    def all_at(self) -> pl.DataFrame:
+        """Return every entry of this shard: [_key, _time, *columns], sorted by key and time."""
+        return self._timed(self._scan([(b"", LAST)])[0])
+
+    def replace_at(self, entries: pl.DataFrame, rows: pl.DataFrame) -> None:
+        """Put the groups of `rows` in place of what `entries` had.
+
+        Args:
+            entries: [_key, _time] of every entry touched; one without rows is removed.
+            rows: [_key, _time, *columns].
+
+        Raises:
+            InvalidValue: a row's key and time are not among `entries`.
+        """
+        self._put(_sorted_unique(_addresses(entries)), _addresses(rows), rows)
+
+    # what both share
+
+    def _scan(self, ranges: Sequence[Range], *, limit: int | None = None, reverse: bool = False) -> list[list[Entry]]:
+        return self._reader.scan(self._owner, self._name, ranges, limit=limit, reverse=reverse)
+
+    def _put(self, touched: pl.Series, addresses: pl.Series, rows: pl.DataFrame) -> None:
+        keys, counts, rows = _groups(addresses, rows)
+        gone = touched.filter(~touched.is_in(keys.implode())) if len(keys) != len(touched) else touched.clear()
+        if len(gone) + len(keys) != len(touched):
+            raise InvalidValue(f"table {self._name!r}: rows were given for keys that are not among those replaced")
+        writer = cast("Transaction", self._reader)
+        if len(keys):
+            writer.put(self._owner, self._name, keys.to_list(), self._codec.encode(rows, counts))
+        if len(gone):
+            writer.delete(self._owner, self._name, gone.to_list())
+
+    def _decoded(self, entries: Sequence[tuple[bytes, bytes | None]]) -> tuple[pl.DataFrame, Counts]:
+        return self._codec.decode([cast("bytes", value) for _, value in entries])
+
+    def _rows(self, entries: Sequence[tuple[bytes, bytes | None]]) -> pl.DataFrame:
+        rows, counts = self._decoded(entries)
+        keys = pl.Series("_key", [key for key, _ in entries], pl.Binary)
+        return _beside([keys], counts, rows)
+
+    def _timed(self, entries: Sequence[Entry]) -> pl.DataFrame:
+        rows, counts = self._decoded(entries)
+        keys = pl.Series("_key", [key[:-_TIME] for key, _ in entries], pl.Binary)
+        return _beside([keys, _times(entries)], counts, rows)
+
+
+def _sorted_unique(keys: pl.Series) -> pl.Series:
+    ordered = keys.sort()
+    return ordered.filter(_is_first(ordered))
+
+
+def _is_first(ordered: pl.Series) -> pl.Series:
+    """Return where a new value begins."""
+    return ordered.ne_missing(ordered.shift(1))
+
+
+def _groups(addresses: pl.Series, rows: pl.DataFrame) -> tuple[pl.Series, Counts, pl.DataFrame]:
+    """Return the distinct addresses in order, how many rows each has, and the rows in that order."""
+    if not addresses.is_sorted():
+        rows = rows.with_columns(addresses.alias("_address")).sort("_address", maintain_order=True)
+        addresses = rows.get_column("_address")
+    first = _is_first(addresses)
+    starts = first.arg_true().to_numpy()
+    return addresses.filter(first), np.diff(np.append(starts, len(addresses))), rows
+
+
+def _addresses(entries: pl.DataFrame) -> pl.Series:
+    times = encode_time(entries.get_column("_time"))
+    return to_series(join_rows([binary_array(entries.get_column("_key")), binary_array(times)]), "_address")
+
+
+def _bounds(keys: Sequence[bytes], instants: pl.Series, when_open: bytes) -> list[bytes]:
+    """Return key and instant, put together; `when_open` for an instant that is null."""
+    times = encode_time(instants.fill_null(_EPOCH)).to_list()
+    is_open = instants.is_null().to_list()
+    return [key + (when_open if void else time) for key, time, void in zip(keys, times, is_open, strict=True)]
+
+
+def _times(entries: Iterable[Entry]) -> pl.Series:
+    joined = b"".join([key[-_TIME:] for key, _ in entries])
+    return decode_time(np.frombuffer(joined, np.uint8), "_time")
+
+
+def _beside(addresses: list[pl.Series], counts: Counts, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of groups with the group's address in front."""
+    return pl.DataFrame([*(_repeated(column, counts) for column in addresses), *rows.get_columns()])
+
+
+def _repeated(column: pl.Series, counts: Counts) -> pl.Series:
+    if (counts == 1).all():
+        return column
+    return column.gather(np.repeat(np.arange(len(counts)), counts))
