@@ -1,0 +1,66 @@
+"""Assign: new or replaced value columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from umbel.errors import InvalidType, InvalidValue, all_faults
+from umbel.operators.computed import Columns, Computed, blamed
+from umbel.operators.operator import RowWise
+from umbel.types.dtypes import DType
+from umbel.types.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """One column: its name, its declared type and how it is computed."""
+
+    name: str
+    dtype: DType
+    computed: Computed
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Assign(RowWise):
+    """Compute value columns, all of them from the input's columns."""
+
+    columns: tuple[Assigned, ...]
+
+    def output(self, *inputs: Schema) -> Schema:
+        (rows,) = inputs
+        for column in self.columns:
+            self._check_place(column.name, rows)
+        error = all_faults(self._faults(rows.dtypes), InvalidType, f"{self.title}: found types that do not match")
+        if error:
+            raise error
+        return rows.with_values({**dict(rows.values), **{column.name: column.dtype for column in self.columns}})
+
+    def _check_place(self, name: str, rows: Schema) -> None:
+        role = "the timestamp" if name == rows.timestamp else "a key" if name in rows.key_names else ""
+        if role:
+            raise InvalidValue(f"{self.title}: column '{name}' is {role} and cannot be assigned")
+
+    def _faults(self, columns: Columns) -> Iterator[str]:
+        from umbel.expr import matches
+
+        for column in self.columns:
+            found = self._inferred(column, columns)
+            if found is not None and not matches(found, column.dtype):
+                yield f"column '{column.name}': expected {column.dtype}, found {found} for {column.computed.title}"
+
+    def _inferred(self, column: Assigned, columns: Columns) -> DType | None:
+        try:
+            return column.computed.dtype(columns)
+        except (ValueError, TypeError) as error:
+            raise InvalidValue(f"{self.title}: column '{column.name}': {error}") from error
+
+    def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
+        before = self.parents[0].schema.dtypes
+        return rows.with_columns(self._values(column, rows, before) for column in self.columns)
+
+    def _values(self, column: Assigned, rows: pl.DataFrame, columns: Columns) -> pl.Series:
+        with blamed(f"assign node for column {column.name} for pipeline {self.pipeline}"):
+            return column.computed.values(rows, columns, column.dtype).alias(column.name)

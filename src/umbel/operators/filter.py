@@ -1,0 +1,31 @@
+"""Filter: the rows for which a condition holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from umbel.errors import InvalidType
+from umbel.operators.computed import Computed, blamed
+from umbel.operators.operator import RowWise
+from umbel.types.dtypes import Bool, Optional
+from umbel.types.schema import Schema
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Filter(RowWise):
+    """Keep the changes of rows for which `condition` is true."""
+
+    condition: Computed
+
+    def output(self, *inputs: Schema) -> Schema:
+        (rows,) = inputs
+        found = self.condition.dtype(rows.dtypes)
+        if found not in (None, Bool()):
+            raise InvalidType(f"{self.title}: {self.condition.title} must be bool, found {found}")
+        return rows
+
+    def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
+        with blamed(f"filter {self.condition.title} for pipeline {self.pipeline}"):
+            return rows.filter(self.condition.values(rows, self.schema.dtypes, Optional(Bool())))

@@ -1,0 +1,83 @@
+"""Transform: rows made by the user's function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from umbel.errors import InvalidType, Terminal
+from umbel.operators.columns import quoted
+from umbel.operators.computed import blamed, called
+from umbel.operators.operator import RowWise
+from umbel.operators.userfunction import UserFunction
+from umbel.types.dtypes import Datetime, DType
+from umbel.types.schema import AT, CHANGE_COLUMNS, Schema
+
+
+class WrongColumns(Terminal, ValueError):
+    """A user's function returned other columns than declared."""
+
+    code = "wrong-columns"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Transform(RowWise):
+    """Replace each row by what `function` makes of it.
+
+    Args:
+        function: gets a pandas frame, returns one with as many rows.
+        columns: all columns it returns with their types; empty when it leaves them as they are.
+    """
+
+    function: UserFunction
+    columns: tuple[tuple[str, DType], ...] = ()
+
+    def output(self, *inputs: Schema) -> Schema:
+        (rows,) = inputs
+        if not self.columns:
+            return rows
+        declared = dict(self.columns)
+        if not isinstance(declared.get(rows.timestamp), Datetime):
+            raise InvalidType(f"{self.title}: schema must have the timestamp '{rows.timestamp}' as a datetime")
+        for name, dtype in rows.keys:
+            if declared.get(name) != dtype:
+                found = declared.get(name, "missing")
+                raise InvalidType(f"{self.title}: schema must have key '{name}' as {dtype}, found {found}")
+        fixed = (rows.timestamp, *rows.key_names)
+        return rows.with_values(item for item in self.columns if item[0] not in fixed)
+
+    def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
+        if rows.is_empty():
+            return self.schema.empty()
+        with blamed(f"transform function {self.function.name} for pipeline {self.pipeline}"):
+            made = self._checked(called(self.function, rows, self.parents[0].schema.dtypes), rows.height)
+            return self._moved(made.hstack(rows.select(*CHANGE_COLUMNS)), rows)
+
+    def _moved(self, made: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+        """Let the changes that take effect at their row's timestamp follow it where the function has moved it."""
+        own = rows[self.parents[0].schema.timestamp] == rows[AT]
+        return made.with_columns(pl.when(own).then(pl.col(self.schema.timestamp)).otherwise(pl.col(AT)).alias(AT))
+
+    def _checked(self, made: Any, height: int) -> pl.DataFrame:
+        import pandas as pd
+
+        from umbel.types.pandas import from_pandas
+
+        if not isinstance(made, pd.DataFrame):
+            raise InvalidType(f"expected a DataFrame, found {type(made).__name__}")
+        self._check_columns([str(name) for name in made.columns])
+        if len(made) != height:
+            raise InvalidType(f"expected as many rows as came in, {height}, found {len(made)}")
+        return from_pandas(made.reset_index(drop=True), self.schema.dtypes).select(self.schema.names)
+
+    def _check_columns(self, found: list[str]) -> None:
+        expected = self.schema.names
+        if sorted(found) == sorted(expected):
+            return
+        hint = "" if self.columns else "; provide schema= with all columns and their types"
+        raise WrongColumns(
+            f"Error in {self.title}: function {self.function.name} returned columns {quoted(sorted(found))}, "
+            f"expected {quoted(sorted(expected))}{hint}"
+        )
