@@ -66,7 +66,12 @@ def waiting(bare: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[s
 
 def test_it_starts_without_java_and_is_quiet(bare: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "umbel")], env=bare, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "umbel")],
+        env=bare,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[number, f"{sys.executable} 1"] for number in (0, 2, 4, 6)]
@@ -78,7 +83,8 @@ def test_it_starts_without_java_and_is_quiet(bare: dict[str, str], tmp_path: Pat
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_driver_leaves_no_process(waiting: subprocess.Popen[str], signum: signal.Signals) -> None:
-    assert waiting.stdout is not None and waiting.stdout.readline().startswith("[[0,")
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline().startswith("[[0,")
     family = psutil.Process(waiting.pid).children(recursive=True)
     assert any(process.name() == "java" for process in family)
     waiting.send_signal(signum)

@@ -116,8 +116,8 @@ def major_version(home: Path) -> int:
 
 def cache_home(environment: Mapping[str, str] = os.environ) -> Path:
     """Return umbel's cache folder, by the XDG rules."""
-    root = environment.get("XDG_CACHE_HOME", "")
-    return (Path(root) if os.path.isabs(root) else Path.home() / ".cache") / "umbel"
+    root = Path(environment.get("XDG_CACHE_HOME", ""))
+    return (root if root.is_absolute() else Path.home() / ".cache") / "umbel"
 
 
 def mirror(home: Path, cache: Path) -> Path:

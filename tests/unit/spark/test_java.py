@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
 from umbel.errors import Transient
 from umbel.spark.java import cache_home, configured, find_java, java_home, major_version, mirror, packaged
 
@@ -52,7 +53,8 @@ def test_a_supported_java_home_wins(tmp_path: Path, release: str) -> None:
 def test_an_unsupported_java_home_gives_way_to_the_packaged_one(tmp_path: Path, release: str) -> None:
     environment = {"JAVA_HOME": str(fake_java(tmp_path / "java", release))}
     own = configured(environment)
-    assert own is not None and not own.is_supported
+    assert own is not None
+    assert not own.is_supported
     assert find_java(environment) == packaged()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from umbel.errors import InvalidValue
 from umbel.spark.session import Settings, configuration
 
