@@ -1,0 +1,1 @@
+"""Keyed state: the store port, its stores, and the tables kernels read and write."""

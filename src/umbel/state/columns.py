@@ -6,9 +6,8 @@ A column is split into *leaves*: null marks with either numbers of fixed width, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import numpy as np
 import polars as pl
@@ -18,8 +17,12 @@ from numpy.typing import NDArray
 from umbel.errors import InvalidType
 from umbel.state.arrow import binary_array, to_series
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
 Nulls = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
+Format = np.dtype[Any] | Literal["heap"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Leaf:
 class Layout(Protocol):
     """How one type of column is laid down."""
 
-    def formats(self) -> list[np.dtype[Any] | None | str]:
+    def formats(self) -> list[Format]:
         """Return what each leaf holds: the type of its numbers, `heap` for bytes, None for marks alone."""
         ...
 
@@ -60,7 +63,7 @@ class Layout(Protocol):
         ...
 
 
-HEAP = "heap"
+HEAP: Final = "heap"
 
 
 def _nulls(column: pl.Series) -> Nulls | None:
@@ -74,10 +77,12 @@ class Numbers:
     arrow: pa.DataType
     storage: np.dtype[Any]
 
-    def formats(self) -> list[np.dtype[Any] | None | str]:
+    def formats(self) -> list[Format]:
+        """Return what each leaf holds."""
         return [self.storage]
 
     def split(self, column: pl.Series) -> list[Leaf]:
+        """Return the leaves of a column."""
         array = column.to_arrow()
         offset = array.offset * self.storage.itemsize
         numbers = np.frombuffer(array.buffers()[1] or b"", self.storage, len(array), offset)
@@ -88,6 +93,7 @@ class Numbers:
         return [Leaf(nulls, numbers)]
 
     def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
+        """Take the leaves of this column and return it."""
         leaf = next(leaves)
         return to_series(_array(self.arrow, rows, leaf.nulls, np.ascontiguousarray(leaf.numbers)), "")
 
@@ -96,13 +102,16 @@ class Numbers:
 class Booleans:
     """Truth values, a byte each."""
 
-    def formats(self) -> list[np.dtype[Any] | None | str]:
+    def formats(self) -> list[Format]:
+        """Return what each leaf holds."""
         return [np.dtype(np.uint8)]
 
     def split(self, column: pl.Series) -> list[Leaf]:
+        """Return the leaves of a column."""
         return [Leaf(_nulls(column), column.fill_null(False).to_numpy().astype(np.uint8))]
 
     def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
+        """Take the leaves of this column and return it."""
         leaf = next(leaves)
         bits = np.packbits(np.ascontiguousarray(leaf.numbers), bitorder="little")
         return to_series(_array(pa.bool_(), rows, leaf.nulls, bits), "")
@@ -114,13 +123,16 @@ class Text:
 
     arrow: pa.DataType
 
-    def formats(self) -> list[np.dtype[Any] | None | str]:
+    def formats(self) -> list[Format]:
+        """Return what each leaf holds."""
         return [HEAP]
 
     def split(self, column: pl.Series) -> list[Leaf]:
+        """Return the leaves of a column."""
         return [Leaf(_nulls(column), content=binary_array(column))]
 
     def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
+        """Take the leaves of this column and return it."""
         leaf = next(leaves)
         assert isinstance(leaf.content, Slice)
         return to_series(_gather(self.arrow, leaf.content, data, leaf.nulls), "")
@@ -132,15 +144,18 @@ class Structs:
 
     fields: tuple[tuple[str, Layout], ...]
 
-    def formats(self) -> list[np.dtype[Any] | None | str]:
+    def formats(self) -> list[Format]:
+        """Return what each leaf holds."""
         return [None, *(form for _, layout in self.fields for form in layout.formats())]
 
     def split(self, column: pl.Series) -> list[Leaf]:
+        """Return the leaves of a column."""
         parts = column.struct.unnest()
         leaves = [leaf for name, layout in self.fields for leaf in layout.split(parts[name])]
         return [Leaf(_nulls(column)), *leaves]
 
     def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
+        """Take the leaves of this column and return it."""
         nulls = next(leaves).nulls
         parts = [layout.join(leaves, data, rows).alias(name) for name, layout in self.fields]
         whole = pl.DataFrame(parts).to_struct("")
@@ -154,16 +169,19 @@ class Lists:
     dtype: pl.DataType
     codec: Any
 
-    def formats(self) -> list[np.dtype[Any] | None | str]:
+    def formats(self) -> list[Format]:
+        """Return what each leaf holds."""
         return [HEAP]
 
     def split(self, column: pl.Series) -> list[Leaf]:
+        """Return the leaves of a column."""
         lists = column.arr.to_list() if isinstance(column.dtype, pl.Array) else column
         elements = lists.explode(empty_as_null=False, keep_nulls=False).alias("")
         counts = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
         return [Leaf(_nulls(column), content=self.codec.blocks(elements.to_frame(), counts))]
 
     def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
+        """Take the leaves of this column and return it."""
         leaf = next(leaves)
         assert isinstance(leaf.content, Slice)
         elements, counts = self.codec.rows(data, leaf.content.starts, leaf.content.lengths)
@@ -223,7 +241,8 @@ def _numbers(name: str, dtype: pl.DataType) -> Numbers:
 
 
 def _plain(dtype: Any) -> pl.DataType:
-    return dtype() if isinstance(dtype, type) else dtype
+    plain: pl.DataType = dtype() if isinstance(dtype, type) else dtype
+    return plain
 
 
 def schema_of(columns: Mapping[str, Any]) -> dict[str, pl.DataType]:

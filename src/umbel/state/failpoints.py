@@ -1,19 +1,22 @@
 """Named places inside a transaction at which tests let the process die.
 
-`UMBEL_FAILPOINT=put:3` kills the process (SIGKILL) the third time it comes by `put`; `UMBEL_FAILPOINT=*:7` at the seventh
-place it comes by, whatever its name. Without the variable a failpoint costs one comparison.
+`UMBEL_FAILPOINT=put:3` kills the process (SIGKILL) the third time it comes by `put`; `UMBEL_FAILPOINT=*:7` at the
+seventh place it comes by, whatever its name. Without the variable a failpoint costs an empty loop.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 POINTS = ("begun", "undone", "put", "saved", "committing", "committed")
-"""In the order of a transaction: opened; a former run taken back; values written; old values saved; about to commit; done."""
+"""In the order of a transaction: open, a former run taken back, values written, old values saved, commit, done."""
 
 
 def die() -> None:
@@ -23,13 +26,14 @@ def die() -> None:
 
 @dataclass(slots=True)
 class Armed:
-    """A failpoint waiting for its turn: `action` runs the `left`-th time the process comes by `name` (`*`: any name)."""
+    """A failpoint: `action` runs the `left`-th time the process comes by `name` (`*`: any name)."""
 
     name: str
     left: int
     action: Callable[[], None] = die
 
     def reach(self, name: str) -> None:
+        """Count a visit of `name`; act on the last one."""
         if self.name in ("*", name):
             self.left -= 1
             if self.left == 0:
@@ -41,21 +45,21 @@ def _from_environment() -> Armed | None:
     return Armed(name, int(turn or 1)) if name else None
 
 
-_armed = _from_environment()
+_armed = [found] if (found := _from_environment()) else []
 
 
 def reach(name: str) -> None:
     """Come by the failpoint `name`."""
-    if _armed is not None:
-        _armed.reach(name)
+    for failpoint in _armed:
+        failpoint.reach(name)
 
 
 @contextmanager
 def armed(name: str, turn: int, action: Callable[[], None]) -> Iterator[Armed]:
     """Run `action` the `turn`-th time this process comes by `name`, while the block lasts."""
-    global _armed
-    former, _armed = _armed, Armed(name, turn, action)
+    failpoint = Armed(name, turn, action)
+    _armed.append(failpoint)
     try:
-        yield _armed
+        yield failpoint
     finally:
-        _armed = former
+        _armed.remove(failpoint)

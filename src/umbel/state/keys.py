@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import zlib
 from hashlib import blake2b
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -39,7 +40,7 @@ _DIGEST_BYTES = 32
 Matrix = NDArray[np.uint8]
 """Bytes of the same width in every row."""
 
-Part = Matrix | pa.LargeBinaryArray
+Part: TypeAlias = Matrix | pa.LargeBinaryArray
 
 
 def encode_keys(columns: pl.DataFrame) -> pl.Series:
@@ -88,7 +89,7 @@ def _parts(column: pl.Series) -> list[Part]:
 
 def _values(column: pl.Series) -> list[Part]:
     kind = column.dtype
-    if kind == pl.Float64 or kind == pl.Float32:
+    if kind.is_float():
         return [_monotone(column.cast(pl.Float64).fill_null(0.0).to_numpy())]
     if kind == pl.Boolean:
         return [column.fill_null(False).to_numpy().astype(np.uint8).reshape(-1, 1)]
@@ -98,7 +99,7 @@ def _values(column: pl.Series) -> list[Part]:
         return [_flipped(column.to_physical().cast(pl.Int64).fill_null(0).to_numpy())]
     if isinstance(kind, pl.Decimal):
         return [_flipped_decimals(column.fill_null(0))]
-    if kind == pl.String or kind == pl.Binary or isinstance(kind, pl.Enum | pl.Categorical):
+    if isinstance(kind, pl.String | pl.Binary | pl.Enum | pl.Categorical):
         return _closed_text(column)
     if isinstance(kind, pl.Struct):
         return [part for field in column.struct.unnest().iter_columns() for part in _parts(field)]
@@ -156,22 +157,19 @@ def _constant(content: bytes, rows: int) -> Matrix:
 
 def _joined(parts: list[Part], rows: int) -> pa.LargeBinaryArray:
     """Return the parts of each row, one after the other; neighbours of fixed width are put together first."""
-    arrays: list[pa.LargeBinaryArray] = []
-    run: list[Matrix] = [np.empty((rows, 0), np.uint8)] if not parts else []
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            run.append(part)
-            continue
-        arrays += [fixed_binary(np.concatenate(run, axis=1)), part] if run else [part]
-        run = []
-    if run:
-        arrays.append(fixed_binary(np.concatenate(run, axis=1)))
-    return join_rows(arrays)
+    runs: list[Part] = []
+    for part in parts or [np.empty((rows, 0), np.uint8)]:
+        if runs and isinstance(part, np.ndarray) and isinstance(runs[-1], np.ndarray):
+            runs[-1] = np.concatenate((runs[-1], part), axis=1)
+        else:
+            runs.append(part)
+    return join_rows([fixed_binary(run) if isinstance(run, np.ndarray) else run for run in runs])
 
 
 def _shortened(keys: pl.Series) -> pl.Series:
     """Return the keys with those over the limit replaced by their beginning and their digest."""
-    if not len(keys) or (keys.bin.size().max() or 0) <= LONGEST:
+    too_long = keys.bin.size() > LONGEST
+    if not too_long.any():
         return keys
     return pl.Series(keys.name, [_short(key) if len(key) > LONGEST else key for key in keys.to_list()], pl.Binary)
 

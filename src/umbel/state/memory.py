@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby, islice
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from umbel.errors import InvalidValue
 from umbel.state.failpoints import reach
@@ -27,6 +27,9 @@ from umbel.state.port import (
 from umbel.state.progress import Progress, next_progress
 from umbel.state.sortedmap import SortedMap
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
 Place = tuple[str, str]
 """Owner and table."""
 
@@ -41,7 +44,7 @@ _NO_PATCH: Patch = SortedMap()
 
 
 class _View:
-    """Committed values under a patch: what a transaction is about to write, or what a snapshot saw before others wrote."""
+    """Committed values under a patch: what a transaction is about to write, or what a snapshot saw before that."""
 
     __slots__ = ("_shard", "patches")
 
@@ -126,9 +129,7 @@ class _Writer(_View):
         """Return what the patched keys of a table held when the transaction began to write."""
         committed = self._shard.tables.get(place, _NO_ENTRIES).values
         restored: Mapping[bytes, bytes | None] = self.restored.get(place, {})
-        return {
-            key: restored[key] if key in restored else committed.get(key) for key in self.patch(place).values
-        }
+        return {key: restored[key] if key in restored else committed.get(key) for key in self.patch(place).values}
 
 
 class _Shard:

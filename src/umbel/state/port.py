@@ -11,12 +11,14 @@ A store is an ordered map per shard, written in transactions that carry a stamp.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from umbel.errors import InvalidValue, Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
 MAX_KEY = 416
 """Longest key in bytes: an encoded key (at most 400) and an instant (8), with room to spare."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from umbel.state.port import Fenced, Stamp, StaleBatch
+from umbel.state.port import Fenced, StaleBatch, Stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Progress:
         """Raise Fenced or StaleBatch when a write with `stamp` may not follow this one."""
         if self.stamp.epoch > stamp.epoch:
             raise Fenced(
-                f"the state of operator {owner} belongs to epoch {self.stamp.epoch}; epoch {stamp.epoch} may not write it",
+                f"the state of operator {owner} belongs to epoch {self.stamp.epoch}, not to epoch {stamp.epoch}",
                 hint="another worker has taken this job over; this one has to stop",
             )
         if self.stamp.batch > stamp.batch:

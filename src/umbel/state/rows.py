@@ -11,17 +11,20 @@ once, no Python code runs per row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from umbel.errors import Terminal
 from umbel.state.arrow import binary_of, binary_parts, fixed_binary, join_rows
 from umbel.state.columns import HEAP, Leaf, Slice, layout_of, schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
 
 VERSION = 1
 _COUNT = 4
@@ -56,7 +59,8 @@ class RowCodec:
             frame: the rows; columns by name, others are left out.
             counts: how many rows each group has.
         """
-        return self._joined(frame, counts, bytes([VERSION])).to_pylist()
+        values: list[bytes] = self._joined(frame, counts, bytes([VERSION])).to_pylist()
+        return values
 
     def decode(self, values: Sequence[bytes]) -> tuple[pl.DataFrame, Counts]:
         """Return the rows of all groups, one group after the other, and how many rows each has.
@@ -118,8 +122,9 @@ class RowCodec:
         positions = np.repeat(starts, counts) + within * width
         if not 0 <= positions[-1] <= len(data) - width:
             raise _mismatch()
-        every = np.ndarray(len(data) - width + 1, self._record, data, strides=(1,))
-        return every[positions]
+        every: NDArray[Any] = np.ndarray(len(data) - width + 1, self._record, data, strides=(1,))
+        records: NDArray[Any] = every[positions]
+        return records
 
     def _heap(self, records: NDArray[Any], starts: Counts, counts: Counts, lengths: Counts) -> list[Slice]:
         """Return where each row's bytes lie in the buffer, column by column, and check the lengths of the blocks."""

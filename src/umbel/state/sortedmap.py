@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 V = TypeVar("V")
 
@@ -12,7 +14,7 @@ _FEW = 64
 
 
 class SortedMap(Generic[V]):
-    """Bytes to values: single reads and writes cost what they cost in a dict; the order is made when it is asked for."""
+    """Bytes to values: reads and writes cost what they cost in a dict; the order is made when it is asked for."""
 
     __slots__ = ("_added", "_gone", "_order", "values")
 

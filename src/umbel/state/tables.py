@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
@@ -16,6 +15,9 @@ from umbel.state.arrow import binary_array, join_rows, to_series
 from umbel.state.keys import decode_time, encode_time
 from umbel.state.port import LAST, Entry, Range, Reader, Transaction
 from umbel.state.rows import Counts, RowCodec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 _TIME = 8
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -128,7 +130,8 @@ class Table:
             points: [_key, _time].
 
         Returns:
-            [_point, _time, *columns]: `_point` is the number (UInt32) of the row of `points`; those without an entry are absent.
+            [_point, _time, *columns]: `_point` is the row number (UInt32) in `points`; points without an entry
+            are absent.
         """
         keys = points.get_column("_key").to_list()
         times = encode_time(points.get_column("_time")).to_list()
