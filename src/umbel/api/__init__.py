@@ -1,0 +1,1 @@
+"""What users write: decorators and fluent objects that build the plan."""

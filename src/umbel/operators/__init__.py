@@ -1,0 +1,1 @@
+"""Operators: the schema rule and the kernel of each step of a pipeline."""

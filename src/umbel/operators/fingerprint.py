@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -20,7 +21,7 @@ def fingerprint(*parts: Any) -> str:
     """Return 16 hexadecimal characters that identify `parts` by value.
 
     Raises:
-        InvalidType: a part is neither plain data, nor a dataclass, nor of a class with `__digest__`.
+        InvalidType: a part is neither plain data, nor a dataclass, nor of a class with `__digest__` or `to_record`.
     """
     return blake2b(canonical(parts).encode(), digest_size=BYTES).hexdigest()
 
@@ -30,6 +31,8 @@ def canonical(value: Any) -> str:
     digest = getattr(type(value), "__digest__", None)
     if digest is not None:
         return f"#{digest(value)}"
+    if hasattr(type(value), "to_record"):
+        return f"{type(value).__name__}({canonical(value.to_record())})"
     if is_dataclass(value) and not isinstance(value, type):
         return _record(value)
     return _plain(value)
@@ -83,8 +86,8 @@ def _ordered(value: Iterable[Any]) -> str:
     return f"[{_sequence(value)}]"
 
 
-@_plain.register(Set)
-def _unordered(value: Set[Any]) -> str:
+@_plain.register(AbstractSet)
+def _unordered(value: AbstractSet[Any]) -> str:
     return f"{{{','.join(sorted(map(canonical, value)))}}}"
 
 

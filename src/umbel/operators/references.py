@@ -20,9 +20,11 @@ from umbel.errors import InvalidValue
 
 GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 NOT_BEHAVIOUR = frozenset(
-    "__module__ __dict__ __weakref__ __doc__ __annotations__ __firstlineno__ __static_attributes__ "
-    "__dataclass_fields__ __dataclass_params__ __annotate__ __annotate_func__ __annotations_cache__ "
-    "_abc_impl __abstractmethods__ __slotnames__ __qualname__".split()
+    {
+        *("__module__", "__qualname__", "__dict__", "__weakref__", "__doc__", "__slotnames__", "__abstractmethods__"),
+        *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__firstlineno__"),
+        *("__static_attributes__", "__dataclass_fields__", "__dataclass_params__", "_abc_impl"),
+    }
 )
 SCALARS = (str, bytes, bool, int, float, complex, type(None), type(...), type(NotImplemented))
 
