@@ -1,0 +1,260 @@
+"""Definitions as protobuf messages (`proto/umbel.proto`) and back.
+
+Records are written by the name of their class within umbel and their fields by name; what has its default is left out. Operators
+are written once each, parents first. User functions and struct classes travel by value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from functools import singledispatchmethod
+from importlib import import_module
+from typing import Any
+
+import cloudpickle
+
+from umbel.errors import InvalidValue
+from umbel.expr import Expr
+from umbel.operators.operator import Operator
+from umbel.operators.userfunction import Parcel, UserFunction
+from umbel.plan.definitions import Definitions
+from umbel.plan.wire import umbel_pb2 as wire
+
+ROOT = "umbel."
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+MICROSECOND = timedelta(microseconds=1)
+WIDE = 1 << 63
+
+
+def dump(definitions: Definitions) -> bytes:
+    """Return definitions as bytes: equal definitions give equal bytes."""
+    from umbel import __version__
+
+    writer = _Writer()
+    message = wire.Definitions(version=__version__, env=writer.value(definitions.env))
+    message.datasets.extend(writer.record(each) for each in definitions.datasets.values())
+    message.featuresets.extend(writer.record(each) for each in definitions.featuresets.values())
+    message.nodes.extend(writer.nodes)
+    return message.SerializeToString(deterministic=True)
+
+
+def load(data: bytes) -> Definitions:
+    """Return the definitions in `data`.
+
+    Raises:
+        InvalidValue: the bytes are not definitions, or not of this version of umbel.
+    """
+    from google.protobuf.message import DecodeError
+
+    message = wire.Definitions()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise InvalidValue(f"these bytes are not definitions: {error}") from None
+    reader = _Reader(message.nodes)
+    datasets = [reader.record(each) for each in message.datasets]
+    featuresets = [reader.record(each) for each in message.featuresets]
+    env = reader.value(message.env)
+    return Definitions({each.name: each for each in datasets}, {each.name: each for each in featuresets}, env)
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.nodes: list[wire.Node] = []
+        self._places: dict[int, int] = {}
+
+    def record(self, value: Any) -> wire.Record:
+        stated = [item for item in _init_fields(value) if not _is_default(item, getattr(value, item.name))]
+        entries = [wire.Entry(name=item.name, value=self.value(getattr(value, item.name))) for item in stated]
+        return wire.Record(type=_name(type(value)), fields=entries)
+
+    def value(self, value: Any) -> wire.Value:
+        if is_dataclass(value) and not isinstance(value, type | Operator):
+            return wire.Value(record=self.record(value))
+        return self._plain(value)
+
+    @singledispatchmethod
+    def _plain(self, value: Any) -> wire.Value:
+        raise InvalidValue(f"a value of type '{type(value).__name__}' cannot be sent: {value!r}")
+
+    @_plain.register
+    def _(self, value: None) -> wire.Value:
+        return wire.Value(none=True)
+
+    @_plain.register
+    def _(self, value: bool) -> wire.Value:  # noqa: FBT001
+        return wire.Value(flag=value)
+
+    @_plain.register
+    def _(self, value: int) -> wire.Value:
+        return wire.Value(integer=value) if -WIDE <= value < WIDE else wire.Value(wide_integer=str(value))
+
+    @_plain.register
+    def _(self, value: float) -> wire.Value:
+        return wire.Value(real=value)
+
+    @_plain.register
+    def _(self, value: str) -> wire.Value:
+        return wire.Value(text=value)
+
+    @_plain.register
+    def _(self, value: bytes) -> wire.Value:
+        return wire.Value(data=value)
+
+    @_plain.register
+    def _(self, value: Decimal) -> wire.Value:
+        return wire.Value(decimal=str(value))
+
+    @_plain.register
+    def _(self, value: datetime) -> wire.Value:
+        return wire.Value(instant=(value - EPOCH) // MICROSECOND)
+
+    @_plain.register
+    def _(self, value: date) -> wire.Value:
+        return wire.Value(day=(value - EPOCH.date()).days)
+
+    @_plain.register
+    def _(self, value: timedelta) -> wire.Value:
+        return wire.Value(span=value // MICROSECOND)
+
+    @_plain.register(list)
+    @_plain.register(tuple)
+    @_plain.register(set)
+    @_plain.register(frozenset)
+    def _(self, value: Iterable[Any]) -> wire.Value:
+        items = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        return wire.Value(items=wire.Items(values=[self.value(each) for each in items]))
+
+    @_plain.register(Mapping)
+    def _(self, value: Mapping[str, Any]) -> wire.Value:
+        entries = [wire.Entry(name=name, value=self.value(each)) for name, each in value.items()]
+        return wire.Value(entries=wire.Entries(entries=entries))
+
+    @_plain.register
+    def _(self, value: Enum) -> wire.Value:
+        return wire.Value(constant=wire.Constant(type=_name(type(value)), name=value.name))
+
+    @_plain.register
+    def _(self, value: UserFunction) -> wire.Value:
+        parcel = value.parcel
+        return wire.Value(
+            function=wire.Function(
+                name=parcel.name,
+                where=parcel.where,
+                digest=parcel.digest,
+                payload=parcel.payload,
+                requirements=parcel.requirements,
+            )
+        )
+
+    @_plain.register
+    def _(self, value: Expr) -> wire.Value:
+        return wire.Value(expression=json.dumps(value.to_record(), sort_keys=True))
+
+    @_plain.register
+    def _(self, value: type) -> wire.Value:
+        return wire.Value(pickled=wire.Pickled(name=value.__qualname__, payload=cloudpickle.dumps(value)))
+
+    @_plain.register
+    def _(self, value: Operator) -> wire.Value:
+        if id(value) not in self._places:
+            parents = [self._plain(parent).node for parent in value.parents]
+            self.nodes.append(wire.Node(operator=self.record(value), parents=parents))
+            self._places[id(value)] = len(self.nodes) - 1
+        return wire.Value(node=self._places[id(value)])
+
+
+class _Reader:
+    def __init__(self, nodes: Iterable[wire.Node]) -> None:
+        self._operators: list[Operator] = []
+        for node in nodes:
+            parents = tuple(self._operators[place] for place in node.parents)
+            self._operators.append(self.record(node.operator, parents=parents))
+
+    def record(self, message: wire.Record, **more: Any) -> Any:
+        kind = _found(message.type)
+        stated = {entry.name: self.value(entry.value) for entry in message.fields}
+        try:
+            return kind(**stated, **more)
+        except TypeError as error:
+            raise InvalidValue(f"definitions of another version of umbel: {message.type}: {error}") from error
+
+    def value(self, message: wire.Value) -> Any:
+        kind = message.WhichOneof("kind")
+        if kind is None:
+            raise InvalidValue("definitions hold a value of a kind this version of umbel does not know")
+        return getattr(self, f"_{kind}", lambda plain: plain)(getattr(message, kind))
+
+    def _none(self, _: bool) -> None:  # noqa: FBT001
+        return None
+
+    def _wide_integer(self, text: str) -> int:
+        return int(text)
+
+    def _decimal(self, text: str) -> Decimal:
+        return Decimal(text)
+
+    def _instant(self, microseconds: int) -> datetime:
+        return EPOCH + microseconds * MICROSECOND
+
+    def _day(self, days: int) -> date:
+        return EPOCH.date() + timedelta(days)
+
+    def _span(self, microseconds: int) -> timedelta:
+        return microseconds * MICROSECOND
+
+    def _items(self, message: wire.Items) -> tuple[Any, ...]:
+        return tuple(self.value(each) for each in message.values)
+
+    def _entries(self, message: wire.Entries) -> dict[str, Any]:
+        return {entry.name: self.value(entry.value) for entry in message.entries}
+
+    def _record(self, message: wire.Record) -> Any:
+        return self.record(message)
+
+    def _constant(self, message: wire.Constant) -> Any:
+        return _found(message.type)[message.name]
+
+    def _function(self, message: wire.Function) -> UserFunction:
+        parts = (message.name, message.where, message.digest, message.payload, tuple(message.requirements))
+        return UserFunction.arrived(Parcel(*parts))
+
+    def _expression(self, text: str) -> Expr:
+        return Expr.from_record(json.loads(text))
+
+    def _node(self, place: int) -> Operator:
+        return self._operators[place]
+
+    def _pickled(self, message: wire.Pickled) -> Any:
+        return cloudpickle.loads(message.payload)
+
+
+def _init_fields(value: Any) -> list[Field[Any]]:
+    return [item for item in fields(value) if item.init and not (isinstance(value, Operator) and item.name == "parents")]
+
+
+def _is_default(item: Field[Any], value: Any) -> bool:
+    default = item.default if item.default_factory is MISSING else item.default_factory()
+    return default is not MISSING and type(default) is type(value) and bool(default == value)
+
+
+def _name(kind: type) -> str:
+    if not kind.__module__.startswith(ROOT):
+        raise InvalidValue(f"'{kind.__module__}.{kind.__qualname__}' is not a class of umbel and cannot be sent")
+    return f"{kind.__module__.removeprefix(ROOT)}.{kind.__qualname__}"
+
+
+def _found(name: str) -> Any:
+    module, _, kind = name.rpartition(".")
+    try:
+        found = getattr(import_module(ROOT + module), kind)
+    except (ImportError, AttributeError, ValueError):
+        raise InvalidValue(f"definitions of another version of umbel: it has no '{name}'") from None
+    if not isinstance(found, type) or not (is_dataclass(found) or issubclass(found, Enum)):
+        raise InvalidValue(f"'{name}' is no class that definitions are made of")
+    return found

@@ -1,0 +1,1 @@
+"""Generated from proto/umbel.proto by `make proto`; not edited by hand."""
