@@ -28,6 +28,9 @@ from umbel.state.progress import Progress, next_progress
 from umbel.state.sortedmap import SortedMap
 
 if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
+if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 Place = tuple[str, str]
@@ -246,6 +249,11 @@ class MemoryStore:
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
+
+
+def open_url(url: SplitResult, shards: int, settings: Mapping[str, str]) -> MemoryStore:
+    """Open `memory://`: a new, empty store."""
+    return MemoryStore(shards)
 
 
 def _rewind(state: _Shard, writer: _Writer, owner: str, stamp: Stamp) -> list[tuple[int, Saved]]:

@@ -1,0 +1,251 @@
+"""The LMDB environments of this process: each file is opened once, whoever asks for it.
+
+LMDB's locks belong to the pair of process and file, so a second opening would silently share and then drop them. A
+forked child starts with no environment open: what it inherited is let go right after the fork.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import lmdb
+
+from umbel.errors import InvalidValue, Terminal, Transient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+from typing import Any, Protocol, Self, cast
+
+DATA = "data.mdb"
+_READERS = 1024
+_PATIENCE = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How environments are opened.
+
+    Args:
+        map_size: the most a shard can hold, in bytes; reserves address space, not disk.
+        sync: whether a commit waits until it is on disk.
+    """
+
+    map_size: int = 64 << 30
+    sync: bool = True
+
+
+class Cursor(Protocol):
+    """What umbel uses of an LMDB cursor."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+    def set_range(self, key: bytes) -> bool: ...
+    def prev(self) -> bool: ...
+    def last(self) -> bool: ...
+    def key(self) -> bytes: ...
+    def delete(self) -> bool: ...
+    def pop(self, key: bytes) -> bytes | None: ...
+    def replace(self, key: bytes, value: bytes) -> bytes | None: ...
+    def putmulti(self, items: Iterable[tuple[bytes, bytes]]) -> tuple[int, int]: ...
+    def iternext(self, keys: bool = True, values: bool = True) -> Iterator[Any]: ...
+    def iterprev(self, keys: bool = True, values: bool = True) -> Iterator[Any]: ...
+
+
+class Tx(Protocol):
+    """What umbel uses of an LMDB transaction."""
+
+    def cursor(self) -> Cursor: ...
+    def get(self, key: bytes) -> bytes | None: ...
+    def put(self, key: bytes, value: bytes) -> bool: ...
+    def delete(self, key: bytes) -> bool: ...
+
+
+class Environment:
+    """One LMDB environment: opened when needed, read-only until somebody writes."""
+
+    def __init__(self, path: Path, options: Options) -> None:
+        self._path, self._options = path, options
+        self.users = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of what a parent process had open."""
+        self._env: lmdb.Environment | None = None
+        self._writable = False
+        self._inode = 0
+        self._readers = 0
+        self._writer: int | None = None
+        self._idle = threading.Condition()
+
+    @contextmanager
+    def reading(self) -> Iterator[Tx | None]:
+        """Open a read transaction; None when nothing was written yet."""
+        with self._idle:
+            env = self._opened_for_reading()
+            self._readers += env is not None
+        if env is None:
+            yield None
+            return
+        try:
+            with _explained(self._path), env.begin() as transaction:
+                yield cast("Tx", transaction)
+        finally:
+            with self._idle:
+                self._readers -= 1
+                self._idle.notify_all()
+
+    @contextmanager
+    def writing(self) -> Iterator[Tx]:
+        """Open the write transaction; wait while another process or thread has it."""
+        if self._writer == threading.get_ident():
+            raise InvalidValue("this thread has a transaction open on the shard; one has to end before the next begins")
+        with self._idle:
+            env = self._opened_for_writing()
+        with _explained(self._path), env.begin(write=True) as transaction:
+            self._writer = threading.get_ident()
+            try:
+                yield cast("Tx", transaction)
+            finally:
+                self._writer = None
+
+    def entries(self) -> int:
+        """Return how many entries there are, undo and stamps included."""
+        with self._idle:
+            env = self._opened_for_reading()
+            return int(env.stat()["entries"]) if env is not None else 0
+
+    def size_on_disk(self) -> int:
+        """Return the bytes the file takes."""
+        file = self._path / DATA
+        return file.stat().st_blocks * 512 if file.exists() else 0
+
+    def close(self) -> None:
+        """Close the environment; it opens again when it is used."""
+        with self._idle:
+            self._close()
+
+    def inherited(self) -> None:
+        """Let go of a parent's environment after a fork."""
+        env = self._env
+        self.forget()
+        if env is not None:
+            env.close()
+
+    def _close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+        self._env, self._writable = None, False
+
+    def _close_replaced(self) -> None:
+        """Close the environment when its files were removed, or made anew, since it was opened."""
+        if self._env is not None and not self._readers and self._inode != _inode(self._path / DATA):
+            self._close()
+
+    def _opened_for_reading(self) -> lmdb.Environment | None:
+        self._close_replaced()
+        if self._env is None and (self._path / DATA).exists():
+            self._env = self._open(writable=False)
+        return self._env
+
+    def _opened_for_writing(self) -> lmdb.Environment:
+        self._close_replaced()
+        if self._env is not None and self._writable:
+            return self._env
+        if not self._idle.wait_for(lambda: self._readers == 0, _PATIENCE):
+            raise Transient(f"{self._path} is being read in this process and cannot be opened for writing")
+        self._close()
+        self._create()
+        self._env, self._writable = self._open(writable=True), True
+        with suppress(lmdb.Error):
+            self._env.reader_check()
+        return self._env
+
+    def _create(self) -> None:
+        """Make the files under another name first: a reader finds a whole environment or none."""
+        if (self._path / DATA).exists():
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._path.with_name(f".{self._path.name}-{os.getpid()}-{threading.get_ident()}")
+        with _explained(self._path):
+            lmdb.open(str(draft), map_size=1 << 20, max_readers=_READERS).close()
+        with suppress(OSError):
+            draft.rename(self._path)
+        shutil.rmtree(draft, ignore_errors=True)
+
+    def _open(self, *, writable: bool) -> lmdb.Environment:
+        self._inode = _inode(self._path / DATA)
+        with _explained(self._path):
+            return lmdb.open(
+                str(self._path),
+                map_size=self._options.map_size,
+                readonly=not writable,
+                sync=self._options.sync,
+                create=writable,
+                max_readers=_READERS,
+            )
+
+
+_LOCK = threading.Lock()
+_OPEN: dict[Path, Environment] = {}
+
+
+def acquire(path: Path, options: Options) -> Environment:
+    """Return the environment at `path`, the same one for all who ask."""
+    place = path.resolve()
+    with _LOCK:
+        found = _OPEN.get(place)
+        if found is None:
+            found = _OPEN[place] = Environment(place, options)
+        found.users += 1
+        return found
+
+
+def release(environment: Environment) -> None:
+    """Give an environment back; the last one to do so closes it."""
+    with _LOCK:
+        environment.users -= 1
+        if environment.users <= 0:
+            environment.close()
+            for place in [place for place, each in _OPEN.items() if each is environment]:
+                del _OPEN[place]
+
+
+def _after_fork() -> None:
+    global _LOCK  # noqa: PLW0603 - the parent's lock may be held by a thread that does not exist here
+    _LOCK = threading.Lock()
+    for environment in _OPEN.values():
+        environment.inherited()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _inode(file: Path) -> int:
+    """Return which file lies at this path; 0 when there is none."""
+    try:
+        return file.stat().st_ino
+    except FileNotFoundError:
+        return 0
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Raise umbel's errors for LMDB's."""
+    try:
+        yield
+    except lmdb.MapFullError as problem:
+        raise Terminal(
+            f"shard {path} is full", hint="open the store with a larger map_size: lmdb:///path?map_size=<bytes>"
+        ) from problem
+    except (lmdb.BadValsizeError, lmdb.BadTxnError, lmdb.InvalidParameterError) as problem:
+        raise InvalidValue(f"shard {path}: {problem}") from problem
+    except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PanicError) as problem:
+        raise Terminal(f"shard {path} cannot be read: {problem}") from problem
+    except lmdb.Error as problem:
+        raise Transient(f"shard {path}: {problem}") from problem

@@ -1,0 +1,154 @@
+"""The embedded store: one LMDB environment per shard, in `<directory>/shard-000`.
+
+Any number of processes read without locks while one writes; a commit is on disk when it returns. Not for network file
+systems.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from umbel.errors import InvalidValue
+from umbel.state.environments import DATA, Environment, Options, acquire, release
+from umbel.state.failpoints import reach
+from umbel.state.lmdb_transaction import (
+    LmdbReader,
+    LmdbWriter,
+    NothingThere,
+    forget,
+    owners,
+    progress_of,
+    rewind,
+    write_stamps,
+)
+from umbel.state.port import Reader, ShardSize, Stamp, Transaction, check_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from urllib.parse import SplitResult
+
+_FORMAT = 1
+
+
+class LmdbStore:
+    """Keyed state in files of this machine.
+
+    Args:
+        directory: where the shards lie; made when it is first written to.
+        shards: how many shards there are; must be what the directory was made with.
+        options: how the files are opened.
+    """
+
+    def __init__(self, directory: str | Path, shards: int, options: Options | None = None) -> None:
+        self.shards = shards
+        self._directory = Path(directory).absolute()
+        self._options = options or Options()
+        self._description = self._directory / "store.json"
+        self._made = False
+        self._check_made_for()
+        self._opened: dict[int, Environment] = {}
+
+    @contextmanager
+    def transaction(
+        self, shard: int, owners: Sequence[str], stamp: Stamp, *, undo: bool = True
+    ) -> Iterator[Transaction]:
+        """Open the one write transaction of `shard`; see `umbel.state.port.Store`."""
+        environment = self._environment(shard)
+        if not self._made:
+            self._make()
+        with environment.writing() as tx:
+            reach("begun")
+            before = {owner: rewind(tx, owner, stamp) for owner in owners}
+            reach("undone")
+            yield LmdbWriter(tx, owners, stamp.step if undo else None)
+            write_stamps(tx, before, stamp, undo)
+            reach("committing")
+        reach("committed")
+
+    @contextmanager
+    def snapshot(self, shard: int) -> Iterator[Reader]:
+        """Open a read view of what is committed."""
+        with self._environment(shard).reading() as tx:
+            yield NothingThere() if tx is None else LmdbReader(tx)
+
+    def stamp(self, shard: int, owner: str) -> Stamp | None:
+        """Return the stamp of the last committed write of `owner`."""
+        with self._environment(shard).reading() as tx:
+            found = progress_of(tx, owner) if tx is not None else None
+        return found.stamp if found else None
+
+    def drop(self, owner: str) -> None:
+        """Forget everything of `owner` in all shards."""
+        for shard in self._existing():
+            with self._environment(shard).writing() as tx:
+                forget(tx, owner)
+
+    def owners(self, shard: int) -> list[str]:
+        """Return the operators that have state in `shard`, sorted."""
+        with self._environment(shard).reading() as tx:
+            return [] if tx is None else owners(tx)
+
+    def sizes(self) -> list[ShardSize]:
+        """Return how much each shard holds; size is what its file takes on disk."""
+        environments = [self._environment(shard) for shard in range(self.shards)]
+        return [ShardSize(shard, each.entries(), each.size_on_disk()) for shard, each in enumerate(environments)]
+
+    def close(self) -> None:
+        """Close the files nobody else in this process uses."""
+        while self._opened:
+            release(self._opened.popitem()[1])
+
+    def _environment(self, shard: int) -> Environment:
+        found = self._opened.get(shard)
+        if found is None:
+            check_shard(shard, self.shards)
+            found = self._opened[shard] = acquire(self._path(shard), self._options)
+        return found
+
+    def _path(self, shard: int) -> Path:
+        return self._directory / f"shard-{shard:03d}"
+
+    def _existing(self) -> list[int]:
+        return [shard for shard in range(self.shards) if (self._path(shard) / DATA).exists()]
+
+    def _make(self) -> None:
+        """Write down for how many shards the directory is made, once."""
+        self._check_made_for()
+        if not self._made:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            draft = self._directory / f".store-{os.getpid()}.json"
+            draft.write_text(json.dumps({"format": _FORMAT, "shards": self.shards}))
+            draft.rename(self._description)
+            self._made = True
+
+    def _check_made_for(self) -> None:
+        self._made = self._description.exists()
+        if not self._made:
+            return
+        found: Mapping[str, int] = json.loads(self._description.read_text())
+        if found["format"] != _FORMAT or found["shards"] != self.shards:
+            raise InvalidValue(
+                f"the store in {self._directory} has {found['shards']} shards (format {found['format']}), "
+                f"not {self.shards} (format {_FORMAT})",
+                hint="the number of shards is fixed when a deployment is made; use another directory to change it",
+            )
+
+
+def open_url(url: SplitResult, shards: int, settings: Mapping[str, str]) -> LmdbStore:
+    """Open `lmdb:///directory?map_size=<bytes per shard>&sync=off`.
+
+    Args:
+        url: the parts of the URL.
+        shards: how many shards there are.
+        settings: what stands after the question mark.
+    """
+    path = f"{url.netloc}{url.path}"
+    if not path:
+        raise InvalidValue("lmdb:// needs a directory: lmdb:///path/of/the/store")
+    defaults = Options()
+    size = int(settings.get("map_size", defaults.map_size))
+    return LmdbStore(path, shards, Options(size, settings.get("sync", "on") != "off"))
