@@ -1,0 +1,1 @@
+"""Examples: each folder is a program that runs."""
