@@ -1,0 +1,34 @@
+"""Expressions over columns: typed, immutable, evaluated by Polars."""
+
+from __future__ import annotations
+
+from umbel.expr import arithmetic, compare, dict, dt, list, logic, num, str, struct  # noqa: F401, A004
+from umbel.expr.conditional import when
+from umbel.expr.construct import datetime, from_epoch, make_struct, repeat, zip_struct
+from umbel.expr.errors import InvalidExprException
+from umbel.expr.evaluate import evaluate
+from umbel.expr.lattice import matches
+from umbel.expr.leaves import col, now, var
+from umbel.expr.literal import lit
+from umbel.expr.tree import Expr
+from umbel.expr.typed import TypedExpr
+from umbel.expr.units import TimeUnit
+
+__all__ = [
+    "Expr",
+    "InvalidExprException",
+    "TimeUnit",
+    "TypedExpr",
+    "col",
+    "datetime",
+    "evaluate",
+    "from_epoch",
+    "lit",
+    "make_struct",
+    "matches",
+    "now",
+    "repeat",
+    "var",
+    "when",
+    "zip_struct",
+]

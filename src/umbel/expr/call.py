@@ -1,0 +1,164 @@
+"""The call of a registered function: one node for operators, methods and constructors alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from umbel.errors import UmbelError
+from umbel.expr import text
+from umbel.expr.compiled import Compiled, Fault, Scope
+from umbel.expr.errors import compile_error
+from umbel.expr.kinds import Body, Constant, Guarded, Site
+from umbel.expr.lambdas import bind
+from umbel.expr.lattice import lifted
+from umbel.expr.registry import Function, find
+from umbel.expr.tree import Expr, Reference, attribute, to_expr
+from umbel.types.dtypes import DType, Float, Int
+from umbel.expr.typerecords import type_from_record, type_to_record
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call(Expr):
+    """A function applied to operands and constants."""
+
+    tag: ClassVar[str] = "call"
+
+    function: Function
+    operands: tuple[Expr, ...]
+    constants: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        return text.STYLES[self.function.style](self)
+
+    def as_receiver(self) -> str:
+        return f"({self})" if self.function.symbol else str(self)
+
+    def constant(self, name: str) -> Any:
+        """Return a constant argument."""
+        return dict(self.constants)[name]
+
+    @property
+    def zone(self) -> str:  # type: ignore[override]
+        return self.constant(self.function.views) if self.function.views else "UTC"
+
+    @property
+    def variable(self) -> str | None:
+        """The name bound in the last operand, when it is a lambda."""
+        return self.constant("var") if self.function.has_lambda else None
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.operands
+
+    def references(self) -> frozenset[Reference]:
+        found = [operand.references() for operand in self.operands]
+        if self.variable is not None:
+            found[-1] = found[-1] - {("var", self.variable)}
+        return frozenset().union(*found)
+
+    def __getattr__(self, name: str) -> Any:
+        if self.function.family and not name.startswith("_"):
+            return attribute(self.function.family, name, self)
+        return Expr.__getattr__(self, name)
+
+    def compile(self, scope: Scope) -> Compiled:
+        self._check_constants()
+        if self.variable is not None:
+            return self._compile_lambda(self.variable, scope)
+        operands = tuple(operand.compile(scope) for operand in self.operands)
+        return self._build(operands, tuple(operand.value for operand in operands), self._faults(operands))
+
+    def _check_constants(self) -> None:
+        for name, value in self.constants:
+            role = self.function.roles[name]
+            if isinstance(role, Constant):
+                self._explained(role.check, value)
+
+    def _explained(self, ask: Any, *args: Any) -> Any:
+        try:
+            return ask(*args)
+        except UmbelError as error:
+            if str(error).startswith("failed to compile"):
+                raise
+            kind = type(error)
+            raise kind(f"failed to compile expression: {error}, in `{self}`") from None
+
+    def _faults(self, operands: tuple[Compiled, ...]) -> tuple[Fault, ...]:
+        faults = tuple(fault for operand in operands[:-1] for fault in operand.faults)
+        if not operands or self.function.needs is None:
+            return faults + (operands[-1].faults if operands else ())
+        return faults + operands[-1].only(self.function.needs(*(operand.value for operand in operands)))
+
+    def _compile_lambda(self, variable: str, scope: Scope) -> Compiled:
+        items = self.operands[0].compile(scope)
+        self._check_kinds((items.dtype,))
+        bound = bind(variable, items, self.operands[1], scope)
+        faults = tuple(
+            Fault(bound.source.list.eval(fault.condition).list.any(), fault.reason) for fault in bound.body.faults
+        )
+        values = (bound.source, Body(bound.element, bound.body.value))
+        return self._build((items, bound.body), values, items.faults + faults)
+
+    def _build(self, operands: tuple[Compiled, ...], values: tuple[Any, ...], faults: tuple[Fault, ...]) -> Compiled:
+        types = self._check_kinds(tuple(operand.dtype for operand in operands))
+        site = Site(types, dict(self.constants), self.operands[0].zone if self.operands else "UTC")
+        site = replace(site, result=self._result(site))
+        built = self.function.run(self._cast_nulls(operands, values, types), site)
+        if isinstance(built, Guarded):
+            faults += (Fault(built.fault, f"{built.reason}, in `{self}`"),)
+            built = built.value
+        if isinstance(site.result.base, Int | Float):
+            built = built.cast(site.result.polars())
+        return Compiled(built, site.result, faults)
+
+    def _cast_nulls(self, operands: tuple[Compiled, ...], values: tuple[Any, ...], types: tuple[DType, ...]) -> list[Any]:
+        return [
+            value if operand.dtype == dtype else value.cast(dtype.polars())
+            for operand, value, dtype in zip(operands, values, types, strict=True)
+        ]
+
+    def _check_kinds(self, types: tuple[DType, ...]) -> tuple[DType, ...]:
+        kinds = self.function.kinds(len(types))
+        for kind, dtype in zip(kinds, types, strict=False):
+            if not kind.accepts(dtype):
+                found = " and ".join(str(each) for each in types)
+                raise compile_error(f"{self.function.shown} takes {kind.name}, not {dtype} (found {found}), in `{self}`")
+        return tuple(kind.settle(dtype) for kind, dtype in zip(kinds, types, strict=False))
+
+    def _result(self, site: Site) -> DType:
+        result: DType = self._explained(self.function.result, site)
+        return lifted(result, self.function.lifts and any(dtype.is_optional for dtype in site.types))
+
+    def to_record(self) -> dict[str, Any]:
+        constants = {name: _constant_to_record(value) for name, value in self.constants}
+        operands = [operand.to_record() for operand in self.operands]
+        return {"node": self.tag, "function": self.function.key, "operands": operands, "constants": constants}
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Call:
+        operands = tuple(Expr.from_record(operand) for operand in record["operands"])
+        constants = tuple((name, _constant_from_record(value)) for name, value in record["constants"].items())
+        return cls(find(record["function"]), operands, constants)
+
+
+def _constant_to_record(value: Any) -> Any:
+    return {"type": type_to_record(value)} if isinstance(value, DType) else value
+
+
+def _constant_from_record(value: Any) -> Any:
+    return type_from_record(value["type"]) if isinstance(value, Mapping) else value
+
+
+def call(key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """Return the call of a registered function with the arguments as a user gives them."""
+    function = find(key)
+    operands: list[Expr] = []
+    constants: list[tuple[str, Any]] = []
+    for name, value in function.bind(args, kwargs).items():
+        role = function.roles[name]
+        if isinstance(role, Constant):
+            constants.append((name, role.parse(value)))
+        else:
+            operands.extend(to_expr(each) for each in (value if function.is_variadic(name) else (value,)))
+    return Call(function, tuple(operands), tuple(constants))

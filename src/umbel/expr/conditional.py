@@ -1,0 +1,121 @@
+"""Conditions: `when(c).then(x).when(d).then(y).otherwise(z)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, ClassVar
+
+import polars as pl
+
+from umbel.expr.compiled import Compiled, Fault, Scope
+from umbel.expr.errors import InvalidExprException, compile_error
+from umbel.expr.lattice import Null, join
+from umbel.expr.tree import Expr, to_expr
+from umbel.types.dtypes import Bool, DType
+
+Branch = tuple[Expr, Expr]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class When(Expr):
+    """The value of the first branch whose condition holds, else the default, else null."""
+
+    tag: ClassVar[str] = "when"
+
+    branches: tuple[Branch, ...]
+    default: Expr | None = None
+
+    def when(self, condition: Any) -> Condition:
+        """Go on with another condition, for rows where none before holds."""
+        if self.default is not None:
+            raise InvalidExprException(f"when after otherwise, in `{self}`")
+        return Condition(self.branches, to_expr(condition))
+
+    def otherwise(self, value: Any) -> When:
+        """Give the value of rows where no condition holds."""
+        if self.default is not None:
+            raise InvalidExprException(f"a second otherwise, in `{self}`")
+        return When(self.branches, to_expr(value))
+
+    def __str__(self) -> str:
+        shown = ".".join(f"when({test.as_argument()}).then({value.as_argument()})" for test, value in self.branches)
+        return shown if self.default is None else f"{shown}.otherwise({self.default.as_argument()})"
+
+    def children(self) -> tuple[Expr, ...]:
+        parts = tuple(part for branch in self.branches for part in branch)
+        return parts if self.default is None else (*parts, self.default)
+
+    def compile(self, scope: Scope) -> Compiled:
+        tests = [self._test(condition, scope) for condition, _ in self.branches]
+        values = [value.compile(scope) for _, value in self.branches]
+        values.append(Compiled(pl.lit(None), Null()) if self.default is None else self.default.compile(scope))
+        dtype = reduce(self._join, (value.dtype for value in values))
+        return Compiled(_chosen(tests, values, dtype), dtype, _faults(tests, values))
+
+    def _test(self, condition: Expr, scope: Scope) -> Compiled:
+        test = condition.compile(scope)
+        if not isinstance(test.dtype.plain, Bool | Null):
+            raise compile_error(f"when takes a bool condition, not {test.dtype}, in `{condition}`")
+        return Compiled(test.value.cast(pl.Boolean).fill_null(False), Bool(), test.faults)
+
+    def _join(self, left: DType, right: DType) -> DType:
+        found = join(left, right)
+        if found is None:
+            raise compile_error(f"when: the branches have types {left} and {right}, in `{self}`")
+        return found
+
+    def to_record(self) -> dict[str, Any]:
+        branches = [[condition.to_record(), value.to_record()] for condition, value in self.branches]
+        default = None if self.default is None else self.default.to_record()
+        return {"node": self.tag, "branches": branches, "default": default}
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> When:
+        branches = tuple((Expr.from_record(test), Expr.from_record(value)) for test, value in record["branches"])
+        return cls(branches, Expr.from_record(record["default"]) if record["default"] else None)
+
+
+def _chosen(tests: list[Compiled], values: list[Compiled], dtype: DType) -> pl.Expr:
+    stored = dtype.polars()
+    chosen = values[-1].value.cast(stored)
+    for test, value in zip(reversed(tests), reversed(values[:-1]), strict=True):
+        chosen = pl.when(test.value).then(value.value.cast(stored)).otherwise(chosen)
+    return chosen
+
+
+def _faults(tests: list[Compiled], values: list[Compiled]) -> tuple[Fault, ...]:
+    """Return the faults that count: a branch is needed where its condition holds and none before does."""
+    faults: list[Fault] = []
+    remaining = pl.lit(True)
+    for test, value in zip(tests, values, strict=False):
+        faults += test.only(remaining)
+        faults += value.only(remaining & test.value)
+        remaining = remaining & ~test.value
+    return (*faults, *values[-1].only(remaining))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Condition:
+    """A condition that waits for its `then`; not an expression yet."""
+
+    branches: tuple[Branch, ...]
+    condition: Expr
+
+    def then(self, value: Any) -> When:
+        """Give the value of rows where the condition holds."""
+        return When((*self.branches, (self.condition, to_expr(value))))
+
+    def __str__(self) -> str:
+        return f"when({self.condition.as_argument()})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise InvalidExprException(f"when without then, in `{self}`", hint="write when(condition).then(value)")
+
+
+def when(condition: Any) -> Condition:
+    """Begin a choice: `when(c).then(x).otherwise(y)`. A null condition does not hold."""
+    return Condition((), to_expr(condition))

@@ -1,0 +1,153 @@
+"""Constructors of values: instants, lists and structs."""
+
+from __future__ import annotations
+
+import datetime as clock
+from collections.abc import Mapping
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+import polars as pl
+
+from umbel.errors import InvalidType
+from umbel.expr.errors import InvalidExprException, compile_error
+from umbel.expr.kinds import Anything, Constant, Count, Guarded, Items, Site, Whole
+from umbel.expr.lambdas import zip_lists
+from umbel.expr.lattice import matches
+from umbel.expr.registry import Built, plain
+from umbel.expr.tree import Expr, apply
+from umbel.expr.units import MICROSECONDS, EpochUnit, Zone
+from umbel.types.dtypes import Datetime, DType, List, Record
+
+
+def _part(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidType(f"datetime takes int constants, not {value!r} ({type(value).__name__})")
+    return value
+
+
+def _record(annotation: Any) -> DType:
+    from umbel.expr.boundary import type_of
+
+    dtype = type_of(annotation)
+    if not isinstance(dtype, Record):
+        raise InvalidExprException(f"expected a struct class, found {dtype}")
+    return dtype
+
+
+Part = Annotated[int, Constant("int", _part)]
+Names = Annotated[list[str], Constant("names", list)]
+StructType = Annotated[DType, Constant("struct", _record)]
+
+
+def _instant(site: Site) -> DType:
+    try:
+        _made(dict(site.constants))
+    except ValueError as error:
+        raise compile_error(f"datetime: {error}") from None
+    return Datetime()
+
+
+def _made(parts: dict[str, Any]) -> clock.datetime:
+    zone = ZoneInfo(parts.pop("timezone"))
+    return clock.datetime(**parts, tzinfo=zone).astimezone(clock.UTC)
+
+
+@plain("function", rule=_instant)
+def datetime_(
+    year: Part,
+    month: Part,
+    day: Part,
+    hour: Part = 0,
+    minute: Part = 0,
+    second: Part = 0,
+    microsecond: Part = 0,
+    timezone: Zone = "UTC",
+    *,
+    site: Site,
+) -> pl.Expr:
+    """Make a constant instant."""
+    return pl.lit(_made(dict(site.constants)), dtype=Datetime().polars())
+
+
+def datetime(
+    year: int,
+    month: int,
+    day: int,
+    hour: int = 0,
+    minute: int = 0,
+    second: int = 0,
+    microsecond: int = 0,
+    timezone: str = "UTC",
+) -> Expr:
+    """Make a constant instant, in a time zone given by name."""
+    return apply("datetime", year, month, day, hour, minute, second, microsecond, timezone)
+
+
+@plain("function", rule=lambda site: Datetime())
+def from_epoch_(value: Whole, unit: EpochUnit) -> Built:
+    """Make an instant from the units since 1970-01-01 UTC."""
+    factor = MICROSECONDS[unit]
+    instant = (value * factor).cast(Datetime().polars())
+    return Guarded(instant, (value > 2**63 // factor - 1) | (value < -(2**63) // factor + 1), "the instant is out of range")
+
+
+def from_epoch(value: Any, unit: str) -> Expr:
+    """Make an instant from an int expression: seconds, milliseconds or microseconds since 1970-01-01 UTC."""
+    return apply("from_epoch", value, unit)
+
+
+@plain("function", lifts=False, rule=lambda site: List(site.types[0]))
+def repeat_(value: Anything, by: Count) -> Built:
+    """Make a list of copies of a value."""
+    copies = value.repeat_by(pl.when(by < 0).then(0).otherwise(by))
+    return Guarded(copies, by < 0, "repeat takes a count of at least 0")
+
+
+def repeat(value: Any, by: Any) -> Expr:
+    """Make a list of `by` copies of a value; a negative count is an error when evaluated."""
+    return apply("repeat", value, by)
+
+
+def _members(site: Site, types: tuple[DType, ...]) -> DType:
+    struct, names = site.constants["struct"], site.constants["names"]
+    members = dict(struct.members())
+    if set(names) != set(members):
+        raise compile_error(f"struct {struct} takes the fields {', '.join(members)}; found {', '.join(names)}")
+    for name, found in zip(names, types, strict=True):
+        if not matches(found, members[name]):
+            raise compile_error(f"field '{name}' of struct {struct} takes {members[name]}, not {found}")
+    return struct  # type: ignore[no-any-return]
+
+
+@plain("fields", lifts=False, rule=lambda site: _members(site, site.types))
+def make_struct_(*values: Anything, names: Names, struct: StructType) -> pl.Expr:
+    """Make a struct of the values of its fields."""
+    assert isinstance(struct, Record)
+    given = dict(zip(names, values, strict=True))
+    return pl.struct(**{name: given[name].cast(dtype.polars()) for name, dtype in struct.members()})
+
+
+def make_struct(fields: Mapping[str, Any], struct: Any) -> Expr:
+    """Make a struct: an expression for each of its fields, and its class."""
+    return apply("make_struct", *fields.values(), names=list(fields), struct=struct)
+
+
+def _zipped(site: Site) -> DType:
+    for name, dtype in zip(site.constants["names"], site.types, strict=True):
+        if dtype.is_optional:
+            raise compile_error(f"field '{name}' of zip takes a list that is not Optional, not {dtype}")
+    return List(_members(site, tuple(dtype.plain.of for dtype in site.types if isinstance(dtype.plain, List))))
+
+
+@plain("fields", lifts=False, rule=_zipped)
+def zip_struct_(*lists: Items, names: Names, struct: StructType) -> pl.Expr:
+    """Make a list of structs of the lists of their fields, cut to the shortest."""
+    assert isinstance(struct, Record)
+    members, given = dict(struct.members()), dict(zip(names, lists, strict=True))
+    return zip_lists({name: given[name].cast(List(dtype).polars()) for name, dtype in members.items()}, members)
+
+
+def zip_struct(fields: Mapping[str, Any], struct: Any) -> Expr:
+    """Make a list of structs: a list expression for each field, cut to the shortest, and the struct's class."""
+    return apply("zip_struct", *fields.values(), names=list(fields), struct=struct)

@@ -1,0 +1,118 @@
+"""The one way expressions are evaluated: pipelines, sources, features and `Expr.eval` all come here."""
+
+from __future__ import annotations
+
+import datetime as clock
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from umbel.errors import InvalidValue, UmbelError
+from umbel.expr.compiled import Compiled
+from umbel.expr.errors import compile_error, evaluation_error
+from umbel.expr.lattice import matches
+from umbel.expr.tree import Expr, scope_of
+from umbel.types.dtypes import DType
+
+Declared = tuple[Expr, DType | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    expr: Expr
+    compiled: Compiled
+    declared: DType | None
+
+    def check(self, values: pl.Series) -> pl.Series:
+        """Return the values as the declared type stores them.
+
+        Raises:
+            InvalidValue: a value does not fit: out of a restriction, or null where none may be.
+        """
+        if self.declared is None:
+            return values
+        if self.declared.base == self.compiled.dtype.base:
+            if values.null_count() and not self.declared.is_optional:
+                raise evaluation_error(f"null where {self.declared} is declared, in `{self.expr}`")
+            return values
+        checked = self.declared.ingest(values)
+        if checked.faults:
+            row, reason = min(checked.faults.items())
+            raise evaluation_error(f"{reason}, in `{self.expr}` (row {row})")
+        return checked.values
+
+
+def evaluate(
+    frame: pl.DataFrame,
+    exprs: Mapping[str, Declared],
+    schema: Mapping[str, DType],
+    now: pl.Expr | clock.datetime | None = None,
+) -> pl.DataFrame:
+    """Evaluate expressions over the same rows and return one column for each, as many rows as the frame has.
+
+    Args:
+        frame: columns in storage types.
+        exprs: name of the result to expression and declared type; the inferred type when None.
+        schema: the types of the frame's columns that expressions may use.
+        now: what `now()` means: an instant, or an expression over the frame; the present when None.
+    Errors: InvalidValue "failed to compile expression: ..." or "failed to evaluate expression: ...".
+    """
+    scope = scope_of(schema, pl.lit(now) if isinstance(now, clock.datetime) else now)
+    columns = [
+        _compatible(_Column(name, expr, expr.compile(scope), declared)) for name, (expr, declared) in exprs.items()
+    ]
+    found = _select(frame, columns)
+    return pl.DataFrame([column.check(found[_at(n)]).alias(column.name) for n, column in enumerate(columns)])
+
+
+def _compatible(column: _Column) -> _Column:
+    inferred, declared = column.compiled.dtype, column.declared
+    if declared is not None and not matches(inferred, declared, column.expr):
+        raise compile_error(f"expected {declared}, found {inferred}, in `{column.expr}`")
+    return column
+
+
+def _at(position: int) -> str:
+    return f"_value{position}"
+
+
+def _select(frame: pl.DataFrame, columns: list[_Column]) -> pl.DataFrame:
+    """Compute all values and whether any row is at fault, in one pass; explain only what went wrong."""
+    faults = [fault.condition for column in columns for fault in column.compiled.faults]
+    values = {_at(n): column.compiled.value for n, column in enumerate(columns)}
+    try:
+        found = _collect(frame, {**values, "_fault": pl.any_horizontal(faults).any()} if faults else values)
+    except (pl.exceptions.PolarsError, UmbelError) as error:
+        raise _explained(frame, columns, error) from error
+    if faults and found["_fault"].any():
+        raise _explained(frame, columns, None)
+    return found.head(frame.height) if frame.height < found.height else found
+
+
+def _collect(frame: pl.DataFrame, exprs: Mapping[str, pl.Expr]) -> pl.DataFrame:
+    # with_columns, unlike select, repeats constants for every row.
+    return frame.lazy().with_columns(**exprs).select(list(exprs)).collect()
+
+
+def _explained(frame: pl.DataFrame, columns: list[_Column], error: Exception | None) -> InvalidValue:
+    """Return the error that names the failing part of the first expression that fails."""
+    for column in columns:
+        for fault in column.compiled.faults:
+            rows = _rows(frame, fault.condition)
+            if rows:
+                return evaluation_error(f"{fault.reason} ({len(rows)} of {frame.height} rows, first row {rows[0]})")
+    for column in columns:
+        try:
+            _collect(frame, {column.name: column.compiled.value})
+        except (pl.exceptions.PolarsError, UmbelError) as found:
+            return evaluation_error(f"{str(found).strip()}, in `{column.expr}`")
+    return evaluation_error(str(error).strip())
+
+
+def _rows(frame: pl.DataFrame, condition: pl.Expr) -> list[int]:
+    try:
+        return _collect(frame, {"_fault": condition})["_fault"].arg_true().to_list()
+    except (pl.exceptions.PolarsError, UmbelError):
+        return []

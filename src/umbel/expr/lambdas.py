@@ -1,0 +1,92 @@
+"""Expressions over the elements of a list: what the variable and outer names mean inside of `list.eval`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from umbel.expr.compiled import Compiled, Scope
+from umbel.types.dtypes import DType, List
+from umbel.types.nesting import Lists, apart
+
+if TYPE_CHECKING:
+    from umbel.expr.tree import Expr, Reference
+
+ELEMENT = "element"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A lambda ready to be evaluated: over which lists, what an element is, and what is computed from it."""
+
+    source: pl.Expr
+    element: pl.Expr
+    body: Compiled
+
+
+def bind(variable: str, items: Compiled, body: Expr, scope: Scope) -> Bound:
+    """Compile the body of a lambda over `items`.
+
+    Polars evaluates the elements of a list without the rest of the row, so what the body reads of the row is first
+    laid beside each element.
+    """
+    listed = items.dtype.plain
+    assert isinstance(listed, List)
+    outer = {each: _outer(each, scope) for each in sorted(body.references() - {("var", variable)}) if _is_outer(each, scope)}
+    if not outer:
+        element = pl.element()
+        inner = Scope({}, scope.now, {variable: Compiled(element, listed.of)})
+        return Bound(items.value, element, body.compile(inner))
+    lists = {ELEMENT: items.value}
+    lists |= {_field(each): found.value.repeat_by(items.value.list.len()) for each, found in outer.items()}
+    types = {ELEMENT: listed.of, **{_field(each): found.dtype for each, found in outer.items()}}
+    element = pl.element().struct.field(ELEMENT)
+    beside = {each: Compiled(pl.element().struct.field(_field(each)), found.dtype) for each, found in outer.items()}
+    inner = _inner_scope(scope, {**beside, ("var", variable): Compiled(element, listed.of)})
+    return Bound(zip_lists(lists, types), element, body.compile(inner))
+
+
+def _field(reference: Reference) -> str:
+    return ":".join(reference)
+
+
+def _is_outer(reference: Reference, scope: Scope) -> bool:
+    return reference[0] != "now" or not scope.now.meta.is_literal()
+
+
+def _outer(reference: Reference, scope: Scope) -> Compiled:
+    from umbel.expr.leaves import leaf
+
+    return leaf(reference).compile(scope)
+
+
+def _inner_scope(scope: Scope, names: Mapping[Reference, Compiled]) -> Scope:
+    columns = {name: found for (kind, name), found in names.items() if kind == "col"}
+    now = names.get(("now", ""))
+    return Scope(
+        {name: found.dtype for name, found in columns.items()},
+        scope.now if now is None else now.value,
+        {name: found for (kind, name), found in names.items() if kind == "var"},
+        {name: found.value for name, found in columns.items()},
+    )
+
+
+def zip_lists(lists: Mapping[str, pl.Expr], types: Mapping[str, DType]) -> pl.Expr:
+    """Return a list of structs from lists, cut to the shortest of them; null when one of them is null."""
+    row = pl.Struct({name: dtype.polars() for name, dtype in types.items()})
+    packed = pl.struct(**lists)
+    return packed.map_batches(lambda rows: _zip(rows, row), return_dtype=pl.List(row), is_elementwise=True)
+
+
+def _zip(rows: pl.Series, row: pl.Struct) -> pl.Series:
+    frame = rows.struct.unnest()
+    valid = pl.all_horizontal(pl.all().is_not_null())
+    shortest = pl.when(valid).then(pl.min_horizontal(pl.all().list.len())).otherwise(0).cast(pl.Int64)
+    counted = frame.select(valid.alias("valid"), shortest.alias("length"))
+    cut = frame.select(pl.all().list.head(counted["length"]))
+    flat = pl.DataFrame([pl.Series(column.name, apart(column).inner) for column in cut])
+    lists = Lists(counted["length"].to_numpy(), counted["valid"].to_numpy(), [])
+    return lists.together(flat.to_struct().cast(row)).alias(rows.name)

@@ -1,0 +1,123 @@
+"""The leaves of expressions: columns, bound variables and the present instant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import polars as pl
+
+from umbel.errors import did_you_mean
+from umbel.expr.compiled import Compiled, Scope
+from umbel.expr.errors import InvalidExprException, compile_error
+from umbel.expr.tree import Expr, Reference
+from umbel.types.dtypes import Datetime
+
+
+def _name(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidExprException(f"{what} takes a name, not {value!r} ({type(value).__name__})")
+    return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Col(Expr):
+    """A column of the frame."""
+
+    tag: ClassVar[str] = "col"
+
+    name: str
+
+    def __str__(self) -> str:
+        return f'col("{self.name}")'
+
+    def compile(self, scope: Scope) -> Compiled:
+        if self.name not in scope.columns:
+            raise compile_error(f"column '{self.name}' is not in the schema{did_you_mean(self.name, scope.columns)}")
+        return Compiled(scope.read.get(self.name, pl.col(self.name)), scope.columns[self.name])
+
+    def references(self) -> frozenset[Reference]:
+        return frozenset({("col", self.name)})
+
+    def to_record(self) -> dict[str, Any]:
+        return {"node": self.tag, "name": self.name}
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Col:
+        return cls(record["name"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Var(Expr):
+    """The element that `list.map` or `list.filter` binds."""
+
+    tag: ClassVar[str] = "var"
+
+    name: str
+
+    def __str__(self) -> str:
+        return f'var("{self.name}")'
+
+    def compile(self, scope: Scope) -> Compiled:
+        if self.name not in scope.variables:
+            hint = "it is bound by list.map and list.filter only"
+            raise compile_error(f"variable '{self.name}' is not bound here ({hint})")
+        return scope.variables[self.name]
+
+    def references(self) -> frozenset[Reference]:
+        return frozenset({("var", self.name)})
+
+    def to_record(self) -> dict[str, Any]:
+        return {"node": self.tag, "name": self.name}
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Var:
+        return cls(record["name"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Now(Expr):
+    """The present instant: of the request or row in an extractor, of the evaluation elsewhere."""
+
+    tag: ClassVar[str] = "now"
+
+    def __str__(self) -> str:
+        return "now()"
+
+    def compile(self, scope: Scope) -> Compiled:
+        return Compiled(scope.now, Datetime())
+
+    def references(self) -> frozenset[Reference]:
+        return frozenset({("now", "")})
+
+    def to_record(self) -> dict[str, Any]:
+        return {"node": self.tag}
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Now:
+        return cls()
+
+
+_LEAVES = {"col": Col, "var": Var, "now": lambda name: Now()}
+
+
+def leaf(reference: Reference) -> Expr:
+    """Return the leaf that makes a reference."""
+    kind, name = reference
+    return _LEAVES[kind](name)
+
+
+def col(name: str) -> Expr:
+    """Refer to a column by name."""
+    return Col(_name(name, "col"))
+
+
+def var(name: str) -> Expr:
+    """Refer to the element bound by `list.map` or `list.filter`."""
+    return Var(_name(name, "var"))
+
+
+def now() -> Expr:
+    """Refer to the present instant."""
+    return Now()

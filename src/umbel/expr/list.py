@@ -1,0 +1,129 @@
+"""Functions of lists: `.list`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import polars as pl
+
+from umbel.expr.arithmetic import checked
+from umbel.expr.errors import InvalidExprException, compile_error
+from umbel.expr.kinds import Anything, Body, Constant, Count, Items, Kind, Lambda, Numbers, Real, Site, Truth, Truths, Whole
+from umbel.expr.lattice import Null, lifted, optional
+from umbel.expr.registry import Built, method
+from umbel.expr.rules import listed, perhaps_element
+from umbel.types.dtypes import Bool, DType, Float, Int, List
+
+
+def _variable(name: Any) -> str:
+    if not isinstance(name, str):
+        raise InvalidExprException(f"a variable is named by a str, not {name!r}")
+    return name
+
+
+Name = Annotated[str, Constant("variable", _variable)]
+Mapping = Annotated[Body, Lambda()]
+Predicate = Annotated[Body, Lambda("predicate", Kind("bool that is not Optional", (Bool,), optional=False))]
+
+
+def _has_null(items: pl.Expr) -> pl.Expr:
+    return items.list.eval(pl.element().is_null()).list.any()
+
+
+def _unless_null(items: pl.Expr, value: pl.Expr) -> pl.Expr:
+    return pl.when(~_has_null(items)).then(value)
+
+
+@method()
+def len_(items: Items) -> Whole:
+    """Return the number of elements, nulls counted."""
+    return items.list.len()
+
+
+def _total(site: Site) -> DType:
+    element = listed(site).of
+    return lifted(Int() if isinstance(element.plain, Int) else Float(), element.is_optional)
+
+
+@method(rule=_total)
+def sum_(items: Numbers, site: Site) -> Built:
+    """Return the sum; 0 for an empty list, null when an element is null."""
+    total = _unless_null(items, items.list.sum())
+    if isinstance(site.result.plain, Float):
+        return total
+    return checked(total, items.cast(pl.List(pl.Float64)).list.sum(), is_whole=True)
+
+
+@method(rule=perhaps_element)
+def min_(items: Numbers) -> pl.Expr:
+    """Return the smallest element; null when there is none, or one is null."""
+    return _unless_null(items, items.list.min())
+
+
+@method(rule=perhaps_element)
+def max_(items: Numbers) -> pl.Expr:
+    """Return the largest element; null when there is none, or one is null."""
+    return _unless_null(items, items.list.max())
+
+
+@method(rule=lambda site: optional(Float()))
+def mean(items: Numbers) -> Real:
+    """Return the mean; null when there is no element, or one is null."""
+    return _unless_null(items, items.list.mean())
+
+
+def _truth(site: Site) -> DType:
+    return lifted(Bool(), listed(site).of.is_optional)
+
+
+@method(rule=_truth)
+def all_(items: Truths) -> Truth:
+    """Whether all elements are true; True for an empty list, null when an element is null."""
+    return _unless_null(items, items.list.all())
+
+
+@method(rule=_truth)
+def any_(items: Truths) -> Truth:
+    """Whether an element is true; False for an empty list, else null when an element is null."""
+    return pl.when(items.list.any()).then(pl.lit(True)).otherwise(_unless_null(items, items.list.any()))
+
+
+def _contained(site: Site) -> DType:
+    element, item = listed(site).of, site.types[1]
+    fits = element.is_optional if isinstance(item, Null) else item.plain == element.plain
+    if not fits:
+        raise compile_error(f"list.contains cannot look for {item} in {site.types[0]}")
+    return lifted(Bool(), element.is_optional)
+
+
+@method(rule=_contained)
+def contains(items: Items, item: Anything, site: Site) -> Truth:
+    """Whether the item is an element; when not, null if the item or an element is null, and the list is not empty."""
+    wanted = item.cast(listed(site).of.polars())
+    found = items.list.contains(wanted, nulls_equal=False)
+    unknown = _has_null(items) | wanted.is_null()
+    return pl.when(items.list.len() == 0).then(pl.lit(False)).when(found | ~unknown).then(found)
+
+
+@method(rule=perhaps_element)
+def at(items: Items, index: Count) -> pl.Expr:
+    """Return the element at a position, from the end when negative; null when there is none."""
+    return items.list.get(index, null_on_oob=True)
+
+
+@method()
+def hasnull(items: Items) -> Truth:
+    """Whether an element is null."""
+    return _has_null(items)
+
+
+@method(lifts=False, rule=lambda site: lifted(List(site.types[1]), site.types[0].is_optional))
+def map_(items: Items, var: Name, expr: Mapping) -> pl.Expr:
+    """Return the list of what an expression makes of each element, bound to the variable."""
+    return items.list.eval(expr.value)
+
+
+@method(rule=lambda site: listed(site))
+def filter_(items: Items, var: Name, expr: Predicate) -> pl.Expr:
+    """Return the elements for which a condition holds; the variable stands for the element."""
+    return items.list.eval(expr.element.filter(expr.value))

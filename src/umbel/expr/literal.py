@@ -1,0 +1,131 @@
+"""Constants in expressions."""
+
+from __future__ import annotations
+
+import base64
+import datetime as clock
+import decimal
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import polars as pl
+
+from umbel.errors import InvalidValue
+from umbel.expr.compiled import Compiled, Scope
+from umbel.expr.errors import InvalidExprException
+from umbel.expr.lattice import Null
+from umbel.expr.text import constant_text
+from umbel.expr.tree import Expr
+from umbel.expr.typerecords import type_from_record, type_to_record
+from umbel.types.dtypes import Bool, DType, Float, Int, Str
+
+_INFERRED: dict[type, DType] = {bool: Bool(), int: Int(), float: Float(), str: Str(), type(None): Null()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal(Expr):
+    """A constant.
+
+    Args:
+        value: as Polars stores it.
+        of: its type.
+    """
+
+    tag: ClassVar[str] = "lit"
+
+    value: Any
+    of: DType
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the Python constant alone says the type."""
+        return _INFERRED.get(type(self.value)) == self.of
+
+    def __str__(self) -> str:
+        written = constant_text(self.value)
+        return f"lit({written})" if self.is_bare else f"lit({written}, {self.of})"
+
+    def as_argument(self) -> str:
+        return constant_text(self.value) if self.is_bare else str(self)
+
+    def compile(self, scope: Scope) -> Compiled:
+        stored = self.of.polars()
+        if stored.is_nested():
+            return Compiled(pl.lit(pl.Series([self.value], dtype=stored)).first(), self.of)
+        return Compiled(pl.lit(self.value, dtype=stored), self.of)
+
+    def to_record(self) -> dict[str, Any]:
+        return {"node": self.tag, "value": _plain(self.value), "type": type_to_record(self.of)}
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Literal:
+        return lit(_revived(record["value"]), type_from_record(record["type"]))
+
+
+def lit(value: Any, type: Any = None) -> Literal:  # noqa: A002
+    """Make a constant.
+
+    Args:
+        value: an int, float, str, bool or None; anything JSON-able with a type.
+        type: its type; needed for lists, dicts, structs, datetimes and decimals.
+    Errors: InvalidExprException "cannot infer type"; InvalidValue when the value is not of the type.
+    """
+    if type is None:
+        return _inferred(value)
+    dtype = type if isinstance(type, DType) else _dtype(type)
+    if isinstance(dtype, Null):
+        return Literal(None, dtype)
+    checked = dtype.ingest([value])
+    if checked.faults:
+        raise InvalidValue(f"lit: {value!r} is not a {dtype}: {checked.faults[0]}")
+    return Literal(checked.values.to_list()[0], dtype)
+
+
+def _dtype(annotation: Any) -> DType:
+    from umbel.types.annotations import from_annotation
+
+    return from_annotation(annotation)
+
+
+def _inferred(value: Any) -> Literal:
+    plain = value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+    for kind, dtype in _INFERRED.items():
+        if isinstance(plain, kind):
+            return _checked(kind(plain) if plain is not None else None, dtype)
+    raise InvalidExprException(
+        f"cannot infer type of {value!r} ({value.__class__.__name__}) in an expression", hint="use lit(value, type)"
+    )
+
+
+def _checked(value: Any, dtype: DType) -> Literal:
+    if isinstance(dtype, Int) and not -(2**63) <= value < 2**63:
+        raise InvalidValue(f"lit: {value} does not fit in 64 bits")
+    return Literal(value, dtype)
+
+
+def _plain(value: Any) -> Any:
+    """Return a stored value as what JSON can carry."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, clock.date | decimal.Decimal):
+        return value.isoformat() if isinstance(value, clock.date) else str(value)
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _revived(value: Any) -> Any:
+    """Return what `_plain` wrote in a form that types take in."""
+    if isinstance(value, Mapping):
+        return base64.b64decode(value["base64"]) if set(value) == {"base64"} else _revived_entry(value)
+    return [_revived(each) for each in value] if isinstance(value, list) else value
+
+
+def _revived_entry(value: Mapping[str, Any]) -> Any:
+    """Return a struct; the (key, value) of a dict as a pair."""
+    fields = {name: _revived(each) for name, each in value.items()}
+    return fields

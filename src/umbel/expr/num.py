@@ -1,0 +1,146 @@
+"""Functions of numbers: `.num`."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import polars as pl
+
+from umbel.expr.arithmetic import checked, real, wrapped
+from umbel.expr.errors import InvalidExprException
+from umbel.expr.kinds import Constant, Guarded, Number, Real, Site, Text, Truth
+from umbel.expr.registry import Built, method
+from umbel.expr.rules import number
+from umbel.types.dtypes import DType, Float, Int
+
+# Floats from here on do not fit in 64 bits.
+_LIMIT = float(2**63)
+
+
+def _precision(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidExprException(f"round: precision must be an int of at least 0, not {value!r}")
+    return value
+
+
+Precision = Annotated[int, Constant("precision", _precision)]
+
+
+def _whole(value: pl.Expr, site: Site) -> Built:
+    """Return a rounded number as an int: NaN gives null, what does not fit is an error."""
+    if site.is_whole:
+        return value
+    outside = value.is_not_nan() & ((value >= _LIMIT) | (value < -_LIMIT))
+    return Guarded(value.cast(pl.Int64, strict=False), outside, "the float does not fit in an int")
+
+
+def _int(site: Site) -> DType:
+    return Int()
+
+
+@method(rule=number)
+def abs_(value: Number, site: Site) -> Built:
+    """Return the magnitude."""
+    return checked(value.abs(), real(value).abs(), is_whole=site.is_whole)
+
+
+@method(rule=_int)
+def ceil(value: Number, site: Site) -> Built:
+    """Return the smallest int that is not less."""
+    return _whole(value.ceil(), site)
+
+
+@method(rule=_int)
+def floor(value: Number, site: Site) -> Built:
+    """Return the largest int that is not greater."""
+    return _whole(value.floor(), site)
+
+
+def _rounded(site: Site) -> DType:
+    return Float() if site.constants["precision"] else Int()
+
+
+@method(rule=_rounded)
+def round_(value: Number, precision: Precision, site: Site) -> Built:
+    """Round half away from zero: to an int when the precision is 0, else to a float of that many decimals."""
+    if precision == 0:
+        return _whole(value if site.is_whole else value.round(0, mode="half_away_from_zero"), site)
+    return real(value).round(precision, mode="half_away_from_zero")
+
+
+@method()
+def sqrt(value: Number) -> Real:
+    """Return the square root; NaN, which is seen as null, when negative."""
+    return real(value).sqrt()
+
+
+@method(rule=number)
+def pow_(value: Number, exponent: Number, site: Site) -> Built:
+    """Raise to a power; an int to a negative int power is an error."""
+    if not site.is_whole:
+        return real(value).pow(real(exponent))
+    is_negative = exponent < 0
+    power = value.pow(pl.when(is_negative).then(0).otherwise(exponent))
+    outside = wrapped(power, real(value).pow(real(exponent))) | (is_negative & value.is_not_null())
+    return Guarded(power, outside, "a negative exponent, or an int that does not fit in 64 bits")
+
+
+@method()
+def log(value: Number, base: Number = math.e) -> Real:  # type: ignore[assignment]
+    """Return the logarithm; log 0 is infinite, that of a negative number NaN, which is seen as null."""
+    return real(value).log(real(base))
+
+
+@method()
+def sin(value: Number) -> Real:
+    """Return the sine of radians."""
+    return real(value).sin()
+
+
+@method()
+def cos(value: Number) -> Real:
+    """Return the cosine of radians."""
+    return real(value).cos()
+
+
+@method()
+def tan(value: Number) -> Real:
+    """Return the tangent of radians."""
+    return real(value).tan()
+
+
+@method()
+def arcsin(value: Number) -> Real:
+    """Return the angle in radians of a sine; NaN, which is seen as null, outside of [-1, 1]."""
+    return real(value).arcsin()
+
+
+@method()
+def arccos(value: Number) -> Real:
+    """Return the angle in radians of a cosine; NaN, which is seen as null, outside of [-1, 1]."""
+    return real(value).arccos()
+
+
+@method()
+def arctan(value: Number) -> Real:
+    """Return the angle in radians of a tangent."""
+    return real(value).arctan()
+
+
+@method()
+def to_string(value: Number) -> Text:
+    """Return the number as text: `2`, `1.0`, `1e20`."""
+    return value.cast(pl.String).str.replace("e+", "e", literal=True)
+
+
+@method()
+def is_nan(value: Number) -> Truth:
+    """Whether a float is not a number."""
+    return real(value).is_nan()
+
+
+@method()
+def is_infinite(value: Number) -> Truth:
+    """Whether a float is infinite."""
+    return real(value).is_infinite()

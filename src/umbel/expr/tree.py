@@ -1,0 +1,332 @@
+"""The expression tree: the class every expression is an instance of, with its operators and namespaces."""
+
+from __future__ import annotations
+
+import datetime as clock
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import polars as pl
+
+from umbel.errors import InvalidAttribute, InvalidType
+from umbel.expr.compiled import Compiled, Scope
+from umbel.expr.errors import InvalidExprException
+from umbel.expr.registry import FUNCTIONS, find_method
+from umbel.types.dtypes import DType
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from umbel.expr.typed import TypedExpr
+
+NODES: dict[str, type[Expr]] = {}
+
+Reference = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expr:
+    """An immutable expression over the columns of a frame. Build one with `col`, `lit`, `when`, ... and operators."""
+
+    tag: ClassVar[str] = ""
+    zone: ClassVar[str] = "UTC"
+
+    def __init_subclass__(cls) -> None:
+        NODES[cls.tag] = cls
+
+    # What a node must say.
+
+    def compile(self, scope: Scope) -> Compiled:
+        """Return the Polars expression, type and faults in a scope; raise InvalidValue when it does not type-check."""
+        raise NotImplementedError(type(self).__name__)
+
+    def children(self) -> tuple[Expr, ...]:
+        """Return the expressions this one is made of."""
+        return ()
+
+    def references(self) -> frozenset[Reference]:
+        """Return what the expression refers to outside of itself: ("col", name), ("var", name), ("now", "")."""
+        return frozenset().union(*(child.references() for child in self.children()))
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the expression as plain data that JSON can carry."""
+        raise NotImplementedError(type(self).__name__)
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Expr:
+        """Return the node of this class that `to_record` wrote."""
+        raise NotImplementedError(cls.__name__)
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Expr:
+        """Return the expression that `to_record` wrote."""
+        return NODES[record["node"]].read(record)
+
+    # What everyone asks.
+
+    def dtype(self, schema: Mapping[str, DType]) -> DType:
+        """Return the type of the expression over columns of these types."""
+        return self.compile(scope_of(schema)).dtype
+
+    def typeof(self, schema: Mapping[str, Any]) -> Any:
+        """Return the Python type of the expression, given the types of the columns.
+
+        Errors: InvalidValue "failed to compile expression: ..." naming the function and the types.
+        """
+        from umbel.expr.boundary import python_type, types_of
+
+        return python_type(self.dtype(types_of(schema)))
+
+    def polars(self, schema: Mapping[str, DType], *, now: pl.Expr | None = None) -> pl.Expr:
+        """Return one Polars expression that computes this one, raising on rows that have no value."""
+        return self.compile(scope_of(schema, now)).guarded()
+
+    def eval(
+        self,
+        df: pd.DataFrame,
+        schema: Mapping[str, Any],
+        output_dtype: Any = None,
+        parse: bool = True,
+        context: Mapping[str, Any] | None = None,
+    ) -> pd.Series:
+        """Evaluate over a pandas frame and return a Series with a fresh index.
+
+        Args:
+            df: holds the columns of the schema.
+            schema: the Python types of the columns; the frame is cast to them first.
+            output_dtype: the type of the result, when it is to be another than the inferred one.
+            parse: whether structs come back as objects of their class.
+            context: `{"now": datetime}` sets what `now()` means.
+        Errors: InvalidExprException for a missing column, InvalidValue when a value does not fit its type or the
+            evaluation fails.
+        """
+        from umbel.expr.boundary import evaluate_pandas
+
+        return evaluate_pandas(self, df, schema, output_dtype, parse, context)
+
+    def columns(self) -> set[str]:
+        """Return the names of the columns the expression reads."""
+        return {name for kind, name in self.references() if kind == "col"}
+
+    def as_argument(self) -> str:
+        """Return the text of the expression where a constant would do."""
+        return str(self)
+
+    def as_receiver(self) -> str:
+        """Return the text of the expression where a method is called on it."""
+        return str(self)
+
+    # Operators.
+
+    def __add__(self, other: Any) -> Expr:
+        return apply("add", self, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return apply("add", other, self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return apply("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return apply("sub", other, self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return apply("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return apply("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return apply("truediv", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return apply("truediv", other, self)
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return apply("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Expr:
+        return apply("floordiv", other, self)
+
+    def __mod__(self, other: Any) -> Expr:
+        return apply("mod", self, other)
+
+    def __rmod__(self, other: Any) -> Expr:
+        return apply("mod", other, self)
+
+    def __eq__(self, other: Any) -> Expr:  # type: ignore[override]
+        return apply("eq", self, other)
+
+    def __ne__(self, other: Any) -> Expr:  # type: ignore[override]
+        return apply("ne", self, other)
+
+    def __lt__(self, other: Any) -> Expr:
+        return apply("lt", self, other)
+
+    def __le__(self, other: Any) -> Expr:
+        return apply("le", self, other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return apply("gt", self, other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return apply("ge", self, other)
+
+    def __and__(self, other: Any) -> Expr:
+        return apply("and", self, other)
+
+    def __rand__(self, other: Any) -> Expr:
+        return apply("and", other, self)
+
+    def __or__(self, other: Any) -> Expr:
+        return apply("or", self, other)
+
+    def __ror__(self, other: Any) -> Expr:
+        return apply("or", other, self)
+
+    def __invert__(self) -> Expr:
+        return apply("invert", self)
+
+    def __neg__(self) -> Expr:
+        return apply("neg", self)
+
+    def __getitem__(self, key: Any) -> Expr:
+        return apply("getitem", self, key)
+
+    def __xor__(self, other: Any) -> Expr:
+        raise InvalidExprException(f"'^' is not supported, in `{self} ^ {other}`", hint="use (a | b) & ~(a & b)")
+
+    __rxor__ = __xor__
+
+    def __bool__(self) -> bool:
+        raise InvalidExprException(
+            f"`{self}` has no truth value: it is computed later, row by row",
+            hint="use &, |, ~ instead of and, or, not; when(...).then(...) instead of if; isnull() instead of is None",
+        )
+
+    def __iter__(self) -> Any:
+        raise InvalidExprException(f"`{self}` cannot be iterated over", hint="use .list.map or .list.at")
+
+    def __contains__(self, item: Any) -> bool:
+        raise InvalidExprException(f"'in' is not supported on `{self}`", hint="use .list.contains or .str.contains")
+
+    __hash__ = object.__hash__
+
+    # Methods.
+
+    @property
+    def num(self) -> Namespace:
+        """Functions of numbers."""
+        return Namespace(self, "num")
+
+    @property
+    def str(self) -> Namespace:
+        """Functions of text."""
+        return Namespace(self, "str")
+
+    @property
+    def dt(self) -> Namespace:
+        """Functions of datetimes."""
+        return Namespace(self, "dt")
+
+    @property
+    def list(self) -> Namespace:
+        """Functions of lists."""
+        return Namespace(self, "list")
+
+    @property
+    def struct(self) -> Namespace:
+        """Functions of structs."""
+        return Namespace(self, "struct")
+
+    @property
+    def dict(self) -> Namespace:
+        """Functions of dicts."""
+        return Namespace(self, "dict")
+
+    def isnull(self) -> Expr:
+        """Whether the value is null."""
+        return apply("isnull", self)
+
+    def fillnull(self, value: Any) -> Expr:
+        """Replace null by a value."""
+        return apply("fillnull", self, value)
+
+    def abs(self) -> Expr:
+        """Return the magnitude of a number."""
+        return apply("num.abs", self)
+
+    def round(self, precision: int = 0) -> Expr:
+        """Round half away from zero: to an int, or to a float of `precision` decimals."""
+        return apply("num.round", self, precision)
+
+    def ceil(self) -> Expr:
+        """Return the smallest int that is not less."""
+        return apply("num.ceil", self)
+
+    def floor(self) -> Expr:
+        """Return the largest int that is not greater."""
+        return apply("num.floor", self)
+
+    def astype(self, dtype: Any) -> TypedExpr:
+        """Declare the type of the whole expression; nothing may be built on the result."""
+        from umbel.expr.typed import TypedExpr
+
+        return TypedExpr(self, dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        owners = sorted(f".{each.family}.{each.name}" for each in FUNCTIONS.values() if each.name == name and each.family)
+        hint = f"did you mean {' or '.join(owners)}?" if owners else "see dir(expr) and its namespaces"
+        raise InvalidAttribute(f"an expression has no '{name}', in `{self}`", hint=hint)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Namespace:
+    """The functions of one family, on one expression."""
+
+    receiver: Expr
+    family: str
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return attribute(self.family, name, self.receiver)
+
+    def __dir__(self) -> list[str]:
+        return sorted(function.name for function in FUNCTIONS.values() if function.family == self.family)
+
+
+def attribute(family: str, name: str, receiver: Expr) -> Expr | Callable[..., Expr]:
+    """Return a family's method bound to its receiver, or its value when it is a property."""
+    function = find_method(family, name)
+    if function.style == "attribute":
+        return apply(function.key, receiver)
+    return lambda *args, **kwargs: apply(function.key, receiver, *args, **kwargs)
+
+
+def apply(key: str, *args: Any, **kwargs: Any) -> Expr:
+    """Return the call of a registered function."""
+    from umbel.expr.call import call
+
+    return call(key, args, kwargs)
+
+
+def to_expr(value: Any) -> Expr:
+    """Return an expression as it is and a constant as a literal."""
+    from umbel.expr.literal import lit
+
+    if isinstance(value, Expr):
+        return value
+    if isinstance(getattr(value, "expr", None), Expr):
+        raise InvalidType(f"astype must be outermost, not inside of an expression: `{value}`")
+    if callable(value):
+        raise InvalidType(f"a function cannot be part of an expression: {value!r}", hint="use expressions throughout")
+    return lit(value)
+
+
+def scope_of(schema: Mapping[str, DType], now: pl.Expr | None = None) -> Scope:
+    """Return the scope of an expression over a frame; `now()` is the present instant unless given."""
+    return Scope(schema, pl.lit(clock.datetime.now(clock.UTC)) if now is None else now)

@@ -1,0 +1,100 @@
+"""Units of time, time zones and formats: the constants that functions of datetimes take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import cache
+from typing import Annotated, Any
+
+import polars as pl
+
+from umbel.errors import InvalidType, InvalidValue, did_you_mean
+from umbel.expr.kinds import Constant
+
+
+class TimeUnit(StrEnum):
+    """Units in which instants are taken apart and spans are counted."""
+
+    YEAR = "year"
+    MONTH = "month"
+    WEEK = "week"
+    DAY = "day"
+    HOUR = "hour"
+    MINUTE = "minute"
+    SECOND = "second"
+    MILLISECOND = "millisecond"
+    MICROSECOND = "microsecond"
+
+
+_SECOND = 1_000_000
+# A month has no fixed length; a year counts as 365 days, as in durations.
+MICROSECONDS = {
+    "year": 365 * 86_400 * _SECOND,
+    "week": 7 * 86_400 * _SECOND,
+    "day": 86_400 * _SECOND,
+    "hour": 3_600 * _SECOND,
+    "minute": 60 * _SECOND,
+    "second": _SECOND,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+EPOCH_UNITS = ("second", "millisecond", "microsecond")
+
+
+def text(value: Any) -> str:
+    """Return a constant that must be text, as text."""
+    if not isinstance(value, str):
+        raise InvalidType(f"expected a str, found {value!r} ({type(value).__name__})")
+    return str(value)
+
+
+def _one_of(known: tuple[str, ...]) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        unit = text(value)
+        if unit not in known:
+            raise InvalidValue(f"unknown time unit '{unit}'{did_you_mean(unit, known)}")
+        return unit
+
+    return check
+
+
+@cache
+def check_zone(zone: str) -> None:
+    """Refuse what is not the name of a time zone."""
+    try:
+        pl.Series([], dtype=pl.Datetime("us", "UTC")).dt.convert_time_zone(zone)
+    except pl.exceptions.PolarsError:
+        raise InvalidValue(f"unknown time zone '{zone}'", hint="use an area/location name such as Europe/Paris") from None
+
+
+@cache
+def check_output_format(template: str) -> None:
+    """Refuse a format that instants cannot be written in."""
+    try:
+        pl.Series([0]).cast(pl.Datetime("us", "UTC")).dt.strftime(template)
+    except pl.exceptions.PolarsError:
+        raise InvalidValue(f"bad datetime format '{template}'") from None
+
+
+@cache
+def is_zoned(template: str) -> bool:
+    """Whether text in a format says its time zone.
+
+    Raises:
+        InvalidValue: it is no format instants can be read in.
+    """
+    check_output_format(template.replace("%#z", "%z"))
+    try:
+        parsed = pl.Series([None], dtype=pl.String).str.to_datetime(template, time_unit="us", strict=False)
+    except pl.exceptions.PolarsError as error:
+        raise InvalidValue(f"bad datetime format '{template}': {error}") from None
+    return isinstance(parsed.dtype, pl.Datetime) and parsed.dtype.time_zone is not None
+
+
+PartUnit = Annotated[str, Constant("unit", _one_of(tuple(TimeUnit)))]
+SpanUnit = Annotated[str, Constant("unit", _one_of(tuple(MICROSECONDS)))]
+EpochUnit = Annotated[str, Constant("unit", text, _one_of(EPOCH_UNITS))]
+Zone = Annotated[str, Constant("timezone", text, check_zone)]
+OutputFormat = Annotated[str, Constant("format", text, check_output_format)]
+InputFormat = Annotated[str, Constant("format", text, is_zoned)]
