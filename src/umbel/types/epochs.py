@@ -1,0 +1,141 @@
+"""Instants written as numbers or text, read as microseconds since the Unix epoch, UTC."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from email.utils import parsedate_tz
+from fractions import Fraction
+from math import floor
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+SECOND = 1_000_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST = -62_135_596_800 * SECOND
+LAST = 253_402_300_800 * SECOND - 1
+# The largest number of seconds, milliseconds, microseconds that a 64-bit count of nanoseconds can stand for: a number
+# above it is read in the next finer unit. Seconds reach to the year 2262, milliseconds back to April 1970.
+SECONDS = 9_223_372_036
+MILLIS = SECONDS * 1_000
+MICROS = SECONDS * SECOND
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
+_ISO = re.compile(
+    r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[Tt ](?P<time>[0-9]{2}:[0-9]{2})(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]+))?)?"
+    r" ?(?P<zone>[Zz]|UTC|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
+)
+_RFC2822 = re.compile(
+    r"(?:[A-Za-z]{3,9},?\s+)?[0-9]{1,2}\s+[A-Za-z]{3}\s+[0-9]{4}\s+[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?"
+    r"(?:\s+(?P<zone>[+-][0-9]{4}|[A-Za-z]{1,4})(?:\s+\(.*\))?)?"
+)
+_ZONES = frozenset({"UT", "UTC", "GMT", "Z", "EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT"})
+_DATE_ONLY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_NAIVE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?$"
+_ZONED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:?[0-9]{2})$"
+
+
+def from_number(number: float | Decimal) -> int | None:
+    """Return the instant of an epoch number, its unit (s, ms, µs, ns) told by the magnitude; None when too large."""
+    size: Any = abs(number)
+    for limit, factor in ((SECONDS, SECOND), (MILLIS, 1_000), (MICROS, 1)):
+        if size <= limit:
+            return round(number * factor)
+    return floor(Fraction(number) / 1_000) if size < 2**63 else None
+
+
+def from_text(text: str) -> int | None:
+    """Return the instant of RFC 3339, RFC 2822 or decimal epoch text; None for other text. No zone means UTC."""
+    text = text.strip()
+    if _NUMBER.fullmatch(text):
+        return from_number(Decimal(text))
+    try:
+        if match := _ISO.fullmatch(text):
+            return _from_iso(match)
+        if (match := _RFC2822.fullmatch(text)) and _is_zone(match["zone"]):
+            return _from_rfc2822(text)
+    except ValueError:
+        pass
+    return None
+
+
+def _from_iso(match: re.Match[str]) -> int | None:
+    day = datetime.fromisoformat(f"{match['date']}T{match['time'] or '00:00'}:00+00:00")
+    second = int(match["second"] or 0)
+    if second > 60:
+        return None
+    micros = int((match["fraction"] or "0")[:6].ljust(6, "0"))
+    at = (day - EPOCH) // timedelta(microseconds=1) + second * SECOND + micros - _offset(match["zone"])
+    return at if FIRST <= at <= LAST else None
+
+
+def _offset(zone: str | None) -> int:
+    if zone is None or zone in "ZzUTC":
+        return 0
+    hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
+    if hours > 23 or minutes > 59:
+        raise ValueError(zone)
+    return (-1 if zone[0] == "-" else 1) * (hours * 60 + minutes) * 60 * SECOND
+
+
+def _is_zone(zone: str | None) -> bool:
+    return zone is None or zone[0] in "+-" or zone.upper() in _ZONES
+
+
+def _from_rfc2822(text: str) -> int | None:
+    parts = parsedate_tz(text)
+    if parts is None:
+        return None
+    at = (datetime(*parts[:6], tzinfo=UTC) - EPOCH) // timedelta(microseconds=1) - (parts[9] or 0) * SECOND
+    return at if FIRST <= at <= LAST else None
+
+
+def from_numbers(column: pl.Series) -> pl.Series:
+    """Return the instants of a column of epoch numbers as Int64; null where there is none."""
+    if column.dtype.is_float():
+        return _from_floats(column.cast(pl.Float64))
+    numbers = column.cast(pl.Int64, strict=False)
+    size = numbers.set(numbers == -(2**63), None).abs()
+    frame = pl.DataFrame({"n": numbers, "size": size})
+    n, magnitude = pl.col("n"), pl.col("size")
+    unit = (
+        pl.when(magnitude <= SECONDS).then(n * SECOND).when(magnitude <= MILLIS).then(n * 1_000)
+        .when(magnitude <= MICROS).then(n).when(magnitude.is_not_null()).then(n // 1_000)
+    )  # fmt: skip
+    return frame.select(unit).to_series()
+
+
+def _from_floats(column: pl.Series) -> pl.Series:
+    numbers = column.fill_nan(None).fill_null(np.inf).to_numpy()
+    size = np.abs(numbers)
+    with np.errstate(invalid="ignore", over="ignore"):
+        units = [size <= SECONDS, size <= MILLIS, size <= MICROS]
+        scaled = np.select(units, [numbers * SECOND, numbers * 1_000, numbers], numbers // 1_000)
+    known = size < 2.0**63
+    micros = pl.Series(np.where(known, np.rint(np.where(known, scaled, 0)), 0).astype(np.int64))
+    return micros.set(pl.Series(~known), None)
+
+
+def from_texts(column: pl.Series) -> pl.Series:
+    """Return the instants of a column of text as Int64; null where there is none. See `from_text`."""
+    text = column.rename("text")
+    zoned = text.str.contains(_ZONED)
+    if not zoned.fill_null(True).all():
+        raw = pl.col("text")
+        whole = (
+            pl.when(zoned).then(raw)
+            .when(raw.str.contains(_NAIVE)).then(raw + "Z")
+            .when(raw.str.contains(_DATE_ONLY)).then(raw + "T00:00:00Z")
+        )  # fmt: skip
+        text = text.to_frame().select(whole).to_series()
+    at = text.str.to_datetime("%+", time_unit="us", time_zone="UTC", strict=False).to_physical()
+    at = at.set(~at.is_between(FIRST, LAST), None)
+    rest = (at.is_null() & column.is_not_null()).arg_true()
+    if not len(rest):
+        return at
+    found = pl.Series([from_text(value) for value in column.gather(rest).to_list()], dtype=pl.Int64)
+    return at.scatter(rest, found)

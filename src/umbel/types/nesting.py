@@ -1,0 +1,95 @@
+"""Columns of lists, taken apart and put together without touching single values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+
+from umbel.types.dtype import Refused, present
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """A column of lists taken apart.
+
+    Args:
+        lengths: the length of each list, 0 for null.
+        valid: which lists are not null.
+        inner: the elements of all lists, one after the other: a column, or Python values.
+    """
+
+    lengths: np.ndarray[Any, Any]
+    valid: np.ndarray[Any, Any]
+    inner: pl.Series | list[Any]
+
+    def together(self, inner: pl.Series) -> pl.Series:
+        """Return the column of lists with other elements."""
+        import pyarrow as pa
+
+        offsets = np.concatenate(([0], np.cumsum(self.lengths)))
+        mask = None if self.valid.all() else pa.array(~self.valid)
+        lists = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), inner.to_arrow(), mask=mask)
+        return pl.Series(pl.from_arrow(lists), dtype=pl.List(inner.dtype))
+
+    def rows(self) -> np.ndarray[Any, Any]:
+        """Return for each element the number of its list."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    def lift(self, faults: dict[int, str], names: pl.Series | None = None) -> dict[int, str]:
+        """Return the faults of elements as faults of their lists, telling the position, or the name of the element."""
+        ends = np.cumsum(self.lengths)
+        found: dict[int, str] = {}
+        for element, reason in sorted(faults.items()):
+            row = int(np.searchsorted(ends, element, side="right"))
+            position = element - int(ends[row] - self.lengths[row])
+            found.setdefault(row, f"[{position if names is None else repr(names[element])}]: {reason}")
+        return found
+
+
+def apart(column: pl.Series) -> Lists:
+    """Take a List or Array column apart."""
+    lists = column if isinstance(column.dtype, pl.List) else column.arr.to_list()
+    kind = cast(pl.List, lists.dtype)
+    lengths = lists.list.len().fill_null(0).cast(pl.Int64).to_numpy()
+    inner = pl.Series(pl.from_arrow(lists.to_arrow().flatten()), dtype=kind.inner)
+    return Lists(lengths, lists.is_not_null().to_numpy(), inner)
+
+
+def objects_apart(values: Sequence[Any], refuse: Any) -> tuple[Lists, dict[int, str]]:
+    """Take Python sequences apart; what is neither a sequence nor null is a fault.
+
+    Args:
+        values: Python values.
+        refuse: called with a value that is no sequence, returns the error.
+    """
+    lengths, valid = np.zeros(len(values), np.int64), np.zeros(len(values), np.bool_)
+    inner: list[Any] = []
+    faults: dict[int, str] = {}
+    for row, value in present(values, nan_is_null=True):
+        try:
+            found = elements(value, refuse)
+        except Refused as refused:
+            faults[row] = refused.message
+            continue
+        lengths[row], valid[row] = len(found), True
+        inner.extend(found)
+    return Lists(lengths, valid, inner), faults
+
+
+def elements(value: Any, refuse: Any) -> Sequence[Any]:
+    """Return the elements of a Python sequence or array.
+
+    Raises:
+        Refused: the value is no sequence; strings and bytes are none.
+    """
+    if isinstance(value, (list, tuple)):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim:
+        return list(value) if value.dtype.kind in "mM" or value.ndim > 1 else value.tolist()
+    if hasattr(value, "to_list") and hasattr(value, "dtype"):
+        return list(value.to_list())
+    raise refuse(value)

@@ -1,0 +1,231 @@
+"""Numbers and truth values."""
+
+from __future__ import annotations
+
+import decimal
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import polars as pl
+
+from umbel.errors import InvalidType
+from umbel.types.dtype import Checked, DType
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DECIMAL_DIGITS = 28
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+
+_INTEGER = re.compile(r"\s*([+-]?[0-9]+)(?:\.0*)?\s*")
+_DECIMAL = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\s*")
+_EXACT = decimal.Context(prec=400)
+_INTEGERS = (int, np.integer)
+_FLOATS = (float, np.floating)
+
+
+@dataclass(frozen=True, slots=True)
+class Int(DType):
+    """Signed integers of 64 bits. Takes integral floats and decimals, text of an integer, and booleans."""
+
+    hashable: ClassVar[bool] = True
+    numeric: ClassVar[bool] = True
+    native: ClassVar[frozenset[type]] = frozenset({int, bool})
+
+    def polars(self) -> pl.DataType:
+        return pl.Int64()
+
+    def annotation(self) -> Any:
+        return int
+
+    def convert_column(self, column: pl.Series) -> Checked:
+        if column.dtype == pl.Int64:
+            return Checked(column)
+        if column.dtype.is_float():
+            return self._convert_floats(column.cast(pl.Float64))
+        if column.dtype.is_integer() or column.dtype == pl.Boolean:
+            return leftovers(self, column, column.cast(pl.Int64, strict=False))
+        if column.dtype == pl.String:
+            return leftovers(self, column, column.cast(pl.Int64, strict=False))
+        return self.convert_objects(column.to_list())
+
+    def _convert_floats(self, column: pl.Series) -> Checked:
+        column = column.fill_nan(None)
+        whole = column.set(column != column.floor(), None)
+        return leftovers(self, column, whole.cast(pl.Int64, strict=False))
+
+    def accept(self, value: Any) -> Any:
+        number = self._integer(value)
+        if number is None or not INT_MIN <= number <= INT_MAX:
+            raise self.refuse(value)
+        return number
+
+    def _integer(self, value: Any) -> int | None:
+        if isinstance(value, (*_INTEGERS, np.bool_)):
+            return int(value)
+        if isinstance(value, (*_FLOATS, decimal.Decimal)):
+            return int(value) if _is_whole(value) else None
+        if isinstance(value, str) and (match := _INTEGER.fullmatch(value)) and len(value) < 80:
+            return int(match[1])
+        return None
+
+    def to_pandas(self, column: pl.Series) -> pd.Series[Any]:
+        import pandas as pd
+
+        values, mask = column.fill_null(0).to_numpy(writable=True), column.is_null().to_numpy(writable=True)
+        return pd.Series(pd.arrays.IntegerArray(values, mask), name=column.name)
+
+    def __str__(self) -> str:
+        return "int"
+
+
+@dataclass(frozen=True, slots=True)
+class Float(DType):
+    """Floating-point numbers of 64 bits; NaN and infinities are numbers. Takes integers and decimals."""
+
+    numeric: ClassVar[bool] = True
+    native: ClassVar[frozenset[type]] = frozenset({float, int})
+    nan_is_null: ClassVar[bool] = False
+
+    def polars(self) -> pl.DataType:
+        return pl.Float64()
+
+    def annotation(self) -> Any:
+        return float
+
+    def convert_column(self, column: pl.Series) -> Checked:
+        if column.dtype == pl.Float64:
+            return Checked(column)
+        if column.dtype.is_numeric():
+            return Checked(column.cast(pl.Float64))
+        return self.convert_objects(column.to_list())
+
+    def accept(self, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (*_INTEGERS, *_FLOATS, decimal.Decimal)):
+            raise self.refuse(value)
+        try:
+            return float(value)
+        except (OverflowError, ValueError) as error:
+            raise self.refuse(value) from error
+
+    def to_pandas(self, column: pl.Series) -> pd.Series[Any]:
+        import pandas as pd
+
+        values, mask = column.fill_null(0).to_numpy(writable=True), column.is_null().to_numpy(writable=True)
+        return pd.Series(pd.arrays.FloatingArray(values, mask), name=column.name)
+
+    def __str__(self) -> str:
+        return "float"
+
+
+@dataclass(frozen=True, slots=True)
+class Bool(DType):
+    """True and False."""
+
+    hashable: ClassVar[bool] = True
+    native: ClassVar[frozenset[type]] = frozenset({bool})
+
+    def polars(self) -> pl.DataType:
+        return pl.Boolean()
+
+    def annotation(self) -> Any:
+        return bool
+
+    def accept(self, value: Any) -> Any:
+        if isinstance(value, (bool, np.bool_)):
+            return bool(value)
+        raise self.refuse(value)
+
+    def to_pandas(self, column: pl.Series) -> pd.Series[Any]:
+        import pandas as pd
+
+        values, mask = column.fill_null(False).to_numpy(writable=True), column.is_null().to_numpy(writable=True)
+        return pd.Series(pd.arrays.BooleanArray(values, mask), name=column.name)
+
+    def __str__(self) -> str:
+        return "bool"
+
+
+@dataclass(frozen=True, slots=True)
+class Decimal(DType):
+    """Fixed-point numbers of 28 digits, `scale` of them after the point.
+
+    Takes decimals and text without loss, integers, and floats rounded to the scale.
+    """
+
+    scale: int
+
+    hashable: ClassVar[bool] = True
+    numeric: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.scale, bool) or not isinstance(self.scale, int):
+            raise InvalidType(f"Decimal[{self.scale!r}]: the scale must be an int")
+        if self.scale == 0:
+            raise InvalidType("Decimal[0] has nothing after the point", hint="use int")
+        if not 0 < self.scale <= DECIMAL_DIGITS:
+            raise InvalidType(f"Decimal[{self.scale}]: the scale must be between 1 and {DECIMAL_DIGITS}")
+
+    def polars(self) -> pl.DataType:
+        return pl.Decimal(DECIMAL_DIGITS, self.scale)
+
+    def convert_column(self, column: pl.Series) -> Checked:
+        if column.dtype == self.polars():
+            return Checked(column)
+        if column.dtype.is_integer():
+            return leftovers(self, column, column.cast(self.polars(), strict=False))
+        return self.convert_objects(column.to_list())
+
+    def accept(self, value: Any) -> Any:
+        number = self._decimal(value)
+        if number is None or not _is_finite(number):
+            raise self.refuse(value)
+        scaled = number.scaleb(self.scale, _EXACT)
+        if scaled != scaled.to_integral_value():
+            raise self._too_long(value, f"would lose data: more than {self.scale} digits after the point")
+        if abs(scaled) >= 10**DECIMAL_DIGITS:
+            raise self._too_long(value, f"would lose data: more than {DECIMAL_DIGITS} digits")
+        return number.quantize(decimal.Decimal(1).scaleb(-self.scale), context=_EXACT)
+
+    def _decimal(self, value: Any) -> decimal.Decimal | None:
+        if isinstance(value, decimal.Decimal):
+            return value
+        if isinstance(value, bool):
+            return None
+        if isinstance(value, _INTEGERS):
+            return decimal.Decimal(int(value)) if abs(int(value)) < 10**DECIMAL_DIGITS else None
+        if isinstance(value, _FLOATS):
+            return decimal.Decimal(f"{float(value):.{self.scale}f}")
+        return decimal.Decimal(value.strip()) if isinstance(value, str) and _DECIMAL.fullmatch(value) else None
+
+    def _too_long(self, value: Any, why: str) -> Exception:
+        error = self.refuse(value)
+        return type(error)(f"{error.message} {why}")
+
+    def __str__(self) -> str:
+        return f"Decimal[{self.scale}]"
+
+
+def _is_whole(number: Any) -> bool:
+    return _is_finite(number) and abs(number) <= 2**63 and bool(number == int(number))
+
+
+def _is_finite(number: Any) -> bool:
+    return number.is_finite() if isinstance(number, decimal.Decimal) else bool(np.isfinite(number))
+
+
+def leftovers(dtype: DType, raw: pl.Series, converted: pl.Series) -> Checked:
+    """Judge one by one the values that a vectorised conversion turned into null."""
+    lost = (converted.is_null() & raw.is_not_null()).arg_true()
+    if not len(lost):
+        return Checked(converted)
+    return patch(converted, lost, dtype.convert_each(raw.gather(lost).to_list()))
+
+
+def patch(values: pl.Series, rows: pl.Series, found: Checked) -> Checked:
+    """Put values that were found another way, and their faults, in the rows they belong to."""
+    numbers: Sequence[int] = rows.to_list()
+    return Checked(values.scatter(rows, found.values), {numbers[row]: reason for row, reason in found.faults.items()})

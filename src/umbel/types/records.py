@@ -1,0 +1,136 @@
+"""Structs and window spans: values with named fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from umbel.types import windows
+from umbel.types.dtype import Checked, DType, nulls, present, spread
+from umbel.types.instants import STORED, Datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Record(DType):
+    """Values with named fields. Takes instances, mappings and structs that have the fields which are not Optional."""
+
+    def members(self) -> tuple[tuple[str, DType], ...]:
+        """Return the fields: name and type."""
+        raise NotImplementedError(type(self).__name__)
+
+    def make(self, values: dict[str, Any]) -> Any:
+        """Return the object users get for the values of all fields."""
+        raise NotImplementedError(type(self).__name__)
+
+    def polars(self) -> pl.DataType:
+        return pl.Struct({name: dtype.polars() for name, dtype in self.members()})
+
+    def convert_column(self, column: pl.Series) -> Checked:
+        if not isinstance(column.dtype, pl.Struct):
+            return self.convert_objects(column.to_list())
+        valid = column.is_not_null()
+        known = column if valid.all() else column.filter(valid)
+        have = {inner.name for inner in column.dtype.fields}
+        fields = {name: known.struct.field(name) for name, _ in self.members() if name in have}
+        checked = self._together(fields, valid.to_numpy())
+        return Checked(column) if column.dtype == self.polars() and not checked.faults else checked
+
+    def convert_objects(self, values: Sequence[Any]) -> Checked:
+        valid = np.zeros(len(values), np.bool_)
+        rows: list[Any] = []
+        faults: dict[int, str] = {}
+        names = [name for name, _ in self.members()]
+        for row, value in present(values, nan_is_null=True):
+            if isinstance(value, Mapping) or self._has_fields(value):
+                valid[row] = True
+                rows.append(value)
+            else:
+                faults[row] = self.refuse(value).message
+        fields = {name: [_read(value, name) for value in rows] for name in names}
+        return self._together(fields, valid).blame(faults)
+
+    def _has_fields(self, value: Any) -> bool:
+        return all(hasattr(value, name) for name, dtype in self.members() if not dtype.is_optional)
+
+    def _together(self, fields: Mapping[str, pl.Series | list[Any]], valid: np.ndarray[Any, Any]) -> Checked:
+        rows = np.flatnonzero(valid)
+        columns: list[pl.Series] = []
+        faults: dict[int, str] = {}
+        for name, dtype in self.members():
+            checked = dtype.ingest(fields[name] if name in fields else nulls(len(rows), pl.Null()))
+            columns.append(checked.values.alias(name))
+            for row, reason in checked.faults.items():
+                faults.setdefault(int(rows[row]), f".{name}: {reason}")
+        return Checked(spread(pl.DataFrame(columns).to_struct(), rows, len(valid)), faults)
+
+    @property
+    def is_plain_python(self) -> bool:
+        return False
+
+    def present(self, value: Any) -> Any:
+        import pandas as pd
+
+        return self.make(
+            {
+                name: pd.NA if value[name] is None else dtype.present(value[name])
+                for name, dtype in self.members()
+            }
+        )  # fmt: skip
+
+
+def _read(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Struct(Record):
+    """Named fields. `cls` is the user's struct class, made again from plain data when values are handed out."""
+
+    name: str
+    fields: tuple[tuple[str, DType], ...]
+    cls: Any = field(default=None, compare=False, repr=False)
+
+    def members(self) -> tuple[tuple[str, DType], ...]:
+        return self.fields
+
+    def annotation(self) -> Any:
+        return self.cls or _stand_in(self)
+
+    def make(self, values: dict[str, Any]) -> Any:
+        return self.annotation()(**values)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Record):
+    """Time spans [begin, end)."""
+
+    def members(self) -> tuple[tuple[str, DType], ...]:
+        return (("begin", Datetime()), ("end", Datetime()))
+
+    def annotation(self) -> Any:
+        return windows.Window
+
+    def make(self, values: dict[str, Any]) -> Any:
+        return windows.Window(**values)
+
+    def polars(self) -> pl.DataType:
+        return pl.Struct({"begin": STORED, "end": STORED})
+
+    def __str__(self) -> str:
+        return "Window"
+
+
+@cache
+def _stand_in(struct: Struct) -> Any:
+    """Return a class for a struct whose own class is not at hand, as when the definition was read from a catalog."""
+    made = make_dataclass(struct.name, [(name, dtype.annotation()) for name, dtype in struct.fields])
+    made.__umbel_struct__ = struct  # type: ignore[attr-defined]
+    return made

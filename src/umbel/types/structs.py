@@ -1,0 +1,154 @@
+"""`@struct`: values with named fields, declared as classes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, TypeVar, dataclass_transform
+
+import numpy as np
+
+from umbel.errors import InvalidType, InvalidValue, UmbelError, all_faults
+from umbel.types.annotations import annotations_of, from_annotation
+from umbel.types.dtype import is_missing
+from umbel.types.dtypes import Struct
+
+MARK = "__umbel_struct__"
+META = "__umbel_meta__"
+
+T = TypeVar("T")
+
+
+@dataclass_transform()
+def struct(cls: type[T]) -> type[T]:
+    """Make a class a struct: a dataclass whose instances are values of fields.
+
+    Args:
+        cls: a class of annotated fields without defaults, and nothing else.
+
+    Raises:
+        InvalidType: a method, a forward reference, or a field of a type that fields cannot have.
+        InvalidValue: a field with a default, or `@meta` on the struct.
+
+    >>> @struct
+    ... class Money:
+    ...     amount: int
+    ...     currency: str
+    >>> Money(5, "EUR").as_json()
+    {'amount': 5, 'currency': 'EUR'}
+    """
+    annotations, names = annotations_of(cls)
+    where = _place(cls)
+    _check_body(cls, annotations, where)
+    fields = tuple(
+        (name, from_annotation(hint, owner=f"struct {cls.__name__}", field=name, where=where, names=names))
+        for name, hint in annotations.items()
+    )
+    made = dataclasses.dataclass(eq=False)(cls)
+    for name, member in (("__eq__", _equals), ("__hash__", _hash), ("as_json", _as_json)):
+        setattr(made, name, member)
+    setattr(made, "expr", classmethod(_expr))  # noqa: B010
+    setattr(made, "zip", classmethod(_zip))  # noqa: B010
+    setattr(made, MARK, Struct(cls.__name__, fields, made))
+    return made
+
+
+def is_struct(kind: Any) -> bool:
+    """Return whether a class was made by `@struct`."""
+    return isinstance(kind, type) and MARK in vars(kind)
+
+
+def struct_type(kind: Any) -> Struct:
+    """Return the type of a struct class.
+
+    Raises:
+        InvalidType: the class is no struct.
+    """
+    found = vars(kind).get(MARK) if isinstance(kind, type) else None
+    if not isinstance(found, Struct):
+        raise InvalidType(f"{getattr(kind, '__name__', kind)} is not a struct", hint="decorate it with @struct")
+    return found
+
+
+def _place(cls: type) -> str | None:
+    try:
+        return f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
+    except (OSError, TypeError):
+        return None
+
+
+def _check_body(cls: type, annotations: Mapping[str, Any], where: str | None) -> None:
+    kind: type[UmbelError] = InvalidValue
+    faults = []
+    if META in vars(cls):
+        faults.append("metadata cannot be set on a struct: remove @meta")
+    for name, value in vars(cls).items():
+        if name in annotations:
+            faults.append(f"field '{name}' has the default value {value!r}: fields of structs have none")
+    headline = f"struct {cls.__name__} is not well defined:"
+    methods = [name for name, value in vars(cls).items() if _is_method(name, value)]
+    if methods:
+        kind = InvalidType
+        faults += [f"'{name}' is a method: a struct has fields only" for name in methods]
+    if not annotations:
+        faults.append("it has no fields")
+    error = all_faults(faults, kind, headline)
+    if error is not None:
+        error.where = where
+        raise error
+
+
+def _is_method(name: str, value: Any) -> bool:
+    return inspect.isroutine(value) or isinstance(value, (property, classmethod, staticmethod))
+
+
+def _values(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name, _ in getattr(type(value), MARK).fields}
+
+
+def _equals(self: Any, other: object) -> bool:
+    return all(hasattr(other, name) and _same(value, getattr(other, name)) for name, value in _values(self).items())
+
+
+def _same(left: Any, right: Any) -> bool:
+    if is_missing(left) or is_missing(right):
+        return is_missing(left) and is_missing(right)
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return list(left) == list(right)
+    return bool(left == right)
+
+
+def _hash(self: Any) -> int:
+    return hash(tuple(None if is_missing(value) else value for value in _values(self).values()))
+
+
+def _as_json(self: Any) -> dict[str, Any]:
+    """Return the fields as a dict, structs inside as dicts too; missing values are None."""
+    return {name: _plain(value) for name, value in _values(self).items()}
+
+
+def _plain(value: Any) -> Any:
+    if is_missing(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.as_json() if hasattr(value, "as_json") else value
+
+
+def _expr(cls: type, /, **fields: Any) -> Any:
+    """Return the expression that makes a struct of expressions, one for each field."""
+    return _expressions().make_struct(fields, cls)
+
+
+def _zip(cls: type, /, **fields: Any) -> Any:
+    """Return the expression that makes a list of structs of expressions of lists, cut to the shortest."""
+    return _expressions().zip_struct(fields, cls)
+
+
+def _expressions() -> Any:
+    # Expressions are built on types: here is the one place that looks up.
+    return import_module("umbel.expr")

@@ -1,0 +1,77 @@
+"""Text and bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import polars as pl
+
+from umbel.types.dtype import Checked, DType
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Str(DType):
+    """Text in UTF-8. Takes integers, as identifiers are often numbers on the way in."""
+
+    hashable: ClassVar[bool] = True
+    native: ClassVar[frozenset[type]] = frozenset({str})
+
+    def polars(self) -> pl.DataType:
+        return pl.String()
+
+    def annotation(self) -> Any:
+        return str
+
+    def convert_column(self, column: pl.Series) -> Checked:
+        if column.dtype == pl.String:
+            return Checked(column)
+        if column.dtype.is_integer() or column.dtype in (pl.Categorical, pl.Enum):
+            return Checked(column.cast(pl.String))
+        return self.convert_objects(column.to_list())
+
+    def accept(self, value: Any) -> Any:
+        if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            return str(int(value))
+        if not isinstance(value, str):
+            raise self.refuse(value)
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise self.refuse(value) from error
+        return str(value)
+
+    def to_pandas(self, column: pl.Series) -> pd.Series[Any]:
+        import pandas as pd
+
+        values = np.array(column.to_numpy(), dtype=object)
+        values[column.is_null().to_numpy()] = pd.NA
+        return pd.Series(pd.array(values, dtype="string"), name=column.name)
+
+    def __str__(self) -> str:
+        return "str"
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes(DType):
+    """Bytes."""
+
+    native: ClassVar[frozenset[type]] = frozenset({bytes})
+
+    def polars(self) -> pl.DataType:
+        return pl.Binary()
+
+    def annotation(self) -> Any:
+        return bytes
+
+    def accept(self, value: Any) -> Any:
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)
+        raise self.refuse(value)
+
+    def __str__(self) -> str:
+        return "bytes"
