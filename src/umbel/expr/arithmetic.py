@@ -61,7 +61,8 @@ def floordiv(left: Number, right: Number, site: Site) -> Built:
         return (real(left) / real(right)).floor()
     is_smallest = (right == -1) & (left == SMALLEST)
     divisor = pl.when(is_smallest).then(1).otherwise(right)
-    return Guarded(left // divisor, ((right == 0) & left.is_not_null()) | is_smallest, "int division by zero or overflow")
+    fault = ((right == 0) & left.is_not_null()) | is_smallest
+    return Guarded(left // divisor, fault, "int division by zero or overflow")
 
 
 @plain("infix", "%", rule=number)

@@ -15,8 +15,8 @@ from umbel.expr.lambdas import bind
 from umbel.expr.lattice import lifted
 from umbel.expr.registry import Function, find
 from umbel.expr.tree import Expr, Reference, attribute, to_expr
-from umbel.types.dtypes import DType, Float, Int
 from umbel.expr.typerecords import type_from_record, type_to_record
+from umbel.types.dtypes import DType, Float, Int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,8 +66,10 @@ class Call(Expr):
         self._check_constants()
         if self.variable is not None:
             return self._compile_lambda(self.variable, scope)
-        operands = tuple(operand.compile(scope) for operand in self.operands)
-        return self._build(operands, tuple(operand.value for operand in operands), self._faults(operands))
+        last = scope.uncertain() if self.function.needs else scope
+        operands = tuple(operand.compile(scope) for operand in self.operands[:-1])
+        operands += tuple(operand.compile(last) for operand in self.operands[-1:])
+        return self._build(operands, tuple(operand.value for operand in operands), self._faults(operands), scope)
 
     def _check_constants(self) -> None:
         for name, value in self.constants:
@@ -98,13 +100,19 @@ class Call(Expr):
             Fault(bound.source.list.eval(fault.condition).list.any(), fault.reason) for fault in bound.body.faults
         )
         values = (bound.source, Body(bound.element, bound.body.value))
-        return self._build((items, bound.body), values, items.faults + faults)
+        return self._build((items, bound.body), values, items.faults + faults, scope)
 
-    def _build(self, operands: tuple[Compiled, ...], values: tuple[Any, ...], faults: tuple[Fault, ...]) -> Compiled:
+    def _build(
+        self, operands: tuple[Compiled, ...], values: tuple[Any, ...], faults: tuple[Fault, ...], scope: Scope
+    ) -> Compiled:
         types = self._check_kinds(tuple(operand.dtype for operand in operands))
-        site = Site(types, dict(self.constants), self.operands[0].zone if self.operands else "UTC")
+        site = Site(types, dict(self.constants), self.operands[0].zone if self.operands else "UTC", scope.is_certain)
         site = replace(site, result=self._result(site))
-        built = self.function.run(self._cast_nulls(operands, values, types), site)
+        settled = [
+            value if operand.dtype == dtype else value.cast(dtype.polars())
+            for operand, value, dtype in zip(operands, values, types, strict=True)
+        ]
+        built = self.function.run(settled, site)
         if isinstance(built, Guarded):
             faults += (Fault(built.fault, f"{built.reason}, in `{self}`"),)
             built = built.value
@@ -112,18 +120,13 @@ class Call(Expr):
             built = built.cast(site.result.polars())
         return Compiled(built, site.result, faults)
 
-    def _cast_nulls(self, operands: tuple[Compiled, ...], values: tuple[Any, ...], types: tuple[DType, ...]) -> list[Any]:
-        return [
-            value if operand.dtype == dtype else value.cast(dtype.polars())
-            for operand, value, dtype in zip(operands, values, types, strict=True)
-        ]
-
     def _check_kinds(self, types: tuple[DType, ...]) -> tuple[DType, ...]:
         kinds = self.function.kinds(len(types))
         for kind, dtype in zip(kinds, types, strict=False):
             if not kind.accepts(dtype):
                 found = " and ".join(str(each) for each in types)
-                raise compile_error(f"{self.function.shown} takes {kind.name}, not {dtype} (found {found}), in `{self}`")
+                wanted = f"{self.function.shown} takes {kind.name}, not {dtype}"
+                raise compile_error(f"{wanted} (found {found}), in `{self}`")
         return tuple(kind.settle(dtype) for kind, dtype in zip(kinds, types, strict=False))
 
     def _result(self, site: Site) -> DType:

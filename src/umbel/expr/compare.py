@@ -44,6 +44,10 @@ def is_nan(value: pl.Expr, dtype: DType) -> pl.Expr:
 @plain("infix", "==", rule=_equality("=="))
 def eq(left: Anything, right: Anything, site: Site) -> Truth:
     """Whether both are equal; null when one is null."""
+    return _equal(left, right, site)
+
+
+def _equal(left: pl.Expr, right: pl.Expr, site: Site) -> pl.Expr:
     if any(isinstance(dtype, Null) for dtype in site.types):
         return pl.lit(None, dtype=pl.Boolean)
     return (left == right) & (~is_nan(left, site.types[0]) | right.is_null())
@@ -52,7 +56,7 @@ def eq(left: Anything, right: Anything, site: Site) -> Truth:
 @plain("infix", "!=", rule=_equality("!="))
 def ne(left: Anything, right: Anything, site: Site) -> Truth:
     """Whether both differ; null when one is null."""
-    return ~eq(left, right, site)
+    return ~_equal(left, right, site)
 
 
 @plain("infix", ">")

@@ -19,12 +19,18 @@ class Scope:
         now: the value of `now()`.
         variables: the elements bound by `list.map` and `list.filter`.
         read: how a column is read; `pl.col` outside of lists.
+        is_certain: whether every value is needed; not so in the branches of a choice.
     """
 
     columns: Mapping[str, DType]
     now: pl.Expr
     variables: Mapping[str, Compiled] = field(default_factory=dict)
     read: Mapping[str, pl.Expr] = field(default_factory=dict)
+    is_certain: bool = True
+
+    def uncertain(self) -> Scope:
+        """Return the scope of a part whose value is needed on some rows only."""
+        return replace(self, is_certain=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class When(Expr):
         return parts if self.default is None else (*parts, self.default)
 
     def compile(self, scope: Scope) -> Compiled:
+        scope = scope.uncertain()
         tests = [self._test(condition, scope) for condition, _ in self.branches]
         values = [value.compile(scope) for _, value in self.branches]
         values.append(Compiled(pl.lit(None), Null()) if self.default is None else self.default.compile(scope))

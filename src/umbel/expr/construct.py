@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as clock
+import datetime as dt
 from collections.abc import Mapping
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
@@ -48,9 +48,9 @@ def _instant(site: Site) -> DType:
     return Datetime()
 
 
-def _made(parts: dict[str, Any]) -> clock.datetime:
+def _made(parts: dict[str, Any]) -> dt.datetime:
     zone = ZoneInfo(parts.pop("timezone"))
-    return clock.datetime(**parts, tzinfo=zone).astimezone(clock.UTC)
+    return dt.datetime(**parts, tzinfo=zone).astimezone(dt.UTC)
 
 
 @plain("function", rule=_instant)
@@ -89,7 +89,8 @@ def from_epoch_(value: Whole, unit: EpochUnit) -> Built:
     """Make an instant from the units since 1970-01-01 UTC."""
     factor = MICROSECONDS[unit]
     instant = (value * factor).cast(Datetime().polars())
-    return Guarded(instant, (value > 2**63 // factor - 1) | (value < -(2**63) // factor + 1), "the instant is out of range")
+    outside = (value > 2**63 // factor - 1) | (value < -(2**63) // factor + 1)
+    return Guarded(instant, outside, "the instant is out of range")
 
 
 def from_epoch(value: Any, unit: str) -> Expr:
@@ -125,7 +126,7 @@ def make_struct_(*values: Anything, names: Names, struct: StructType) -> pl.Expr
     """Make a struct of the values of its fields."""
     assert isinstance(struct, Record)
     given = dict(zip(names, values, strict=True))
-    return pl.struct(**{name: given[name].cast(dtype.polars()) for name, dtype in struct.members()})
+    return pl.struct([given[name].cast(dtype.polars()).alias(name) for name, dtype in struct.members()])
 
 
 def make_struct(fields: Mapping[str, Any], struct: Any) -> Expr:

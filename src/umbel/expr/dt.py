@@ -68,6 +68,6 @@ def since_epoch(value: Instant, unit: SpanUnit = "second") -> Whole:
 
 
 @method()
-def strftime(value: Instant, format: OutputFormat, site: Site) -> Text:  # noqa: A002
+def strftime(value: Instant, format: OutputFormat, site: Site) -> Text:
     """Write the instant in a format, as seen in the zone of `with_tz`."""
     return _seen(value, site.zone).dt.strftime(format)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as clock
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -48,7 +48,7 @@ def evaluate(
     frame: pl.DataFrame,
     exprs: Mapping[str, Declared],
     schema: Mapping[str, DType],
-    now: pl.Expr | clock.datetime | None = None,
+    now: pl.Expr | dt.datetime | None = None,
 ) -> pl.DataFrame:
     """Evaluate expressions over the same rows and return one column for each, as many rows as the frame has.
 
@@ -59,7 +59,7 @@ def evaluate(
         now: what `now()` means: an instant, or an expression over the frame; the present when None.
     Errors: InvalidValue "failed to compile expression: ..." or "failed to evaluate expression: ...".
     """
-    scope = scope_of(schema, pl.lit(now) if isinstance(now, clock.datetime) else now)
+    scope = scope_of(schema, pl.lit(now) if isinstance(now, dt.datetime) else now)
     columns = [
         _compatible(_Column(name, expr, expr.compile(scope), declared)) for name, (expr, declared) in exprs.items()
     ]
@@ -107,8 +107,13 @@ def _explained(frame: pl.DataFrame, columns: list[_Column], error: Exception | N
         try:
             _collect(frame, {column.name: column.compiled.value})
         except (pl.exceptions.PolarsError, UmbelError) as found:
-            return evaluation_error(f"{str(found).strip()}, in `{column.expr}`")
-    return evaluation_error(str(error).strip())
+            return evaluation_error(f"{_reason(found)}, in `{column.expr}`")
+    return evaluation_error(_reason(error))
+
+
+def _reason(error: Exception | None) -> str:
+    """Return what an error of Polars says, without its own picture of the expression."""
+    return str(error).partition("\n\nThis error occurred")[0].strip()
 
 
 def _rows(frame: pl.DataFrame, condition: pl.Expr) -> list[int]:

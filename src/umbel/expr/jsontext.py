@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import datetime as clock
+import datetime as dt
 import decimal
-from collections.abc import Callable
 from functools import singledispatch
 from typing import Annotated, Any
 
 import msgspec
 import polars as pl
 
+from umbel.errors import InvalidValue
 from umbel.types.dtypes import (
     Bool,
     Bytes,
+    Checked,
     Date,
     Datetime,
     Decimal,
@@ -30,13 +31,13 @@ from umbel.types.dtypes import (
 )
 
 _PLAIN: dict[type[DType], Any] = {
-    Int: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)],
+    Int: int | float,  # 1.0 is an int, 1.5 is refused when it is stored
     Float: float,
     Bool: bool,
     Str: str,
     Bytes: bytes,
-    Datetime: clock.datetime,
-    Date: clock.date,
+    Datetime: dt.datetime,
+    Date: dt.date,
     Decimal: decimal.Decimal,
 }
 
@@ -78,26 +79,40 @@ def _(dtype: Record) -> Any:
     return msgspec.defstruct("Fields", sorted(fields, key=len))
 
 
-def parsed(text: pl.Expr, dtype: DType) -> pl.Expr:
-    """Return a struct of the value read from each text, and whether the text is at fault."""
-    stored = pl.Struct({"value": dtype.polars(), "fault": pl.Boolean()})
-    return text.map_batches(_reader(dtype), return_dtype=stored, is_elementwise=True)
+class Reader:
+    """Reads columns of JSON text as one type."""
 
+    def __init__(self, dtype: DType) -> None:
+        self.dtype = dtype
+        self._decode = msgspec.json.Decoder(shape(dtype)).decode
 
-def _reader(dtype: DType) -> Callable[[pl.Series], pl.Series]:
-    decode = msgspec.json.Decoder(shape(dtype)).decode
+    def values(self, text: pl.Expr) -> pl.Expr:
+        """Return the value read from each text; other text raises when it is evaluated."""
+        return text.map_batches(self._strict, return_dtype=self.dtype.polars(), is_elementwise=True)
 
-    def read(text: pl.Series) -> pl.Series:
-        values: list[Any] = [None] * len(text)
-        faults = [False] * len(text)
-        for row, each in enumerate(text.to_list()):
-            try:
-                values[row] = None if each is None else decode(each)
-            except (msgspec.DecodeError, RecursionError):
-                faults[row] = True
-        checked = dtype.convert(values)
-        for row in checked.faults:
-            faults[row] = True
+    def attempts(self, text: pl.Expr) -> pl.Expr:
+        """Return a struct of the value read from each text, and whether the text is at fault."""
+        stored = pl.Struct({"value": self.dtype.polars(), "fault": pl.Boolean()})
+        return text.map_batches(self._attempts, return_dtype=stored, is_elementwise=True)
+
+    def _strict(self, text: pl.Series) -> pl.Series:
+        checked = self._read(text.to_list())
+        if checked.faults:
+            row, reason = min(checked.faults.items())
+            raise InvalidValue(f"{text[row]!r} is no JSON of type {self.dtype}: {reason}")
+        return checked.values.alias(text.name)
+
+    def _attempts(self, text: pl.Series) -> pl.Series:
+        checked = self._read(text.to_list())
+        faults = [row in checked.faults for row in range(len(text))]
         return pl.DataFrame({"value": checked.values, "fault": faults}).to_struct(text.name)
 
-    return read
+    def _read(self, texts: list[str | None]) -> Checked:
+        values: list[Any] = [None] * len(texts)
+        faults: dict[int, str] = {}
+        for row, text in enumerate(texts):
+            try:
+                values[row] = None if text is None else self._decode(text)
+            except (msgspec.DecodeError, RecursionError) as error:
+                faults[row] = str(error)
+        return self.dtype.convert(values).blame(faults)

@@ -109,14 +109,15 @@ class Site:
         types: the types of the operands (of a lambda: the type of its result).
         constants: the constants by name.
         zone: the time zone the first operand is seen in.
-        names: for constructors of structs, the names of the operands.
+        is_certain: whether every value is needed: then a builder may raise by itself.
         result: the type of the result; known to the builder.
     """
 
     types: tuple[DType, ...]
     constants: Mapping[str, Any] = field(default_factory=dict)
     zone: str = "UTC"
-    result: DType = Null()
+    is_certain: bool = True
+    result: DType = field(default_factory=Null)
 
     @property
     def is_whole(self) -> bool:

@@ -35,10 +35,11 @@ def bind(variable: str, items: Compiled, body: Expr, scope: Scope) -> Bound:
     """
     listed = items.dtype.plain
     assert isinstance(listed, List)
-    outer = {each: _outer(each, scope) for each in sorted(body.references() - {("var", variable)}) if _is_outer(each, scope)}
+    references = sorted(body.references() - {("var", variable)})
+    outer = {each: _outer(each, scope) for each in references if _is_outer(each, scope)}
     if not outer:
         element = pl.element()
-        inner = Scope({}, scope.now, {variable: Compiled(element, listed.of)})
+        inner = Scope({}, scope.now, {variable: Compiled(element, listed.of)}, is_certain=scope.is_certain)
         return Bound(items.value, element, body.compile(inner))
     lists = {ELEMENT: items.value}
     lists |= {_field(each): found.value.repeat_by(items.value.list.len()) for each, found in outer.items()}
@@ -71,13 +72,14 @@ def _inner_scope(scope: Scope, names: Mapping[Reference, Compiled]) -> Scope:
         scope.now if now is None else now.value,
         {name: found for (kind, name), found in names.items() if kind == "var"},
         {name: found.value for name, found in columns.items()},
+        scope.is_certain,
     )
 
 
 def zip_lists(lists: Mapping[str, pl.Expr], types: Mapping[str, DType]) -> pl.Expr:
     """Return a list of structs from lists, cut to the shortest of them; null when one of them is null."""
     row = pl.Struct({name: dtype.polars() for name, dtype in types.items()})
-    packed = pl.struct(**lists)
+    packed = pl.struct([each.alias(name) for name, each in lists.items()])
     return packed.map_batches(lambda rows: _zip(rows, row), return_dtype=pl.List(row), is_elementwise=True)
 
 
@@ -85,8 +87,8 @@ def _zip(rows: pl.Series, row: pl.Struct) -> pl.Series:
     frame = rows.struct.unnest()
     valid = pl.all_horizontal(pl.all().is_not_null())
     shortest = pl.when(valid).then(pl.min_horizontal(pl.all().list.len())).otherwise(0).cast(pl.Int64)
-    counted = frame.select(valid.alias("valid"), shortest.alias("length"))
-    cut = frame.select(pl.all().list.head(counted["length"]))
+    counted = frame.select(valid=valid, length=shortest)
+    cut = frame.select(pl.all().list.head(shortest))
     flat = pl.DataFrame([pl.Series(column.name, apart(column).inner) for column in cut])
     lists = Lists(counted["length"].to_numpy(), counted["valid"].to_numpy(), [])
     return lists.together(flat.to_struct().cast(row)).alias(rows.name)

@@ -1,4 +1,4 @@
-"""How the types of expressions relate: Optional, the type both branches have, what may stand where a type is declared."""
+"""How the types of expressions relate: Optional, the type two have in common, what may stand for a declared type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class Null(DType):
     def polars(self) -> pl.DataType:
         return pl.Null()
 
-    is_optional = property(lambda self: True)  # type: ignore[assignment]
+    @property
+    def is_optional(self) -> bool:
+        return True
 
     def __str__(self) -> str:
         return "None"

@@ -11,7 +11,7 @@ import polars as pl
 from umbel.errors import did_you_mean
 from umbel.expr.compiled import Compiled, Scope
 from umbel.expr.errors import InvalidExprException, compile_error
-from umbel.expr.tree import Expr, Reference
+from umbel.expr.tree import NODES, Expr, Reference
 from umbel.types.dtypes import Datetime
 
 
@@ -99,13 +99,10 @@ class Now(Expr):
         return cls()
 
 
-_LEAVES = {"col": Col, "var": Var, "now": lambda name: Now()}
-
-
 def leaf(reference: Reference) -> Expr:
     """Return the leaf that makes a reference."""
     kind, name = reference
-    return _LEAVES[kind](name)
+    return NODES[kind].read({"name": name})
 
 
 def col(name: str) -> Expr:

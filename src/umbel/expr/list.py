@@ -8,7 +8,21 @@ import polars as pl
 
 from umbel.expr.arithmetic import checked
 from umbel.expr.errors import InvalidExprException, compile_error
-from umbel.expr.kinds import Anything, Body, Constant, Count, Items, Kind, Lambda, Numbers, Real, Site, Truth, Truths, Whole
+from umbel.expr.kinds import (
+    Anything,
+    Body,
+    Constant,
+    Count,
+    Items,
+    Kind,
+    Lambda,
+    Numbers,
+    Real,
+    Site,
+    Truth,
+    Truths,
+    Whole,
+)
 from umbel.expr.lattice import Null, lifted, optional
 from umbel.expr.registry import Built, method
 from umbel.expr.rules import listed, perhaps_element
@@ -123,7 +137,7 @@ def map_(items: Items, var: Name, expr: Mapping) -> pl.Expr:
     return items.list.eval(expr.value)
 
 
-@method(rule=lambda site: listed(site))
+@method(rule=listed)
 def filter_(items: Items, var: Name, expr: Predicate) -> pl.Expr:
     """Return the elements for which a condition holds; the variable stands for the element."""
     return items.list.eval(expr.element.filter(expr.value))

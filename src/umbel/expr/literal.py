@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import datetime as clock
+import datetime as dt
 import decimal
 import math
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ class Literal(Expr):
         return lit(_revived(record["value"]), type_from_record(record["type"]))
 
 
-def lit(value: Any, type: Any = None) -> Literal:  # noqa: A002
+def lit(value: Any, type: Any = None) -> Literal:
     """Make a constant.
 
     Args:
@@ -113,8 +113,8 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, clock.date | decimal.Decimal):
-        return value.isoformat() if isinstance(value, clock.date) else str(value)
+    if isinstance(value, dt.date | decimal.Decimal):
+        return value.isoformat() if isinstance(value, dt.date) else str(value)
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -127,5 +127,4 @@ def _revived(value: Any) -> Any:
 
 def _revived_entry(value: Mapping[str, Any]) -> Any:
     """Return a struct; the (key, value) of a dict as a pair."""
-    fields = {name: _revived(each) for name, each in value.items()}
-    return fields
+    return {name: _revived(each) for name, each in value.items()}

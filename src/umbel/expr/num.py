@@ -81,7 +81,9 @@ def pow_(value: Number, exponent: Number, site: Site) -> Built:
     if not site.is_whole:
         return real(value).pow(real(exponent))
     is_negative = exponent < 0
-    power = value.pow(pl.when(is_negative).then(0).otherwise(exponent))
+    # Polars takes exponents of 32 bits; from 64 on only -1, 0 and 1 have powers that fit, and parity decides them.
+    small = pl.when(exponent > 63).then(62 + exponent % 2).otherwise(exponent)
+    power = value.pow(pl.when(is_negative).then(0).otherwise(small))
     outside = wrapped(power, real(value).pow(real(exponent))) | (is_negative & value.is_not_null())
     return Guarded(power, outside, "a negative exponent, or an int that does not fit in 64 bits")
 

@@ -18,7 +18,6 @@ import polars as pl
 
 from umbel.errors import InvalidAttribute, InvalidType, UnknownName, did_you_mean
 from umbel.expr.kinds import Constant, Guarded, Kind, Lambda, Role, Site
-
 from umbel.types.dtypes import DType, Float, Int
 
 ENTRY_POINTS = "umbel.expressions"

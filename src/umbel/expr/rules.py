@@ -8,12 +8,12 @@ from umbel.types.dtypes import DType, Float, Int, List
 
 
 def number(site: Site) -> DType:
-    """int when all operands are ints, else float."""
+    """Return int when all operands are ints, else float."""
     return Int() if site.is_whole else Float()
 
 
 def listed(site: Site) -> List:
-    """The type of the first operand, a list."""
+    """Return the type of the first operand, a list."""
     plain = site.types[0].plain
     if not isinstance(plain, List):
         raise TypeError(f"{plain} is not a list")
@@ -21,5 +21,5 @@ def listed(site: Site) -> List:
 
 
 def perhaps_element(site: Site) -> DType:
-    """The type of the list's elements, Optional because there may be none."""
+    """Return the type of the list's elements, Optional because there may be none."""
     return optional(listed(site).of)

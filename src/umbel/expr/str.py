@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import polars as pl
 
 from umbel.errors import InvalidValue
-from umbel.expr.jsontext import parsed
+from umbel.expr.jsontext import Reader
 from umbel.expr.kinds import Constant, Guarded, Site, Text, Truth, Whole
 from umbel.expr.registry import Built, method
 from umbel.expr.units import InputFormat, Zone, is_zoned, text
@@ -91,12 +91,15 @@ def json_extract(value: Text, path: Path) -> pl.Expr:
 @method(rule=lambda site: site.constants["dtype"])
 def parse(value: Text, dtype: Type, site: Site) -> Built:
     """Read JSON text as a value of a type; other text is an error."""
-    found = parsed(value, dtype)
+    reader = Reader(dtype)
+    if site.is_certain:
+        return reader.values(value)
+    found = reader.attempts(value)
     return Guarded(found.struct.field("value"), found.struct.field("fault"), f"the text is no JSON of type {dtype}")
 
 
 @method(rule=lambda site: Datetime())
-def strptime(value: Text, format: InputFormat, timezone: Zone = "UTC") -> Built:  # noqa: A002
+def strptime(value: Text, format: InputFormat, timezone: Zone = "UTC") -> Built:
     """Read text in a format as an instant; text that does not say its zone is in `timezone`."""
     found = value.str.to_datetime(format, time_unit="us", strict=False)
     if not is_zoned(format):

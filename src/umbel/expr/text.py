@@ -68,8 +68,9 @@ def _function(call: Call) -> str:
 
 
 def _fields(call: Call) -> str:
-    fields = [f"{name!r}: {each.as_argument()}" for name, each in zip(call.constant("names"), call.operands, strict=True)]
-    return f"{call.function.name}({{{', '.join(fields)}}}, {call.constant('struct')})"
+    named = zip(call.constant("names"), call.operands, strict=True)
+    fields = ", ".join(f"{constant_text(name)}: {each.as_argument()}" for name, each in named)
+    return f"{call.function.name}({{{fields}}}, {call.constant('struct')})"
 
 
 STYLES: dict[str, Callable[[Call], str]] = {

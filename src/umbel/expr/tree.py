@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as clock
+import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -155,10 +155,10 @@ class Expr:
     def __rmod__(self, other: Any) -> Expr:
         return apply("mod", other, self)
 
-    def __eq__(self, other: Any) -> Expr:  # type: ignore[override]
+    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
         return apply("eq", self, other)
 
-    def __ne__(self, other: Any) -> Expr:  # type: ignore[override]
+    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
         return apply("ne", self, other)
 
     def __lt__(self, other: Any) -> Expr:
@@ -214,6 +214,13 @@ class Expr:
     __hash__ = object.__hash__
 
     # Methods.
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        owners = sorted(f".{key}" for key in FUNCTIONS if key.rpartition(".")[2] == name and "." in key)
+        hint = f"did you mean {' or '.join(owners)}?" if owners else "see dir(expr) and its namespaces"
+        raise InvalidAttribute(f"an expression has no '{name}', in `{self}`", hint=hint)
 
     @property
     def num(self) -> Namespace:
@@ -275,13 +282,6 @@ class Expr:
 
         return TypedExpr(self, dtype)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        owners = sorted(f".{each.family}.{each.name}" for each in FUNCTIONS.values() if each.name == name and each.family)
-        hint = f"did you mean {' or '.join(owners)}?" if owners else "see dir(expr) and its namespaces"
-        raise InvalidAttribute(f"an expression has no '{name}', in `{self}`", hint=hint)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Namespace:
@@ -329,4 +329,4 @@ def to_expr(value: Any) -> Expr:
 
 def scope_of(schema: Mapping[str, DType], now: pl.Expr | None = None) -> Scope:
     """Return the scope of an expression over a frame; `now()` is the present instant unless given."""
-    return Scope(schema, pl.lit(clock.datetime.now(clock.UTC)) if now is None else now)
+    return Scope(schema, pl.lit(dt.datetime.now(dt.UTC)) if now is None else now)

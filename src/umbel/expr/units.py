@@ -65,7 +65,9 @@ def check_zone(zone: str) -> None:
     try:
         pl.Series([], dtype=pl.Datetime("us", "UTC")).dt.convert_time_zone(zone)
     except pl.exceptions.PolarsError:
-        raise InvalidValue(f"unknown time zone '{zone}'", hint="use an area/location name such as Europe/Paris") from None
+        raise InvalidValue(
+            f"unknown time zone '{zone}'", hint="use an area/location name such as Europe/Paris"
+        ) from None
 
 
 @cache
