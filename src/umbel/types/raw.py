@@ -1,0 +1,90 @@
+"""Raw frames: what came in, before any type has judged it. No row is lost, and no value changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from itertools import chain
+from typing import Any
+
+import polars as pl
+
+from umbel.types.dtype import DType, describe, is_missing
+from umbel.types.instants import Datetime
+
+REJECTS = {"row": pl.Int64(), "field": pl.String(), "reason": pl.String()}
+_TYPED: dict[type, Any] = {
+    int: pl.Int64,
+    float: pl.Float64,
+    str: pl.String,
+    bool: pl.Boolean,
+    bytes: pl.Binary,
+    date: pl.Date,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Rows as they came.
+
+    Args:
+        frame: one row for each that came in; a column is typed when all its values are of one type, else Object.
+        rejects: (row, field, reason) of what is no row at all; such a row is all null in `frame`.
+    """
+
+    frame: pl.DataFrame
+    rejects: pl.DataFrame
+
+
+def from_records(rows: Sequence[Any], declared: Mapping[str, DType] | None = None) -> Raw:
+    """Return Python or JSON objects as a raw frame; never raises.
+
+    Args:
+        rows: dictionaries; an absent key is null; anything else is rejected.
+        declared: columns that exist even if no row has them; one whose values all fit its type comes in storage form.
+    """
+    wanted = declared or {}
+    strays = ((row, value) for row, value in enumerate(rows) if not _is_row(value))
+    refused = {row: f"expected an object, got {describe(value)}" for row, value in strays}
+    objects = [row if _is_row(row) else {} for row in rows] if refused else rows
+    names = dict.fromkeys(name for name in chain(wanted, chain.from_iterable(objects)) if isinstance(name, str))
+    columns = [_declared(name, [row.get(name) for row in objects], wanted.get(name)) for name in names]
+    return Raw(pl.DataFrame(columns, height=len(rows)) if columns else pl.DataFrame(height=len(rows)), rejects(refused))
+
+
+def rejects(reasons: Mapping[int, str], field: str = "") -> pl.DataFrame:
+    """Return the frame of rejected rows; an empty field name means the row as a whole."""
+    return pl.DataFrame(
+        {"row": list(reasons), "field": [field] * len(reasons), "reason": list(reasons.values())}, schema=REJECTS
+    )
+
+
+def column_of(name: str, values: Sequence[Any]) -> pl.Series:
+    """Return Python values as a column: typed when all are of one type that Polars stores as they are, else Object."""
+    kinds = set(map(type, values)) - {type(None)}
+    if any(kind.__name__ in {"NAType", "NaTType"} for kind in kinds):
+        return column_of(name, [None if is_missing(value) else value for value in values])
+    if kinds and all(issubclass(kind, datetime) for kind in kinds):
+        return Datetime().convert_objects(values).values.alias(name)
+    dtype = _TYPED.get(next(iter(kinds))) if len(kinds) == 1 else None
+    if not kinds:
+        return pl.Series(name, [None] * len(values), dtype=pl.Null)
+    if dtype is not None:
+        try:
+            return pl.Series(name, values, dtype=dtype, strict=True)
+        except (OverflowError, TypeError, ValueError, pl.exceptions.PolarsError):
+            pass  # an integer beyond 64 bits, or text that is not Unicode
+    return pl.Series(name, values, dtype=pl.Object)
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _declared(name: str, values: list[Any], dtype: DType | None) -> pl.Series:
+    if dtype is not None:
+        checked = dtype.convert(values)
+        if not checked.faults:
+            return checked.values.alias(name)
+    return column_of(name, values)

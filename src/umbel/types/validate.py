@@ -1,0 +1,80 @@
+"""Ingestion validation: every row either fits the schema or is rejected with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from umbel.errors import InvalidValue
+from umbel.types.dtype import Checked, DType, nulls
+from umbel.types.raw import REJECTS, rejects
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """What validation made of a raw frame.
+
+    Args:
+        frame: the good rows: the columns of the schema, in its order, in storage form.
+        kept: the row numbers of the good rows in the raw frame (UInt32).
+        rejects: (row, field, reason), one for each faulty field of the other rows, sorted by row.
+    """
+
+    frame: pl.DataFrame
+    kept: pl.Series
+    rejects: pl.DataFrame
+
+
+def validate(frame: pl.DataFrame, schema: Mapping[str, DType], *, refused: pl.DataFrame | None = None) -> Validated:
+    """Judge every row of a raw frame, column by column, and bring the good ones to storage form.
+
+    Args:
+        frame: raw rows, of any types; columns that are not in the schema are ignored.
+        schema: the columns to have, and their types.
+        refused: rejects found before, as by `from_records`: these rows are not judged again.
+    """
+    columns = {name: _ingest(frame, name, dtype) for name, dtype in schema.items()}
+    known = pl.DataFrame(schema=REJECTS) if refused is None else refused
+    parts = [rejects(column.faults, name) for name, column in columns.items() if column.faults]
+    found = pl.concat([known, *(part.filter(~pl.col("row").is_in(known["row"].implode())) for part in parts)])
+    values = pl.DataFrame([column.values.alias(name) for name, column in columns.items()])
+    if not found.height:
+        return Validated(values, pl.arange(frame.height, dtype=pl.UInt32, eager=True), found)
+    good = np.ones(frame.height, np.bool_)
+    good[found["row"].to_numpy()] = False
+    kept = pl.Series(np.flatnonzero(good), dtype=pl.UInt32)
+    return Validated(values.filter(pl.Series(good)), kept, found.sort("row", maintain_order=True))
+
+
+def _ingest(frame: pl.DataFrame, name: str, dtype: DType) -> Checked:
+    if name in frame.columns:
+        return dtype.ingest(frame[name])
+    reason = f"the column is missing, expected {dtype}"
+    return Checked(nulls(frame.height, dtype.polars()), dict.fromkeys(range(frame.height), reason))
+
+
+def refuse_rejects(validated: Validated, schema: Mapping[str, DType], dataset: str) -> None:
+    """Raise one error for all rejects, if there are any.
+
+    Raises:
+        InvalidValue: names the dataset, and for every faulty column its type and the first reason.
+    """
+    if not validated.rejects.height:
+        return
+    columns = validated.rejects.group_by("field", maintain_order=True).agg(
+        pl.col("row", "reason").first(), pl.len().alias("count")
+    )
+    faults = [
+        f"column '{field}' of type {schema[field]}: {reason} (row {row}{_others(count - 1)})"
+        if field in schema
+        else f"{reason} (row {row}{_others(count - 1)})"
+        for field, row, reason, count in columns.iter_rows()
+    ]
+    raise InvalidValue(f"Schema validation failed during data insertion to {dataset}: " + "; ".join(faults))
+
+
+def _others(count: int) -> str:
+    return f" and {count} more" if count else ""
