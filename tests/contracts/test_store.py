@@ -1,0 +1,448 @@
+"""What every store must do. A store of another package joins by its URL in `UMBEL_CONTRACT_STORES` (space separated)."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+import polars as pl
+import pytest
+
+from tests.contracts import store_scenario as scenario
+from umbel.errors import InvalidValue
+from umbel.state import failpoints
+from umbel.state.keys import encode_keys
+from umbel.state.port import LAST, MAX_KEY, Fenced, Reader, StaleBatch, Stamp, Store
+from umbel.state.urls import open_store
+
+OWN = ["memory://", "lmdb://{directory}?sync=off"]
+URLS = OWN + os.environ.get("UMBEL_CONTRACT_STORES", "").split()
+A, B = "a" * 16, "b" * 16
+SHARDS = 2
+T = TypeVar("T")
+
+
+@pytest.fixture(params=URLS, ids=lambda url: url.partition(":")[0])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(request.param.format(directory=tmp_path / "db"), SHARDS)
+    for shard in range(SHARDS):
+        for owner in opened.owners(shard):
+            opened.drop(owner)
+    yield opened
+    opened.close()
+
+
+def put(store: Store, stamp: Stamp, entries: dict[bytes, bytes | None], *, owner: str = A, shard: int = 0) -> None:
+    """Set (None: delete) the entries of table `t` in one transaction."""
+    with store.transaction(shard, [owner], stamp) as tx:
+        kept = {key: value for key, value in entries.items() if value is not None}
+        tx.put(owner, "t", list(kept), list(kept.values()))
+        tx.delete(owner, "t", [key for key, value in entries.items() if value is None])
+
+
+def held(store: Store, owner: str = A, table: str = "t", shard: int = 0) -> dict[bytes, bytes]:
+    """Return what a table holds, as a new snapshot sees it."""
+    with store.snapshot(shard) as reader:
+        return everything(reader, owner, table)
+
+
+def everything(reader: Reader, owner: str = A, table: str = "t") -> dict[bytes, bytes]:
+    return dict(reader.scan(owner, table, [(b"", LAST)])[0])
+
+
+# reading and writing
+
+
+def test_an_empty_store_answers(store: Store) -> None:
+    with store.snapshot(1) as reader:
+        assert reader.get(A, "t", [b"x", b""]) == [None, None]
+        assert reader.scan(A, "t", [(b"", LAST), (b"a", b"b")]) == [[], []]
+    assert store.stamp(1, A) is None
+    assert store.owners(1) == []
+    store.drop(A)
+
+
+def test_values_come_back_in_the_order_asked_for(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"b": b"2", b"a": b"1", b"": b"0", b"c": b""})
+    with store.snapshot(0) as reader:
+        assert reader.get(A, "t", [b"c", b"x", b"", b"a", b"a"]) == [b"", None, b"0", b"1", b"1"]
+        assert reader.get(A, "other", [b"a"]) == [None]
+        assert reader.get(B, "t", [b"a"]) == [None]
+        assert reader.get(A, "t", []) == []
+
+
+def test_the_last_value_of_a_key_given_twice_stays(store: Store) -> None:
+    with store.transaction(0, [A], Stamp(1, 1)) as tx:
+        tx.put(A, "t", [b"a", b"b", b"a"], [b"1", b"2", b"3"])
+        tx.delete(A, "t", [b"b", b"b", b"nothing"])
+    assert held(store) == {b"a": b"3"}
+
+
+def test_scans_agree_with_a_sorted_list(store: Store) -> None:
+    chance = random.Random(1)
+    model = {_key(chance): b"%d" % number for number in range(400)}
+    put(store, Stamp(1, 1), dict(model))
+    put(store, Stamp(1, 1), {b"between": b"owners"}, owner=B)
+    ranges = [(_key(chance), _key(chance)) for _ in range(200)] + [(b"", LAST), (LAST, b""), (b"\xff" * 500, LAST)]
+    with store.snapshot(0) as reader:
+        for limit in (None, 0, 1, 3):
+            found = reader.scan(A, "t", ranges, limit=limit)
+            assert found == [_between(model, low, high)[:limit] for low, high in ranges]
+            found = reader.scan(A, "t", ranges, limit=limit, reverse=True)
+            assert found == [_between(model, low, high)[::-1][:limit] for low, high in ranges]
+
+
+def _key(chance: random.Random) -> bytes:
+    return bytes(chance.choice([0, 1, 97, 254, 255]) for _ in range(chance.randrange(5)))
+
+
+def _between(model: dict[bytes, bytes], low: bytes, high: bytes) -> list[tuple[bytes, bytes]]:
+    return sorted((key, value) for key, value in model.items() if low <= key < high)
+
+
+def test_a_transaction_reads_its_own_writes(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"a": b"1", b"c": b"3"})
+    with store.transaction(0, [A], Stamp(1, 2)) as tx:
+        tx.put(A, "t", [b"b", b"a"], [b"2", b"one"])
+        tx.delete(A, "t", [b"c"])
+        assert tx.get(A, "t", [b"a", b"b", b"c"]) == [b"one", b"2", None]
+        assert tx.scan(A, "t", [(b"", LAST)], reverse=True) == [[(b"b", b"2"), (b"a", b"one")]]
+        assert tx.scan(A, "t", [(b"", LAST)], limit=1) == [[(b"a", b"one")]]
+        tx.put(A, "t", [b"c"], [b"three"])
+        assert everything(tx) == {b"a": b"one", b"b": b"2", b"c": b"three"}
+    assert held(store) == {b"a": b"one", b"b": b"2", b"c": b"three"}
+
+
+def test_shards_owners_and_tables_do_not_mix(store: Store) -> None:
+    owners = [f"{number:016x}" for number in range(50)]
+    for shard in range(SHARDS):
+        with store.transaction(shard, owners, Stamp(1, 1)) as tx:
+            for owner in owners:
+                for table in ("t", "t2", "tt"):
+                    tx.put(owner, table, [b"k", b""], [f"{shard} {owner} {table}".encode(), b"e"])
+    for shard in range(SHARDS):
+        assert store.owners(shard) == owners
+        for owner in owners:
+            for table in ("t", "t2", "tt"):
+                assert held(store, owner, table, shard) == {b"": b"e", b"k": f"{shard} {owner} {table}".encode()}
+
+
+def test_large_values_and_the_longest_keys(store: Store) -> None:
+    large, longest = os.urandom(10_000_000), b"\xff" * MAX_KEY
+    put(store, Stamp(1, 1), {b"large": large, longest: b"1"})
+    put(store, Stamp(1, 2), {b"large": b"small", longest: None})
+    assert held(store) == {b"large": b"small"}
+    put(store, Stamp(1, 2), {})
+    assert held(store) == {b"large": large, longest: b"1"}
+    with store.snapshot(0) as reader:
+        assert reader.get(A, "t", [b"x" * 5000, b"large"]) == [None, large]
+        assert reader.scan(A, "t", [(b"\xff" * 5000, LAST), (longest, b"\xff" * 5000)]) == [[], [(longest, b"1")]]
+
+
+def test_keys_over_the_limit_are_refused_and_encoded_keys_never_are(store: Store) -> None:
+    with pytest.raises(InvalidValue, match="600 bytes"):
+        put(store, Stamp(1, 1), {b"x" * 600: b"1"})
+    assert store.stamp(0, A) is None
+    keys = encode_keys(pl.DataFrame({"a": ["x" * 600, "x" * 600 + "y", "x" * 50_000, ""]})).to_list()
+    put(store, Stamp(1, 1), {key: b"%d" % number for number, key in enumerate(keys)})
+    with store.snapshot(0) as reader:
+        assert reader.get(A, "t", keys) == [b"0", b"1", b"2", b"3"]
+
+
+def test_only_the_owners_of_a_transaction_are_written(store: Store) -> None:
+    with pytest.raises(InvalidValue, match=B), store.transaction(0, [A], Stamp(1, 1)) as tx:
+        tx.put(B, "t", [b"a"], [b"1"])
+    with pytest.raises(InvalidValue, match=B), store.transaction(0, [A], Stamp(1, 1)) as tx:
+        tx.delete(B, "t", [b"a"])
+    assert store.owners(0) == []
+
+
+@pytest.mark.parametrize("owner", ["", "x" * 65, "a\0b", "ö"])
+def test_names_that_cannot_be_part_of_a_key_are_refused(store: Store, owner: str) -> None:
+    with pytest.raises(InvalidValue, match="operator id"), store.transaction(0, [owner], Stamp(1, 1)):
+        pass
+    with pytest.raises(InvalidValue, match="table name"), store.transaction(0, [A], Stamp(1, 1)) as tx:
+        tx.put(A, owner, [b"a"], [b"1"])
+
+
+def test_a_value_for_every_key(store: Store) -> None:
+    with pytest.raises(ValueError), store.transaction(0, [A], Stamp(1, 1)) as tx:  # noqa: PT011
+        tx.put(A, "t", [b"a", b"b"], [b"1"])
+
+
+def test_shards_that_do_not_exist(store: Store) -> None:
+    for shard in (-1, SHARDS):
+        with pytest.raises(InvalidValue, match="shard"), store.snapshot(shard):
+            pass
+        with pytest.raises(InvalidValue, match="shard"), store.transaction(shard, [A], Stamp(1, 1)):
+            pass
+
+
+# transactions
+
+
+def test_an_exception_leaves_nothing_behind(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"a": b"1"})
+    with pytest.raises(RuntimeError, match="stop"), store.transaction(0, [A, B], Stamp(1, 2)) as tx:
+        tx.put(A, "t", [b"a", b"b"], [b"9", b"9"])
+        tx.put(B, "t", [b"a"], [b"9"])
+        raise RuntimeError("stop")
+    assert held(store) == {b"a": b"1"}
+    assert store.owners(0) == [A]
+    assert store.stamp(0, A) == Stamp(1, 1)
+
+
+def test_a_snapshot_keeps_what_it_saw(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"a": b"1", b"b": b"2"})
+    with store.snapshot(0) as before:
+        assert before.get(A, "t", [b"a"]) == [b"1"]
+        in_a_thread(lambda: put(store, Stamp(1, 2), {b"a": b"9", b"b": None, b"c": b"3"}))
+        assert before.get(A, "t", [b"a", b"b", b"c"]) == [b"1", b"2", None]
+        assert everything(before) == {b"a": b"1", b"b": b"2"}
+        with store.snapshot(0) as after:
+            in_a_thread(lambda: store.drop(A))
+            assert everything(before) == {b"a": b"1", b"b": b"2"}
+            assert everything(after) == {b"a": b"9", b"c": b"3"}
+    assert held(store) == {}
+
+
+def test_a_transaction_is_not_seen_before_it_ends(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"a": b"1"})
+    with store.transaction(0, [A], Stamp(1, 2)) as tx:
+        tx.put(A, "t", [b"a"], [b"2"])
+        assert in_a_thread(lambda: held(store)) == {b"a": b"1"}
+        assert in_a_thread(lambda: store.stamp(0, A)) == Stamp(1, 1)
+    assert held(store) == {b"a": b"2"}
+
+
+def test_transactions_of_a_shard_follow_each_other(store: Store) -> None:
+    put(store, Stamp(1, 0), {b"n": b"0"})
+
+    def add() -> None:
+        for _ in range(50):
+            with lock, store.transaction(0, [A], Stamp(1, next(batches))) as tx:
+                (value,) = tx.get(A, "t", [b"n"])
+                tx.put(A, "t", [b"n"], [b"%d" % (int(value or 0) + 1)])
+
+    lock, batches = threading.Lock(), iter(range(1, 1000))
+    threads = [threading.Thread(target=add) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert held(store) == {b"n": b"150"}
+
+
+def test_a_thread_has_one_transaction_of_a_shard(store: Store) -> None:
+    with store.transaction(0, [A], Stamp(1, 1)):
+        with pytest.raises(InvalidValue, match="this thread"), store.transaction(0, [B], Stamp(1, 1)):
+            pass
+        with store.transaction(1, [B], Stamp(1, 1)):
+            pass
+    assert store.owners(0) == [A]
+    assert store.owners(1) == [B]
+
+
+def in_a_thread(work: Callable[[], T]) -> T:
+    """Run `work` in another thread and return what it returns."""
+    results: list[T] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    thread.join(30)
+    return results[0]
+
+
+# stamps and undo
+
+
+def test_stamps_are_kept_for_each_owner_and_shard(store: Store) -> None:
+    put(store, Stamp(3, 7, 2), {b"a": b"1"})
+    put(store, Stamp(2, 4), {b"a": b"1"}, owner=B, shard=1)
+    assert store.stamp(0, A) == Stamp(3, 7, 2)
+    assert store.stamp(1, A) is None
+    assert store.stamp(1, B) == Stamp(2, 4, 0)
+
+
+def test_a_batch_that_runs_again_finds_the_state_before_it(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"kept": b"1", b"changed": b"1", b"removed": b"1"})
+    before = held(store)
+    put(store, Stamp(1, 2), {b"changed": b"2", b"removed": None, b"added": b"2"})
+    with store.transaction(0, [A], Stamp(1, 2)) as tx:
+        assert everything(tx) == before
+        tx.put(A, "t", [b"changed"], [b"3"])
+    assert held(store) == {**before, b"changed": b"3"}
+
+
+def test_undo_counts_from_the_first_write_of_a_step(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"a": b"1"})
+    for _ in range(2):
+        with store.transaction(0, [A], Stamp(1, 2)) as tx:
+            assert everything(tx) == {b"a": b"1"}
+            tx.put(A, "t", [b"a", b"a"], [b"2", b"3"])
+            tx.delete(A, "t", [b"a"])
+            tx.put(A, "t", [b"a", b"b"], [b"4", b"4"])
+            tx.put(A, "t", [b"b", b"c"], [b"5", b"5"])
+            tx.delete(A, "t", [b"b", b"x"])
+            tx.put(A, "u", [b"a"], [b"6"])
+        assert held(store) == {b"a": b"4", b"c": b"5"}
+
+
+def test_a_failed_run_again_leaves_the_former_run(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"a": b"1"})
+    put(store, Stamp(1, 2), {b"a": b"2"})
+    with pytest.raises(RuntimeError, match="stop"), store.transaction(0, [A], Stamp(1, 2)) as tx:
+        tx.put(A, "t", [b"b"], [b"9"])
+        raise RuntimeError("stop")
+    assert held(store) == {b"a": b"2"}
+    with store.transaction(0, [A], Stamp(1, 2)) as tx:
+        assert everything(tx) == {b"a": b"1"}
+
+
+def test_steps_of_a_batch_are_taken_back_newest_first(store: Store) -> None:
+    states = [{b"a": b"-"}]
+    put(store, Stamp(1, 1), {b"a": b"-"})
+    for step in range(5):
+        states.append({b"a": b"%d" % step, b"s%d" % (step % 2): b"%d" % step, **_others(states[-1], step)})
+        put(store, Stamp(1, 2, step), {b"a": b"%d" % step, b"s%d" % (step % 2): b"%d" % step})
+    for step in (4, 2, 0):
+        with store.transaction(0, [A], Stamp(1, 2, step)) as tx:
+            assert everything(tx) == states[step]
+            tx.put(A, "t", [b"a"], [b"again"])
+        assert held(store) == {**states[step], b"a": b"again"}
+        assert store.stamp(0, A) == Stamp(1, 2, step)
+
+
+def _others(state: dict[bytes, bytes], step: int) -> dict[bytes, bytes]:
+    return {key: value for key, value in state.items() if key not in (b"a", b"s%d" % (step % 2))}
+
+
+def test_a_skipped_step_keeps_the_undo_of_those_before(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"a": b"1"})
+    put(store, Stamp(1, 2, 0), {b"a": b"2"})
+    put(store, Stamp(1, 2, 5), {b"a": b"3"})
+    put(store, Stamp(1, 2, 3), {})
+    assert held(store) == {b"a": b"2"}
+    put(store, Stamp(1, 2, 0), {})
+    assert held(store) == {b"a": b"1"}
+
+
+def test_a_new_batch_forgets_the_undo_of_the_last(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"a": b"1"})
+    put(store, Stamp(1, 2, 0), {b"a": b"2"})
+    put(store, Stamp(1, 2, 1), {b"a": b"3"})
+    put(store, Stamp(1, 3, 0), {b"b": b"1"})
+    put(store, Stamp(1, 3, 0), {})
+    assert held(store) == {b"a": b"3"}
+
+
+def test_owners_of_a_transaction_are_taken_back_each_to_its_own_batch(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"a": b"1"})
+    put(store, Stamp(1, 1), {b"a": b"1"}, owner=B)
+    put(store, Stamp(1, 2), {b"a": b"2"}, owner=B)
+    with store.transaction(0, [A, B], Stamp(1, 2)) as tx:
+        assert everything(tx, A) == {b"a": b"1"}
+        assert everything(tx, B) == {b"a": b"1"}
+        tx.put(A, "t", [b"a"], [b"2"])
+    assert (held(store, A), held(store, B)) == ({b"a": b"2"}, {b"a": b"1"})
+    assert store.stamp(0, A) == store.stamp(0, B) == Stamp(1, 2)
+
+
+def test_a_higher_epoch_takes_over_and_the_old_one_is_fenced_off(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"a": b"1"})
+    put(store, Stamp(1, 2), {b"a": b"2"})
+    put(store, Stamp(2, 2), {b"b": b"2"})
+    assert held(store) == {b"a": b"1", b"b": b"2"}
+    for zombie in (Stamp(1, 2), Stamp(1, 3), Stamp(0, 9)):
+        with pytest.raises(Fenced, match=A), store.transaction(0, [B, A], zombie) as tx:
+            tx.put(B, "t", [b"z"], [b"z"])
+    assert held(store, B) == {}
+    assert store.stamp(0, A) == Stamp(2, 2)
+
+
+def test_an_earlier_batch_is_refused(store: Store) -> None:
+    put(store, Stamp(1, 5), {b"a": b"1"})
+    for stamp in (Stamp(1, 4), Stamp(1, 4, 9), Stamp(2, 4)):
+        with pytest.raises(StaleBatch, match="batch 4"), store.transaction(0, [A], stamp):
+            pass
+    assert store.stamp(0, A) == Stamp(1, 5)
+
+
+def test_without_undo_a_batch_cannot_run_again(store: Store) -> None:
+    with store.transaction(0, [A], Stamp(1, 1), undo=False) as tx:
+        tx.put(A, "t", [b"a"], [b"1"])
+    with pytest.raises(StaleBatch, match="without undo"), store.transaction(0, [A], Stamp(1, 1)):
+        pass
+    assert store.stamp(0, A) == Stamp(1, 1)
+    put(store, Stamp(1, 1, 1), {b"a": b"2"})
+    put(store, Stamp(1, 1, 1), {b"b": b"2"})
+    assert held(store) == {b"a": b"1", b"b": b"2"}
+    with pytest.raises(StaleBatch, match="without undo"), store.transaction(0, [A], Stamp(2, 1)):
+        pass
+    put(store, Stamp(1, 2), {b"a": b"3"})
+    put(store, Stamp(1, 2), {})
+    assert held(store) == {b"a": b"1", b"b": b"2"}
+
+
+def test_a_dropped_owner_starts_from_nothing(store: Store) -> None:
+    for shard in range(SHARDS):
+        for owner in (A, B):
+            put(store, Stamp(9, 9), {b"%d" % number: b"x" * 100 for number in range(500)}, owner=owner, shard=shard)
+    store.drop(A)
+    for shard in range(SHARDS):
+        assert store.owners(shard) == [B]
+        assert store.stamp(shard, A) is None
+        assert held(store, A, shard=shard) == {}
+        assert len(held(store, B, shard=shard)) == 500
+    put(store, Stamp(1, 1), {b"a": b"1"})
+    put(store, Stamp(1, 1), {})
+    assert held(store) == {}
+
+
+def test_sizes_are_of_what_is_there(store: Store) -> None:
+    assert [size.shard for size in store.sizes()] == list(range(SHARDS))
+    put(store, Stamp(1, 1), {b"%d" % number: b"x" * 100 for number in range(500)}, shard=1)
+    empty, filled = store.sizes()
+    assert empty.entries == 0
+    assert filled.entries >= 500
+    assert filled.size >= 50_000
+
+
+# exactly once
+
+
+@pytest.mark.parametrize("by_step", [True, False], ids=["checkpoint of steps", "checkpoint of batches"])
+def test_a_job_interrupted_at_any_place_ends_the_same(store: Store, by_step: bool) -> None:
+    expected = scenario.uninterrupted()
+    for turn in range(1, expected.places + 1):
+        for shard in range(SHARDS):
+            for owner in store.owners(shard):
+                store.drop(owner)
+        state, output = _interrupted(store, by_step, turn)
+        assert not scenario.wrongs(expected, state, output), f"interrupted at place {turn}"
+
+
+class Interrupted(Exception):
+    pass
+
+
+def _interrupted(store: Store, by_step: bool, turn: int) -> tuple[str, scenario.Emitted]:
+    position: list[tuple[int, int]] = [(0, 0)]
+    output: scenario.Emitted = []
+    job = scenario.Job(
+        store, lambda: position[-1], position.append, by_step, lambda place, seen: output.append((place, seen))
+    )
+    with ExitStack() as stack:
+        stack.enter_context(failpoints.armed("*", turn, _interrupt))
+        with pytest.raises(Interrupted):
+            job.run()
+    job.run()
+    return scenario.dump(store), output
+
+
+def _interrupt() -> None:
+    raise Interrupted

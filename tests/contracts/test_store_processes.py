@@ -1,0 +1,84 @@
+"""What a store whose state outlives the process must do: survive deaths, and show others only what is committed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from umbel.state.port import LAST, Stamp
+from umbel.state.urls import open_store
+
+ROOT = Path(__file__).parents[2]
+LASTING = ["lmdb://{directory}", *os.environ.get("UMBEL_CONTRACT_STORES", "").split()]
+
+
+@pytest.fixture(params=LASTING, ids=lambda url: url.partition(":")[0])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(request.param).format(directory=tmp_path / "db")
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """Start the scenario in a process of its own."""
+    command = [sys.executable, "-m", "tests.contracts.store_scenario", *arguments]
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, stdout=-1, stderr=-1, text=True)
+
+
+def outcome(process: subprocess.Popen[str]) -> int:
+    """Wait for a scenario and return the number it prints."""
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return int(out)
+
+
+def test_a_process_that_dies_at_any_place_ends_the_same(url: str, tmp_path: Path) -> None:
+    assert outcome(start("sweep", url, str(tmp_path / "files"))) > 200
+
+
+def test_a_process_killed_at_random_ends_the_same(url: str, tmp_path: Path) -> None:
+    assert outcome(start("random", url, str(tmp_path / "files"))) > 10
+
+
+def test_other_processes_see_whole_transactions_and_nothing_else(url: str) -> None:
+    writer = start("write", url, "60")
+    seen = list(_watched(url, writer))
+    _, err = writer.communicate(timeout=60)
+    assert writer.returncode == 0, err
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 2, "the reader saw the writer at work"
+    store = open_store(url, 1)
+    with store.snapshot(0) as reader:
+        assert {value for _, value in reader.scan("o", "t", [(b"", LAST)])[0]} == {b"59"}
+    store.close()
+
+
+def _watched(url: str, writer: subprocess.Popen[str]) -> Iterator[int]:
+    """Read all the time while the writer runs; yield the batch each snapshot shows."""
+    store = open_store(url, 1)
+    while writer.poll() is None:
+        with store.snapshot(0) as reader:
+            entries = reader.scan("o", "t", [(b"", LAST)])[0]
+            again = reader.get("o", "t", [key for key, _ in entries])
+        assert [value for _, value in entries] == again
+        batches = {int(value) for _, value in entries}
+        assert len(batches) <= 1
+        assert len(entries) in (0, 2000)
+        yield batches.pop() if batches else -1
+    store.close()
+
+
+def test_state_is_there_when_the_store_is_opened_again(url: str) -> None:
+    store = open_store(url, 3)
+    with store.transaction(2, ["o"], Stamp(4, 5, 6)) as tx:
+        tx.put("o", "t", [b"a"], [b"1"])
+    store.close()
+    again = open_store(url, 3)
+    assert again.stamp(2, "o") == Stamp(4, 5, 6)
+    with again.transaction(2, ["o"], Stamp(4, 5, 6)) as tx:
+        assert tx.get("o", "t", [b"a"]) == [None]
+    again.close()
