@@ -1,0 +1,1 @@
+"""The catalog: definitions, jobs, dead letters, secrets."""

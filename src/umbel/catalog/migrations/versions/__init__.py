@@ -1,0 +1,1 @@
+"""Migrations, in order."""

@@ -1,0 +1,108 @@
+"""What runs inside Spark's Python workers: the stages of a batch, each over the envelopes of the stage before.
+
+The functions made here travel to the workers with nothing but a `BatchContext`; graph, store and sources are opened there, once
+per process. Nothing is done outside shard transactions that would matter if a stage were computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from umbel.operators.operator import Clock
+from umbel.state.port import Stamp
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from umbel.plan.flow import Outbox
+    from umbel.runtime.deployment import Deployment
+
+Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """What a task must know of its batch.
+
+    Args:
+        deployment: where things are, as JSON.
+        revision: the commit whose definitions apply.
+        stamp: of the batch.
+        clocks: event time as of the batch before, by node number.
+        watermarks: of each source as of the batch before, by its key.
+    """
+
+    deployment: str
+    revision: int
+    stamp: Stamp
+    clocks: Mapping[int, Clock] = field(default_factory=dict)
+    watermarks: Mapping[str, datetime] = field(default_factory=dict)
+
+
+def reading(context: BatchContext) -> Task:
+    """Return stage 0: open the splits, validate their rows, run what is row-wise."""
+
+    def run(arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from umbel.runtime.intake import take_in
+        from umbel.spark.envelopes import batches
+        from umbel.spark.source import decoded
+
+        deployment = _deployment(context)
+        for batch in arrived:
+            for text in batch.column(0).to_pylist():
+                split = decoded(text)
+                for taken in take_in(deployment, context.revision, split, context.watermarks):
+                    told = {"intake": taken.summary}
+                    yield from batches(_posted(deployment, context, taken.outbox, told, f"0-{taken.name}"))
+
+    return run
+
+
+def merging(context: BatchContext, stage: int) -> Task:
+    """Return a later stage: for each shard, one transaction over what arrived for it."""
+
+    def run(arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from umbel.plan.flow import Outbox, run_shard
+        from umbel.spark.envelopes import Mail, batches
+
+        deployment = _deployment(context)
+        graph, store = deployment.graph(context.revision), deployment.store
+        nodes = graph.stage(stage)
+        mail = Mail.sort(arrived, {node.number for node in nodes})
+        yield from batches(mail.onward)
+        for shard in sorted(mail.blobs):
+            outbox, inbox = Outbox(), mail.open(shard)
+            with store.transaction(shard, [node.owner for node in nodes], context.stamp) as transaction:
+                run_shard(nodes, inbox, transaction, context.clocks, outbox)
+            del mail.blobs[shard], inbox
+            yield from batches(_posted(deployment, context, outbox, {}, f"{stage}-{shard}"))
+
+    return run
+
+
+def _posted(
+    deployment: Deployment, context: BatchContext, outbox: Outbox, told: Mapping[str, Any], name: str
+) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield the envelopes of an outbox: its changes, then a report of the rest."""
+    from umbel.spark.envelopes import address, report
+
+    graph = deployment.graph(context.revision)
+    yield from address(graph, outbox, deployment.shards)
+    parts = [
+        deployment.changes.write_part(graph.nodes[number], context.stamp, name, frames)
+        for number, frames in outbox.logged.items()
+    ]
+    if told or parts or outbox.seen:
+        yield report({**told, "parts": parts, "seen": dict(outbox.seen)})
+
+
+def _deployment(context: BatchContext) -> Deployment:
+    import os
+
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    from umbel.runtime.deployment import Deployment
+
+    return Deployment.decode(context.deployment)
