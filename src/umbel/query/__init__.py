@@ -1,0 +1,1 @@
+"""Queries: features from features, and lookups on datasets."""

@@ -1,0 +1,1 @@
+"""Testing: everything in process."""

@@ -1,0 +1,240 @@
+"""Values as JSON, both ways and without loss.
+
+Numbers, booleans, text, lists and null are what JSON has for them. NaN and infinities are the texts "NaN", "Infinity"
+and "-Infinity"; instants are RFC 3339 in UTC, days ISO 8601; decimals are text; bytes are base64; structs, windows and
+dictionaries are objects.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import singledispatch
+from typing import Any
+
+import polars as pl
+
+from umbel.errors import InvalidType, InvalidValue, did_you_mean
+from umbel.types import dtypes
+
+Turn = Callable[[Any], Any]
+"""Turns one value, not null, into another form."""
+
+SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+_SHOWN_FAULTS = 5
+
+
+def to_json(columns: Mapping[str, pl.Series], types: Mapping[str, dtypes.DType]) -> dict[str, list[Any]]:
+    """Return columns in storage types as lists of JSON values.
+
+    >>> to_json({"x": pl.Series([1.5, float("nan"), None])}, {"x": dtypes.Float()})
+    {'x': [1.5, 'NaN', None]}
+    """
+    return {name: column_to_json(column, types[name]) for name, column in columns.items()}
+
+
+def column_to_json(column: pl.Series, dtype: dtypes.DType) -> list[Any]:
+    """Return one column as a list of JSON values."""
+    return _each(writer(dtype), column.to_list())
+
+
+def from_json(data: Any, types: Mapping[str, dtypes.DType], what: str = "data") -> pl.DataFrame:
+    """Return the named columns of JSON data in storage types.
+
+    Args:
+        data: an object of lists, or a list of row objects. Other columns are ignored.
+        types: the columns wanted, with their types.
+        what: what is decoded, for messages.
+
+    Raises:
+        InvalidType: the data is no table.
+        InvalidValue: a column is missing, or values do not belong to its type.
+    """
+    raw = columns_of(data, what)
+    if isinstance(data, list):  # a row object may leave out what is null
+        raw = {**{name: [None] * len(data) for name in types}, **raw}
+    missing = [name for name in types if name not in raw]
+    if missing:
+        raise InvalidValue(f"{what}: missing columns {missing}; present: {sorted(raw)}{did_you_mean(missing[0], raw)}")
+    return pl.DataFrame([column_from_json(raw[name], dtype, name, what) for name, dtype in types.items()])
+
+
+def column_from_json(values: Sequence[Any], dtype: dtypes.DType, name: str = "", what: str = "data") -> pl.Series:
+    """Return JSON values as a column in the storage type."""
+    try:
+        revived = _each(reader(dtype), values)
+    except InvalidValue as error:
+        raise InvalidValue(f"{what}: column '{name}': {error.message}") from error
+    checked = dtype.ingest(revived)
+    if checked.faults:
+        shown = [f"row {row}: {reason}" for row, reason in sorted(checked.faults.items())[:_SHOWN_FAULTS]]
+        raise InvalidValue(f"{what}: column '{name}' of type {dtype}: {'; '.join(shown)}")
+    return checked.values.alias(name)
+
+
+def columns_of(data: Any, what: str = "data") -> dict[str, list[Any]]:
+    """Return a table in JSON, in either form, as lists by column; a row without a column has null there."""
+    if isinstance(data, Mapping):
+        return _same_lengths({name: _list(name, values, what) for name, values in data.items()}, what)
+    if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
+        names = dict.fromkeys(name for row in data for name in row)
+        return {name: [row.get(name) for row in data] for name in names}
+    raise InvalidType(f"{what}: expected an object of lists or a list of objects, got {type(data).__name__}")
+
+
+def _list(name: str, values: Any, what: str) -> list[Any]:
+    if not isinstance(values, list):
+        raise InvalidType(f"{what}: column '{name}': expected a list, got {type(values).__name__}")
+    return values
+
+
+def _same_lengths(columns: dict[str, list[Any]], what: str) -> dict[str, list[Any]]:
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise InvalidValue(f"{what}: columns differ in length: {lengths}")
+    return columns
+
+
+def _each(turn: Turn | None, values: Sequence[Any]) -> list[Any]:
+    if turn is None:
+        return list(values)
+    return [None if value is None else turn(value) for value in values]
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+@singledispatch
+def writer(dtype: dtypes.DType) -> Turn | None:
+    """Return what makes JSON of a value as read from Polars; None when it is JSON already."""
+    return None
+
+
+@writer.register
+def _(dtype: dtypes.Optional | dtypes.Restricted) -> Turn | None:
+    return writer(dtype.of)
+
+
+@writer.register
+def _(dtype: dtypes.Float) -> Turn | None:
+    return _write_float
+
+
+def _write_float(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+@writer.register
+def _(dtype: dtypes.Decimal) -> Turn | None:
+    return lambda value: f"{value:f}"
+
+
+@writer.register
+def _(dtype: dtypes.Bytes) -> Turn | None:
+    return lambda value: base64.b64encode(value).decode()
+
+
+@writer.register
+def _(dtype: dtypes.Datetime) -> Turn | None:
+    return lambda value: value.isoformat().replace("+00:00", "Z")
+
+
+@writer.register
+def _(dtype: dtypes.Date) -> Turn | None:
+    return lambda value: value.isoformat()
+
+
+@writer.register
+def _(dtype: dtypes.List) -> Turn | None:
+    turn = writer(dtype.of)
+    return turn and (lambda values: _each(turn, values))
+
+
+@writer.register
+def _(dtype: dtypes.Embedding) -> Turn | None:
+    return lambda values: _each(_write_float, values)
+
+
+@writer.register
+def _(dtype: dtypes.Dict) -> Turn | None:
+    turn = writer(dtype.of)
+    return lambda pairs: dict(
+        zip([pair["key"] for pair in pairs], _each(turn, [pair["value"] for pair in pairs]), strict=True)
+    )
+
+
+@writer.register
+def _(dtype: dtypes.Record) -> Turn | None:
+    turns = {name: writer(of) for name, of in dtype.members()}
+    return lambda record: {name: _each(turn, (record[name],))[0] for name, turn in turns.items()}
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+@singledispatch
+def reader(dtype: dtypes.DType) -> Turn | None:
+    """Return what makes of a JSON value what the type takes in; None when it takes it as it is."""
+    return None
+
+
+@reader.register
+def _(dtype: dtypes.Optional | dtypes.Restricted) -> Turn | None:
+    return reader(dtype.of)
+
+
+@reader.register
+def _(dtype: dtypes.Float) -> Turn | None:
+    return _read_float
+
+
+def _read_float(value: Any) -> Any:
+    return SPECIAL.get(value, value) if isinstance(value, str) else value
+
+
+@reader.register
+def _(dtype: dtypes.Bytes) -> Turn | None:
+    return _read_bytes
+
+
+def _read_bytes(value: Any) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        raise InvalidValue(f"expected bytes in base64, got {value!r:.80}") from None
+
+
+@reader.register
+def _(dtype: dtypes.List) -> Turn | None:
+    turn = reader(dtype.of)
+    return turn and (lambda values: _each(turn, values) if isinstance(values, list) else values)
+
+
+@reader.register
+def _(dtype: dtypes.Embedding) -> Turn | None:
+    return lambda values: _each(_read_float, values) if isinstance(values, list) else values
+
+
+@reader.register
+def _(dtype: dtypes.Dict) -> Turn | None:
+    turn = reader(dtype.of)
+    return turn and (lambda record: _fields(record, dict.fromkeys(record, turn)) if _is_object(record) else record)
+
+
+@reader.register
+def _(dtype: dtypes.Record) -> Turn | None:
+    turns = {name: turn for name, of in dtype.members() if (turn := reader(of))}
+    return (lambda record: _fields(record, turns) if _is_object(record) else record) if turns else None
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _fields(record: Mapping[str, Any], turns: Mapping[str, Turn]) -> dict[str, Any]:
+    return {name: _each(turns.get(name), (value,))[0] for name, value in record.items()}

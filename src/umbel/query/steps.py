@@ -1,0 +1,183 @@
+"""Steps: what a resolved query does, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from umbel.errors import InvalidValue, UmbelError
+from umbel.expr import Expr
+from umbel.expr.evaluate import evaluate
+from umbel.query.keylists import flat, lengths, regrouped
+from umbel.query.rows import Rows, filled
+from umbel.query.session import Session
+from umbel.types.dtypes import DType
+
+NOW = "@now"
+
+
+class Step:
+    """A part of a query."""
+
+    __slots__ = ()
+
+    def run(self, rows: Rows, session: Session) -> None:
+        """Compute features and add them to the rows."""
+        raise NotImplementedError(type(self).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A field of the row that was looked up, and the feature it becomes.
+
+    Args:
+        fqn: of the feature.
+        field: of the dataset.
+        dtype: the storage type of the feature.
+        default: a column of one value, instead of null; None for none. For list lookups, instead of null elements.
+    """
+
+    fqn: str
+    field: str
+    dtype: pl.DataType
+    default: pl.Series | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Features that are read from one row of a dataset.
+
+    Args:
+        keys: the features that hold the key, in the order of the dataset's key fields.
+        picks: what is read.
+        is_list: whether the keys are lists, looked up element by element.
+    """
+
+    keys: tuple[str, ...]
+    picks: tuple[Pick, ...]
+    is_list: bool = False
+
+    def points(self, rows: Rows) -> tuple[list[pl.Series], pl.Series, npt.NDArray[np.int64] | None]:
+        """Return the keys to look up, the instants, and how many belong to each row when it is not one."""
+        columns = {name: rows.columns[name] for name in self.keys}
+        if not self.is_list:
+            return list(columns.values()), rows.at, None
+        counts = lengths(columns)
+        owners = pl.Series(np.repeat(np.arange(rows.height), counts), dtype=pl.UInt32)
+        return [flat(column) for column in columns.values()], rows.at.gather(owners), counts
+
+    def take(self, found: pl.DataFrame, counts: npt.NDArray[np.int64] | None, rows: Rows) -> None:
+        """Add the features read from the rows that were found."""
+        for pick in self.picks:
+            column = filled(found.get_column(pick.field), pick.default)
+            if counts is not None:
+                column = regrouped(column, counts)
+            if column.dtype != pick.dtype:
+                column = column.cast(pick.dtype)
+            rows.add(pick.fqn, column)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupStep(Step):
+    """One lookup on one dataset for all the features read from it at this point.
+
+    Args:
+        dataset: its name.
+        key_fields: its key fields.
+        probes: the rows to find.
+    """
+
+    dataset: str
+    key_fields: tuple[str, ...]
+    probes: tuple[Probe, ...]
+
+    def run(self, rows: Rows, session: Session) -> None:
+        asked = [probe.points(rows) for probe in self.probes]
+        if len(asked) == 1:
+            keys, at, _ = asked[0]
+        else:
+            keys = [pl.concat([keys[place] for keys, _, _ in asked]) for place in range(len(self.key_fields))]
+            at = pl.concat([at for _, at, _ in asked])
+        named = [key.alias(name) for name, key in zip(self.key_fields, keys, strict=True)]
+        found, _ = session.lookup(self.dataset, pl.DataFrame(named), at)
+        start = 0
+        for probe, (_, instants, counts) in zip(self.probes, asked, strict=True):
+            whole = len(instants) == found.height
+            probe.take(found if whole else found.slice(start, len(instants)), counts, rows)
+            start += len(instants)
+
+
+@dataclass(frozen=True, slots=True)
+class AliasStep(Step):
+    """Another feature's value, with a default."""
+
+    fqn: str
+    source: str
+    default: pl.Series
+
+    def run(self, rows: Rows, session: Session) -> None:
+        rows.add(self.fqn, filled(rows.columns[self.source], self.default))
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A feature computed by an expression.
+
+    Args:
+        fqn: of the feature.
+        dtype: declared.
+        expression: over columns named as the features.
+        value: the same for Polars, where `NOW` is a column.
+    """
+
+    fqn: str
+    dtype: DType
+    expression: Expr
+    value: pl.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionStep(Step):
+    """Expressions over the features of one featureset.
+
+    Args:
+        reads: the features read: bare name to the column that holds them.
+        types: their types by bare name.
+        formulas: what is computed.
+    """
+
+    reads: Mapping[str, str]
+    types: Mapping[str, DType]
+    formulas: tuple[Formula, ...]
+
+    def run(self, rows: Rows, session: Session) -> None:
+        known = [rows.columns[fqn].alias(name) for name, fqn in self.reads.items()]
+        frame = pl.DataFrame([rows.at.alias(NOW), *known])
+        try:
+            computed = frame.with_columns(formula.value.alias(formula.fqn) for formula in self.formulas)
+        except (pl.exceptions.PolarsError, UmbelError) as error:
+            raise self._explained(frame, error) from error
+        for formula in self.formulas:
+            rows.add(formula.fqn, _of_type(formula, computed.get_column(formula.fqn)))
+
+    def _explained(self, frame: pl.DataFrame, error: Exception) -> InvalidValue:
+        """Evaluate again, one by one and slowly, to say which expression failed on which rows and why."""
+        for formula in self.formulas:
+            try:
+                evaluate(frame, {formula.fqn: (formula.expression, formula.dtype)}, self.types, pl.col(NOW))
+            except UmbelError as found:
+                return InvalidValue(f"feature {formula.fqn} = {formula.expression}: {found}")
+        return InvalidValue(f"failed to evaluate expression: {error}")
+
+
+def _of_type(formula: Formula, column: pl.Series) -> pl.Series:
+    declared = formula.dtype.polars()
+    checked = formula.dtype.ingest(column if column.dtype == declared else column.cast(declared))
+    if checked.faults:
+        row, reason = min(checked.faults.items())
+        raise InvalidValue(f"feature {formula.fqn} = {formula.expression}: row {row}: {reason}")
+    return checked.values
