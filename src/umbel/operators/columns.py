@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from umbel.errors import InvalidType, InvalidValue, UmbelError, did_you_mean
 from umbel.types.schema import Schema
 
-RESERVED_PREFIXES = ("_at", "_weight", "_seq", "_key", "_time")
+RESERVED_PREFIXES = ("_at", "_weight", "_seq", "_key", "_time", "_state")
 RESERVED = frozenset(
     {"_alive", "_begun", "_begin", "_end", "_from", "_to", "_own", "_since", "_point", "_low", "_high"}
 )

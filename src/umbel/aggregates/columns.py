@@ -1,0 +1,56 @@
+"""The columns of one aggregate's partial state, among those of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from umbel.types.dtypes import DType
+
+WEIGHT = pl.col("_weight")
+FIRST = pl.col("_time_first")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Names an aggregate's columns.
+
+    Args:
+        of: the column it reads; empty when it reads none.
+        dtype: that column's type.
+        prefix: what sets its state columns apart from those of other aggregates.
+        is_retractable: whether rows may be taken back.
+    """
+
+    of: str = ""
+    dtype: DType | None = None
+    prefix: str = "_state0."
+    is_retractable: bool = False
+
+    def name(self, part: str) -> str:
+        """Return the full name of a part of the state."""
+        return self.prefix + part
+
+    def __getitem__(self, part: str) -> pl.Expr:
+        return pl.col(self.prefix + part)
+
+    @property
+    def value(self) -> pl.Expr:
+        """The column it reads, in rows."""
+        return pl.col(self.of)
+
+    @property
+    def polars(self) -> pl.DataType:
+        """The Polars type of the column it reads."""
+        assert self.dtype is not None
+        return self.dtype.polars()
+
+    def full(self, parts: Mapping[str, pl.Expr]) -> list[pl.Expr]:
+        """Return expressions under the full names of the parts they make."""
+        return [expression.alias(self.prefix + part) for part, expression in parts.items()]
+
+    def schema(self, parts: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
+        """Return the types of parts under their full names."""
+        return {self.prefix + part: dtype for part, dtype in parts.items()}

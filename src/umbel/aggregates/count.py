@@ -1,0 +1,75 @@
+"""Counting rows, and different values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from umbel.aggregates import hyperloglog
+from umbel.aggregates.aggregate import Aggregate, Partial
+from umbel.aggregates.columns import WEIGHT, Columns
+from umbel.aggregates.hashing import hash64
+from umbel.errors import InvalidType, InvalidValue
+from umbel.types.dtypes import DType, Int
+from umbel.types.schema import Schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count(Aggregate):
+    """The number of rows, or of different values of `of`.
+
+    Args:
+        of: the column that is counted; needed for `unique` and `dropnull`.
+        unique: count different values: exact up to 2048 of them, by a HyperLogLog sketch (0.8 %) beyond. Null is a value.
+        approx: must be said when `unique` is.
+        dropnull: leave out nulls.
+
+    Result: int. Empty window: 0.
+    """
+
+    of: str | None = None
+    unique: bool = False
+    approx: bool = False
+    dropnull: bool = False
+
+    def check(self, schema: Schema) -> None:
+        if self.unique and not self.approx:
+            hint = "Count(of=…, unique=True, approx=True)"
+            raise InvalidValue(f"{self.title}: exact unique not supported", hint=hint)
+        if self.unique and self.of is None:
+            raise InvalidValue(f"{self.title}: unique counts need `of`")
+        dtype = self.input(schema)
+        if self.unique and dtype is not None and not dtype.is_hashable:
+            raise InvalidType(f"{self.title}: field '{self.of}' has type {dtype}, which is not hashable")
+        self.check_dropnull(schema)
+
+    def result_type(self, schema: Schema) -> DType:
+        return Int()
+
+    def state(self, state: Columns) -> dict[str, pl.DataType]:
+        if self.unique:
+            return hyperloglog.state(state)
+        return {"count": pl.Int64()} if self.dropnull else {}
+
+    def lift(self, state: Columns) -> Partial:
+        if self.unique:
+            hashes = state.value.map_batches(hash64, return_dtype=pl.UInt64, is_elementwise=True)
+            return hyperloglog.lift(hashes, state.value.is_not_null() if self.dropnull else None, state)
+        return {"count": WEIGHT.filter(state.value.is_not_null()).sum()} if self.dropnull else {}
+
+    def merge(self, state: Columns) -> Partial:
+        if self.unique:
+            return hyperloglog.merge(state)
+        return {"count": state["count"].sum()} if self.dropnull else {}
+
+    def tidy(self, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
+        return hyperloglog.tidy(states, state) if self.unique else states
+
+    def settle(self, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
+        return hyperloglog.settle(states, state) if self.unique else states
+
+    def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
+        if self.unique:
+            return hyperloglog.estimate(states, state)
+        return state["count"] if self.dropnull else WEIGHT

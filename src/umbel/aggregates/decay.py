@@ -1,0 +1,79 @@
+"""Sums that forget: what lies one half-life back counts half."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import polars as pl
+
+from umbel.aggregates.aggregate import Aggregate, Partial
+from umbel.aggregates.columns import FIRST, WEIGHT, Columns
+from umbel.errors import InvalidType, InvalidValue
+from umbel.types.dtypes import DType, Float
+from umbel.types.durations import parse_duration
+from umbel.types.schema import Schema
+from umbel.types.windows import SECOND
+
+NOTHING = math.exp(-25)
+"""A part smaller than this is 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpDecaySum(Aggregate):
+    """The sum of v·2^(−(T − t) / half_life) at the instant T it is asked for, t and T in whole seconds. Nulls are skipped.
+
+    Args:
+        half_life: a duration like "1h".
+
+    Result: float. Empty window: 0.0. The state holds the sums of the positive and of the negative values as of its newest second.
+    """
+
+    of: str
+    half_life: str
+    numeric: ClassVar[bool] = True
+    needs_instant: ClassVar[bool] = True
+
+    def check(self, schema: Schema) -> None:
+        Aggregate.check(self, schema)
+        if self._half_life() <= 0:
+            raise InvalidValue(f"{self.title}: half_life must be more than zero, found '{self.half_life}'")
+
+    def result_type(self, schema: Schema) -> DType:
+        return Float()
+
+    def state(self, state: Columns) -> dict[str, pl.DataType]:
+        counted = {"count": pl.Int64()} if state.is_retractable else {}
+        return {"second": pl.Int64(), "gain": pl.Float64(), "loss": pl.Float64(), **counted}
+
+    def lift(self, state: Columns) -> Partial:
+        second = FIRST // SECOND
+        value = state.value.cast(pl.Float64) * WEIGHT * self._share(second.max() - second)
+        is_gain = state.value >= 0
+        counted = {"count": WEIGHT.filter(state.value.is_not_null()).sum()} if state.is_retractable else {}
+        return {"second": second.max(), "gain": value.filter(is_gain).sum(), "loss": -value.filter(~is_gain).sum(), **counted}
+
+    def merge(self, state: Columns) -> Partial:
+        newest = state["second"].max()
+        share = self._share(newest - state["second"])
+        counted = {"count": state["count"].sum()} if state.is_retractable else {}
+        return {"second": newest, **{part: (state[part] * share).sum() for part in ("gain", "loss")}, **counted}
+
+    def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
+        age = pl.col("_time").dt.epoch("us") // SECOND - state["second"]
+        share = self._share(age)
+        gain, loss = (state[part] * share for part in ("gain", "loss"))
+        value = sum(pl.when(part < NOTHING).then(0.0).otherwise(part) * sign for part, sign in ((gain, 1), (loss, -1)))
+        assert isinstance(value, pl.Expr)
+        present = (state["count"] != 0) if state.is_retractable else pl.lit(value=True)
+        return pl.when(present).then(value).otherwise(0.0).fill_null(0.0)
+
+    def _share(self, age: pl.Expr) -> pl.Expr:
+        return (age * (-math.log(2) * SECOND / self._half_life())).exp()
+
+    def _half_life(self) -> int:
+        try:
+            return parse_duration(self.half_life)
+        except (InvalidType, InvalidValue) as error:
+            raise InvalidValue(f"{self.title}: failed to parse half_life: {error}") from error

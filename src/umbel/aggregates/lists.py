@@ -1,0 +1,112 @@
+"""The newest or the oldest values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import polars as pl
+
+from umbel.aggregates.aggregate import Aggregate, Partial
+from umbel.aggregates.bag import ROW, Bag
+from umbel.aggregates.columns import FIRST, WEIGHT, Columns
+from umbel.errors import InvalidType, InvalidValue, UmbelError
+from umbel.types.dtypes import DType, List
+from umbel.types.schema import Schema
+
+ITEMS = Bag(("times", "seqs", "values"), "counts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recent(Aggregate):
+    """What LastK and FirstK share: the values at one end of time.
+
+    Args:
+        limit: how many.
+        dedup: each value once.
+        dropnull: leave out nulls.
+    """
+
+    of: str
+    limit: int
+    dedup: bool
+    dropnull: bool = False
+    newest: ClassVar[bool]
+    dropnull_error: ClassVar[type[UmbelError]] = InvalidValue
+
+    def check(self, schema: Schema) -> None:
+        self.input(schema)
+        if self.limit < 1:
+            raise InvalidValue(f"{self.title}: limit must be at least 1, found {self.limit}")
+        self.check_dropnull(schema, self.dropnull_error)
+
+    def result_type(self, schema: Schema) -> DType:
+        dtype = self.input(schema)
+        assert dtype is not None
+        return List(dtype.base if self.dropnull else dtype)
+
+    def state(self, state: Columns) -> dict[str, pl.DataType]:
+        return ITEMS.state(pl.Int64(), pl.Int64(), state.polars)
+
+    def lift(self, state: Columns) -> Partial:
+        parts = {"times": FIRST, "seqs": pl.col("_seq"), "values": state.value, "counts": WEIGHT}
+        return ITEMS.lift(parts, state.value.is_not_null() if self.dropnull else None)
+
+    def merge(self, state: Columns) -> Partial:
+        return ITEMS.merge(state)
+
+    def tidy(self, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
+        rows = ITEMS.summed(ITEMS.rows(states, state))
+        return ITEMS.put(states, state, rows if state.is_retractable else self._chosen(rows))
+
+    def settle(self, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
+        return ITEMS.put(states, state, self._chosen(ITEMS.rows(states, state))) if state.is_retractable else states
+
+    def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
+        rows = self._chosen(ITEMS.rows(states, state))
+        each = rows.select(ROW, pl.col("values").repeat_by("counts")).explode("values")
+        lists = each.group_by(ROW, maintain_order=True).agg("values")
+        found = ITEMS.spread(lists, states.height)
+        return found.list.reverse() if self.newest else found
+
+    def _chosen(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return of items in order of time the ones that make the result, in that order."""
+        rows = rows.filter(pl.col("counts") > 0)
+        if self.dedup:
+            rows = rows.unique([ROW, "values"], keep="last" if self.newest else "first", maintain_order=True)
+            rows = rows.with_columns(pl.lit(1, pl.Int64).alias("counts"))
+        before = pl.col("counts").cum_sum(reverse=self.newest).over(ROW) - pl.col("counts")
+        left = (self.limit - before).clip(lower_bound=0)
+        return rows.with_columns(pl.min_horizontal("counts", left)).filter(pl.col("counts") > 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastK(Recent):
+    """The last values of `of`, newest first. Nulls are kept unless `dropnull`.
+
+    Args:
+        limit: how many.
+        dedup: each value once, where it occurred last.
+        dropnull: leave out nulls.
+
+    Result: List of the type of `of`. Empty window: [].
+    """
+
+    newest: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstK(Recent):
+    """The first values of `of`, oldest first. Nulls are kept unless `dropnull`.
+
+    Args:
+        limit: how many.
+        dedup: each value once, where it occurred first.
+        dropnull: leave out nulls.
+
+    Result: List of the type of `of`. Empty window: [].
+    """
+
+    dropnull: bool
+    newest: ClassVar[bool] = False
+    dropnull_error: ClassVar[type[UmbelError]] = InvalidType

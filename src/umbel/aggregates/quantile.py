@@ -1,0 +1,93 @@
+"""Quantiles, exact over few different values and within 1 % of the value over many."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import polars as pl
+
+from umbel.aggregates.aggregate import Aggregate, Partial
+from umbel.aggregates.bag import ROW, Bag
+from umbel.aggregates.columns import WEIGHT, Columns
+from umbel.errors import InvalidValue
+from umbel.types.dtypes import DType, Float, Optional
+from umbel.types.schema import Schema
+
+EXACT = 256
+"""How many different values a state tells apart exactly."""
+ERROR = 0.0099
+WIDTH = math.log((1 + ERROR) / (1 - ERROR))
+
+VALUES = Bag(("values",), "counts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantile(Aggregate):
+    """The value below which the share `p` of the values of `of` lies: of n sorted values that at floor(p·n). Nulls are skipped.
+
+    Args:
+        p: between 0 and 1.
+        default: the value of an empty window.
+        approx: must be said.
+
+    Result: Optional[float]; float when `default` is given. Up to 256 different values the result is exact. Beyond, values are
+    rounded to buckets whose bounds grow by 2 % (DDSketch: Masson, Rim and Lee 2019): at most 1 % off, whatever the data.
+    """
+
+    of: str
+    p: float
+    default: float | None = None
+    approx: bool = False
+    numeric: ClassVar[bool] = True
+
+    @property
+    def algebra(self) -> Aggregate:
+        return Quantile(of=self.of, p=0.5, approx=True)
+
+    def check(self, schema: Schema) -> None:
+        Aggregate.check(self, schema)
+        if not self.approx:
+            raise InvalidValue(f"{self.title}: exact quantiles are not supported", hint="Quantile(…, approx=True)")
+        if not 0 <= self.p <= 1:
+            raise InvalidValue(f"{self.title}: p must be between 0 and 1, found {self.p}")
+
+    def result_type(self, schema: Schema) -> DType:
+        return Optional(Float()) if self.default is None else Float()
+
+    def state(self, state: Columns) -> dict[str, pl.DataType]:
+        return {**VALUES.state(pl.Float64()), "is_rounded": pl.Boolean()}
+
+    def lift(self, state: Columns) -> Partial:
+        value = state.value.cast(pl.Float64) + 0.0  # -0.0 is 0.0
+        return {**VALUES.lift({"values": value, "counts": WEIGHT}, value.is_not_null()), "is_rounded": pl.lit(value=False)}
+
+    def merge(self, state: Columns) -> Partial:
+        return {**VALUES.merge(state), "is_rounded": state["is_rounded"].any()}
+
+    def tidy(self, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
+        rows = VALUES.summed(VALUES.rows(states, state))
+        rounded = states[state.name("is_rounded")].fill_null(value=False)
+        many = VALUES.spread(rows.group_by(ROW).len(), states.height).fill_null(0) > EXACT
+        rounded = rounded | many
+        if rounded.any():
+            there = pl.when(rounded.gather(rows[ROW])).then(_bucket(pl.col("values"))).otherwise(pl.col("values"))
+            rows = VALUES.summed(rows.with_columns(there.alias("values")))
+        return VALUES.put(states, state, rows).with_columns(rounded.alias(state.name("is_rounded")))
+
+    def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
+        rows = VALUES.rows(states, state).filter(pl.col("counts") > 0)
+        total = pl.col("counts").sum().over(ROW)
+        index = pl.min_horizontal((self.p * total).floor().cast(pl.Int64), total - 1)
+        reached = rows.filter(pl.col("counts").cum_sum().over(ROW) > index)
+        found = VALUES.spread(reached.unique(ROW, keep="first", maintain_order=True).select(ROW, "values"), states.height)
+        return found if self.default is None else found.fill_null(float(self.default))
+
+
+def _bucket(value: pl.Expr) -> pl.Expr:
+    """Return the value that stands for all of the bucket: the same for every one of them, itself included."""
+    size = value.abs()
+    number = (size.log() / WIDTH).ceil()
+    middle = (number * WIDTH).exp() * (1 - ERROR)
+    return pl.when((size == 0) | size.is_infinite() | size.is_nan()).then(value).otherwise(value.sign() * middle)

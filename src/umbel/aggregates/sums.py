@@ -1,0 +1,117 @@
+"""Sums and means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import polars as pl
+
+from umbel.aggregates.aggregate import Aggregate, Partial
+from umbel.aggregates.columns import WEIGHT, Columns
+from umbel.errors import Terminal
+from umbel.types.dtypes import DType, Float, Optional
+from umbel.types.schema import Schema
+
+LARGEST_INT = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum(Aggregate):
+    """The sum of `of`. Nulls are skipped.
+
+    Sums of whole numbers and decimals are exact: they are kept with 38 digits, and a result that does not fit the type of the
+    column is an error, never a wrong number.
+
+    Result: the type of `of`, never Optional. Empty window: 0.
+    """
+
+    of: str
+    numeric: ClassVar[bool] = True
+
+    def result_type(self, schema: Schema) -> DType:
+        dtype = self.input(schema)
+        assert dtype is not None
+        return dtype.plain
+
+    def state(self, state: Columns) -> dict[str, pl.DataType]:
+        if not _is_float(state):
+            return {"sum": _exact(state)}
+        return {"sum": pl.Float64(), "count": pl.Int64()} if state.is_retractable else {"sum": pl.Float64()}
+
+    def lift(self, state: Columns) -> Partial:
+        total = _total(state)
+        return {"sum": total, "count": _count(state)} if _counts(state) else {"sum": total}
+
+    def merge(self, state: Columns) -> Partial:
+        return {part: state[part].sum() for part in self.state(state)}
+
+    def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
+        if _is_float(state):
+            return pl.when(state["count"] == 0).then(0.0).otherwise(state["sum"]) if _counts(state) else state["sum"]
+        return _fitted(states[state.name("sum")], state, self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Average(Aggregate):
+    """The mean of `of`. Nulls are skipped.
+
+    Args:
+        default: the value of an empty window.
+
+    Result: float; Optional[float] when `default` is None.
+    """
+
+    of: str
+    default: float | None = 0.0
+    numeric: ClassVar[bool] = True
+
+    def result_type(self, schema: Schema) -> DType:
+        return Optional(Float()) if self.default is None else Float()
+
+    def state(self, state: Columns) -> dict[str, pl.DataType]:
+        return {"sum": pl.Float64() if _is_float(state) else _exact(state), "count": pl.Int64()}
+
+    def lift(self, state: Columns) -> Partial:
+        return {"sum": _total(state), "count": _count(state)}
+
+    def merge(self, state: Columns) -> Partial:
+        return {part: state[part].sum() for part in self.state(state)}
+
+    def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
+        mean = state["sum"].cast(pl.Float64) / state["count"]
+        return pl.when(state["count"] > 0).then(mean).otherwise(pl.lit(self.default, pl.Float64))
+
+
+def _is_float(state: Columns) -> bool:
+    return state.polars.is_float()
+
+
+def _counts(state: Columns) -> bool:
+    """Return whether values must be counted, so that a float sum is 0 again when all are taken back."""
+    return _is_float(state) and state.is_retractable
+
+
+def _exact(state: Columns) -> pl.Decimal:
+    return pl.Decimal(38, getattr(state.polars, "scale", 0))
+
+
+def _total(state: Columns) -> pl.Expr:
+    if _is_float(state):
+        return (state.value * WEIGHT).sum()
+    return (state.value.cast(_exact(state)) * WEIGHT).sum()
+
+
+def _count(state: Columns) -> pl.Expr:
+    return WEIGHT.filter(state.value.is_not_null()).sum()
+
+
+def _fitted(sums: pl.Series, state: Columns, aggregate: Sum) -> pl.Series:
+    """Return exact sums in the type of the column."""
+    fitted = sums.cast(state.polars, strict=False)
+    if fitted.null_count() > sums.null_count():
+        raise Terminal(
+            f"{aggregate.title}: the sum of '{aggregate.of}' does not fit {state.dtype}",
+            hint="make the column a float, or sum over a shorter window",
+        )
+    return fitted

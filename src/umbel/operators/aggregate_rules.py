@@ -1,0 +1,119 @@
+"""What an aggregation must be like: the checks of its definition."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from umbel.errors import InvalidType, InvalidValue
+from umbel.operators.columns import check_known, quoted
+from umbel.types import dtypes
+from umbel.types.schema import Schema
+from umbel.types.windows import Continuous, Hopping, Session, Tumbling
+
+if TYPE_CHECKING:
+    from umbel.operators.aggregate import Aggregate
+
+EMISSIONS = ("eager", "final")
+WINDOW = "window"
+
+
+def check_aggregate(node: Aggregate, rows: Schema) -> None:
+    """Raise what is wrong with an aggregation of `rows`."""
+    _check_keys(node, rows)
+    _check_emit(node)
+    _check_along(node, rows)
+    _check_groupby_window(node, rows)
+    _check_windows(node, rows)
+    for each in node.aggregates:
+        each.check(rows)
+    _check_names(node, rows)
+
+
+def _check_keys(node: Aggregate, rows: Schema) -> None:
+    if not node.keys:
+        raise InvalidValue(f"{node.title}: groupby needs at least one key", hint="groupby('key')")
+    check_known(node.keys, [name for name in rows.names if name != rows.timestamp], f"{node.title}: groupby", "field")
+    for name in node.keys:
+        if rows.dtypes[name].is_optional:
+            raise InvalidValue(f"{node.title}: key '{name}' is optional", hint="drop the nulls first")
+
+
+def _check_emit(node: Aggregate) -> None:
+    if node.emit not in EMISSIONS:
+        raise InvalidValue(f"{node.title}: emit must be 'eager' or 'final', found {node.emit!r}")
+    if node.emit == "final" and node.along is not None:
+        raise InvalidValue(f"{node.title}: along='{node.along}' cannot go with emit='final'")
+    if node.emit == "final":
+        for each in node.aggregates:
+            if each.needs_instant:
+                raise InvalidValue(f"{node.title}: {each.title} cannot go with emit='final'")
+
+
+def _check_along(node: Aggregate, rows: Schema) -> None:
+    if node.along is None:
+        return
+    if not isinstance(node.along, str):
+        raise InvalidValue(f"{node.title}: along must be the name of a column, found {node.along!r}")
+    check_known([node.along], rows.value_names, f"{node.title}: along", "value column")
+    found = rows.dtypes[node.along]
+    if found != dtypes.Datetime():
+        raise InvalidValue(f"{node.title}: along='{node.along}' must be a datetime column, found {found}")
+
+
+def _check_groupby_window(node: Aggregate, rows: Schema) -> None:
+    window = node.window
+    if window is None:
+        if not node.aggregates:
+            raise InvalidType(f"{node.title}: no aggregates given", hint="aggregate(n=Count(window=…))")
+        return
+    if not isinstance(window, Tumbling | Hopping | Session):
+        found = type(window).__name__
+        raise InvalidType(f"{node.title}: groupby window must be Hopping, Session or Tumbling, found {found}")
+    if isinstance(window, Hopping) and window.is_forever:
+        raise InvalidType(f"{node.title}: groupby window cannot be a Hopping of duration 'forever'")
+    if rows.is_keyed:
+        keys = quoted(rows.key_names)
+        raise InvalidValue(f"{node.title}: groupby window {window} needs keyless input, found key {keys}")
+    if node.along is not None:
+        raise InvalidValue(f"{node.title}: along='{node.along}' cannot go with groupby window {window}")
+    for each in node.aggregates:
+        if each.window is not None and each.window != window:
+            raise InvalidValue(f"{node.title}: {each.title} has window {each.window}, groupby has window {window}")
+
+
+def _check_windows(node: Aggregate, rows: Schema) -> None:
+    for each in node.aggregates:
+        if each.window is None and node.window is None:
+            raise InvalidValue(f"{node.title}: {each.title} has no window", hint=f"{each.kind}(window=…)")
+    moving = [each for each in node.windows if isinstance(each, Continuous)]
+    if moving and len(moving) < len(node.windows):
+        found = ", ".join(map(str, node.windows))
+        raise InvalidValue(f"{node.title}: windows must be all Continuous or all discrete, found {found}")
+    lookbacks = {each.lookback_us for each in node.windows if isinstance(each, Tumbling | Hopping)}
+    if len(lookbacks) > 1:
+        raise InvalidValue(f"{node.title}: windows differ in lookback: {', '.join(map(str, node.windows))}")
+    if rows.is_keyed and node.along is None:
+        _check_keyed_windows(node, bool(moving))
+
+
+def _check_keyed_windows(node: Aggregate, is_moving: bool) -> None:
+    hint = "use Hopping('forever', stride), or along='column'"
+    for each in node.windows:
+        if isinstance(each, Tumbling | Hopping) and not each.is_forever:
+            raise InvalidValue(f"{node.title}: window {each} over keyed input needs `along`", hint=hint)
+    if is_moving:
+        message = f"{node.title}: Continuous windows over keyed input are deprecated; {hint}"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+
+
+def _check_names(node: Aggregate, rows: Schema) -> None:
+    taken = {*node.keys, rows.timestamp, *((WINDOW,) if node.window is not None else ())}
+    if node.window is not None and WINDOW in {*node.keys, rows.timestamp}:
+        raise InvalidValue(f"{node.title}: column '{WINDOW}' cannot be a key beside the window of the groupby")
+    for each in node.aggregates:
+        if not each.into_field:
+            raise InvalidValue(f"{node.title}: {each.kind} has no name", hint="aggregate(name=Count(…)) or into_field=")
+        if each.into_field in taken:
+            raise InvalidValue(f"{node.title}: column '{each.into_field}' occurs twice")
+        taken.add(each.into_field)

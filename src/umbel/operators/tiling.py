@@ -1,0 +1,36 @@
+"""How finely continuous windows are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from umbel.errors import InvalidValue
+from umbel.types.durations import parse_duration
+from umbel.types.windows import Continuous
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The grid of tiles, a setting of the deployment.
+
+    Args:
+        accuracy: the length of a tile as a share of the window, which bounds the error.
+        exact: how many instants a tile keeps apart before it becomes one.
+        disorder: how far back rows may still be expected; windows without beginning keep tiles for that long.
+    """
+
+    accuracy: float = 0.01
+    exact: int = 8
+    disorder: str = "14d"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.accuracy < 1:
+            raise InvalidValue(f"Tiling: accuracy must be between 0 and 1, found {self.accuracy}")
+        if self.exact < 1:
+            raise InvalidValue(f"Tiling: exact must be at least 1, found {self.exact}")
+        parse_duration(self.disorder)
+
+    def grain(self, window: Continuous) -> int:
+        """Return the length of the tiles of a window, in microseconds."""
+        length = parse_duration(self.disorder) if window.duration_us is None else window.duration_us
+        return max(1, int(length * self.accuracy))
