@@ -1,0 +1,1 @@
+"""Connectors: what a dataset reads from and writes to."""

@@ -1,0 +1,98 @@
+"""From an annotated class to fields and a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from umbel.api.classtext import ClassText
+from umbel.api.field import Field, FieldOptions
+from umbel.errors import InvalidType, InvalidValue, all_faults
+from umbel.operators.columns import check_reserved, quoted
+from umbel.types.annotations import annotations_of, from_annotation, to_annotation
+from umbel.types.dtypes import Date, Datetime, DType
+from umbel.types.schema import Schema
+
+RESERVED = frozenset({"cls", "self", "fields", "key_fields", "on_demand", "timestamp_field", "fqn"})
+
+
+def fields_of(cls: type, where: str, text: ClassText) -> tuple[Field, ...]:
+    """Return the fields of a dataset class.
+
+    Raises:
+        UmbelError: names or types that are not allowed.
+    """
+    annotations, names = annotations_of(cls)
+    check_names(cls.__name__, list(annotations), text)
+    read = partial(from_annotation, owner=f"dataset {cls.__name__}", where=where, names=names)
+    return tuple(
+        _field(cls, name, annotation, read(annotation, field=name), text) for name, annotation in annotations.items()
+    )
+
+
+def check_names(dataset: str, names: Sequence[str], text: ClassText) -> None:
+    """Refuse duplicate and reserved field names, all of them at once."""
+    error = all_faults(_name_faults(names, text), InvalidValue, f"dataset '{dataset}': field names not allowed")
+    if error:
+        raise error
+    check_reserved(names, f"dataset '{dataset}'")
+
+
+def _name_faults(names: Sequence[str], text: ClassText) -> Iterator[str]:
+    for name in text.duplicates:
+        if name in names:
+            yield f"duplicate field name '{name}'"
+    for name in names:
+        if name in RESERVED:
+            yield f"field name '{name}' is reserved"
+        if "." in name:
+            yield f"field name '{name}' contains '.'"
+
+
+def _field(cls: type, name: str, annotation: Any, dtype: DType, text: ClassText) -> Field:
+    options = vars(cls).get(name, FieldOptions())
+    owner = f"dataset '{cls.__name__}', field '{name}'"
+    if not isinstance(options, FieldOptions):
+        raise InvalidType(f"{owner}: a field has no default value, found {options!r}", hint="use field(...)")
+    if not options.described.description and name in text.comments:
+        described = replace(options.described, description=text.comments[name])
+        options = replace(options, described=described)
+    if options.key and dtype.is_optional:
+        raise InvalidValue(f"{owner}: key field '{name}' cannot be optional, found {dtype}")
+    written = to_annotation(dtype) if isinstance(annotation, str) else annotation
+    return Field(name, cls.__name__, dtype, written, options)
+
+
+def schema_of(dataset: str, fields: Sequence[Field]) -> Schema:
+    """Return the schema of a dataset's fields."""
+    timestamp = _timestamp(dataset, fields)
+    keys = tuple((each.name, each.dtype) for each in fields if each.key)
+    values = tuple((each.name, each.dtype) for each in fields if not each.key and each.name != timestamp)
+    return Schema(keys, values, timestamp, tuple(each.name for each in fields))
+
+
+def _timestamp(dataset: str, fields: Sequence[Field]) -> str:
+    flagged = [each for each in fields if each.timestamp]
+    if len(flagged) > 1:
+        names = quoted(each.name for each in flagged)
+        raise InvalidValue(f"dataset '{dataset}': more than one timestamp field: {names}")
+    if flagged:
+        return _checked_timestamp(dataset, flagged[0])
+    found = [each.name for each in fields if isinstance(each.dtype, Datetime) and not each.key]
+    if not found:
+        hint = "add a field of type datetime"
+        raise InvalidValue(f"dataset '{dataset}': no timestamp field", hint=hint)
+    if len(found) > 1:
+        hint = "flag one with field(timestamp=True)"
+        question = f"several datetime fields, {quoted(found)}: which is the timestamp?"
+        raise InvalidValue(f"dataset '{dataset}': {question}", hint=hint)
+    return found[0]
+
+
+def _checked_timestamp(dataset: str, field: Field) -> str:
+    if not isinstance(field.dtype, Datetime):
+        kind = "date" if isinstance(field.dtype, Date) else str(field.dtype)
+        raise InvalidValue(f"dataset '{dataset}': timestamp field '{field.name}' must be datetime, found {kind}")
+    return field.name

@@ -1,0 +1,174 @@
+"""The `expect_*` functions. Each returns its own name and all its arguments."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
+Expected = tuple[str, dict[str, Any]]
+
+IGNORED = {
+    "result_format": None,
+    "row_condition": None,
+    "condition_parser": None,
+    "include_config": True,
+    "catch_exceptions": None,
+    "meta": None,
+}
+
+
+def expectation(func: Callable[P, None]) -> Callable[..., Expected]:
+    """Make a function that returns its name and its arguments; options that have no effect here are accepted."""
+    own = signature(func)
+    optional = [Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in IGNORED.items()]
+    full = own.replace(parameters=[*own.parameters.values(), *optional])
+
+    @wraps(func)
+    def listed(*args: Any, **kwargs: Any) -> Expected:
+        bound = full.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return func.__name__, dict(bound.arguments)
+
+    listed.__signature__ = full  # type: ignore[attr-defined]
+    return listed
+
+
+@expectation
+def expect_column_values_to_not_be_null(column: str, mostly: float | None = None) -> None:
+    """Values are not null."""
+
+
+@expectation
+def expect_column_values_to_be_null(column: str, mostly: float | None = None) -> None:
+    """Values are null."""
+
+
+@expectation
+def expect_column_values_to_be_of_type(column: str, type_: str, mostly: float | None = None) -> None:
+    """Values are of a type."""
+
+
+@expectation
+def expect_column_values_to_be_in_type_list(column: str, type_list: Sequence[str], mostly: float | None = None) -> None:
+    """Values are of one of some types."""
+
+
+@expectation
+def expect_column_values_to_be_in_set(column: str, value_set: Sequence[Any], mostly: float | None = None) -> None:
+    """Values are among some."""
+
+
+@expectation
+def expect_column_values_to_not_be_in_set(column: str, value_set: Sequence[Any], mostly: float | None = None) -> None:
+    """Values are not among some."""
+
+
+@expectation
+def expect_column_values_to_be_between(
+    column: str,
+    min_value: Any = None,
+    max_value: Any = None,
+    strict_min: bool = False,
+    strict_max: bool = False,
+    mostly: float | None = None,
+) -> None:
+    """Values lie between two bounds, which are included unless strict."""
+
+
+@expectation
+def expect_column_value_lengths_to_be_between(
+    column: str, min_value: int | None = None, max_value: int | None = None, mostly: float | None = None
+) -> None:
+    """Texts have a length between two bounds."""
+
+
+@expectation
+def expect_column_value_lengths_to_equal(column: str, value: int, mostly: float | None = None) -> None:
+    """Texts have a length."""
+
+
+@expectation
+def expect_column_values_to_match_regex(column: str, regex: str, mostly: float | None = None) -> None:
+    """Texts match a regular expression."""
+
+
+@expectation
+def expect_column_values_to_not_match_regex(column: str, regex: str, mostly: float | None = None) -> None:
+    """Texts do not match a regular expression."""
+
+
+@expectation
+def expect_column_values_to_match_regex_list(
+    column: str, regex_list: Sequence[str], match_on: str = "any", mostly: float | None = None
+) -> None:
+    """Texts match any, or all, of some regular expressions."""
+
+
+@expectation
+def expect_column_values_to_not_match_regex_list(
+    column: str, regex_list: Sequence[str], mostly: float | None = None
+) -> None:
+    """Texts match none of some regular expressions."""
+
+
+@expectation
+def expect_column_values_to_match_strftime_format(
+    column: str, strftime_format: str, mostly: float | None = None
+) -> None:
+    """Texts are datetimes in a format."""
+
+
+@expectation
+def expect_column_values_to_be_dateutil_parseable(column: str, mostly: float | None = None) -> None:
+    """Texts are datetimes in any usual format."""
+
+
+@expectation
+def expect_column_values_to_be_json_parseable(column: str, mostly: float | None = None) -> None:
+    """Texts are JSON."""
+
+
+@expectation
+def expect_column_values_to_match_json_schema(
+    column: str, json_schema: dict[str, Any] | str, mostly: float | None = None
+) -> None:
+    """Texts are JSON that a JSON schema accepts."""
+
+
+@expectation
+def expect_column_pair_values_to_be_equal(
+    column_A: str,  # noqa: N803  api.md's name
+    column_B: str,  # noqa: N803
+    ignore_row_if: str = "both_values_are_missing",
+) -> None:
+    """Values of two columns are equal."""
+
+
+@expectation
+def expect_column_pair_values_A_to_be_greater_than_B(  # noqa: N802  api.md's name
+    column_A: str,  # noqa: N803
+    column_B: str,  # noqa: N803
+    or_equal: bool | None = None,
+) -> None:
+    """Values of one column are greater than those of another."""
+
+
+@expectation
+def expect_column_pair_values_to_be_in_set(
+    column_A: str,  # noqa: N803
+    column_B: str,  # noqa: N803
+    value_pairs_set: Sequence[tuple[Any, Any]],
+) -> None:
+    """Pairs of values of two columns are among some."""
+
+
+@expectation
+def expect_multicolumn_sum_to_equal(column_list: Sequence[str], sum_total: float) -> None:
+    """The values of some columns add up to a total in every row."""
+
+
+__all__ = [name for name in vars(sys.modules[__name__]) if name.startswith("expect_")]

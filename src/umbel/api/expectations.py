@@ -1,0 +1,101 @@
+"""`@expectations`: what a dataset's rows should be like. They are watched, never enforced."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, overload
+
+from umbel.api.metadata import ATTRIBUTE
+from umbel.errors import InvalidType, InvalidValue
+from umbel.operators.userfunction import place_of
+from umbel.plan.definitions import Expectation, Expectations
+
+Listing = Callable[..., Any]
+PAIR = 2
+
+
+@dataclass(frozen=True)
+class ExpectationsRecord:
+    """A method that lists expectations.
+
+    Args:
+        func: its body.
+        version: from 1.
+    """
+
+    func: Listing
+    version: int
+
+    def listed(self, dataset: str) -> Expectations:
+        """Run the method and return what it lists."""
+        owner = f"expectations '{self.func.__name__}' of dataset '{dataset}'"
+        found = self.func(None)
+        if not isinstance(found, list | tuple):
+            raise InvalidType(f"{owner} must return a list of expect_* results", where=place_of(self.func))
+        return Expectations(self.func.__name__, self.version, tuple(_expectation(owner, each) for each in found))
+
+
+@overload
+def expectations(func: Listing) -> ExpectationsRecord: ...
+
+
+@overload
+def expectations(func: None = None, version: int = 1) -> Callable[[Listing], ExpectationsRecord]: ...
+
+
+def expectations(
+    func: Listing | None = None, version: int = 1
+) -> ExpectationsRecord | Callable[[Listing], ExpectationsRecord]:
+    """Make a method `(cls)` of a dataset the list of what is expected of its rows.
+
+    Args:
+        func: returns a list of `expect_*` results.
+        version: of the list.
+
+    Raises:
+        InvalidValue: other parameters than cls, or @meta on it.
+        InvalidType: version is not an int.
+    """
+    if func is not None and not callable(func):
+        raise InvalidType(f"@expectations: version must be an int, found {func!r}", hint="@expectations(version=1)")
+    _check_version(version)
+
+    def decorate(found: Listing) -> ExpectationsRecord:
+        where = place_of(found)
+        if list(inspect.signature(found).parameters) != ["cls"]:
+            raise InvalidValue(f"expectations '{found.__name__}' must have cls as its only parameter", where=where)
+        if hasattr(found, ATTRIBUTE):
+            raise InvalidValue(f"expectations '{found.__name__}' cannot have @meta", where=where)
+        return ExpectationsRecord(found, version)
+
+    return decorate if func is None else decorate(func)
+
+
+def _check_version(version: Any) -> None:
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise InvalidType(f"@expectations: version must be an int, found {version!r}")
+
+
+def expectations_of(cls: type, dataset: str, is_terminal: bool) -> Expectations | None:
+    """Return the expectations defined in a dataset class."""
+    found = [each for each in vars(cls).values() if isinstance(each, ExpectationsRecord)]
+    if not found:
+        return None
+    if len(found) > 1:
+        names = ", ".join(f"'{each.func.__name__}'" for each in found)
+        raise InvalidValue(f"dataset '{dataset}' has more than one @expectations: {names}")
+    if is_terminal:
+        raise InvalidValue(
+            f"dataset '{dataset}': expectations cannot be set on a dataset that ends in an aggregation over continuous "
+            "windows",
+            where=place_of(found[0].func),
+        )
+    return found[0].listed(dataset)
+
+
+def _expectation(owner: str, found: Any) -> Expectation:
+    if not isinstance(found, tuple) or len(found) != PAIR or not isinstance(found[1], dict):
+        raise InvalidType(f"{owner}: expected the result of an expect_* function, found {found!r}")
+    return Expectation(*found)

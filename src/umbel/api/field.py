@@ -1,0 +1,129 @@
+"""Fields: the columns of a dataset, as declared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from umbel.api.metadata import metadata
+from umbel.errors import InvalidValue
+from umbel.plan.definitions import Metadata
+from umbel.types.dtypes import DType
+
+NOTHING = Metadata()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldOptions:
+    """What `field(...)` was given.
+
+    Args:
+        key: whether rows are identified by it.
+        timestamp: whether it is the row's event time.
+        erase_key: whether rows can be erased by it.
+    """
+
+    key: bool = False
+    timestamp: bool = False
+    erase_key: bool = False
+    described: Metadata = NOTHING
+
+    def meta(
+        self,
+        owner: str = "",
+        description: str = "",
+        tags: Sequence[str] = (),
+        deprecated: bool = False,
+        deleted: bool = False,
+    ) -> FieldOptions:
+        """Give the field an owner, a description and tags."""
+        for flag, value in {"deprecated": deprecated, "deleted": deleted}.items():
+            if value:
+                raise InvalidValue(f"meta: a dataset field cannot be {flag}", hint="make a new version of the dataset")
+        return replace(self, described=metadata(owner, description, tags))
+
+
+def field(key: bool = False, timestamp: bool = False, erase_key: bool = False) -> Any:
+    """Declare the role of a dataset's field.
+
+    Args:
+        key: rows are identified by it, with the dataset's other keys.
+        timestamp: it is the row's event time.
+        erase_key: rows can be erased by it; keys only.
+
+    Raises:
+        InvalidValue: roles that do not go together.
+    """
+    if key and timestamp:
+        raise InvalidValue("field: a key cannot be the timestamp")
+    if erase_key and not key:
+        raise InvalidValue("field: erase_key needs key=True")
+    return FieldOptions(key, timestamp, erase_key)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a dataset. Its text is the bare column name.
+
+    Args:
+        name: the column.
+        dataset: the dataset's name.
+        dtype: the type of its values.
+        annotation: the type as the user wrote it.
+        options: its roles and metadata.
+    """
+
+    name: str
+    dataset: str
+    dtype: DType
+    annotation: Any
+    options: FieldOptions
+
+    @property
+    def key(self) -> bool:
+        """Whether rows are identified by it."""
+        return self.options.key
+
+    @property
+    def timestamp(self) -> bool:
+        """Whether it is the row's event time."""
+        return self.options.timestamp
+
+    @property
+    def erase_key(self) -> bool:
+        """Whether rows can be erased by it."""
+        return self.options.erase_key
+
+    @property
+    def meta(self) -> Metadata:
+        """Its owner, description and tags."""
+        return self.options.described
+
+    @property
+    def dataset_name(self) -> str:
+        """The dataset's name."""
+        return self.dataset
+
+    def is_optional(self) -> bool:
+        """Whether null is a value of it."""
+        return self.dtype.is_optional
+
+    def fqn(self) -> str:
+        """`Dataset.field`."""
+        return f"{self.dataset}.{self.name}"
+
+    def desc(self) -> str:
+        """What it is for."""
+        return self.meta.description
+
+    def with_meta(self, meta: Metadata) -> Field:
+        """Return it with metadata."""
+        return replace(self, options=replace(self.options, described=meta))
+
+    def description(self) -> str:
+        """What it is for."""
+        return self.desc()
+
+    def __str__(self) -> str:
+        return self.name

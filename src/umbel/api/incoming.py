@@ -1,0 +1,94 @@
+"""How columns are made while rows come in: `ref`, `eval`, `Sample`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from umbel.errors import InvalidType, InvalidValue
+from umbel.expr import Expr, TypedExpr
+
+PART = re.compile(r"\[([^\[\]]+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A copy of another incoming column.
+
+    Args:
+        name: the column, or a path into nested data: `A[B][C]`.
+    """
+
+    name: str
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The column and the names below it."""
+        column, _, rest = self.name.partition("[")
+        return (column, *PART.findall(f"[{rest}" if rest else ""))
+
+
+def ref(name: Any) -> Ref:
+    """Copy another incoming column.
+
+    Args:
+        name: the column, or a path into nested data: `A[B][C]`.
+
+    Raises:
+        InvalidValue: an empty name or unbalanced brackets.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidValue(f"ref: the name of a column is needed, found {name!r}")
+    column, bracket, rest = name.partition("[")
+    if not column or "]" in column or PART.sub("", bracket + rest):
+        raise InvalidValue(f"ref: unbalanced brackets or an empty name in '{name}'", hint='ref("A[B][C]")')
+    return Ref(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Eval:
+    """A value computed from the incoming rows.
+
+    Args:
+        value: an expression, or a function from a pandas frame to a Series.
+        schema: incoming columns it reads that are not columns of the dataset, with their types.
+    """
+
+    value: Expr | TypedExpr | Callable[..., Any]
+    schema: Mapping[str, Any] | None = None
+
+
+def eval(value: Any, schema: Mapping[str, Any] | None = None) -> Eval:  # noqa: A001  api.md's name
+    """Compute a value from the incoming rows.
+
+    Args:
+        value: an expression, or a function from a pandas frame to a Series.
+        schema: incoming columns it reads that are not columns of the dataset, with their types.
+    """
+    if not isinstance(value, Expr | TypedExpr) and not callable(value):
+        raise InvalidType(f"eval: expected an expression or a function, found {value!r}")
+    return Eval(value, schema)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Take a share of the rows, the same ones every time.
+
+    Args:
+        rate: between 0 and 1.
+        using: the columns whose values decide.
+    """
+
+    rate: float
+    using: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        rate: Any = self.rate
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
+            raise InvalidValue(f"sample: the rate must lie between 0 and 1, found {self.rate!r}")
+        if self.using is not None:
+            object.__setattr__(self, "using", tuple(str(name) for name in self.using))
+            if not self.using:
+                raise InvalidValue("sample: `using` is empty", hint="leave it out, or name columns")

@@ -1,0 +1,75 @@
+"""The arguments of a join, as the user gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from umbel.errors import InvalidType, InvalidValue
+from umbel.types.durations import parse_duration
+from umbel.types.windows import FOREVER
+
+HOW = ("inner", "left")
+
+
+def join_arguments(
+    owner: str,
+    how: Any,
+    on: Any,
+    left_on: Any,
+    right_on: Any,
+    within: Any,
+    fields: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Return the fields of the join operator.
+
+    Raises:
+        InvalidValue: arguments that do not go together; the message names the right dataset.
+    """
+    if how not in HOW:
+        raise InvalidValue(f"{owner}: how must be 'inner' or 'left', found {how!r}")
+    back, ahead = _within(owner, within)
+    return {
+        "on": _pairs(owner, on, left_on, right_on),
+        "inner": how == "inner",
+        "fields": None if fields is None else tuple(str(name) for name in fields),
+        "back": back,
+        "ahead": ahead,
+    }
+
+
+def _pairs(owner: str, on: Any, left_on: Any, right_on: Any) -> tuple[tuple[str, str], ...]:
+    if on is not None:
+        if left_on is not None or right_on is not None:
+            raise InvalidValue(f"{owner}: give either on=, or left_on= and right_on=, not both")
+        return tuple((name, name) for name in _columns(owner, "on", on))
+    if left_on is None or right_on is None:
+        raise InvalidValue(f"{owner}: give either on=, or left_on= and right_on=")
+    left, keys = _columns(owner, "left_on", left_on), _columns(owner, "right_on", right_on)
+    if len(left) != len(keys):
+        raise InvalidValue(f"{owner}: left_on {left} and right_on {keys} differ in length")
+    return tuple(zip(left, keys, strict=True))
+
+
+def _columns(owner: str, argument: str, names: Any) -> list[str]:
+    if not isinstance(names, list | tuple) or not names:
+        raise InvalidValue(f"{owner}: {argument} must be a list of column names, found {names!r}")
+    return [str(name) for name in names]
+
+
+def _within(owner: str, within: Any) -> tuple[int | None, int]:
+    if not isinstance(within, tuple) or len(within) != len(("back", "ahead")):
+        raise InvalidValue(f"{owner}: within must be a pair of durations (back, ahead), found {within!r}")
+    back, ahead = within
+    if back is None or ahead is None:
+        raise InvalidValue(f"{owner}: within {within!r} must not contain None", hint="use 'forever' or '0s'")
+    if ahead == FOREVER:
+        raise InvalidValue(f"{owner}: within {within!r}: the second duration cannot be 'forever'")
+    return None if back == FOREVER else _duration(owner, within, back), _duration(owner, within, ahead)
+
+
+def _duration(owner: str, within: Any, text: Any) -> int:
+    try:
+        return parse_duration(text)
+    except (InvalidType, InvalidValue) as error:
+        raise InvalidValue(f"{owner}: within {within!r}: {error.message}", hint=error.hint) from error

@@ -1,0 +1,80 @@
+"""HTTP: changes posted to a server. A sink only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from umbel.connectors.declared import (
+    DataConnector,
+    DataSource,
+    Declared,
+    Delivery,
+    refuse_options,
+    require_incremental,
+)
+from umbel.connectors.secret import Credential, Secret
+from umbel.errors import InvalidValue
+
+
+@dataclass(frozen=True)
+class Certificate(Declared):
+    """A certificate authority's certificate, or where it is kept."""
+
+    cert: Credential
+
+    positional: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class HTTPConnector(DataConnector):
+    """One endpoint.
+
+    Args:
+        endpoint: its path.
+        limit: how many changes go into one request.
+        headers: further headers of each request.
+    """
+
+    endpoint: str
+    limit: int | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+    is_source: ClassVar[bool] = False
+
+    def check_sink(self, delivery: Delivery) -> None:
+        owner = f"sink to {self.title}"
+        if delivery.cdc != "debezium":
+            raise InvalidValue(f"{owner}: cdc must be 'debezium', found {delivery.cdc!r}")
+        require_incremental(owner, delivery.how, optional=True)
+        refuse_options(
+            owner, every=delivery.every, renames=delivery.renames, since=delivery.since, until=delivery.until
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HTTP(DataSource):
+    """A server that takes changes.
+
+    Args:
+        host: its URL.
+        healthz: the path that answers whether it is well.
+        ca_cert: of the authority that signed its certificate.
+    """
+
+    host: str
+    healthz: str
+    ca_cert: Certificate | Secret | None = None
+
+    needs: ClassVar[str] = "a path: .path(...)"
+
+    def path(self, endpoint: str, limit: int | None = None, headers: Mapping[str, str] | None = None) -> HTTPConnector:
+        """Return the connector for one endpoint.
+
+        Args:
+            endpoint: its path.
+            limit: how many changes go into one request.
+            headers: further headers of each request.
+        """
+        return HTTPConnector(source=self, endpoint=endpoint, limit=limit, headers=tuple((headers or {}).items()))

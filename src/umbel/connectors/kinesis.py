@@ -1,0 +1,93 @@
+"""Kinesis: streams of messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from umbel.connectors.declared import DataConnector, DataSource
+from umbel.errors import InvalidAttribute, InvalidType, InvalidValue
+
+LATEST, TRIM_HORIZON = "latest", "trim_horizon"
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimestamp:
+    """Start reading at an instant."""
+
+    instant: datetime
+
+
+def at_timestamp(timestamp: datetime | float | str) -> AtTimestamp:
+    """Start reading a stream at an instant.
+
+    Args:
+        timestamp: a datetime, seconds since the epoch, or ISO text; UTC when it says no zone.
+
+    Raises:
+        InvalidType: none of these.
+        InvalidValue: text that is no datetime.
+    """
+    if isinstance(timestamp, bool) or not isinstance(timestamp, datetime | int | float | str):
+        raise InvalidType(f"at_timestamp: expected a datetime, seconds or ISO text, found {timestamp!r}")
+    return AtTimestamp(_instant(timestamp))
+
+
+def _instant(timestamp: datetime | float | str) -> datetime:
+    if isinstance(timestamp, int | float):
+        return datetime.fromtimestamp(timestamp, UTC)
+    try:
+        found = timestamp if isinstance(timestamp, datetime) else datetime.fromisoformat(timestamp)
+    except ValueError as error:
+        hint = "latest, trim_horizon, or an ISO datetime"
+        raise InvalidValue(f"Kinesis: init_position '{timestamp}' is not known: {error}", hint=hint) from error
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _position(position: Any) -> str | AtTimestamp:
+    if isinstance(position, AtTimestamp):
+        return position
+    if isinstance(position, str) and position.lower() in (LATEST, TRIM_HORIZON):
+        return position.lower()
+    if isinstance(position, bool) or not isinstance(position, datetime | int | float | str):
+        raise InvalidType(f"Kinesis: init_position must be text, a datetime or seconds, found {position!r}")
+    return at_timestamp(position)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KinesisConnector(DataConnector):
+    """One stream."""
+
+    stream_arn: str
+    init_position: str | AtTimestamp
+    format: str = "json"
+
+    @property
+    def nests(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kinesis(DataSource):
+    """Kinesis streams that a role may read.
+
+    Args:
+        role_arn: the role.
+    """
+
+    role_arn: str
+
+    needs: ClassVar[str] = "a stream: .stream(...)"
+
+    def stream(self, stream_arn: str, init_position: Any, format: str = "json") -> KinesisConnector:
+        """Return the connector for one stream.
+
+        Args:
+            stream_arn: of the stream.
+            init_position: "latest", "trim_horizon", or the instant to start at.
+            format: "json".
+        """
+        if format != "json":
+            raise InvalidAttribute(f"Kinesis '{self.name}': format must be 'json', found {format!r}")
+        return KinesisConnector(source=self, stream_arn=stream_arn, init_position=_position(init_position))

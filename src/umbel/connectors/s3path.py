@@ -1,0 +1,40 @@
+"""The grammar of paths to files: `raw/%Y/%m/**/*.json`."""
+
+from __future__ import annotations
+
+import re
+
+from umbel.errors import InvalidValue
+
+STATIC = re.compile(r"[A-Za-z0-9._=-]+")
+WILDCARD = re.compile(r"\*\*?")
+EXTENSION = re.compile(r"\*\.[A-Za-z0-9.]+")
+DATED = re.compile(r"(?:[A-Za-z0-9._=-]|%-?[A-Za-z])*%-?[A-Za-z](?:[A-Za-z0-9._=-]|%-?[A-Za-z])*")
+RULE = (
+    "a part is made of letters, digits and ._=-, may have strftime specifiers like %Y, or is * or **; "
+    "the last part may be *.ext"
+)
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Return the leading static part of a path, and the rest that has wildcards or dates.
+
+    Raises:
+        InvalidValue: a part is none of what the grammar knows; the message quotes it.
+
+    >>> split_path("raw/clicks/%Y/*.json")
+    ('raw/clicks/', '%Y/*.json')
+    """
+    parts = path.removesuffix("/").split("/")
+    for place, part in enumerate(parts):
+        _check(path, part, is_last=place == len(parts) - 1)
+    count = next((place for place, part in enumerate(parts) if not STATIC.fullmatch(part)), len(parts))
+    prefix, suffix = "/".join(parts[:count]), "/".join(parts[count:])
+    slash = "/" if prefix and (suffix or path.endswith("/")) else ""
+    return prefix + slash, suffix
+
+
+def _check(path: str, part: str, *, is_last: bool) -> None:
+    kinds = (STATIC, WILDCARD, DATED, EXTENSION) if is_last else (STATIC, WILDCARD, DATED)
+    if not any(kind.fullmatch(part) for kind in kinds):
+        raise InvalidValue(f"S3: invalid part '{part}' in path '{path}'", hint=RULE)

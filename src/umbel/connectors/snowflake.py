@@ -1,0 +1,61 @@
+"""Snowflake: tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from umbel.connectors.declared import DataSource, Delivery, refuse_options, require_incremental
+from umbel.connectors.secret import Credential
+from umbel.connectors.table import TableConnector
+from umbel.errors import InvalidType, InvalidValue
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnowflakeConnector(TableConnector):
+    """One table."""
+
+    def check_source(self, cdc: str) -> None:
+        try:
+            super().check_source(cdc)
+        except InvalidType as error:
+            raise InvalidValue(error.message, hint=error.hint) from error
+
+    def check_sink(self, delivery: Delivery) -> None:
+        owner = f"sink to {self.title}"
+        refuse_options(owner, cdc=delivery.cdc, cursor=self.cursor)
+        require_incremental(owner, delivery.how)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snowflake(DataSource):
+    """A Snowflake database.
+
+    Args:
+        account: the account's identifier.
+        db_name: of the database.
+        username: the user.
+        password: the user's password.
+        warehouse: what runs the queries.
+        schema: of the tables.
+        role: the user acts in.
+    """
+
+    account: str
+    db_name: str
+    username: Credential
+    password: Credential
+    warehouse: str
+    schema: str
+    role: str
+
+    needs: ClassVar[str] = "a table and a cursor: .table(...)"
+
+    def table(self, table_name: str, cursor: str | None = None) -> SnowflakeConnector:
+        """Return the connector for one table.
+
+        Args:
+            table_name: its name.
+            cursor: the column that grows with every change; only for a source.
+        """
+        return SnowflakeConnector(source=self, table=table_name, cursor=cursor)
