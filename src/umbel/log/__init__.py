@@ -1,0 +1,1 @@
+"""Logs: the ingest log of what webhooks accepted, the change logs of what datasets became."""
