@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 Bytes = NDArray[np.uint8]
 Offsets = NDArray[np.int64]
 
+_PLAIN = pl.CompatLevel.oldest()
 _NOTHING = pa.scalar(b"", pa.large_binary())
 
 
 def binary_array(column: pl.Series) -> pa.LargeBinaryArray:
     """Return a String or Binary column as Arrow bytes, null as no bytes."""
     filled = column.fill_null("" if column.dtype == pl.String else b"") if column.null_count() else column
-    return filled.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.large_binary())
+    array = filled.to_arrow(compat_level=_PLAIN)
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(array), array.buffers(), 0, array.offset)
 
 
 def binary_parts(array: pa.LargeBinaryArray) -> tuple[Offsets, Bytes]:
@@ -47,6 +49,17 @@ def fixed_binary(matrix: Bytes) -> pa.LargeBinaryArray:
 def join_rows(arrays: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
     """Return, row by row, the bytes of all arrays one after the other."""
     return arrays[0] if len(arrays) == 1 else pc.binary_join_element_wise(*arrays, _NOTHING)
+
+
+def numbers_of(column: pl.Series) -> NDArray[Any]:
+    """Return the numbers a column is stored as, 0 for null."""
+    stored = column.to_physical()
+    return (stored.fill_null(0) if stored.null_count() else stored).to_numpy()
+
+
+def nulls_of(column: pl.Series) -> NDArray[np.bool_] | None:
+    """Return where a column is null; None when it is nowhere."""
+    return column.is_null().to_numpy() if column.null_count() else None
 
 
 def to_series(array: Any, name: str) -> pl.Series:

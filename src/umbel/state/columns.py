@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umbel.errors import InvalidType
-from umbel.state.arrow import binary_array, to_series
+from umbel.state.arrow import binary_array, nulls_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,16 +58,12 @@ class Layout(Protocol):
         """Return the leaves of a column."""
         ...
 
-    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
-        """Take the leaves of this column, whose bytes lie in `data`, and return it."""
+    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pa.Array:
+        """Take the leaves of this column, whose bytes lie in `data`, and return it as Arrow has it."""
         ...
 
 
 HEAP: Final = "heap"
-
-
-def _nulls(column: pl.Series) -> Nulls | None:
-    return column.is_null().to_numpy() if column.null_count() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +82,16 @@ class Numbers:
         array = column.to_arrow()
         offset = array.offset * self.storage.itemsize
         numbers = np.frombuffer(array.buffers()[1] or b"", self.storage, len(array), offset)
-        nulls = _nulls(column)
+        nulls = nulls_of(column)
         if nulls is not None:
             numbers = numbers.copy()
             numbers[nulls] = np.zeros((), self.storage)
         return [Leaf(nulls, numbers)]
 
-    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
-        """Take the leaves of this column and return it."""
+    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pa.Array:
+        """Take the leaves of this column and return it as Arrow has it."""
         leaf = next(leaves)
-        return to_series(_array(self.arrow, rows, leaf.nulls, np.ascontiguousarray(leaf.numbers)), "")
+        return _array(self.arrow, rows, leaf.nulls, np.ascontiguousarray(leaf.numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +104,14 @@ class Booleans:
 
     def split(self, column: pl.Series) -> list[Leaf]:
         """Return the leaves of a column."""
-        return [Leaf(_nulls(column), column.fill_null(False).to_numpy().astype(np.uint8))]
+        filled = column.fill_null(False) if column.null_count() else column
+        return [Leaf(nulls_of(column), filled.to_numpy().astype(np.uint8))]
 
-    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
-        """Take the leaves of this column and return it."""
+    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pa.Array:
+        """Take the leaves of this column and return it as Arrow has it."""
         leaf = next(leaves)
         bits = np.packbits(np.ascontiguousarray(leaf.numbers), bitorder="little")
-        return to_series(_array(pa.bool_(), rows, leaf.nulls, bits), "")
+        return _array(pa.bool_(), rows, leaf.nulls, bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +126,13 @@ class Text:
 
     def split(self, column: pl.Series) -> list[Leaf]:
         """Return the leaves of a column."""
-        return [Leaf(_nulls(column), content=binary_array(column))]
+        return [Leaf(nulls_of(column), content=binary_array(column))]
 
-    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
-        """Take the leaves of this column and return it."""
+    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pa.Array:
+        """Take the leaves of this column and return it as Arrow has it."""
         leaf = next(leaves)
         assert isinstance(leaf.content, Slice)
-        return to_series(_gather(self.arrow, leaf.content, data, leaf.nulls), "")
+        return _gather(self.arrow, leaf.content, data, leaf.nulls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,21 +149,20 @@ class Structs:
         """Return the leaves of a column."""
         parts = column.struct.unnest()
         leaves = [leaf for name, layout in self.fields for leaf in layout.split(parts[name])]
-        return [Leaf(_nulls(column)), *leaves]
+        return [Leaf(nulls_of(column)), *leaves]
 
-    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
-        """Take the leaves of this column and return it."""
+    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pa.Array:
+        """Take the leaves of this column and return it as Arrow has it."""
         nulls = next(leaves).nulls
-        parts = [layout.join(leaves, data, rows).alias(name) for name, layout in self.fields]
-        whole = pl.DataFrame(parts).to_struct("")
-        return whole if nulls is None else whole.zip_with(pl.Series(~nulls), pl.Series([None], dtype=whole.dtype))
+        parts = [layout.join(leaves, data, rows) for _, layout in self.fields]
+        names = [name for name, _ in self.fields]
+        return pa.StructArray.from_arrays(parts, names, mask=None if nulls is None else pa.array(nulls))
 
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """Lists: each row's elements as a group of rows of one column, on the heap."""
+    """Lists: each row's elements as a group of rows, on the heap. Arrays too; they come back as lists."""
 
-    dtype: pl.DataType
     codec: Any
 
     def formats(self) -> list[Format]:
@@ -178,18 +174,16 @@ class Lists:
         lists = column.arr.to_list() if isinstance(column.dtype, pl.Array) else column
         elements = lists.explode(empty_as_null=False, keep_nulls=False).alias("")
         counts = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
-        return [Leaf(_nulls(column), content=self.codec.blocks(elements.to_frame(), counts))]
+        return [Leaf(nulls_of(column), content=self.codec.blocks(elements.to_frame(), counts))]
 
-    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pl.Series:
-        """Take the leaves of this column and return it."""
+    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pa.Array:
+        """Take the leaves of this column and return it as Arrow has it."""
         leaf = next(leaves)
         assert isinstance(leaf.content, Slice)
-        elements, counts = self.codec.rows(data, leaf.content.starts, leaf.content.lengths)
-        offsets = np.concatenate(([0], counts.cumsum())).astype(np.int64)
-        values = elements.to_series().to_arrow(compat_level=pl.CompatLevel.oldest())
+        (elements,), counts = self.codec.columns(data, leaf.content.starts, leaf.content.lengths)
+        offsets = pa.array(np.concatenate(([0], counts.cumsum())))
         mask = None if leaf.nulls is None else pa.array(leaf.nulls)
-        lists = to_series(pa.LargeListArray.from_arrays(pa.array(offsets), values, mask=mask), "")
-        return lists if lists.dtype == self.dtype else lists.cast(self.dtype)
+        return pa.LargeListArray.from_arrays(offsets, elements, mask=mask)
 
 
 def _array(kind: pa.DataType, rows: int, nulls: Nulls | None, data: NDArray[Any]) -> pa.Array:
@@ -219,7 +213,7 @@ def layout_of(name: str, dtype: pl.DataType, codec: Any) -> Layout:
     if isinstance(dtype, pl.Struct):
         return Structs(tuple((field.name, layout_of(name, _plain(field.dtype), codec)) for field in dtype.fields))
     if isinstance(dtype, pl.List | pl.Array):
-        return Lists(dtype, codec({"": _plain(dtype.inner)}))
+        return Lists(codec({"": _plain(dtype.inner)}))
     if dtype == pl.Boolean:
         return Booleans()
     if dtype == pl.String:

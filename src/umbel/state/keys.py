@@ -29,7 +29,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from umbel.errors import InvalidType, InvalidValue
-from umbel.state.arrow import binary_array, binary_of, binary_parts, fixed_binary, join_rows, to_series
+from umbel.state.arrow import (
+    binary_array,
+    binary_of,
+    binary_parts,
+    fixed_binary,
+    join_rows,
+    nulls_of,
+    numbers_of,
+    to_series,
+)
 
 LONGEST = 400
 _SHORTENED = b"\xfe"
@@ -55,7 +64,9 @@ def encode_keys(columns: pl.DataFrame) -> pl.Series:
     parts: list[Part] = []
     for column in columns.iter_columns():
         parts += _parts(column)
-    return _shortened(to_series(_joined(parts, columns.height), "_key"))
+    keys = _joined(parts, columns.height)
+    is_long = np.diff(binary_parts(keys)[0]) > LONGEST
+    return to_series(_shortened(keys) if is_long.any() else keys, "_key")
 
 
 def encode_time(instants: pl.Series) -> pl.Series:
@@ -66,7 +77,7 @@ def encode_time(instants: pl.Series) -> pl.Series:
     """
     if instants.null_count():
         raise InvalidValue(f"column {instants.name!r} has a null where an instant is needed")
-    return to_series(fixed_binary(_flipped(instants.to_physical().to_numpy())), "_time")
+    return to_series(fixed_binary(_flipped(numbers_of(instants))), "_time")
 
 
 def decode_time(encoded: NDArray[np.uint8], name: str) -> pl.Series:
@@ -83,20 +94,22 @@ def shard_of(keys: pl.Series, shards: int) -> pl.Series:
 
 def _parts(column: pl.Series) -> list[Part]:
     """Return the marker of a column and the parts of its values."""
-    nulls = column.is_null().to_numpy() if column.null_count() else np.zeros(len(column), np.bool_)
-    return [(~nulls).astype(np.uint8).reshape(-1, 1), *_values(column)]
+    nulls = nulls_of(column)
+    marks = np.ones(len(column), np.uint8) if nulls is None else (~nulls).astype(np.uint8)
+    return [marks.reshape(-1, 1), *_values(column)]
 
 
 def _values(column: pl.Series) -> list[Part]:
     kind = column.dtype
     if kind.is_float():
-        return [_monotone(column.cast(pl.Float64).fill_null(0.0).to_numpy())]
+        return [_monotone(numbers_of(column.cast(pl.Float64)))]
     if kind == pl.Boolean:
-        return [column.fill_null(False).to_numpy().astype(np.uint8).reshape(-1, 1)]
+        filled = column.fill_null(False) if column.null_count() else column
+        return [filled.to_numpy().astype(np.uint8).reshape(-1, 1)]
     if kind == pl.UInt64:
-        return [_big_endian(column.fill_null(0).to_numpy())]
+        return [_big_endian(numbers_of(column))]
     if kind.is_integer() or kind.is_temporal():
-        return [_flipped(column.to_physical().cast(pl.Int64).fill_null(0).to_numpy())]
+        return [_flipped(numbers_of(column).astype(np.int64, copy=False))]
     if isinstance(kind, pl.Decimal):
         return [_flipped_decimals(column.fill_null(0))]
     if isinstance(kind, pl.String | pl.Binary | pl.Enum | pl.Categorical):
@@ -111,7 +124,7 @@ def _values(column: pl.Series) -> list[Part]:
 
 
 def _flipped(numbers: NDArray[np.int64]) -> Matrix:
-    return _big_endian(numbers.astype(np.int64, copy=False).view(np.uint64) ^ _SIGN)
+    return _big_endian(numbers.view(np.uint64) ^ _SIGN)
 
 
 def _big_endian(numbers: NDArray[np.uint64]) -> Matrix:
@@ -135,8 +148,10 @@ def _flipped_decimals(column: pl.Series) -> Matrix:
 def _closed_text(column: pl.Series) -> list[Part]:
     text = column.cast(pl.String) if not isinstance(column.dtype, pl.Binary) else column
     array = binary_array(text)
-    if text.cast(pl.Binary).bin.contains(b"\x00").any():
-        array = pc.replace_substring(array, pattern=b"\x00", replacement=b"\x00\xff").cast(pa.large_binary())
+    offsets, data = binary_parts(array)
+    content = data[offsets[0] : offsets[-1]]
+    if np.count_nonzero(content) < len(content):
+        array = pc.replace_substring(array, pattern=b"\x00", replacement=b"\x00\xff")
     close = np.empty((len(column), 2), np.uint8)
     close[:] = (0, 1)
     return [array, close]
@@ -166,12 +181,9 @@ def _joined(parts: list[Part], rows: int) -> pa.LargeBinaryArray:
     return join_rows([fixed_binary(run) if isinstance(run, np.ndarray) else run for run in runs])
 
 
-def _shortened(keys: pl.Series) -> pl.Series:
+def _shortened(keys: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
     """Return the keys with those over the limit replaced by their beginning and their digest."""
-    too_long = keys.bin.size() > LONGEST
-    if not too_long.any():
-        return keys
-    return pl.Series(keys.name, [_short(key) if len(key) > LONGEST else key for key in keys.to_list()], pl.Binary)
+    return pa.array([_short(key) if len(key) > LONGEST else key for key in keys.to_pylist()], pa.large_binary())
 
 
 def _short(key: bytes) -> bytes:

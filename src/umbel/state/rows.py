@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from umbel.errors import Terminal
@@ -24,7 +25,6 @@ from umbel.state.columns import HEAP, Leaf, Slice, layout_of, schema_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
 
 VERSION = 1
 _COUNT = 4
@@ -73,20 +73,27 @@ class RowCodec:
         starts = lengths.cumsum() - lengths
         if len(values) and not (lengths.min() > _COUNT and (data[starts] == VERSION).all()):
             raise Terminal("state was written in a format this version of umbel does not read")
-        return self.rows(data, starts + 1, lengths - 1)
+        columns, counts = self.columns(data, starts + 1, lengths - 1)
+        return self._frame(columns, int(counts.sum())), counts
 
     def blocks(self, frame: pl.DataFrame, counts: Counts) -> pa.LargeBinaryArray:
         """Return the block of each group of consecutive rows."""
         return self._joined(frame, counts, b"")
 
-    def rows(self, data: Bytes, starts: Counts, lengths: Counts) -> tuple[pl.DataFrame, Counts]:
-        """Return the rows of the blocks at `starts`, and how many each has."""
+    def columns(self, data: Bytes, starts: Counts, lengths: Counts) -> tuple[list[pa.Array], Counts]:
+        """Return the columns of the blocks at `starts`, and how many rows each block has."""
         counts = _counts(data, starts)
         records = self._records(data, starts + _COUNT, counts)
         heap = self._heap(records, starts, counts, lengths)
         leaves = iter([self._leaf(place, records, heap) for place in range(len(self._formats))])
-        columns = [layout.join(leaves, data, len(records)).alias(name) for name, layout in self._layouts.items()]
-        return pl.DataFrame(columns, height=len(records)), counts
+        return [layout.join(leaves, data, len(records)) for layout in self._layouts.values()], counts
+
+    def _frame(self, columns: list[pa.Array], rows: int) -> pl.DataFrame:
+        if not columns:
+            return pl.DataFrame(height=rows)
+        frame = pl.from_arrow(pa.Table.from_arrays(columns, list(self._layouts)))
+        assert isinstance(frame, pl.DataFrame)
+        return frame if frame.schema == self.schema else frame.cast(pl.Schema(self.schema))
 
     # to bytes
 
