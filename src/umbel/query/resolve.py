@@ -56,11 +56,8 @@ class Catalogue:
         found: dict[str, None] = {}
         for name in names:
             if name in self.featuresets:
-                members = [member.fqn for member in self.featuresets[name].features]
-                raise InvalidValue(
-                    f"input '{name}' is a featureset; inputs must be features",
-                    hint=f"its features: {', '.join(members)}",
-                )
+                members = ", ".join(member.fqn for member in self.featuresets[name].features)
+                raise InvalidValue(f"input '{name}' is a featureset, and inputs must be features; it has: {members}")
             found[self.feature(name).fqn] = None
         return tuple(found)
 
