@@ -44,11 +44,9 @@ class Assign(RowWise):
             raise InvalidValue(f"{self.title}: column '{name}' is {role} and cannot be assigned")
 
     def _faults(self, columns: Columns) -> Iterator[str]:
-        from umbel.expr import matches
-
         for column in self.columns:
             found = self._inferred(column, columns)
-            if found is not None and not matches(found, column.dtype):
+            if found is not None and not column.computed.fits(found, column.dtype):
                 yield f"column '{column.name}': expected {column.dtype}, found {found} for {column.computed.title}"
 
     def _inferred(self, column: Assigned, columns: Columns) -> DType | None:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from umbel.errors import InvalidType, RuntimeFault, Terminal
+from umbel.expr import Expr, evaluate, matches
 from umbel.operators.userfunction import UserFunction
 from umbel.types.dtypes import DType
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from umbel.expr import Expr
 
 Columns = Mapping[str, DType]
 
@@ -44,6 +43,10 @@ class Computed:
         """Return the type of the values, None when only the values themselves will tell."""
         raise NotImplementedError(type(self).__name__)
 
+    def fits(self, found: DType, declared: DType) -> bool:
+        """Whether values of the type found may be declared as another."""
+        return found == declared
+
     def values(self, rows: pl.DataFrame, columns: Columns, declared: DType) -> pl.Series:
         """Return one value of the declared type per row."""
         raise NotImplementedError(type(self).__name__)
@@ -62,8 +65,11 @@ class ByExpression(Computed):
     def dtype(self, columns: Columns) -> DType:
         return self.expression.dtype(columns)
 
+    def fits(self, found: DType, declared: DType) -> bool:
+        return matches(found, declared, self.expression)
+
     def values(self, rows: pl.DataFrame, columns: Columns, declared: DType) -> pl.Series:
-        return rows.select(self.expression.polars(columns).cast(declared.polars()).alias("value"))["value"]
+        return evaluate(rows, {"value": (self.expression, declared)}, columns)["value"]
 
 
 @dataclass(frozen=True)

@@ -36,4 +36,4 @@ class Explode(RowWise):
         if not unequal.is_empty():
             found = unequal.select(pl.col(name).list.len() for name in self.columns).row(0, named=True)
             raise Terminal(f"Error in {self.title}: lists of unequal lengths in one row: {found}")
-        return rows.explode(self.columns)
+        return rows.explode(self.columns, empty_as_null=True)
