@@ -1,0 +1,62 @@
+"""Transactions to measure with: NDJSON files whose users follow a Zipf distribution, the same at every run.
+
+python -m benchmarks.data 5000000 20
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+ROWS = 5_000_000
+FILES = 20
+USERS = 1_000_000
+COUNTRIES = np.array(["US", "IN", "GB", "DE", "FR", "BR", "JP", "VN"])
+FIRST = 1_760_000_000_000
+"""The earliest instant, in milliseconds since the epoch."""
+SPAN = 10 * 86_400_000
+"""How much event time the files cover, in milliseconds; each file takes its share, in order."""
+SEED = 7
+CACHE = Path(__file__).parent / ".data"
+
+
+def transactions(rows: int = ROWS, files: int = FILES, cache: Path = CACHE) -> Path:
+    """Return a folder of NDJSON files `transactions-000.ndjson`…, made when it is not there yet.
+
+    Each line has uid, amount, merchant_id, country, payment_country and ts (milliseconds since the epoch).
+    """
+    folder = cache / f"transactions-{rows}-{files}"
+    if not folder.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as draft:
+            generator = np.random.default_rng(SEED)
+            for number in range(files):
+                part = _file(generator, rows // files, number, files)
+                part.write_ndjson(Path(draft) / f"transactions-{number:03}.ndjson")
+            Path(draft).rename(folder)
+            Path(draft).mkdir()  # what the context manager will remove
+    return folder
+
+
+def _file(generator: np.random.Generator, rows: int, number: int, files: int) -> pl.DataFrame:
+    share = SPAN // files
+    begin = FIRST + number * share
+    return pl.DataFrame(
+        {
+            "uid": (generator.zipf(1.2, rows) % USERS).astype(np.int64),
+            "amount": generator.gamma(2, 30, rows).round(2),
+            "merchant_id": generator.integers(0, 50_000, rows),
+            "country": COUNTRIES[generator.integers(0, len(COUNTRIES), rows)],
+            "payment_country": COUNTRIES[generator.integers(0, len(COUNTRIES), rows)],
+            "ts": np.sort(generator.integers(begin, begin + share, rows)),
+        }
+    )
+
+
+if __name__ == "__main__":
+    rows_asked, files_asked = (int(argument) for argument in sys.argv[1:3])
+    print(transactions(rows_asked, files_asked))

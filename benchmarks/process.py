@@ -1,0 +1,95 @@
+"""Run a measured program as a process of its own, and watch the memory of its whole tree from outside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+
+import psutil
+
+GIB = 1 << 30
+EVERY = 0.2
+"""Seconds between two looks at the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a program reported, and what it took.
+
+    Args:
+        report: the object in the last line it printed.
+        rss: peak of the summed resident memory of its processes, in bytes; shared pages count in each.
+        pss: the same with shared pages divided among the processes that share them.
+        samples: (seconds since the start, rss) all along.
+    """
+
+    report: dict[str, float]
+    rss: int
+    pss: int
+    samples: tuple[tuple[float, int], ...] = field(repr=False)
+
+
+def measure(module: str, *arguments: str) -> Measured:
+    """Run `python -m module arguments…`, which ends by printing one line of JSON.
+
+    Raises:
+        CalledProcessError: it failed.
+    """
+    process = subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True)
+    watch = Watch(process.pid)
+    watch.start()
+    try:
+        output, _ = process.communicate()
+    finally:
+        watch.stop()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, [module, *arguments], output)
+    return Measured(json.loads(output.splitlines()[-1]), watch.rss, watch.pss, tuple(watch.samples))
+
+
+class Watch(threading.Thread):
+    """A thread that looks at the memory of a process and all its descendants until stopped."""
+
+    def __init__(self, process: int) -> None:
+        super().__init__(daemon=True)
+        self.root = psutil.Process(process)
+        self.rss = self.pss = 0
+        self.samples: list[tuple[float, int]] = []
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        """Look until stopped."""
+        passed = 0.0
+        while not self._done.wait(EVERY):
+            passed += EVERY
+            rss, pss = memory_of(self.root)
+            self.rss, self.pss = max(self.rss, rss), max(self.pss, pss)
+            self.samples.append((round(passed, 1), rss))
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._done.set()
+        self.join()
+
+
+def memory_of(root: psutil.Process) -> tuple[int, int]:
+    """Return the summed (resident, proportional) memory of a process and its descendants, in bytes."""
+    rss = pss = 0
+    for process in _tree(root):
+        try:
+            told = process.memory_full_info()
+        except psutil.Error:
+            continue
+        rss += told.rss
+        pss += getattr(told, "pss", told.rss)
+    return rss, pss
+
+
+def _tree(root: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
