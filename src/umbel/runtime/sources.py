@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ from umbel.errors import NotSupported
 from umbel.log.reading import IngestReader, LogRange
 from umbel.log.segments import LogPosition
 from umbel.plan.definitions import DatasetDefinition, SourceDefinition
+from umbel.runtime.progress import keyed_sources
 from umbel.types.dtype import DType
 from umbel.types.raw import from_records
 
@@ -75,9 +77,9 @@ class EndpointSource:
         return RawBatch(raw, first, lambda row: f"{place}:{first + row}", lambda row: orjson.dumps(rows[row]))
 
 
-@dataclass(frozen=True)
+@dataclass
 class OpenedSource:
-    """A source of a dataset, ready to be read.
+    """A source of a dataset, ready to be read. What is no stream is asked for news once per `every`.
 
     Args:
         dataset: whose rows it has.
@@ -91,10 +93,16 @@ class OpenedSource:
     reading: Readable
     definition: SourceDefinition
     key: str
+    _rest_until: float = 0.0
 
     def plan(self, position: Any, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Any]:
         """Return new splits with their sizes, and the position after them."""
-        return self.reading.plan(position, budget)
+        if time.monotonic() < self._rest_until:
+            return (), position
+        found, reached = self.reading.plan(position, budget)
+        if not found and self.definition.connector.kind not in STREAMS:
+            self._rest_until = time.monotonic() + self.definition.every / 1e6
+        return found, reached
 
     def open(self, split: Mapping[str, Any], wanted: Mapping[str, DType]) -> Iterator[RawBatch]:
         """Yield the rows of a split, numbered among all rows of the dataset."""
@@ -103,6 +111,7 @@ class OpenedSource:
             yield RawBatch(batch.raw, (self.source << SOURCE_SHIFT) + batch.first, batch.where, batch.text)
 
 
+STREAMS = frozenset({"webhook"})
 Opener = Callable[[Path, Any], Readable]
 KINDS: Mapping[str, Opener] = {
     "webhook": EndpointSource,
@@ -117,8 +126,7 @@ def open_sources(directory: Path, datasets: Iterable[DatasetDefinition]) -> Iter
         NotSupported: this version cannot read such a connector.
     """
     for dataset in datasets:
-        for ordinal, source in enumerate(dataset.sources):
-            key = f"{dataset.name}@{dataset.version}/{ordinal}"
+        for ordinal, (key, source) in enumerate(keyed_sources(dataset)):
             yield OpenedSource(dataset.name, ordinal, _reading(directory, dataset.name, source), source, key)
 
 

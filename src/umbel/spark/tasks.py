@@ -6,7 +6,7 @@ per process. Nothing is done outside shard transactions that would matter if a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,10 @@ from umbel.state.port import Stamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from umbel.plan.flow import Outbox
+    from umbel.plan.graph import Graph
     from umbel.runtime.deployment import Deployment
 
 Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
@@ -41,6 +43,12 @@ class BatchContext:
     clocks: Mapping[int, Clock] = field(default_factory=dict)
     watermarks: Mapping[str, datetime] = field(default_factory=dict)
 
+    def opened(self) -> Deployment:
+        """Return the deployment, opened once per process."""
+        from umbel.runtime.deployment import Deployment
+
+        return Deployment.decode(self.deployment)
+
 
 def reading(context: BatchContext) -> Task:
     """Return stage 0: open the splits, validate their rows, run what is row-wise."""
@@ -50,13 +58,13 @@ def reading(context: BatchContext) -> Task:
         from umbel.spark.envelopes import batches
         from umbel.spark.source import decoded
 
-        deployment = _deployment(context)
+        deployment = context.opened()
         for batch in arrived:
             for text in batch.column(0).to_pylist():
                 split = decoded(text)
                 for taken in take_in(deployment, context.revision, split, context.watermarks):
                     told = {"intake": taken.summary}
-                    yield from batches(_posted(deployment, context, taken.outbox, told, f"0-{taken.name}"))
+                    yield from batches(posted(deployment, context, taken.outbox, told, f"0-{taken.name}"))
 
     return run
 
@@ -68,7 +76,7 @@ def merging(context: BatchContext, stage: int) -> Task:
         from umbel.plan.flow import Outbox, run_shard
         from umbel.spark.envelopes import Mail, batches
 
-        deployment = _deployment(context)
+        deployment = context.opened()
         graph, store = deployment.graph(context.revision), deployment.store
         nodes = graph.stage(stage)
         mail = Mail.sort(arrived, {node.number for node in nodes})
@@ -78,12 +86,12 @@ def merging(context: BatchContext, stage: int) -> Task:
             with store.transaction(shard, [node.owner for node in nodes], context.stamp) as transaction:
                 run_shard(nodes, inbox, transaction, context.clocks, outbox)
             del mail.blobs[shard], inbox
-            yield from batches(_posted(deployment, context, outbox, {}, f"{stage}-{shard}"))
+            yield from batches(posted(deployment, context, outbox, {}, f"{stage}-{shard}"))
 
     return run
 
 
-def _posted(
+def posted(
     deployment: Deployment, context: BatchContext, outbox: Outbox, told: Mapping[str, Any], name: str
 ) -> Iterator[tuple[int, int, int, bytes]]:
     """Yield the envelopes of an outbox: its changes, then a report of the rest."""
@@ -99,10 +107,11 @@ def _posted(
         yield report({**told, "parts": parts, "seen": dict(outbox.seen)})
 
 
-def _deployment(context: BatchContext) -> Deployment:
-    import os
+def settled(envelopes: DataFrame, graph: Graph, context: BatchContext, shards: int) -> Iterable[Mapping[str, Any]]:
+    """Run the later stages over the envelopes of stage 0, all in one Spark job; return the reports."""
+    from umbel.spark.envelopes import REPORT, SCHEMA, opened
 
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    from umbel.runtime.deployment import Deployment
-
-    return Deployment.decode(context.deployment)
+    for stage in range(1, graph.depth + 1):
+        envelopes = envelopes.repartition(shards, "shard").mapInArrow(merging(context, stage), SCHEMA)
+    rows = envelopes.where(f"node = {REPORT}").select("blob").collect()
+    return [opened(bytes(row.blob)) for row in rows]

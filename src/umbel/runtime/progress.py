@@ -1,0 +1,99 @@
+"""Event time between batches: watermarks of the sources, frontiers of the windows, and the clocks operators get from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any, Self
+
+from umbel.operators.operator import Clock
+from umbel.plan.definitions import DatasetDefinition
+from umbel.plan.graph import Graph, Node
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(slots=True)
+class EventTime:
+    """What is known of event time after a batch.
+
+    Args:
+        newest: the largest event time taken from each source, by its key.
+        frontiers: the largest event time each timed node has read, by the owner of its state.
+    """
+
+    newest: dict[str, datetime] = field(default_factory=dict)
+    frontiers: dict[str, datetime] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Self:
+        """Return what `state` wrote."""
+        return cls(_instants(state.get("newest", {})), _instants(state.get("frontiers", {})))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"newest": _plain(self.newest), "frontiers": _plain(self.frontiers)}
+
+    def saw(self, source: str, newest: datetime | None) -> None:
+        """Note the largest event time taken from a source."""
+        if newest is not None:
+            self.newest[source] = max(newest, self.newest.get(source, newest))
+
+    def watermarks(self, datasets: Iterable[DatasetDefinition]) -> dict[str, datetime]:
+        """Return the watermark of each source that has had rows: its newest less its disorder."""
+        return {
+            key: self.newest[key] - timedelta(microseconds=source.disorder)
+            for dataset in datasets
+            for key, source in keyed_sources(dataset)
+            if key in self.newest
+        }
+
+    def clocks(self, graph: Graph) -> dict[int, Clock]:
+        """Return the clock of every keyed node."""
+        reached = self.watermarks(graph.datasets.values())
+        marks: dict[int, datetime | None] = {}
+        for node in graph.nodes:
+            marks[node.number] = self._watermark(graph, node, reached, marks)
+        return {node.number: self._clock(node, marks) for node in graph.nodes if node.is_keyed}
+
+    def frontier_numbers(self, graph: Graph) -> dict[int, datetime]:
+        """Return the frontiers by node number."""
+        return {node.number: self.frontiers[node.owner] for node in graph.nodes if node.owner in self.frontiers}
+
+    def move_frontiers(self, graph: Graph, frontiers: Mapping[int, datetime]) -> None:
+        """Take over frontiers by node number."""
+        self.frontiers.update({graph.nodes[number].owner: instant for number, instant in frontiers.items()})
+
+    def _clock(self, node: Node, marks: Mapping[int, datetime | None]) -> Clock:
+        parents = tuple(marks[parent.number] for parent in node.parents)
+        return Clock(marks[node.number], self.frontiers.get(node.owner), parents)
+
+    def _watermark(
+        self, graph: Graph, node: Node, reached: Mapping[str, datetime], marks: Mapping[int, datetime | None]
+    ) -> datetime | None:
+        if node.parents:
+            return _least(marks[parent.number] for parent in node.parents)
+        dataset = graph.datasets[next(name for name, entry in graph.entries.items() if entry is node)]
+        return _least(reached.get(key) for key, _ in keyed_sources(dataset))
+
+
+def keyed_sources(dataset: DatasetDefinition) -> Iterable[tuple[str, Any]]:
+    """Yield the sources of a dataset with the keys under which their positions are kept."""
+    for ordinal, source in enumerate(dataset.sources):
+        yield f"{dataset.name}@{dataset.version}/{ordinal}", source
+
+
+def _least(instants: Iterable[datetime | None]) -> datetime | None:
+    known = list(instants)
+    return None if not known or any(instant is None for instant in known) else min(filter(None, known))
+
+
+def _instants(plain: Mapping[str, int]) -> dict[str, datetime]:
+    return {key: EPOCH + value * MICROSECOND for key, value in plain.items()}
+
+
+def _plain(instants: Mapping[str, datetime]) -> dict[str, int]:
+    return {key: (instant - EPOCH) // MICROSECOND for key, instant in instants.items()}
