@@ -72,4 +72,4 @@ class Count(Aggregate):
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
         if self.unique:
             return hyperloglog.estimate(states, state)
-        return state["count"] if self.dropnull else WEIGHT
+        return state["count"].fill_null(0) if self.dropnull else WEIGHT

@@ -48,8 +48,9 @@ class Sum(Aggregate):
 
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
         if _is_float(state):
-            return pl.when(state["count"] == 0).then(0.0).otherwise(state["sum"]) if _counts(state) else state["sum"]
-        return _fitted(states[state.name("sum")], state, self)
+            total = pl.when(state["count"] == 0).then(0.0).otherwise(state["sum"]) if _counts(state) else state["sum"]
+            return total.fill_null(0.0)
+        return _fitted(states[state.name("sum")].fill_null(0), state, self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,15 @@ import polars as pl
 
 from umbel.aggregates import Aggregate as Algebra
 from umbel.operators.aggregate_rules import check_aggregate
+from umbel.operators import tile_kernel
 from umbel.operators.operator import Clock, Keyed
+from umbel.operators.partials import Partials
 from umbel.operators.tables import State
+from umbel.operators.tile_answers import answer_from_changes
+from umbel.operators.tiles import Tiles
 from umbel.operators.tiling import Tiling
 from umbel.types import dtypes
-from umbel.types.schema import Schema
+from umbel.types.schema import CHANGE_COLUMNS, Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 
 EAGER, FINAL = "eager", "final"
@@ -64,3 +68,69 @@ class Aggregate(Keyed):
         """Whether results depend on the instant they are asked for."""
         moving = any(isinstance(each, Continuous) for each in self.windows)
         return self.emit == EAGER and (moving or any(each.needs_instant for each in self.aggregates))
+
+    @property
+    def inserts_only(self) -> bool:
+        return False
+
+    def exchange(self) -> tuple[tuple[str, ...], ...]:
+        return (self.keys,)
+
+    @cached_property
+    def tiles(self) -> Tiles:
+        """How its continuous windows are kept."""
+        rows, parent = self.parents[0].schema, self.parents[0]
+        windows = tuple(each for each in self.windows if isinstance(each, Continuous))
+        return Tiles(
+            keys=self.keys,
+            timestamp=rows.timestamp,
+            anchor=self.along or rows.timestamp,
+            windows=windows,
+            aggregates=self.aggregates,
+            partials=Partials.of(self.aggregates, rows, is_retractable=not parent.inserts_only),
+            tiling=self.tiling,
+            is_keyed=rows.is_keyed,
+            is_retractable=not parent.inserts_only,
+        )
+
+    def partial(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return self.tiles.combine(rows)
+
+    def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
+        tile_kernel.step(self.tiles, changes[0], state, clock.watermark)
+        return self.schema.empty()
+
+    def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
+        """Return the values of a terminal aggregate from the state.
+
+        Args:
+            state: of this operator, in the shard of the points' keys.
+            points: `_key` (the encoded group key) and `_time`.
+
+        Returns:
+            One row for each point: `_found`, `_history` and the aggregates. Where `_history` is set the state does not know, and
+            `replay` has to be asked.
+        """
+        return tile_kernel.lookup(self.tiles, state, points)
+
+    def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+        """Return the values of a terminal aggregate from the changes it has consumed: what `lookup` returned at that instant.
+
+        Args:
+            changes: of the input, of the points' groups at least; `history` is enough of each.
+            points: the group's columns and `_time`.
+
+        Returns:
+            One row for each point: `_found` and the aggregates.
+        """
+        return answer_from_changes(self.tiles, changes, points)
+
+    def history_columns(self) -> list[str]:
+        """Return the columns of the input its results depend on."""
+        rows = self.parents[0].schema
+        read = [*self.keys, *(each.column for each in self.aggregates if each.column), self.along, rows.timestamp]
+        return list(dict.fromkeys([*(name for name in read if name is not None), *CHANGE_COLUMNS]))
+
+    def history(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return what of changes is worth keeping for `replay`."""
+        return rows.select(self.history_columns())

@@ -1,4 +1,4 @@
-"""How finely continuous windows are kept."""
+"""How finely continuous windows are kept, and the names of the columns they are kept in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from umbel.errors import InvalidValue
 from umbel.types.durations import parse_duration
 from umbel.types.windows import Continuous
+
+WINDOW, FIRST, LAST, SINCE, UNTIL = "_time_window", "_time_first", "_time_last", "_at_first", "_at_last"
+ID = "_key_id"
+BASE = -1
+"""The number that stands for no window: the entry of what the others do not hold any more."""
 
 
 @dataclass(frozen=True)

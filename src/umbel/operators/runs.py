@@ -1,0 +1,65 @@
+"""Sorted arrays cut into runs, and ranges in them: what keeps kernels free of loops over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+def changes(*columns: NDArray[Any]) -> Flags:
+    """Return where a row differs from the one before it in any of the columns; the first row always does."""
+    differs = np.zeros(len(columns[0]), np.bool_)
+    differs[:1] = True
+    for column in columns:
+        differs[1:] |= column[1:] != column[:-1]
+    return differs
+
+
+def numbers(begins: Flags) -> Ints:
+    """Return for each row the number of the run it belongs to."""
+    return np.cumsum(begins, dtype=np.int64) - 1
+
+
+def lengths(begins: Flags) -> Ints:
+    """Return the length of each run."""
+    return np.diff(np.flatnonzero(begins), append=len(begins)).astype(np.int64)
+
+
+def expand(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return, for ranges [low, high), the number of the range and the position of each of their members."""
+    counts = np.maximum(high - low, 0)
+    owner = np.repeat(np.arange(len(low)), counts)
+    before = np.cumsum(counts) - counts
+    return owner, np.arange(len(owner)) - np.repeat(before - low, counts)
+
+
+class Sorted:
+    """Pairs (slot, instant) in order, to be searched.
+
+    Args:
+        slots: small numbers from 0.
+        instants: in order within each slot.
+    """
+
+    def __init__(self, slots: Ints, instants: Ints) -> None:
+        self._known = np.unique(instants)
+        self._width = len(self._known) + 1
+        self._places = slots * self._width + np.searchsorted(self._known, instants)
+
+    def first_at_or_after(self, slots: Ints, instants: Ints) -> Ints:
+        """Return the position of the first pair of each slot whose instant is not before the given one."""
+        return self._find(slots, np.searchsorted(self._known, instants, "left"))
+
+    def first_after(self, slots: Ints, instants: Ints) -> Ints:
+        """Return the position of the first pair of each slot whose instant is after the given one."""
+        return self._find(slots, np.searchsorted(self._known, instants, "right"))
+
+    def _find(self, slots: Ints, ranks: Sequence[int] | Ints) -> Ints:
+        found: Ints = np.searchsorted(self._places, slots * self._width + np.asarray(ranks), "left")
+        return found

@@ -1,0 +1,257 @@
+"""What tiles answer: the values of a key as of an instant, from the entries kept or from the changes they were made of.
+
+Both ways place every row at an instant, its own or the middle of its tile's span, and count those placed in the window. So they
+give the same answer, rounding included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from umbel.aggregates.aggregate import Aggregate
+from umbel.operators import runs
+from umbel.operators.partials import Partials
+from umbel.operators.runs import Flags, Ints, Sorted
+from umbel.operators.tiles import Tiles, crowded
+from umbel.operators.tiling import BASE, FIRST, ID, LAST, SINCE, UNTIL, WINDOW
+from umbel.types.schema import WEIGHT
+from umbel.types.windows import SECOND, Continuous
+
+FOUND, HISTORY = "_found", "_history"
+POINT, TIME, PLACE = "_point", "_time", "_time_place"
+PAIRS = 4_000_000
+"""How many pairs of a point and an entry are looked at together."""
+NEVER = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """What is asked: the values of a key as of an instant.
+
+    Args:
+        ids: of the keys, from 0.
+        at: the instants, µs.
+    """
+
+    ids: Ints
+    at: Ints
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> Points:
+        """Return the points of a frame with `_key_id` and `_time`."""
+        return cls(frame[ID].to_numpy().astype(np.int64), frame[TIME].dt.epoch("us").to_numpy())
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The entries of one window, sorted by key and place.
+
+    Args:
+        states: their states and weights.
+        ids: of their keys.
+        place: the instant that decides whether the window reaches it.
+        since: when the first of its changes takes effect.
+        until: when the last one does.
+        is_running: whether each holds all entries before it as well.
+    """
+
+    states: pl.DataFrame
+    ids: Ints
+    place: Ints
+    since: Ints
+    until: Ints
+    is_running: bool = False
+
+
+def answer(tiles: Tiles, entries: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
+    """Return the value of each point from the entries kept.
+
+    Args:
+        tiles: what the entries belong to.
+        entries: with `_key_id`, sorted as they are kept.
+        asked: `_key_id` and `_time`.
+
+    Returns:
+        One row for each point: `_found`, `_history` (the entries do not know: ask the changes) and the aggregates.
+    """
+    points = Points.of(asked)
+    seen = SINCE if tiles.is_keyed else FIRST
+    lived = (pl.col(WINDOW) == BASE) | (pl.col(WEIGHT) != 0)
+    if tiles.is_keyed:
+        lived |= pl.col(SINCE) < pl.col(UNTIL)
+    born = _born(entries.filter(lived), seen, points)
+    base = entries.filter(pl.col(WINDOW) == BASE)
+    horizon = np.full(_size(points, entries), -NEVER)
+    horizon[base[ID].to_numpy()] = base[LAST].to_numpy()
+    found = born <= points.at
+    placed = (_kept(tiles, entries, number) for number in range(len(tiles.windows)))
+    values, cut = _values(tiles, placed, points, asked[TIME])
+    history = cut | (found & (points.at < horizon[points.ids]))
+    return _shown(tiles.aggregates, values, found).insert_column(1, pl.Series(HISTORY, history))
+
+
+def answer_from_changes(tiles: Tiles, changes: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
+    """Return the value of each point as `answer` would have at that instant, once everything up to it had arrived.
+
+    Args:
+        tiles: what would have been kept.
+        changes: of the input, those of the keys asked at least.
+        asked: the key columns and `_time`.
+
+    Returns:
+        One row for each point: `_found` and the aggregates.
+    """
+    keys = asked.select(tiles.keys).unique(maintain_order=True).with_row_index(ID)
+    points = Points.of(asked.join(keys, on=tiles.keys, how="left", maintain_order="left"))
+    partial = tiles.lift(changes.join(keys, on=tiles.keys, how="semi")).join(keys, on=tiles.keys, how="left")
+    born = _born(partial.filter(pl.col(WEIGHT) != 0), SINCE if tiles.is_keyed else FIRST, points)
+    placed = (_replayed(tiles, partial, number, points) for number in range(len(tiles.windows)))
+    values, _ = _values(tiles, placed, points, asked[TIME])
+    return _shown(tiles.aggregates, values, born <= points.at)
+
+
+# entries in their places
+
+
+def _kept(tiles: Tiles, entries: pl.DataFrame, number: int) -> Placed:
+    forever = tiles.windows[number].is_forever
+    mine = entries.filter((pl.col(WINDOW) == number) | ((pl.col(WINDOW) == BASE) & forever))
+    first, last = mine[FIRST].to_numpy(), mine[LAST].to_numpy()
+    place = np.zeros(len(mine), np.int64) if forever else _middle(first, last)
+    since, until = (mine[name].to_numpy() for name in (SINCE, UNTIL)) if tiles.is_keyed else (first, last)
+    return Placed(mine, mine[ID].to_numpy().astype(np.int64), place, since, until)
+
+
+def _replayed(tiles: Tiles, partial: pl.DataFrame, number: int, points: Points) -> Placed:
+    """Return changes where the entries of a window would have them, in as few pieces as the points allow."""
+    entries = tiles.for_window(partial, number).sort(ID, FIRST)
+    ids = entries[ID].to_numpy().astype(np.int64)
+    until = entries[UNTIL if tiles.is_keyed else LAST].to_numpy()
+    forever = tiles.windows[number].is_forever
+    place = np.zeros(len(ids), np.int64) if forever else _rounded(tiles, entries, ids, number)
+    order = np.lexsort((points.at, points.ids))
+    asked = Sorted(points.ids[order], points.at[order])
+    piece = asked.first_at_or_after(ids, until)
+    wanted = piece < asked.first_at_or_after(ids + 1, np.full(len(ids), -NEVER))
+    order = np.lexsort((until, piece, place, ids))
+    order = order[wanted[order]]
+    begins = runs.changes(ids[order], place[order], piece[order])
+    partials = _needed(tiles, number)
+    columns = {PLACE: place[order], UNTIL: until[order]}
+    states = entries[order].select(ID, WEIGHT, *partials.columns).with_columns(pl.Series(*each) for each in columns.items())
+    spans = [pl.col(ID, PLACE).first(), pl.col(UNTIL).max(), pl.col(WEIGHT).sum()]
+    pieces = partials.merge(states, begins, spans)
+    if forever:
+        pieces = partials.accumulate(pieces, pieces[ID].to_numpy(), spans)
+    last = pieces[UNTIL].to_numpy()
+    where = last if forever else pieces[PLACE].to_numpy()
+    return Placed(pieces, pieces[ID].to_numpy().astype(np.int64), where, last, last, is_running=forever)
+
+
+def _rounded(tiles: Tiles, entries: pl.DataFrame, ids: Ints, number: int) -> Ints:
+    """Return the place of each of some exact entries in order: its instant, or the middle of its crowded tile."""
+    first = entries[FIRST].to_numpy()
+    tile = runs.changes(ids, first // tiles.grains[number])
+    whole = crowded(tile, tile | runs.changes(first), tiles.tiling.exact)
+    starts = np.flatnonzero(tile)
+    ends = np.append(starts[1:], len(first)) - 1
+    middle = np.repeat(_middle(first[starts], first[ends[: len(starts)]]), runs.lengths(tile))
+    return np.where(whole, middle, first)
+
+
+def _middle(first: Ints, last: Ints) -> Ints:
+    return first + (last - first) // 2
+
+
+# points and entries together
+
+
+def _values(
+    tiles: Tiles, placed: Iterator[Placed], points: Points, instants: pl.Series
+) -> tuple[dict[str, pl.Series], Flags]:
+    values: dict[str, pl.Series] = {}
+    cut = np.zeros(len(points.at), np.bool_)
+    for number, entries in enumerate(placed):
+        window = tiles.windows[number]
+        states, crossed = _folded(entries, points, window, _needed(tiles, number))
+        cut |= crossed
+        mine = [each for each in tiles.aggregates if each.window == window]
+        results = tiles.partials.results(states.with_columns(instants.alias(TIME)), mine)
+        values |= {column.name: column for column in results}
+    return values, cut
+
+
+def _folded(entries: Placed, points: Points, window: Continuous, partials: Partials) -> tuple[pl.DataFrame, Flags]:
+    """Return the state of each point in a window, null where it holds nothing, and whether an entry is cut by the point."""
+    low, high = _ranges(entries, points, window)
+    cut = np.zeros(len(points.at), np.bool_)
+    found = [entries.states.clear().select(WEIGHT, *partials.columns).with_columns(pl.lit(0, pl.Int64).alias(POINT))]
+    for part in _parts(high - low):
+        owner, entry = runs.expand(low[part], high[part])
+        owner = owner + part.start
+        at = points.at[owner]
+        counted = entries.until[entry] <= at
+        cut[owner[~counted & (entries.since[entry] <= at)]] = True
+        owner, entry = owner[counted], entry[counted]
+        states = entries.states.select(WEIGHT, *partials.columns)[entry].with_columns(pl.Series(POINT, owner))
+        found.append(partials.merge(states, runs.changes(owner), [pl.col(POINT).first(), pl.col(WEIGHT).sum()]))
+    merged = pl.concat(found)
+    row = np.full(len(points.at), -1)
+    row[merged[POINT].to_numpy()] = np.arange(len(merged))
+    index = pl.Series(row).set(pl.Series(row < 0), None)
+    return merged.select(pl.all().gather(index)).with_columns(pl.col(WEIGHT).fill_null(0)), cut
+
+
+def _ranges(entries: Placed, points: Points, window: Continuous) -> tuple[Ints, Ints]:
+    """Return for each point the range of the entries that may count."""
+    search = Sorted(entries.ids, entries.place)
+    if entries.is_running:
+        high = search.first_after(points.ids, points.at)
+        return np.maximum(high - 1, search.first_at_or_after(points.ids, np.full(len(points.at), -NEVER))), high
+    if window.duration_us is None:
+        ends = np.full(len(points.at), NEVER)
+        return search.first_at_or_after(points.ids, -ends), search.first_after(points.ids, ends)
+    begin = points.at // SECOND * SECOND - window.duration_us
+    return search.first_at_or_after(points.ids, begin), search.first_after(points.ids, points.at)
+
+
+def _parts(sizes: Ints) -> Iterator[slice]:
+    """Yield slices of the points that have a bounded number of pairs each."""
+    total = np.cumsum(np.maximum(sizes, 0))
+    start = 0
+    while start < len(sizes):
+        done = total[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(total, done + PAIRS, "right")))
+        yield slice(start, stop)
+        start = stop
+
+
+def _needed(tiles: Tiles, number: int) -> Partials:
+    return tiles.partials.only(each for each in tiles.aggregates if each.window == tiles.windows[number])
+
+
+def _size(points: Points, entries: pl.DataFrame) -> int:
+    return int(max(points.ids.max(initial=-1), entries[ID].to_numpy().max(initial=0))) + 1
+
+
+def _born(lived: pl.DataFrame, seen: str, points: Points) -> Ints:
+    """Return for each point the first instant of its key."""
+    born = np.full(_size(points, lived), NEVER)
+    np.minimum.at(born, lived[ID].to_numpy(), lived[seen].to_numpy())
+    found: Ints = born[points.ids]
+    return found
+
+
+def _shown(aggregates: tuple[Aggregate, ...], values: dict[str, pl.Series], found: Flags) -> pl.DataFrame:
+    """Return the values, with what a key never seen has where it was not."""
+    mask = pl.Series(FOUND, found)
+    shown = [mask]
+    for each in aggregates:
+        value = values[each.into_field]
+        missing = pl.Series([each.missing], dtype=value.dtype)
+        shown.append(value.zip_with(mask, missing.new_from_index(0, len(value))).alias(each.into_field))
+    return pl.DataFrame(shown)

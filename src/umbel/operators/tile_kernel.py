@@ -1,0 +1,75 @@
+"""The kernel of continuous windows: entries read, put together and written for all keys of a batch at once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import numpy as np
+import polars as pl
+
+from umbel.operators import runs
+from umbel.operators.tables import State
+from umbel.operators.tile_answers import TIME, answer
+from umbel.operators.tiles import Tiles
+from umbel.operators.tiling import FIRST, ID
+from umbel.state.keys import encode_keys
+from umbel.types.durations import MICROSECOND
+
+KEY = "_key"
+TABLE = "tiles"
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+def step(tiles: Tiles, changes: pl.DataFrame, state: State, watermark: datetime | None) -> None:
+    """Add changes to the entries of their keys.
+
+    Args:
+        tiles: what is kept.
+        changes: changes, or partial entries.
+        state: of the operator.
+        watermark: nothing older is still expected.
+    """
+    partial = changes if FIRST in changes.columns else tiles.combine(changes)
+    if partial.is_empty():
+        return
+    table = state.table(TABLE, tiles.columns)
+    numbered, keys = numbered_keys(partial, tiles.keys)
+    entries = with_ids(table.get(keys), keys)
+    both = pl.concat([entries.select(ID, *tiles.columns), tiles.spread(numbered)])
+    kept = tiles.fold(both, None if watermark is None else (watermark - _EPOCH) // MICROSECOND)
+    table.replace(keys, kept.with_columns(keys.gather(kept[ID]).alias(KEY)).select(KEY, *tiles.columns))
+
+
+def lookup(tiles: Tiles, state: State, points: pl.DataFrame) -> pl.DataFrame:
+    """Return the value of each point from the state, as `tile_answers.answer` does.
+
+    Args:
+        tiles: what is kept.
+        state: of the operator.
+        points: `_key` and `_time`.
+    """
+    keys = points[KEY].unique().sort()
+    entries = with_ids(state.table(TABLE, tiles.columns).get(keys), keys)
+    return answer(tiles, entries, with_ids(points.select(KEY, TIME), keys))
+
+
+def numbered_keys(rows: pl.DataFrame, columns: tuple[str, ...]) -> tuple[pl.DataFrame, pl.Series]:
+    """Return rows ordered by key with `_key_id`, the number of each key, and the encoded keys by that number, in order."""
+    ordered = rows.sort(columns)
+    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
+    begins = ordered.select(differs).to_series().to_numpy().copy()
+    begins[:1] = True
+    keys = encode_keys(ordered.filter(begins).select(columns)).alias(KEY)
+    number = runs.numbers(begins)
+    if not keys.is_sorted():
+        order = keys.arg_sort().to_numpy()
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        number, keys = rank[number], keys.gather(order)
+    return ordered.with_columns(pl.Series(ID, number.astype(np.uint32))), keys
+
+
+def with_ids(rows: pl.DataFrame, keys: pl.Series) -> pl.DataFrame:
+    """Return rows with the number of their key among `keys`; every key of them is one."""
+    numbers = pl.DataFrame({KEY: keys}).with_row_index(ID)
+    return rows.join(numbers, on=KEY, how="left", maintain_order="left")
