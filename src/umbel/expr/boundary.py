@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from umbel.errors import InvalidValue
 from umbel.expr.errors import InvalidExprException
 from umbel.expr.evaluate import evaluate
 from umbel.expr.lattice import Null, optional
-from umbel.types.dtypes import Bool, DType, Float, Int
+from umbel.types.dtypes import Bool, DType, Float, Int, Str
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from umbel.expr.tree import Expr
 
-_PLAIN: dict[type[DType], str] = {Int: "int64", Float: "float64", Bool: "bool"}
+_PLAIN: dict[type[DType], str] = {Int: "int64", Float: "float64", Bool: "bool", Str: "object"}
 
 
 def type_of(annotation: Any) -> DType:
@@ -47,24 +46,17 @@ def evaluate_pandas(
     context: Mapping[str, Any] | None,
 ) -> pd.Series[Any]:
     """Evaluate over a pandas frame; see `Expr.eval`."""
+    from umbel.types.pandas import from_pandas
+
     types = types_of(schema)
     missing = [name for name in types if name not in df.columns]
     if missing:
         raise InvalidExprException(f"column {', '.join(map(repr, missing))} is in the schema, not in the frame")
     inferred = expr.dtype(types)
     declared = None if output_dtype is None else type_of(output_dtype)
-    frame = _taken_in(df, types)
+    frame = from_pandas(df, types) if types else pl.DataFrame(height=len(df))
     values = evaluate(frame, {"value": (expr, declared)}, types, (context or {}).get("now"))["value"]
     return _handed_out(values, declared or inferred, parse)
-
-
-def _taken_in(df: pd.DataFrame, types: Mapping[str, DType]) -> pl.DataFrame:
-    from umbel.types.pandas import from_pandas
-
-    try:
-        return from_pandas(df[list(types)], types)
-    except InvalidValue as error:
-        raise InvalidValue(f"failed to evaluate expression: {error}") from error
 
 
 def _handed_out(values: pl.Series, dtype: DType, parse: bool) -> pd.Series[Any]:
@@ -74,6 +66,6 @@ def _handed_out(values: pl.Series, dtype: DType, parse: bool) -> pd.Series[Any]:
         values = values.fill_nan(None)
     if isinstance(dtype, Null) or not parse:
         return pd.Series([pd.NA if value is None else value for value in values.to_list()], dtype=object)
-    shown = optional(dtype).to_pandas(values.alias(""))
-    plain = _PLAIN.get(type(dtype.plain))
+    shown = optional(dtype).to_pandas(values).rename(None)
+    plain: Any = _PLAIN.get(type(dtype.plain))
     return shown.astype(plain) if plain and not dtype.is_optional and not values.null_count() else shown

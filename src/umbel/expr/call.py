@@ -19,7 +19,7 @@ from umbel.expr.typerecords import type_from_record, type_to_record
 from umbel.types.dtypes import DType, Float, Int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Call(Expr):
     """A function applied to operands and constants."""
 

@@ -18,7 +18,7 @@ from umbel.types.dtypes import Bool, DType
 Branch = tuple[Expr, Expr]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class When(Expr):
     """The value of the first branch whose condition holds, else the default, else null."""
 
@@ -97,7 +97,7 @@ def _faults(tests: list[Compiled], values: list[Compiled]) -> tuple[Fault, ...]:
     return (*faults, *values[-1].only(remaining))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Condition:
     """A condition that waits for its `then`; not an expression yet."""
 

@@ -43,4 +43,4 @@ def len_(value: Mapped) -> Whole:
 @method()
 def contains(value: Mapped, key: Text) -> Truth:
     """Whether there is such a key."""
-    return value.list.to_map().map.contains_key(key)
+    return pl.when(key.is_not_null()).then(value.list.to_map().map.contains_key(key))

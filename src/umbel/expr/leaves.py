@@ -21,7 +21,7 @@ def _name(value: Any, what: str) -> str:
     return value
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Col(Expr):
     """A column of the frame."""
 
@@ -48,7 +48,7 @@ class Col(Expr):
         return cls(record["name"])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Var(Expr):
     """The element that `list.map` or `list.filter` binds."""
 
@@ -76,7 +76,7 @@ class Var(Expr):
         return cls(record["name"])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Now(Expr):
     """The present instant: of the request or row in an extractor, of the evaluation elsewhere."""
 

@@ -6,7 +6,7 @@ import base64
 import datetime as dt
 import decimal
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,8 +23,12 @@ from umbel.types.dtypes import Bool, DType, Float, Int, Str
 
 _INFERRED: dict[type, DType] = {bool: Bool(), int: Int(), float: Float(), str: Str(), type(None): Null()}
 
+# Marks of values that JSON has not; no struct has such a field.
+_BASE64, _FLOAT = "$base64", "$float"
+_REVIVE: dict[str, Callable[[str], Any]] = {_BASE64: base64.b64decode, _FLOAT: float}
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Literal(Expr):
     """A constant.
 
@@ -44,7 +48,7 @@ class Literal(Expr):
         return _INFERRED.get(type(self.value)) == self.of
 
     def __str__(self) -> str:
-        written = constant_text(self.value)
+        written = constant_text(self.value if self.is_bare else _plain(self.value))
         return f"lit({written})" if self.is_bare else f"lit({written}, {self.of})"
 
     def as_argument(self) -> str:
@@ -112,19 +116,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value).decode()}
+        return {_BASE64: base64.b64encode(value).decode()}
     if isinstance(value, dt.date | decimal.Decimal):
         return value.isoformat() if isinstance(value, dt.date) else str(value)
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    return {_FLOAT: str(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _revived(value: Any) -> Any:
     """Return what `_plain` wrote in a form that types take in."""
     if isinstance(value, Mapping):
-        return base64.b64decode(value["base64"]) if set(value) == {"base64"} else _revived_entry(value)
+        [first, *_] = value
+        if first in _REVIVE:
+            return _REVIVE[first](value[first])
+        return {name: _revived(each) for name, each in value.items()}
     return [_revived(each) for each in value] if isinstance(value, list) else value
-
-
-def _revived_entry(value: Mapping[str, Any]) -> Any:
-    """Return a struct; the (key, value) of a dict as a pair."""
-    return {name: _revived(each) for name, each in value.items()}

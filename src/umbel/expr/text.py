@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ def constant_text(value: Any) -> str:
     """Return a constant as Python; types print as their annotation."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
     return str(value) if isinstance(value, DType) else repr(value)
 
 

@@ -25,7 +25,7 @@ NODES: dict[str, type[Expr]] = {}
 Reference = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Expr:
     """An immutable expression over the columns of a frame. Build one with `col`, `lit`, `when`, ... and operators."""
 
@@ -115,6 +115,9 @@ class Expr:
 
     def as_receiver(self) -> str:
         """Return the text of the expression where a method is called on it."""
+        return str(self)
+
+    def __repr__(self) -> str:
         return str(self)
 
     # Operators.
@@ -283,7 +286,7 @@ class Expr:
         return TypedExpr(self, dtype)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Namespace:
     """The functions of one family, on one expression."""
 

@@ -1,0 +1,105 @@
+"""Choices: when, then, otherwise."""
+
+# ruff: noqa: UP045 (types are spelled as users spell them)
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Optional
+
+import pytest
+
+from tests.unit.expr.table import check, fails, refused
+from umbel.errors import InvalidAttribute
+from umbel.expr import Expr, InvalidExprException, col, lit, when
+from umbel.types.annotations import oneof
+from umbel.types.structs import struct
+
+
+@struct
+class Point:
+    x: int
+
+
+A, B = col("a"), col("b")
+INTS = {"a": (int, [1, 2, 3])}
+NULLS = {"a": (Optional[int], [1, None, 3])}
+POINTS = {"a": (int, [1, 2]), "p": (Point, [{"x": 5}, {"x": 6}])}
+
+CASES: list[tuple[Expr, Any, Any, list[Any]]] = [
+    (when(A > 1).then("big").otherwise("small"), INTS, str, ["small", "big", "big"]),
+    (when(A > 2).then(3).when(A > 1).then(2).otherwise(1), INTS, int, [1, 2, 3]),
+    (when(A > 1).then(3).when(A > 2).then(2).otherwise(1), INTS, int, [1, 3, 3]),
+    (when(A > 1).then(A), INTS, Optional[int], [None, 2, 3]),
+    (when(A > 1).then(A).otherwise(None), INTS, Optional[int], [None, 2, 3]),
+    (when(A > 1).then(None).otherwise(A), INTS, Optional[int], [1, None, None]),
+    (when(A > 1).then(1.5).otherwise(A), INTS, float, [1.0, 1.5, 1.5]),
+    (when(A > 1).then(1.5).when(A > 0).then(1), INTS, Optional[float], [1.0, 1.5, 1.5]),
+    (when(A > 1).then(A).otherwise(0), NULLS, Optional[int], [0, 0, 3]),
+    (when(A > 1).then(1).otherwise(0), NULLS, int, [0, 0, 1]),
+    (when(~(A > 1)).then(1).otherwise(0), NULLS, int, [1, 0, 0]),
+    (when(lit(None)).then(1).otherwise(0), INTS, int, [0, 0, 0]),
+    (when(True).then(1).otherwise(0), INTS, int, [1, 1, 1]),
+    (when(A > 1).then(col("o")).otherwise(col("o")), {**INTS, "o": (oneof(str, ["x"]), ["x"] * 3)},
+     oneof(str, ["x"]), ["x"] * 3),
+    (when(A > 1).then(col("o")).otherwise("y"), {**INTS, "o": (oneof(str, ["x"]), ["x"] * 3)}, str, ["y", "x", "x"]),
+    (when(A > 1).then(lit([1], list[int])), INTS, Optional[list[int]], [None, [1], [1]]),
+    (when(A > 1).then(col("p")), POINTS, Optional[Point], [None, {"x": 6}]),
+    (when(A > 1).then(lit(datetime(2024, 1, 1, tzinfo=UTC), datetime)), {"a": (int, [1])}, Optional[datetime], [None]),
+    (when(A != 0).then(6 // A).otherwise(-1), {"a": (int, [0, 2])}, int, [-1, 3]),
+    (when(A == 0).then(-1).when(6 // A > 2).then(1).otherwise(6 // A), {"a": (int, [0, 2, 3])}, int, [-1, 1, 2]),
+    (when(A == 0).then(-1).otherwise(when(A == 1).then(0).otherwise(6 // (A * (A - 1)))), {"a": (int, [0, 1, 3])},
+     int, [-1, 0, 1]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("expr", "columns", "type_", "expected"), CASES, ids=str)
+def test_values(expr: Expr, columns: Any, type_: Any, expected: list[Any]) -> None:
+    check(expr, columns, type_, expected)
+
+
+def test_an_error_in_a_branch_that_is_taken() -> None:
+    fails(when(A > 1).then(1 // (A - 2)).otherwise(0), INTS, "int division by zero", "1 of 3 rows", "first row 1")
+    fails(when(1 // (A - 1) > 0).then(1).otherwise(0), INTS, "int division by zero")
+
+
+@pytest.mark.parametrize(
+    ("expr", "texts"),
+    [
+        (when(A).then(1), ["when", "bool", "int"]),
+        (when("x").then(1), ["when", "bool", "str"]),
+        (when(A > 1).then(1).otherwise("x"), ["when", "int", "str"]),
+        (when(A > 1).then(1).when(A > 0).then(True), ["when", "int", "bool"]),
+        (when(col("z") > 1).then(1), ["'z'"]),
+    ],
+    ids=str,
+)
+def test_refused(expr: Expr, texts: list[str]) -> None:
+    refused(expr, INTS, *texts)
+
+
+def test_when_needs_then() -> None:
+    waiting = when(A > 1)
+    for use in (
+        lambda: waiting.otherwise(1),
+        lambda: waiting.when(A > 2),
+        lambda: waiting.typeof({"a": int}),
+        lambda: waiting.astype(int),
+    ):
+        with pytest.raises(InvalidExprException, match=r"when without then, in `when\(col"):
+            use()
+    with pytest.raises(InvalidExprException, match="when without then"):
+        A + waiting
+    with pytest.raises(InvalidExprException, match="when without then"):
+        waiting + A
+    with pytest.raises(InvalidExprException, match="when without then"):
+        when(A > 1).then(waiting)
+
+
+def test_otherwise_is_last() -> None:
+    done = when(A > 1).then(1).otherwise(2)
+    with pytest.raises(InvalidExprException, match="otherwise"):
+        done.otherwise(3)
+    with pytest.raises(InvalidExprException, match="otherwise"):
+        done.when(A > 0)
+    with pytest.raises(InvalidAttribute):
+        done.then(1)
