@@ -18,7 +18,7 @@ class ClassText:
 
     Args:
         comments: by field, the comment right above it.
-        duplicates: fields annotated more than once.
+        duplicates: fields and methods that are there more than once.
     """
 
     comments: dict[str, str] = field(default_factory=dict)
@@ -39,18 +39,19 @@ def read_class(name: str, place: str) -> ClassText:
         return ClassText()
     assert isinstance(body, ast.ClassDef)
     fields = [(each.target.id, each.lineno) for each in body.body if _is_field(each)]  # type: ignore[attr-defined]
-    return _described(fields, block.splitlines())
+    methods = [each.name for each in body.body if _is_method(each)]  # type: ignore[attr-defined]
+    counts = Counter([*(name for name, _ in fields), *methods])
+    comments = {name: _comment_above(block.splitlines(), line - 1) for name, line in fields}
+    found = {name: comment for name, comment in comments.items() if comment}
+    return ClassText(found, tuple(name for name, count in counts.items() if count > 1))
 
 
 def _is_field(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
 
 
-def _described(fields: list[tuple[str, int]], lines: list[str]) -> ClassText:
-    counts = Counter(name for name, _ in fields)
-    comments = {name: _comment_above(lines, line - 1) for name, line in fields}
-    found = {name: comment for name, comment in comments.items() if comment}
-    return ClassText(found, tuple(name for name, count in counts.items() if count > 1))
+def _is_method(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def _comment_above(lines: list[str], index: int) -> str:

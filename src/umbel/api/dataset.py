@@ -87,16 +87,17 @@ class Dataset:
     timestamp_field: str
 
     def __init__(self, record: DatasetRecord) -> None:
+        fields = tuple(replace(each, owner=self) for each in record.fields)
         own = {
             "_record": record,
             "__name__": record.name,
-            "fields": record.fields,
+            "fields": fields,
             "key_fields": tuple(record.schema.key_names),
             "erase_key_fields": tuple(each.name for each in record.fields if each.erase_key),
             "timestamp_field": record.schema.timestamp,
             "__doc__": record.meta.description,
         }
-        self.__dict__.update({each.name: each for each in record.fields} | own)
+        self.__dict__.update({each.name: each for each in fields} | own)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise InvalidType(f"dataset '{self.__name__}' cannot be changed: {name}")
@@ -113,7 +114,7 @@ class Dataset:
 
     def schema(self) -> dict[str, Any]:
         """Return the annotation of each field, by name."""
-        return {each.name: each.annotation for each in self._record.fields}
+        return {each.name: each.dtype for each in self._record.fields}
 
     def lookup(
         self, *ts: pd.Series[Any], fields: Sequence[str | Field] = (), **keys: pd.Series[Any]

@@ -68,8 +68,8 @@ def _field(cls: type, name: str, annotation: Any, dtype: DType, text: ClassText)
 def schema_of(dataset: str, fields: Sequence[Field]) -> Schema:
     """Return the schema of a dataset's fields."""
     timestamp = _timestamp(dataset, fields)
-    keys = tuple((each.name, each.dtype) for each in fields if each.key)
-    values = tuple((each.name, each.dtype) for each in fields if not each.key and each.name != timestamp)
+    keys = tuple((each.name, each.type) for each in fields if each.key)
+    values = tuple((each.name, each.type) for each in fields if not each.key and each.name != timestamp)
     return Schema(keys, values, timestamp, tuple(each.name for each in fields))
 
 
@@ -80,7 +80,7 @@ def _timestamp(dataset: str, fields: Sequence[Field]) -> str:
         raise InvalidValue(f"dataset '{dataset}': more than one timestamp field: {names}")
     if flagged:
         return _checked_timestamp(dataset, flagged[0])
-    found = [each.name for each in fields if isinstance(each.dtype, Datetime) and not each.key]
+    found = [each.name for each in fields if isinstance(each.type, Datetime) and not each.key]
     if not found:
         hint = "add a field of type datetime"
         raise InvalidValue(f"dataset '{dataset}': no timestamp field", hint=hint)
@@ -92,7 +92,7 @@ def _timestamp(dataset: str, fields: Sequence[Field]) -> str:
 
 
 def _checked_timestamp(dataset: str, field: Field) -> str:
-    if not isinstance(field.dtype, Datetime):
-        kind = "date" if isinstance(field.dtype, Date) else str(field.dtype)
+    if not isinstance(field.type, Datetime):
+        kind = "date" if isinstance(field.type, Date) else str(field.type)
         raise InvalidValue(f"dataset '{dataset}': timestamp field '{field.name}' must be datetime, found {kind}")
     return field.name

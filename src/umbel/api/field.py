@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -69,16 +70,18 @@ class Field:
     Args:
         name: the column.
         dataset: the dataset's name.
-        dtype: the type of its values.
-        annotation: the type as the user wrote it.
+        type: the type of its values.
+        dtype: the type as the user wrote it.
         options: its roles and metadata.
+        owner: the dataset, once there is one.
     """
 
     name: str
     dataset: str
-    dtype: DType
-    annotation: Any
+    type: DType
+    dtype: Any
     options: FieldOptions
+    owner: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> bool:
@@ -107,7 +110,7 @@ class Field:
 
     def is_optional(self) -> bool:
         """Whether null is a value of it."""
-        return self.dtype.is_optional
+        return self.type.is_optional
 
     def fqn(self) -> str:
         """`Dataset.field`."""

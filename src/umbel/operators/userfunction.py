@@ -10,10 +10,10 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import _lru_cache_wrapper, cached_property, lru_cache
+from functools import _lru_cache_wrapper, cached_property, lru_cache, partial
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 
 from umbel.errors import InvalidValue
 from umbel.operators.references import References, digest_of, is_own
@@ -48,7 +48,7 @@ class UserFunction:
 
     def __init__(self, func: Callable[..., Any], includes: tuple[Any, ...] = ()) -> None:
         self.func, self.includes = func, includes
-        self.name = getattr(func, "__name__", type(func).__name__)
+        self.name = getattr(_written(func), "__name__", type(func).__name__)
         self.where = place_of(func)
 
     @classmethod
@@ -165,7 +165,14 @@ def _requirements(walk: References) -> Iterator[str]:
             yield f"{package}=={importlib.metadata.version(package)}"
 
 
+def _written(func: Any) -> Any:
+    """Return the function a partial application is of."""
+    while isinstance(func, partial):
+        func = func.func
+    return func
+
+
 def place_of(func: object) -> str:
     """Return `file:line` of a function, or an empty text when it has none."""
-    code = getattr(func, "__code__", None)
+    code = getattr(_written(func), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
