@@ -70,7 +70,7 @@ class Environment:
     """One LMDB environment: opened when needed, read-only until somebody writes."""
 
     def __init__(self, path: Path, options: Options) -> None:
-        self._path, self._options = path, options
+        self._path, self._file, self._options = path, str(path / DATA), options
         self.users = 0
         self.forget()
 
@@ -144,7 +144,7 @@ class Environment:
 
     def _close_replaced(self) -> None:
         """Close the environment when its files were removed, or made anew, since it was opened."""
-        if self._env is not None and not self._readers and self._inode != _inode(self._path / DATA):
+        if self._env is not None and not self._readers and self._inode != _inode(self._file):
             self._close()
 
     def _opened_for_reading(self) -> lmdb.Environment | None:
@@ -179,7 +179,7 @@ class Environment:
         shutil.rmtree(draft, ignore_errors=True)
 
     def _open(self, *, writable: bool) -> lmdb.Environment:
-        self._inode = _inode(self._path / DATA)
+        self._inode = _inode(self._file)
         with _explained(self._path):
             return lmdb.open(
                 str(self._path),
@@ -226,10 +226,10 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _inode(file: Path) -> int:
+def _inode(file: str) -> int:
     """Return which file lies at this path; 0 when there is none."""
     try:
-        return file.stat().st_ino
+        return os.stat(file).st_ino  # noqa: PTH116 - once per snapshot, and twice as fast as Path.stat
     except FileNotFoundError:
         return 0
 

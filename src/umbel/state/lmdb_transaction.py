@@ -20,7 +20,7 @@ from umbel.state.port import MAX_KEY, MAX_OWNER, MAX_TABLE, Entry, Range, Stamp,
 from umbel.state.progress import Progress, next_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from umbel.state.environments import Cursor, Tx
 
@@ -30,7 +30,7 @@ _SERIAL = struct.Struct(">IQ")
 _STEP = struct.Struct(">I")
 _UNDO_SIZE = 1 << 20
 
-_Old = tuple[bytes, bytes | None]
+_Old = tuple[Sequence[bytes], Sequence[bytes | None]]
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(tuple[str, list[bytes], list[bytes | None]]).decode
 
@@ -117,7 +117,7 @@ def _down(cursor: Cursor, prefix: bytes, low: bytes, high: bytes, limit: int | N
 class LmdbWriter(LmdbReader):
     """The write transaction of one shard."""
 
-    __slots__ = ("_cursor", "_owners", "_saved", "_serial", "_step")
+    __slots__ = ("_cursor", "_owners", "_read", "_saved", "_serial", "_step")
 
     def __init__(self, tx: Tx, owners: Sequence[str], step: int | None) -> None:
         super().__init__(tx)
@@ -126,6 +126,14 @@ class LmdbWriter(LmdbReader):
         self._step = step
         self._serial = 0
         self._saved: dict[bytes, set[bytes] | Sequence[bytes]] = {}
+        self._read: dict[bytes, tuple[list[bytes], list[bytes | None]]] = {}
+
+    def get(self, owner: str, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return values, and remember those of the last call: what is read is often what is written next."""
+        found = super().get(owner, table, keys)
+        if self._step is not None and owner in self._owners:
+            self._read[_table(owner, table)] = (list(keys), found.copy())
+        return found
 
     def put(self, owner: str, table: str, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         prefix = self._prefix(owner, table, keys)
@@ -136,7 +144,11 @@ class LmdbWriter(LmdbReader):
             self._cursor.putmulti(zip(places, values, strict=True))
             reach("put")
             return
-        old: list[bytes | None] = list(map(self._cursor.replace, places, values))
+        old = self._remembered(prefix, keys)
+        if old is None:
+            old = list(map(self._cursor.replace, places, values))
+        else:
+            self._cursor.putmulti(zip(places, values, strict=True))
         reach("put")
         self._save(owner, table, prefix, keys, old)
 
@@ -146,6 +158,19 @@ class LmdbWriter(LmdbReader):
         reach("put")
         if self._step is not None:
             self._save(owner, table, prefix, keys, old)
+
+    def _remembered(self, prefix: bytes, keys: Sequence[bytes]) -> list[bytes | None] | None:
+        """Return the old values of keys that were all read by the last get, else None.
+
+        Keys written since that get may have others; those are saved already, and their old values are not used.
+        """
+        read, found = self._read.pop(prefix, ([], []))
+        if len(read) < len(keys):
+            return None
+        if read == keys:
+            return found
+        values = dict(zip(read, found, strict=True))
+        return [values[key] for key in keys] if all(key in values for key in keys) else None
 
     def _prefix(self, owner: str, table: str, keys: Sequence[bytes]) -> bytes:
         if owner not in self._owners:
@@ -157,37 +182,29 @@ class LmdbWriter(LmdbReader):
     def _save(self, owner: str, table: str, prefix: bytes, keys: Sequence[bytes], old: Sequence[bytes | None]) -> None:
         """Keep the values keys had before this step touched them."""
         space = _owned(_UNDO, owner)
-        for part_keys, part_old in _parts(self._first_time(prefix, keys, old)):
-            self._tx.put(space + _SERIAL.pack(self._step, self._serial), _pack((table, part_keys, part_old)))
+        for part in _parts(*self._first_time(prefix, keys, old)):
+            self._tx.put(space + _SERIAL.pack(self._step, self._serial), _pack((table, *part)))
             self._serial += 1
         reach("saved")
 
-    def _first_time(self, prefix: bytes, keys: Sequence[bytes], old: Sequence[bytes | None]) -> Iterable[_Old]:
+    def _first_time(self, prefix: bytes, keys: Sequence[bytes], old: Sequence[bytes | None]) -> _Old:
         """Return what was not saved in this step before. A set is made the second time a table is written."""
         known = self._saved.get(prefix)
         if known is None:
             self._saved[prefix] = keys
-            return zip(keys, old, strict=True)
+            return keys, old
         seen = self._saved[prefix] = known if isinstance(known, set) else set(known)
-        fresh = [(key, value) for key, value in zip(keys, old, strict=True) if key not in seen]
+        fresh = [position for position, key in enumerate(keys) if key not in seen]
         seen.update(keys)
-        return fresh
+        return [keys[position] for position in fresh], [old[position] for position in fresh]
 
 
-def _parts(saved: Iterable[_Old]) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
+def _parts(keys: Sequence[bytes], values: Sequence[bytes | None]) -> Iterator[_Old]:
     """Cut old values into runs of about a megabyte."""
-    keys: list[bytes] = []
-    values: list[bytes | None] = []
-    size = 0
-    for key, value in saved:
-        keys.append(key)
-        values.append(value)
-        size += len(key) + (len(value) if value is not None else 0) + 10
-        if size > _UNDO_SIZE:
-            yield keys, values
-            keys, values, size = [], [], 0
-    if keys:
-        yield keys, values
+    size = sum(map(len, keys)) + sum(map(len, filter(None, values)))
+    run = max(1, len(keys) * _UNDO_SIZE // max(size, 1))
+    for start in range(0, len(keys), run):
+        yield keys[start : start + run], values[start : start + run]
 
 
 def progress_of(tx: Tx, owner: str) -> Progress | None:

@@ -11,6 +11,7 @@ once, no Python code runs per row.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,9 +92,15 @@ class RowCodec:
     def _frame(self, columns: list[pa.Array], rows: int) -> pl.DataFrame:
         if not columns:
             return pl.DataFrame(height=rows)
-        frame = pl.from_arrow(pa.Table.from_arrays(columns, list(self._layouts)))
-        assert isinstance(frame, pl.DataFrame)
-        return frame if frame.schema == self.schema else frame.cast(pl.Schema(self.schema))
+        frame = pl.DataFrame(pa.RecordBatch.from_arrays(columns, list(self._layouts)))
+        return frame.cast(pl.Schema(self.schema)) if self._is_recast else frame
+
+    @cached_property
+    def _is_recast(self) -> bool:
+        """Whether columns come back from Arrow with other types: arrays of fixed length do, as lists."""
+        none = np.zeros(0, np.int64)
+        columns, _ = self.columns(np.zeros(0, np.uint8), none, none)
+        return pl.DataFrame(pa.RecordBatch.from_arrays(columns, list(self._layouts))).schema != self.schema
 
     # to bytes
 
