@@ -8,6 +8,7 @@ s owner                       epoch, batch, step, highest step without undo
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from umbel.state.port import MAX_KEY, MAX_OWNER, MAX_TABLE, Entry, Range, Stamp,
 from umbel.state.progress import Progress, next_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from umbel.state.environments import Cursor, Tx
 
