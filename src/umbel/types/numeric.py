@@ -177,7 +177,17 @@ class Decimal(DType):
             return Checked(column)
         if column.dtype.is_integer():
             return leftovers(self, column, column.cast(self.polars(), strict=False))
-        return self.convert_objects(column.to_list())
+        return self._convert_floats(column) if column.dtype.is_float() else self.convert_objects(column.to_list())
+
+    def convert_objects(self, values: Sequence[Any]) -> Checked:
+        if set(map(type, values)) <= {float, type(None)}:
+            return self._convert_floats(pl.Series(values, dtype=pl.Float64))
+        return self.convert_each(values)
+
+    def _convert_floats(self, column: pl.Series) -> Checked:
+        column = column.fill_nan(None)
+        texts = [None if value is None else f"{value:.{self.scale}f}" for value in column.to_list()]
+        return leftovers(self, column, pl.Series(texts, dtype=pl.String).cast(self.polars(), strict=False))
 
     def accept(self, value: Any) -> Any:
         number = self._decimal(value)

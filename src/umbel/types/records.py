@@ -46,16 +46,13 @@ class Record(DType):
         faults: dict[int, str] = {}
         names = [name for name, _ in self.members()]
         for row, value in present(values, nan_is_null=True):
-            if isinstance(value, Mapping) or self._has_fields(value):
+            if isinstance(value, Mapping) or all(hasattr(value, name) for name in names):
                 valid[row] = True
                 rows.append(value)
             else:
                 faults[row] = self.refuse(value).message
         fields = {name: [_read(value, name) for value in rows] for name in names}
         return self._together(fields, valid).blame(faults)
-
-    def _has_fields(self, value: Any) -> bool:
-        return all(hasattr(value, name) for name, dtype in self.members() if not dtype.is_optional)
 
     def _together(self, fields: Mapping[str, pl.Series | list[Any]], valid: np.ndarray[Any, Any]) -> Checked:
         rows = np.flatnonzero(valid)

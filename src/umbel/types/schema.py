@@ -8,7 +8,7 @@ from functools import cached_property
 
 import polars as pl
 
-from umbel.types.dtypes import DType
+from umbel.types.dtypes import Datetime, DType
 
 AT = "_at"
 WEIGHT = "_weight"
@@ -35,25 +35,27 @@ class Schema:
     @cached_property
     def dtypes(self) -> dict[str, DType]:
         """Every column's type, in order."""
-        from umbel.types.dtypes import Datetime
-
         found: dict[str, DType] = {**dict(self.keys), **dict(self.values), self.timestamp: Datetime()}
         return {name: found[name] for name in self.order} if self.order else found
 
     @property
     def names(self) -> list[str]:
+        """All column names, in order."""
         return list(self.dtypes)
 
     @property
     def key_names(self) -> list[str]:
+        """The names of the key columns."""
         return [name for name, _ in self.keys]
 
     @property
     def value_names(self) -> list[str]:
+        """The names of the columns that are neither key nor timestamp."""
         return [name for name, _ in self.values]
 
     @property
     def is_keyed(self) -> bool:
+        """Whether there are key columns."""
         return bool(self.keys)
 
     def polars(self) -> dict[str, pl.DataType]:

@@ -1,0 +1,49 @@
+import pickle
+
+import pytest
+
+from umbel import errors
+from umbel.errors import InvalidType, InvalidValue, UmbelError, all_faults, did_you_mean
+
+KINDS = {
+    errors.InvalidValue: ValueError,
+    errors.InvalidType: TypeError,
+    errors.InvalidAttribute: AttributeError,
+    errors.UnknownName: KeyError,
+    errors.NotSupported: NotImplementedError,
+    errors.Terminal: Exception,
+    errors.Transient: Exception,
+}
+
+
+@pytest.mark.parametrize(("kind", "builtin"), KINDS.items())
+def test_errors_are_umbels_and_builtins(kind, builtin):
+    error = kind("wrong", where="app.py:3", hint="do this")
+    assert isinstance(error, UmbelError)
+    assert isinstance(error, builtin)
+    assert str(error) == "wrong (at app.py:3)\n  hint: do this"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_travel(kind):
+    error = pickle.loads(pickle.dumps(kind("wrong", where="app.py:3", hint="do this")))
+    assert type(error) is kind
+    assert (error.message, error.where, error.hint) == ("wrong", "app.py:3", "do this")
+
+
+def test_codes_differ():
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, UmbelError)]
+    assert len({kind.code for kind in kinds}) == len(kinds)
+
+
+def test_all_faults():
+    assert all_faults([], InvalidType, "bad:") is None
+    error = all_faults([InvalidValue("one", hint="h"), "two"], InvalidType, "bad:")
+    assert isinstance(error, InvalidType)
+    assert str(error) == "bad:\n  - one\n  hint: h\n  - two"
+
+
+def test_did_you_mean():
+    assert did_you_mean("uid", ["user_id", "uuid"]) == "; did you mean 'uuid'?"
+    assert did_you_mean("zzz", ["b", "a"]) == "; known: a, b"
+    assert did_you_mean("zzz", []) == ""
