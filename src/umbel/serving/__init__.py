@@ -1,0 +1,1 @@
+"""Serving: HTTP over the catalog, the logs and the store. Never imports pyspark."""

@@ -1,0 +1,53 @@
+"""Post rows to a webhook."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+from rich.progress import Progress
+
+from umbel.cli.options import URL, Url
+
+
+def command(
+    webhook: str,
+    endpoint: str,
+    file: Annotated[Path, typer.Argument(help="NDJSON; - for standard input.")],
+    url: Url = URL,
+    batch_size: Annotated[int, typer.Option(min=1, help="Rows per request.")] = 1000,
+) -> None:
+    """Post the rows of an NDJSON file to a webhook's endpoint."""
+    from umbel.client.transport import Transport
+
+    transport, sent = Transport(url, ""), 0
+    with Progress(transient=True) as progress:
+        task = progress.add_task("rows", total=None)
+        for rows in _batches(file, batch_size):
+            body = {"webhook": webhook, "endpoint": endpoint, "data": rows}
+            transport.send("POST", "/api/v1/log", "main", body=body)
+            sent += len(rows)
+            progress.update(task, completed=sent)
+    typer.echo(f"{sent} rows accepted")
+
+
+def _batches(file: Path, size: int) -> Iterator[list[object]]:
+    stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+    with stream:
+        rows: list[object] = []
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(orjson.loads(line))
+            except orjson.JSONDecodeError as error:
+                raise typer.BadParameter(f"{file}, line {number}: broken JSON: {error}") from None
+            if len(rows) == size:
+                yield rows
+                rows = []
+        if rows:
+            yield rows

@@ -1,0 +1,27 @@
+"""Ask for features."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from umbel.cli.options import URL, Url
+from umbel.cli.tables import pairs, show
+
+
+def command(
+    outputs: Annotated[list[str], typer.Argument(help="Features (Featureset.feature) or featuresets.")],
+    inputs: Annotated[list[str], typer.Option("-i", "--input", help="FEATURE=VALUE; repeat for more features.")],
+    as_of: Annotated[str | None, typer.Option(help="The instant to answer for; now when left out.")] = None,
+    url: Url = URL,
+) -> None:
+    """Ask a running server for features.
+
+    Example: umbel query OriginFeatures -i OriginFeatures.origin=JFK
+    """
+    from umbel.client.transport import Transport
+
+    data = {name: [value] for name, value in pairs(inputs).items()}
+    body = {"inputs": list(data), "outputs": outputs, "data": data, "as_of": as_of}
+    show(Transport(url, "").send("POST", "/api/v1/query", "main", body=body).json())

@@ -1,0 +1,47 @@
+"""Tables of answers, and the pairs they are asked with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+
+
+def pairs(texts: Sequence[str]) -> dict[str, Any]:
+    """Return NAME=VALUE texts as a mapping; a value that is JSON is read as such, else it is text."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"'{text}' is not NAME=VALUE")
+        try:
+            found[name] = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            found[name] = value
+    return found
+
+
+def show(columns: Mapping[str, Sequence[Any]]) -> None:
+    """Print columns: a single row downwards, more rows as a table."""
+    table = Table(box=None, show_header=False) if _height(columns) == 1 else Table(box=None)
+    if _height(columns) == 1:
+        for name, values in columns.items():
+            table.add_row(name, _text(values[0]))
+    else:
+        for name in columns:
+            table.add_column(name)
+        for row in zip(*columns.values(), strict=True):
+            table.add_row(*map(_text, row))
+    Console().print(table)
+
+
+def _height(columns: Mapping[str, Sequence[Any]]) -> int:
+    return len(next(iter(columns.values()), ()))
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else str(value)
