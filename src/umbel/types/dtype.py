@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -45,7 +46,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class DType:
+class DType(ABC):
     """A type of values. Instances compare by value, print as the annotation that makes them, and are annotations."""
 
     hashable: ClassVar[bool] = False
@@ -63,9 +64,9 @@ class DType:
 
     # ---- what it is -----------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def polars(self) -> pl.DataType:
         """Return the Polars type its values are stored as."""
-        raise NotImplementedError(type(self).__name__)
 
     def annotation(self) -> Any:
         """Return the Python annotation that makes this type."""

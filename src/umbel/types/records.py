@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from functools import cache
@@ -19,13 +20,13 @@ from umbel.types.instants import STORED, Datetime
 class Record(DType):
     """Values with named fields. Takes instances, mappings and structs that have the fields which are not Optional."""
 
+    @abstractmethod
     def members(self) -> tuple[tuple[str, DType], ...]:
         """Return the fields: name and type."""
-        raise NotImplementedError(type(self).__name__)
 
+    @abstractmethod
     def make(self, values: dict[str, Any]) -> Any:
         """Return the object users get for the values of all fields."""
-        raise NotImplementedError(type(self).__name__)
 
     def polars(self) -> pl.DataType:
         return pl.Struct({name: dtype.polars() for name, dtype in self.members()})

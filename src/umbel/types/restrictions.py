@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -89,9 +90,9 @@ class Restricted(Wrapper):
         outside = self.outside(checked.values).fill_null(False).arg_true().to_list()
         return Checked(checked.values, {**{row: self.reason(checked.values[row]) for row in outside}, **checked.faults})
 
+    @abstractmethod
     def outside(self, values: pl.Series) -> pl.Series:
         """Return which stored values are refused."""
-        raise NotImplementedError(type(self).__name__)
 
     def reason(self, value: Any) -> str:
         """Return why a value is refused."""
@@ -157,16 +158,16 @@ class Regex(Restricted):
         return f"regex({self.pattern!r})"
 
 
-class Restriction:
+class Restriction(ABC):
     """What `oneof`, `between` and `regex` make: an annotation that is checked when it is first used."""
 
+    @abstractmethod
     def dtype(self) -> Restricted:
         """Return the type.
 
         Raises:
             InvalidType: base, options, bounds or pattern do not go together.
         """
-        raise NotImplementedError(type(self).__name__)
 
     def __or__(self, other: Any) -> Any:
         return typing.Union[self, other]  # noqa: UP007
