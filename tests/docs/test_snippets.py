@@ -1,7 +1,7 @@
 """What the README and the documentation show is run: a reader can paste it.
 
-All `python` blocks of a page run in order in one namespace. A `text output` block holds exactly what the block before it
-prints.
+All `python` blocks of a page run in order in one namespace. A `text output` block holds exactly what the block before
+it prints.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import sys
 import types
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def snippets(page: str) -> list[Snippet]:
     """Return the Python blocks of a page, in order."""
     fences = list(FENCE.finditer(page))
     found = []
-    for fence, after in zip(fences, [*fences[1:], None], strict=True):
+    for fence, after in zip_longest(fences, fences[1:]):
         if fence["kind"] == "python":
             shown = after is not None and after["kind"] == "text output"
             line = page.count("\n", 0, fence.start("text")) + 1
