@@ -79,7 +79,8 @@ def endswith(value: Text, other: Text) -> Truth:
 @method(rule=lambda site: List(Str()))
 def split(value: Text, sep: Text) -> pl.Expr:
     """Cut the text at each separator; into characters when the separator is empty."""
-    return value.str.split(sep)
+    # Polars cuts a constant text by a column of empty separators differently from everything else.
+    return pl.when(sep == "").then(value.str.split("")).otherwise(value.str.split(sep))
 
 
 @method(rule=lambda site: Optional(Str()))

@@ -12,6 +12,9 @@ from umbel.types.dtypes import DType
 
 if TYPE_CHECKING:
     from umbel.expr.call import Call
+    from umbel.expr.tree import Expr
+
+_COMPARISONS = {"==", "!=", "<", "<=", ">", ">="}
 
 
 def constant_text(value: Any) -> str:
@@ -39,10 +42,16 @@ def arguments(call: Call, skip: int) -> str:
 
 
 def _infix(call: Call) -> str:
-    left, right = call.operands
-    is_constant = right.as_argument() != str(right)
-    first = left.as_receiver() if is_constant or left.as_argument() == str(left) else left.as_argument()
-    return f"{first} {call.function.symbol} {right.as_argument() if is_constant else right.as_receiver()}"
+    symbol, (left, right) = call.function.symbol, call.operands
+    if _is_constant(right):
+        return f"{left.as_receiver()} {symbol} {right.as_argument()}"
+    # Python swaps the sides of a comparison that begins with a constant.
+    first = left.as_argument() if _is_constant(left) and symbol not in _COMPARISONS else left.as_receiver()
+    return f"{first} {symbol} {right.as_receiver()}"
+
+
+def _is_constant(operand: Expr) -> bool:
+    return operand.as_argument() != str(operand)
 
 
 def _prefix(call: Call) -> str:

@@ -75,7 +75,7 @@ def test_declared_types(expr: Expr, type_: Any, expected: list[Any]) -> None:
         (A, oneof(int, [1, 2])),
         (S.fillnull("z"), regex("[xz]")),
         (A * 10**14, Decimal[28]),
-    ],  # fmt: skip
+    ],
     ids=str,
 )
 def test_restrictions_are_checked_on_the_values(expr: Expr, type_: Any) -> None:

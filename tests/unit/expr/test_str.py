@@ -45,6 +45,7 @@ CASES: list[tuple[Expr, Any, Any, list[Any]]] = [
     (S.str.split(","), {"s": (str, ["", ",", "a,b,"])}, list[str], [[""], ["", ""], ["a", "b", ""]]),
     (S.str.split(""), TEXT, list[str], [["A", "b"], [], ["É", "√", "😀"]]),
     (S.str.split(X), NULLS, Optional[list[str]], [["", ".b"], None, None, ["ax", ""]]),
+    (lit("ab").str.split(X), {"x": (str, ["", "b", "ab"])}, list[str], [["a", "b"], ["a", ""], ["", ""]]),
     (S.str.lower().len(), TEXT, int, [2, 0, 3]),
     (S.str.len(), {"s": (regex("a+"), ["a", "aa"])}, int, [1, 2]),
 ]  # fmt: skip

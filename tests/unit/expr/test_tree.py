@@ -38,6 +38,8 @@ TEXTS: list[tuple[Expr, str]] = [
     (A + 1, 'col("a") + 1'),
     (1 + A, '1 + col("a")'),
     (lit(1) + 2, "lit(1) + 2"),
+    (lit(1) < A, 'lit(1) < col("a")'),
+    (1 < A, 'col("a") > 1'),  # noqa: SIM300
     ((A + B) * 2, '(col("a") + col("b")) * 2'),
     (2 - (A - B), '2 - (col("a") - col("b"))'),
     (A // B % 2, '(col("a") // col("b")) % 2'),
