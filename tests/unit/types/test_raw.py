@@ -28,7 +28,7 @@ from umbel.types.raw import column_of, from_records
         (["\ud800"], pl.Object),
         ([[1]], pl.Object),
         ([{"a": 1}], pl.Object),
-        ([object()], pl.Object),
+        ([...], pl.Object),
     ],
     ids=str,
 )
