@@ -1,0 +1,1 @@
+"""The catalog: what is committed, and how far it is processed."""

@@ -177,7 +177,7 @@ class Catalog:
         """Return how many records each dataset has refused."""
         with self._session() as session:
             rows = session.execute(select(t.DeadLetter.dataset, func.count()).group_by(t.DeadLetter.dataset))
-            return {dataset: count for dataset, count in rows}
+            return {str(dataset): int(count) for dataset, count in rows}
 
     def backfilled(self) -> set[str]:
         """Return the operators whose state is complete."""
@@ -294,6 +294,3 @@ class _alone:  # noqa: N801
         if self._path:
             with suppress(OSError):
                 os.close(self._file)
-
-
-

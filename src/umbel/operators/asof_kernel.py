@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import polars as pl
 
@@ -79,7 +79,7 @@ def _affected(right: pl.DataFrame, timeline: Table, reach: Reach) -> pl.DataFram
     stored = timeline.scan(merged(single), after=True).select(KEY, TIME)
     instants = pl.concat([touched, stored]).unique().sort(KEY, TIME)
     until = pl.col(TIME).shift(-1).over(KEY)
-    last = pl.lit(datetime(9999, 1, 1), pl.Datetime("us", "UTC"))
+    last = pl.lit(datetime(9999, 1, 1, tzinfo=timezone.utc), pl.Datetime("us", "UTC"))
     ranges = instants.with_columns(until.fill_null(last).alias("_high")).join(touched, on=[KEY, TIME], how="semi")
     return ranges.select(KEY, (pl.col(TIME) - reach.ahead).alias("_low"), pl.col("_high") - reach.ahead)
 
@@ -103,7 +103,12 @@ def _matched(rows: pl.DataFrame, versions: pl.DataFrame, reach: Reach) -> pl.Dat
 
 
 def _remember(
-    waiting: Table, left: pl.DataFrame, known: pl.DataFrame, kept: pl.DataFrame, reach: Reach, watermark: datetime | None
+    waiting: Table,
+    left: pl.DataFrame,
+    known: pl.DataFrame,
+    kept: pl.DataFrame,
+    reach: Reach,
+    watermark: datetime | None,
 ) -> None:
     entries = left.select(KEY, TIME).unique()
     if watermark is not None:
@@ -111,4 +116,3 @@ def _remember(
         entries = pl.concat([entries, known.filter(settled).select(KEY, TIME)]).unique()
         kept = kept.filter(~settled)
     waiting.replace_at(entries, kept.join(entries, on=[KEY, TIME], how="semi"))
-

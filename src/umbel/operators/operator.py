@@ -114,6 +114,11 @@ class Keyed(Operator):
         """Return, for each parent, the columns whose encoded value routes its rows to a shard."""
         raise NotImplementedError(type(self).__name__)
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether event time alone changes its results, so that `tick` has something to do."""
+        return False
+
     def partial(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Combine rows before the exchange."""
         return rows

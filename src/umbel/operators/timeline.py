@@ -53,9 +53,8 @@ def changelog(versions: pl.DataFrame) -> pl.DataFrame:
     """Return the changes versions stand for: each live one begins, and ends where its successor begins."""
     ordered = versions.sort(KEY, TIME)
     begins = ordered.filter(ALIVE).with_columns(pl.col(TIME).alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
-    ends = (
-        ordered.with_columns(pl.col(TIME).shift(-1).over(KEY).alias(AT), pl.lit(-1, pl.Int64).alias(WEIGHT))
-        .filter(pl.col(AT).is_not_null() & pl.col(ALIVE))
+    ends = ordered.with_columns(pl.col(TIME).shift(-1).over(KEY).alias(AT), pl.lit(-1, pl.Int64).alias(WEIGHT)).filter(
+        pl.col(AT).is_not_null() & pl.col(ALIVE)
     )
     return pl.concat([begins, ends.select(begins.columns)]).drop(TIME, ALIVE)
 
@@ -100,7 +99,9 @@ def spans(frame: pl.DataFrame, low: pl.Expr, high: pl.Expr) -> pl.DataFrame:
 
 def merged(ranges: pl.DataFrame) -> pl.DataFrame:
     """Join the ranges of a key that touch or overlap, so that a scan of them finds each entry once."""
-    ordered = ranges.sort(KEY, "_low").with_columns(pl.col("_high").cum_max().over(KEY).shift(1).over(KEY).alias("_reach"))
+    ordered = ranges.sort(KEY, "_low").with_columns(
+        pl.col("_high").cum_max().over(KEY).shift(1).over(KEY).alias("_reach")
+    )
     starts = (pl.col("_reach").is_null() | (pl.col("_low") > pl.col("_reach"))).cum_sum().over(KEY)
     groups = ordered.with_columns(starts.alias("_span")).group_by(KEY, "_span", maintain_order=True)
     return groups.agg(pl.col("_low").min(), pl.col("_high").max()).drop("_span")
@@ -118,10 +119,14 @@ def current(points: pl.DataFrame, versions: pl.DataFrame, names: Mapping[str, st
         The points, in some order, with the renamed columns (null where nothing is current) and `_since`, the instant
         the version started.
     """
-    right = versions.select(KEY, TIME, ALIVE, pl.col(TIME).alias("_since"), *(pl.col(a).alias(b) for a, b in names.items()))
+    right = versions.select(
+        KEY, TIME, ALIVE, pl.col(TIME).alias("_since"), *(pl.col(a).alias(b) for a, b in names.items())
+    )
     found = points.sort(TIME).join_asof(
         right.sort(TIME), on=TIME, by=KEY, strategy="backward", coalesce=True, check_sortedness=False
     )
     gone = pl.col(ALIVE).not_().fill_null(value=True)
     added = ["_since", *names.values()]
-    return found.with_columns(pl.when(gone).then(None).otherwise(pl.col(name)).alias(name) for name in added).drop(ALIVE)
+    return found.with_columns(pl.when(gone).then(None).otherwise(pl.col(name)).alias(name) for name in added).drop(
+        ALIVE
+    )

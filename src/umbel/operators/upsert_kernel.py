@@ -42,7 +42,9 @@ def upsert(rows: pl.DataFrame, timeline: Table) -> pl.DataFrame:
 def version_difference(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     """Return the changes between two states of timelines whose rows are told apart by key, start and `_seq`."""
     identity = [KEY, "_begun", SEQ, AT]
-    changed = difference(*(changelog(versions.with_columns(pl.col(TIME).alias("_begun"))) for versions in (before, after)), identity)
+    changed = difference(
+        *(changelog(versions.with_columns(pl.col(TIME).alias("_begun"))) for versions in (before, after)), identity
+    )
     return changed.drop("_begun")
 
 

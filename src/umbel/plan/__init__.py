@@ -1,0 +1,1 @@
+"""Plans: definitions, their graph, and how changes flow through it."""

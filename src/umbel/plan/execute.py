@@ -77,7 +77,9 @@ class InProcess:
                 self._pass_on(produced, frames)
         return result
 
-    def settle(self, result: Result, stamp: Stamp, frontiers: dict[int, datetime], clocks: Mapping[int, Clock]) -> Result:
+    def settle(
+        self, result: Result, stamp: Stamp, frontiers: dict[int, datetime], clocks: Mapping[int, Clock]
+    ) -> Result:
         """Fire timers until no frontier moves any more; return what the batch and its ticks left behind.
 
         Args:

@@ -87,7 +87,8 @@ def run_shard(
         frames = tuple(_arrived(node, place, inbox) for place in range(len(node.parents)))
         if all(frame.is_empty() for frame in frames) or not isinstance(node.operator, Keyed):
             continue
-        outbox.saw(node, frames)
+        if node.operator.is_timed:
+            outbox.saw(node, frames)
         changes = node.operator.step(frames, PlannedState(reader, node), clocks.get(node.number, Clock()))
         spread(node, changes, outbox)
 
@@ -107,4 +108,4 @@ def _arrived(node: Node, place: int, inbox: Mapping[Edge, pl.DataFrame]) -> pl.D
 
 def timed(graph: Graph) -> list[Node]:
     """Return the nodes whose results depend on the frontier."""
-    return [node for node in graph.nodes if isinstance(node.operator, Keyed) and type(node.operator).tick is not Keyed.tick]
+    return [node for node in graph.nodes if isinstance(node.operator, Keyed) and node.operator.is_timed]

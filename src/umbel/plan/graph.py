@@ -114,7 +114,9 @@ class Graph:
         node = self._connect(output)
         indexed = dataset.online or dataset.offline or dataset.name in joined
         if dataset.schema.is_keyed and indexed and not output.is_terminal:
-            return self._add(Index(parents=(output,), dataset=dataset.name, mode=Mode.CHANGES), (node,), None, dataset.name)
+            return self._add(
+                Index(parents=(output,), dataset=dataset.name, mode=Mode.CHANGES), (node,), None, dataset.name
+            )
         if node.dataset is None:
             node.dataset = dataset.name
         return node

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import singledispatchmethod
@@ -26,7 +26,7 @@ from umbel.plan.definitions import Definitions
 from umbel.plan.wire import umbel_pb2 as wire
 
 ROOT = "umbel."
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 WIDE = 1 << 63
 
@@ -87,7 +87,7 @@ class _Writer:
         return wire.Value(none=True)
 
     @_plain.register
-    def _(self, value: bool) -> wire.Value:  # noqa: FBT001
+    def _(self, value: bool) -> wire.Value:
         return wire.Value(flag=value)
 
     @_plain.register
@@ -190,7 +190,7 @@ class _Reader:
             raise InvalidValue("definitions hold a value of a kind this version of umbel does not know")
         return getattr(self, f"_{kind}", lambda plain: plain)(getattr(message, kind))
 
-    def _none(self, _: bool) -> None:  # noqa: FBT001
+    def _none(self, _: bool) -> None:
         return None
 
     def _wide_integer(self, text: str) -> int:
@@ -235,7 +235,9 @@ class _Reader:
 
 
 def _init_fields(value: Any) -> list[Field[Any]]:
-    return [item for item in fields(value) if item.init and not (isinstance(value, Operator) and item.name == "parents")]
+    return [
+        item for item in fields(value) if item.init and not (isinstance(value, Operator) and item.name == "parents")
+    ]
 
 
 def _is_default(item: Field[Any], value: Any) -> bool:

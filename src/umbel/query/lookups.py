@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import polars as pl
 
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
+from umbel.operators.aggregate import Aggregate
+from umbel.operators.tile_answers import FOUND, HISTORY
 from umbel.operators.timeline import ALIVE, KEY, TIME, version_columns
 from umbel.plan.graph import Graph, Node
 from umbel.state.keys import encode_keys, shard_of
 from umbel.state.port import Reader, Store
 from umbel.state.tables import State
 
-History = Callable[[Node, pl.DataFrame], pl.DataFrame]
-"""Returns the changes a terminal aggregate has consumed, for the groups asked."""
+History = Callable[[Node], pl.DataFrame]
+"""Returns the changes a terminal aggregate has consumed."""
 
 ROW = "_row"
 
@@ -46,16 +47,15 @@ class Lookups:
         node = self._node(dataset)
         points = _points(node, keys, at)
         if node.operator.is_terminal:
-            return self._answer(node, points, online=True)
+            return self._answer(node, points)
         return _aligned(node, points, self._floor(node, points))
 
     def offline(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
-        """Return the row of each key as of each instant, whatever lies between that instant and now."""
-        node = self._node(dataset)
-        points = _points(node, keys, at)
-        if node.operator.is_terminal:
-            return self._answer(node, points, online=False)
-        return _aligned(node, points, self._floor(node, points))
+        """Return the row of each key as of each instant, whatever lies between that instant and now.
+
+        The state answers where it knows the answer, which is then the history's: one meaning, whoever asks.
+        """
+        return self.online(dataset, keys, at)
 
     def _node(self, dataset: str) -> Node:
         node = self._graph.outputs.get(dataset)
@@ -80,8 +80,22 @@ class Lookups:
             with self._store.snapshot(shard) as reader:
                 yield points.filter(shards == shard), reader
 
-    def _answer(self, node: Node, points: pl.DataFrame, *, online: bool) -> tuple[pl.DataFrame, pl.Series]:
-        raise InvalidValue(f"dataset '{node.dataset}' cannot be looked up {'online' if online else 'offline'}")
+    def _answer(self, node: Node, points: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+        """Answer from the state of an aggregate, and from its history where the state does not know."""
+        operator = node.operator
+        assert isinstance(operator, Aggregate)
+        known = [
+            operator.lookup(State(reader, node.owner), part.select(KEY, TIME)).with_columns(part[ROW])
+            for part, reader in self._by_shard(points)
+        ]
+        found = pl.concat(known)
+        lost = points.join(found.filter(HISTORY), on=ROW, how="semi", maintain_order="left")
+        if lost.height:
+            told = operator.replay(self._history(node), lost.drop(KEY)).with_columns(lost[ROW])
+            found = pl.concat([found.filter(~pl.col(HISTORY)).drop(HISTORY), told.select(found.drop(HISTORY).columns)])
+        rows = points.join(found, on=ROW, how="left", maintain_order="left")
+        shown = rows.with_columns(pl.when(FOUND).then(TIME).alias(operator.schema.timestamp))
+        return shown.select(operator.schema.names), rows[FOUND]
 
 
 def _points(node: Node, keys: pl.DataFrame, at: pl.Series) -> pl.DataFrame:
@@ -93,6 +107,8 @@ def _points(node: Node, keys: pl.DataFrame, at: pl.Series) -> pl.DataFrame:
 
 def _aligned(node: Node, points: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     schema = node.operator.schema
-    others = rows.select(ROW, *(name for name in schema.names if name not in schema.key_names), pl.lit(value=True).alias("_found"))
+    others = rows.select(
+        ROW, *(name for name in schema.names if name not in schema.key_names), pl.lit(value=True).alias("_found")
+    )
     joined = points.select(ROW, *schema.key_names).join(others, on=ROW, how="left", maintain_order="left")
     return joined.select(schema.names), joined["_found"].fill_null(value=False)

@@ -88,7 +88,9 @@ def take_in(
 def _fresh(source: OpenedSource, split: PlannedSplit, number: int) -> Intake:
     from umbel.operators.fingerprint import fingerprint
 
-    return Intake(f"{fingerprint(source.key, sorted(map(str, split.split.items())))}-{number}", source.key, source.dataset)
+    return Intake(
+        f"{fingerprint(source.key, sorted(map(str, split.split.items())))}-{number}", source.key, source.dataset
+    )
 
 
 def _judged(

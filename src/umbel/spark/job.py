@@ -15,7 +15,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-
 from umbel.catalog.catalog import DeadLetter, Progress
 from umbel.plan.execute import InProcess, Result
 from umbel.plan.flow import Outbox
@@ -174,5 +173,3 @@ def _merge(into: Outbox, other: Outbox) -> None:
         into.frames[edge].extend(frames)
     for number, frames in other.logged.items():
         into.logged[number].extend(frames)
-
-

@@ -43,7 +43,9 @@ def upgrade() -> None:
         "backfills", sa.Column("owner", sa.String(64), primary_key=True), sa.Column("done", sa.Boolean, nullable=False)
     )
     op.create_table(
-        "secrets", sa.Column("name", sa.String(256), primary_key=True), sa.Column("value", sa.LargeBinary, nullable=False)
+        "secrets",
+        sa.Column("name", sa.String(256), primary_key=True),
+        sa.Column("value", sa.LargeBinary, nullable=False),
     )
     op.create_table(
         "events",
@@ -83,5 +85,15 @@ def _now() -> sa.Column[object]:
 
 def downgrade() -> None:
     """Drop them."""
-    for name in ("settings", "commits", "jobs", "batches", "counters", "dead_letters", "backfills", "secrets", "events"):
+    for name in (
+        "settings",
+        "commits",
+        "jobs",
+        "batches",
+        "counters",
+        "dead_letters",
+        "backfills",
+        "secrets",
+        "events",
+    ):
         op.drop_table(name)
