@@ -12,16 +12,19 @@ import polars as pl
 
 from umbel.aggregates import Aggregate as Algebra
 from umbel.operators.aggregate_rules import check_aggregate
-from umbel.operators import tile_kernel
+from umbel.operators import tile_kernel, window_kernel
 from umbel.operators.operator import Clock, Keyed
 from umbel.operators.partials import Partials
 from umbel.operators.tables import State
 from umbel.operators.tile_answers import answer_from_changes
+from umbel.operators.sessions import Sessions
 from umbel.operators.tiles import Tiles
-from umbel.operators.tiling import Tiling
+from umbel.operators.tiling import Tiling, micros
+from umbel.operators.timeline import TIME
+from umbel.operators.windows import BEGIN, END, Panes
 from umbel.types import dtypes
-from umbel.types.schema import CHANGE_COLUMNS, Schema
-from umbel.types.windows import Continuous, Hopping, Session, Tumbling
+from umbel.types.schema import CHANGE_COLUMNS, SEQ, Schema
+from umbel.types.windows import SECOND, Continuous, Hopping, Session, Tumbling
 
 EAGER, FINAL = "eager", "final"
 WINDOW = "window"
@@ -76,29 +79,101 @@ class Aggregate(Keyed):
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return (self.keys,)
 
+    @property
+    def is_continuous(self) -> bool:
+        """Whether it is kept in tiles and answers when asked; else it emits results."""
+        return self.emit == EAGER and any(isinstance(each, Continuous) for each in self.windows)
+
+    @cached_property
+    def partials(self) -> Partials:
+        """The states it keeps."""
+        parent = self.parents[0]
+        return Partials.of(self.aggregates, parent.schema, is_retractable=not parent.inserts_only)
+
     @cached_property
     def tiles(self) -> Tiles:
         """How its continuous windows are kept."""
-        rows, parent = self.parents[0].schema, self.parents[0]
-        windows = tuple(each for each in self.windows if isinstance(each, Continuous))
+        rows = self.parents[0].schema
         return Tiles(
             keys=self.keys,
             timestamp=rows.timestamp,
             anchor=self.along or rows.timestamp,
-            windows=windows,
+            windows=tuple(each for each in self.windows if isinstance(each, Continuous)),
             aggregates=self.aggregates,
-            partials=Partials.of(self.aggregates, rows, is_retractable=not parent.inserts_only),
+            partials=self.partials,
             tiling=self.tiling,
             is_keyed=rows.is_keyed,
-            is_retractable=not parent.inserts_only,
+            is_retractable=not self.parents[0].inserts_only,
+        )
+
+    @cached_property
+    def discrete(self) -> Panes | Sessions:
+        """How its discrete windows are kept."""
+        rows, is_retractable = self.parents[0].schema, not self.parents[0].inserts_only
+        if isinstance(self.window, Session):
+            return Sessions(
+                keys=self.keys,
+                timestamp=rows.timestamp,
+                window=self.window,
+                aggregates=self.aggregates,
+                partials=self.partials,
+                is_retractable=is_retractable,
+                is_final=self.emit == FINAL,
+            )
+        return Panes(
+            keys=self.keys,
+            timestamp=rows.timestamp,
+            along=self.along,
+            windows=tuple(each for each in self.windows if not isinstance(each, Session)),
+            aggregates=self.aggregates,
+            partials=self.partials,
+            is_key=self.window is not None,
+            is_keyed=rows.is_keyed and self.along is None,
+            is_retractable=is_retractable,
         )
 
     def partial(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return self.tiles.combine(rows)
+        return self.tiles.combine(rows) if self.is_continuous else self.discrete.combine(rows)
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
-        tile_kernel.step(self.tiles, changes[0], state, clock.watermark)
-        return self.schema.empty()
+        if changes[0].is_empty():
+            return self.schema.empty()
+        if self.is_continuous:
+            tile_kernel.step(self.tiles, changes[0], state, clock.watermark)
+            return self.schema.empty()
+        return self._emitted(window_kernel.step(self.discrete, self._tables(state), changes[0], self._final(clock)))
+
+    def tick(self, state: State, clock: Clock) -> pl.DataFrame:
+        horizon = self._horizon(clock)
+        if self.is_continuous or horizon is None:
+            return self.schema.empty()
+        return self._emitted(window_kernel.tick(self.discrete, self._tables(state), horizon, self._final(clock)))
+
+    def _tables(self, state: State) -> window_kernel.Tables:
+        types = self.parents[0].schema.dtypes
+        return window_kernel.Tables.of(state, self.discrete, {name: types[name].polars() for name in self.keys})
+
+    def _horizon(self, clock: Clock) -> int | None:
+        """Return the instant, in µs, up to which results are told."""
+        late = clock.watermark if self.emit == FINAL and clock.watermark is not None else clock.frontier
+        if late is None:
+            return None
+        lookback = max((each.lookback_us for each in self.windows if isinstance(each, Tumbling | Hopping)), default=0)
+        instant = micros(late)
+        is_sliding = any(isinstance(each, Continuous) for each in self.windows)
+        return instant - (clock.watermark is not None) if is_sliding else instant // SECOND * SECOND - lookback
+
+    def _final(self, clock: Clock) -> int | None:
+        """Return the instant, in µs, up to which results do not change any more."""
+        return None if clock.watermark is None else micros(clock.watermark) - 1
+
+    def _emitted(self, told: pl.DataFrame) -> pl.DataFrame:
+        """Return results as changes of this operator's schema."""
+        if told.is_empty():
+            return self.schema.empty()
+        span = [pl.struct(pl.col(BEGIN).alias("begin"), pl.col(END).alias("end")).alias(WINDOW)] if self.window else []
+        timed = told.with_columns(*span, pl.col(TIME).alias(self.schema.timestamp), pl.lit(0, pl.Int64).alias(SEQ))
+        return timed.select(list(self.schema.changes()))
 
     def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
         """Return the values of a terminal aggregate from the state.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
@@ -19,6 +20,14 @@ def changes(*columns: NDArray[Any]) -> Flags:
     for column in columns:
         differs[1:] |= column[1:] != column[:-1]
     return differs
+
+
+def key_changes(ordered: pl.DataFrame, columns: Sequence[str]) -> Flags:
+    """Return where another key begins among rows ordered by key."""
+    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
+    begins = ordered.select(differs).to_series().to_numpy().copy()
+    begins[:1] = True
+    return begins
 
 
 def numbers(begins: Flags) -> Ints:

@@ -14,6 +14,7 @@ import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate
 from umbel.operators import runs
+from umbel.operators.folding import fold
 from umbel.operators.partials import Partials
 from umbel.operators.runs import Flags, Ints, Sorted
 from umbel.operators.tiles import Tiles, crowded
@@ -22,9 +23,7 @@ from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND, Continuous
 
 FOUND, HISTORY = "_found", "_history"
-POINT, TIME, PLACE = "_point", "_time", "_time_place"
-PAIRS = 4_000_000
-"""How many pairs of a point and an entry are looked at together."""
+TIME, PLACE = "_time", "_time_place"
 NEVER = 2**62
 
 
@@ -189,21 +188,14 @@ def _folded(entries: Placed, points: Points, window: Continuous, partials: Parti
     """Return the state of each point in a window, null where it holds nothing, and whether an entry is cut by the point."""
     low, high = _ranges(entries, points, window)
     cut = np.zeros(len(points.at), np.bool_)
-    found = [entries.states.clear().select(WEIGHT, *partials.columns).with_columns(pl.lit(0, pl.Int64).alias(POINT))]
-    for part in _parts(high - low):
-        owner, entry = runs.expand(low[part], high[part])
-        owner = owner + part.start
+
+    def counted(owner: Ints, entry: Ints) -> Flags:
         at = points.at[owner]
-        counted = entries.until[entry] <= at
-        cut[owner[~counted & (entries.since[entry] <= at)]] = True
-        owner, entry = owner[counted], entry[counted]
-        states = entries.states.select(WEIGHT, *partials.columns)[entry].with_columns(pl.Series(POINT, owner))
-        found.append(partials.merge(states, runs.changes(owner), [pl.col(POINT).first(), pl.col(WEIGHT).sum()]))
-    merged = pl.concat(found)
-    row = np.full(len(points.at), -1)
-    row[merged[POINT].to_numpy()] = np.arange(len(merged))
-    index = pl.Series(row).set(pl.Series(row < 0), None)
-    return merged.select(pl.all().gather(index)).with_columns(pl.col(WEIGHT).fill_null(0)), cut
+        is_in: Flags = entries.until[entry] <= at
+        cut[owner[~is_in & (entries.since[entry] <= at)]] = True
+        return is_in
+
+    return fold(entries.states, low, high, partials, counted), cut
 
 
 def _ranges(entries: Placed, points: Points, window: Continuous) -> tuple[Ints, Ints]:
@@ -217,17 +209,6 @@ def _ranges(entries: Placed, points: Points, window: Continuous) -> tuple[Ints, 
         return search.first_at_or_after(points.ids, -ends), search.first_after(points.ids, ends)
     begin = points.at // SECOND * SECOND - window.duration_us
     return search.first_at_or_after(points.ids, begin), search.first_after(points.ids, points.at)
-
-
-def _parts(sizes: Ints) -> Iterator[slice]:
-    """Yield slices of the points that have a bounded number of pairs each."""
-    total = np.cumsum(np.maximum(sizes, 0))
-    start = 0
-    while start < len(sizes):
-        done = total[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(total, done + PAIRS, "right")))
-        yield slice(start, stop)
-        start = stop
 
 
 def _needed(tiles: Tiles, number: int) -> Partials:

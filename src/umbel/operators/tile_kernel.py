@@ -11,13 +11,11 @@ from umbel.operators import runs
 from umbel.operators.tables import State
 from umbel.operators.tile_answers import TIME, answer
 from umbel.operators.tiles import Tiles
-from umbel.operators.tiling import FIRST, ID
+from umbel.operators.tiling import FIRST, ID, micros
 from umbel.state.keys import encode_keys
-from umbel.types.durations import MICROSECOND
 
 KEY = "_key"
 TABLE = "tiles"
-_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 def step(tiles: Tiles, changes: pl.DataFrame, state: State, watermark: datetime | None) -> None:
@@ -36,7 +34,7 @@ def step(tiles: Tiles, changes: pl.DataFrame, state: State, watermark: datetime 
     numbered, keys = numbered_keys(partial, tiles.keys)
     entries = with_ids(table.get(keys), keys)
     both = pl.concat([entries.select(ID, *tiles.columns), tiles.spread(numbered)])
-    kept = tiles.fold(both, None if watermark is None else (watermark - _EPOCH) // MICROSECOND)
+    kept = tiles.fold(both, None if watermark is None else micros(watermark))
     table.replace(keys, kept.with_columns(keys.gather(kept[ID]).alias(KEY)).select(KEY, *tiles.columns))
 
 
@@ -56,9 +54,7 @@ def lookup(tiles: Tiles, state: State, points: pl.DataFrame) -> pl.DataFrame:
 def numbered_keys(rows: pl.DataFrame, columns: tuple[str, ...]) -> tuple[pl.DataFrame, pl.Series]:
     """Return rows ordered by key with `_key_id`, the number of each key, and the encoded keys by that number, in order."""
     ordered = rows.sort(columns)
-    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
-    begins = ordered.select(differs).to_series().to_numpy().copy()
-    begins[:1] = True
+    begins = runs.key_changes(ordered, columns)
     keys = encode_keys(ordered.filter(begins).select(columns)).alias(KEY)
     number = runs.numbers(begins)
     if not keys.is_sorted():

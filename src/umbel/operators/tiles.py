@@ -101,7 +101,7 @@ class Tiles:
         order = [FIRST, UNTIL] if self.is_keyed else [FIRST]
         ordered = placed.sort([*self.keys, *order])
         instant = runs.changes(*(ordered[name].to_numpy() for name in order))
-        key = _key_begins(ordered, self.keys)
+        key = runs.key_changes(ordered, self.keys)
         begins = key | instant
         if grain is not None:
             first = ordered[FIRST].to_numpy()
@@ -191,11 +191,3 @@ def _any_in_run(begins: Flags, flags: Flags) -> Flags:
     """Return for each row whether any row of its run has the flag."""
     found = np.logical_or.reduceat(flags, np.flatnonzero(begins)) if len(begins) else flags
     return np.repeat(found, runs.lengths(begins))
-
-
-def _key_begins(ordered: pl.DataFrame, keys: tuple[str, ...]) -> Flags:
-    """Return where another key begins among rows ordered by key."""
-    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in keys)
-    begins = ordered.select(differs).to_series().to_numpy().copy()
-    begins[:1] = True
-    return begins

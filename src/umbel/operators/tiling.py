@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from umbel.errors import InvalidValue
 from umbel.types.durations import parse_duration
+from umbel.types.epochs import EPOCH
 from umbel.types.windows import Continuous
 
 WINDOW, FIRST, LAST, SINCE, UNTIL = "_time_window", "_time_first", "_time_last", "_at_first", "_at_last"
@@ -39,3 +41,8 @@ class Tiling:
         """Return the length of the tiles of a window, in microseconds."""
         length = parse_duration(self.disorder) if window.duration_us is None else window.duration_us
         return max(1, int(length * self.accuracy))
+
+
+def micros(instant: datetime) -> int:
+    """Return an instant in microseconds since the epoch."""
+    return (instant - EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,136 @@
+"""Session windows: the rows of a key that follow each other closely are one window.
+
+Columns of an entry: `_time_first` and `_time_last` (the span of its instants, µs), `_weight` and the partial states. Where rows
+may be taken back, which can cut a session in two, an entry is an instant until nothing changes it any more; else it is a session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from umbel.aggregates.aggregate import Aggregate
+from umbel.operators import runs
+from umbel.operators.partials import Partials
+from umbel.operators.runs import Flags, Ints
+from umbel.operators.tiling import FIRST, ID, LAST
+from umbel.operators.timeline import TIME, difference
+from umbel.operators.window_grids import ALWAYS, LATER
+from umbel.operators.windows import BEGIN, END, INSTANT
+from umbel.types.schema import AT, SEQ, WEIGHT
+from umbel.types.windows import SECOND, Session
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """The sessions of keys: how they are made from rows, and what they tell.
+
+    Args:
+        keys: the columns of the group.
+        timestamp: of the input.
+        window: says how long a silence ends a session.
+        aggregates: the aggregates.
+        partials: their states.
+        is_retractable: whether rows may be taken back.
+        is_final: whether a session is told only when it is over.
+    """
+
+    keys: tuple[str, ...]
+    timestamp: str
+    window: Session
+    aggregates: tuple[Aggregate, ...]
+    partials: Partials
+    is_retractable: bool
+    is_final: bool
+
+    @cached_property
+    def columns(self) -> dict[str, pl.DataType]:
+        """The columns of an entry."""
+        return {FIRST: pl.Int64(), LAST: pl.Int64(), WEIGHT: pl.Int64(), **self.partials.columns}
+
+    def is_partial(self, changes: pl.DataFrame) -> bool:
+        """Return whether changes have been combined."""
+        return FIRST in changes.columns
+
+    def combine(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return partial entries of changes: one for each key and instant."""
+        read = dict.fromkeys([*self.keys, self.timestamp, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT])
+        instant = pl.col(self.timestamp).dt.epoch("us")
+        ordered = rows.select(*read, instant.alias(FIRST), instant.alias(LAST)).sort([*self.keys, FIRST])
+        begins = runs.key_changes(ordered, self.keys) | runs.changes(ordered[FIRST].to_numpy())
+        others = [pl.col(*self.keys).first(), pl.col(self.timestamp).max(), *_SPANS]
+        return self.partials.lift(ordered, begins, others)
+
+    def spread(self, partial: pl.DataFrame) -> pl.DataFrame:
+        """Return partial entries, with `_key_id`, in the form that is kept."""
+        return partial.select(ID, *self.columns)
+
+    def fold(self, entries: pl.DataFrame) -> pl.DataFrame:
+        """Return entries, old and new of some keys in any order, merged and in order."""
+        ordered = entries.sort(ID, FIRST, LAST)
+        begins = runs.changes(ordered[ID].to_numpy(), ordered[FIRST].to_numpy(), ordered[LAST].to_numpy())
+        if self.is_retractable:
+            return self._merged(ordered, begins).filter(pl.col(WEIGHT) != 0)
+        return self._merged(ordered, self._begins(ordered))
+
+    def sessions(self, entries: pl.DataFrame) -> pl.DataFrame:
+        """Return the sessions of entries in order."""
+        return self._merged(entries, self._begins(entries)) if self.is_retractable else entries
+
+    def _merged(self, ordered: pl.DataFrame, begins: Flags) -> pl.DataFrame:
+        return self.partials.merge(ordered, begins, [pl.col(ID).first(), *_SPANS])
+
+    def _begins(self, ordered: pl.DataFrame) -> Flags:
+        """Return where a new session begins: at another key, or after more than the gap, in whole seconds."""
+        reached = ordered.select(pl.col(LAST).cum_max().over(ID)).to_series().to_numpy()
+        first = ordered[FIRST].to_numpy()
+        begins = runs.changes(ordered[ID].to_numpy())
+        begins[1:] |= first[1:] // SECOND * SECOND - reached[:-1] // SECOND * SECOND > self.window.gap_us
+        return begins
+
+    # what they tell
+
+    def _over(self, sessions: pl.DataFrame) -> Ints:
+        """Return for each session the first instant at which it is over."""
+        last: Ints = sessions[LAST].to_numpy() // SECOND * SECOND + self.window.gap_us + SECOND
+        return last
+
+    def corrections(self, before: pl.DataFrame, after: pl.DataFrame, added: pl.DataFrame, mark: int) -> pl.DataFrame:
+        """Return the changes that adding entries makes to sessions told."""
+        told = (self._rows(self.sessions(each), ALWAYS, mark) for each in (before, after))
+        return difference(*told)
+
+    def told(self, entries: pl.DataFrame, mark: int, horizon: int) -> pl.DataFrame:
+        """Return the sessions that are over after `mark`, not after `horizon`."""
+        return self._rows(self.sessions(entries), mark, horizon)
+
+    def _rows(self, sessions: pl.DataFrame, mark: int, horizon: int) -> pl.DataFrame:
+        if self.is_final:
+            over = self._over(sessions)
+            sessions = sessions.filter((mark < over) & (over <= horizon))
+        end = (pl.col(LAST) + 1).cast(INSTANT)
+        spans = sessions.select(ID, end.alias(TIME), pl.col(FIRST).cast(INSTANT).alias(BEGIN), end.alias(END))
+        values = self.partials.results(sessions, self.aggregates)
+        rows = pl.DataFrame([*spans.get_columns(), *values])
+        return rows.with_columns(pl.col(TIME).alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
+
+    def due(self, entries: pl.DataFrame, after: int, keys: int) -> Ints:
+        """Return for each key when its first session after an instant is over; a large one if results do not wait."""
+        due = np.full(keys, LATER)
+        if self.is_final:
+            sessions = self.sessions(entries)
+            over = self._over(sessions)
+            np.minimum.at(due, sessions[ID].to_numpy()[over > after], over[over > after])
+        return due
+
+    def forget(self, entries: pl.DataFrame, final: int, keys: int) -> pl.DataFrame:
+        """Return the entries of sessions that are not over for good."""
+        sessions = self.sessions(entries)
+        ids = runs.numbers(self._begins(entries)) if self.is_retractable else np.arange(len(entries))
+        return entries.filter((self._over(sessions) > final)[ids])
+
+
+_SPANS = [pl.col(FIRST).min(), pl.col(LAST).max(), pl.col(WEIGHT).sum()]

@@ -1,0 +1,295 @@
+"""Discrete windows: rows are put in panes, and a result comes out when a window closes.
+
+A *pane* is the longest span no window of a length and stride cuts; a window is the merge of its panes. What is kept for a key is
+the panes that windows still open, or not final yet, are made of; and enough of the past to tell the newest result again, so that
+it can be retracted when the next one supersedes it.
+
+Columns of a pane: `_time_window` (the number of the window), `_time_pane` (its begin, µs), `_at_last` (keyed input only: when its
+changes take effect, µs), `_weight` and the partial states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+
+import numpy as np
+import polars as pl
+
+from umbel.aggregates.aggregate import Aggregate
+from umbel.operators import runs
+from umbel.operators.folding import fold
+from umbel.operators.partials import Partials
+from umbel.operators.runs import Flags, Ints, Sorted
+from umbel.operators.tiling import FIRST, ID, UNTIL, WINDOW
+from umbel.operators.timeline import ALIVE, KEY, TIME, changelog, difference
+from umbel.operators.window_grids import ALWAYS, LATER, Grid, grid_of
+from umbel.types.schema import AT, SEQ, WEIGHT
+from umbel.types.windows import Continuous, Hopping, Tumbling
+
+PANE = "_time_pane"
+BEGIN, END = "_time_begin", "_time_end"
+INSTANT = pl.Datetime("us", "UTC")
+AXIS = "_time_axis"
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Which results there are: pairs of a key and the instant the result comes out, in order."""
+
+    ids: Ints
+    ends: Ints
+
+    def only(self, wanted: Flags) -> Results:
+        """Return some of them."""
+        return Results(self.ids[wanted], self.ends[wanted])
+
+
+@dataclass(frozen=True)
+class Panes:
+    """The panes of some windows: how they are made from rows, what results they give, and how long they are kept.
+
+    Args:
+        keys: the columns of the group.
+        timestamp: of the input.
+        along: the column used as time axis instead.
+        windows: the different windows.
+        aggregates: the aggregates.
+        partials: their states.
+        is_key: whether the window is a key of the result.
+        is_keyed: whether changes take effect at an instant apart from the row's time.
+        is_retractable: whether rows may be taken back.
+    """
+
+    keys: tuple[str, ...]
+    timestamp: str
+    along: str | None
+    windows: tuple[Continuous | Tumbling | Hopping, ...]
+    aggregates: tuple[Aggregate, ...]
+    partials: Partials
+    is_key: bool
+    is_keyed: bool
+    is_retractable: bool
+
+    @cached_property
+    def grids(self) -> tuple[Grid, ...]:
+        """How each window divides time."""
+        return tuple(grid_of(window) for window in self.windows)
+
+    @cached_property
+    def _is_cumulative(self) -> bool:
+        return any(grid.is_cumulative for grid in self.grids)
+
+    @cached_property
+    def columns(self) -> dict[str, pl.DataType]:
+        """The columns of a pane."""
+        entered = {UNTIL: pl.Int64()} if self.is_keyed else {}
+        return {WINDOW: pl.Int8(), PANE: pl.Int64(), **entered, WEIGHT: pl.Int64(), **self.partials.columns}
+
+    @cached_property
+    def places(self) -> list[str]:
+        """The columns that tell the panes of a window apart."""
+        return [PANE, UNTIL] if self.is_keyed else [PANE]
+
+    # rows to panes
+
+    def is_partial(self, changes: pl.DataFrame) -> bool:
+        """Return whether changes have been combined."""
+        return PANE in changes.columns
+
+    def combine(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return partial panes of changes, not yet of any window: as short as the shortest need them."""
+        ordered = self._placed(rows).sort([*self.keys, *self.places])
+        begins = runs.key_changes(ordered, self.keys) | runs.changes(*(ordered[name].to_numpy() for name in self.places))
+        latest = pl.col(AXIS).max().alias(self.timestamp)
+        return self.partials.lift(ordered, begins, [pl.col(*self.keys, *self.places).first(), latest, pl.col(WEIGHT).sum()])
+
+    def _placed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        axis = pl.col(self.along or self.timestamp)
+        size = gcd(*(grid.size for grid in self.grids))
+        entered = {UNTIL: pl.max_horizontal(axis, AT)} if self.is_keyed else {}
+        places = [(at.dt.epoch("us") // size * size).alias(name) for name, at in {PANE: axis, **entered}.items()]
+        read = dict.fromkeys([*self.keys, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT])
+        return rows.select(*read, axis.alias(AXIS), axis.dt.epoch("us").alias(FIRST), *places)
+
+    def spread(self, partial: pl.DataFrame) -> pl.DataFrame:
+        """Return partial panes, with `_key_id`, once for each window."""
+        return pl.concat([self._for_window(partial, number) for number in range(len(self.windows))])
+
+    def _for_window(self, partial: pl.DataFrame, number: int) -> pl.DataFrame:
+        grid = self.grids[number]
+        at = pl.col(UNTIL if self.is_keyed and grid.is_cumulative else PANE)
+        place = at // grid.size * grid.size
+        entered = [place.alias(UNTIL)] if self.is_keyed and grid.is_cumulative else []
+        needed = self._needed(number).columns
+        unneeded = [pl.lit(None, dtype).alias(name) for name, dtype in self.partials.columns.items() if name not in needed]
+        panes = partial.with_columns(pl.lit(number, pl.Int8).alias(WINDOW), place.alias(PANE), *entered, *unneeded)
+        return panes.select(ID, *self.columns)
+
+    def _needed(self, number: int) -> Partials:
+        window = self.windows[number]
+        return self.partials.only(each for each in self.aggregates if self.window_of(each) == window)
+
+    def window_of(self, aggregate: Aggregate) -> Continuous | Tumbling | Hopping:
+        """Return the window of an aggregate: its own, or that of the groupby."""
+        return aggregate.window or self.windows[0]
+
+    def fold(self, panes: pl.DataFrame) -> pl.DataFrame:
+        """Return panes, old and new of some keys in any order, merged and in order."""
+        ordered = panes.sort([ID, WINDOW, *self.places])
+        begins = runs.changes(*(ordered[name].to_numpy() for name in (ID, WINDOW, *self.places)))
+        merged = self.partials.merge(ordered, begins, [pl.col(ID, WINDOW, *self.places).first(), pl.col(WEIGHT).sum()])
+        return merged if self.is_keyed else merged.filter(pl.col(WEIGHT) != 0)
+
+    # what results there are
+
+    def results(self, panes: pl.DataFrame, low: Ints, high: Ints) -> Results:
+        """Return the results that come out because of panes, `low` < instant <= `high`, given for each key."""
+        found = [self._window_results(panes, number, low, high) for number in range(len(self.windows))]
+        ids, ends = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        order = np.lexsort((ends, ids))
+        ids, ends = ids[order], ends[order]
+        return Results(ids, ends).only(runs.changes(ids, ends))
+
+    def _window_results(self, panes: pl.DataFrame, number: int, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+        ids, pane, entered = self._arrays(panes.filter(pl.col(WINDOW) == number))
+        owner, ends = self.grids[number].ends(pane, entered, low[ids], high[ids])
+        return ids[owner], ends
+
+    def due(self, panes: pl.DataFrame, after: int, keys: int) -> Ints:
+        """Return for each key the instant of its first result after another one; a large one if there is none."""
+        due = np.full(keys, LATER)
+        for number, grid in enumerate(self.grids):
+            ids, pane, entered = self._arrays(panes.filter(pl.col(WINDOW) == number))
+            np.minimum.at(due, ids, grid.due(pane, entered, after))
+        return due
+
+    def _arrays(self, panes: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
+        pane = panes[PANE].to_numpy()
+        return panes[ID].to_numpy().astype(np.int64), pane, panes[UNTIL].to_numpy() if self.is_keyed else pane
+
+    # what they are worth
+
+    def values(self, panes: pl.DataFrame, results: Results) -> pl.DataFrame:
+        """Return the rows of results: `_key_id`, `_time` (the instant), for window keys begin and end, the aggregates."""
+        columns: dict[str, pl.Series] = {}
+        instants = pl.Series(TIME, results.ends).cast(INSTANT)
+        for number, window in enumerate(self.windows):
+            states = self._states(panes.filter(pl.col(WINDOW) == number), number, results)
+            mine = [each for each in self.aggregates if self.window_of(each) == window]
+            found = self.partials.results(states.with_columns(instants), mine)
+            columns |= {column.name: column for column in found}
+        return pl.DataFrame([
+            pl.Series(ID, results.ids.astype(np.uint32)),
+            instants,
+            *self._span(results),
+            *(columns[each.into_field] for each in self.aggregates),
+        ])
+
+    def _span(self, results: Results) -> list[pl.Series]:
+        if not self.is_key:
+            return []
+        low, high = self.grids[0].covers(results.ends)
+        return [pl.Series(BEGIN, low).cast(INSTANT), pl.Series(END, high).cast(INSTANT)]
+
+    def _states(self, panes: pl.DataFrame, number: int, results: Results) -> pl.DataFrame:
+        grid, partials = self.grids[number], self._needed(number)
+        ids, pane, entered = self._arrays(panes)
+        first, last = grid.covers(grid.current(results.ends))
+        search = Sorted(ids, pane)
+        low, high = search.first_at_or_after(results.ids, first), search.first_at_or_after(results.ids, last)
+        if grid.is_cumulative:
+            panes = partials.accumulate(panes.select(ID, WEIGHT, *partials.columns), ids, [pl.col(ID).first(), pl.col(WEIGHT).sum()])
+            low = np.maximum(high - 1, low)
+        if not self.is_keyed or grid.is_cumulative:
+            return fold(panes, low, high, partials)
+        return fold(panes, low, high, partials, lambda asker, pane: entered[pane] <= results.ends[asker])
+
+    # what is kept
+
+    def forget(self, panes: pl.DataFrame, final: int, keys: int) -> pl.DataFrame:
+        """Return panes without those only results at or before `final` are made of, which nothing changes any more.
+
+        The newest of these results can still be told.
+        """
+        told = np.full(keys, final)
+        if not self.is_key:
+            past = self.results(panes, np.full(keys, ALWAYS), told)
+            told = np.full(keys, ALWAYS)
+            np.maximum.at(told, past.ids, past.ends)
+        mine = (panes.filter(pl.col(WINDOW) == number) for number in range(len(self.windows)))
+        kept = pl.concat([self._forget_window(each, number, told) for number, each in enumerate(mine)])
+        return self._settled(kept, final).sort([ID, WINDOW, *self.places])
+
+    def _forget_window(self, panes: pl.DataFrame, number: int, told: Ints) -> pl.DataFrame:
+        grid = self.grids[number]
+        ids, pane, _ = self._arrays(panes)
+        if not grid.is_cumulative:
+            return panes.filter(pane > told[ids] - grid.reach())
+        absorbed = pane + grid.size <= told[ids]
+        newest = np.full(len(told), ALWAYS)
+        np.maximum.at(newest, ids[absorbed], pane[absorbed])
+        place = pl.Series(PANE, np.where(absorbed, newest[ids], pane))
+        merged = panes.with_columns(place, *([place.alias(UNTIL)] if self.is_keyed else []))
+        spans = [pl.col(ID, WINDOW, *self.places).first(), pl.col(WEIGHT).sum()]
+        return self.partials.merge(merged, runs.changes(ids, place.to_numpy()), spans)
+
+    def _settled(self, panes: pl.DataFrame, final: int) -> pl.DataFrame:
+        if self.is_keyed or not self.is_retractable:
+            return panes
+        sizes = np.array([grid.size for grid in self.grids], np.int64)
+        settled = panes[PANE].to_numpy() + sizes[panes[WINDOW].to_numpy()] <= final
+        return pl.concat([self.partials.settle(panes.filter(settled)), panes.filter(~settled)])
+
+    # what they tell
+
+    def corrections(self, before: pl.DataFrame, after: pl.DataFrame, added: pl.DataFrame, mark: int) -> pl.DataFrame:
+        """Return the changes to results at or before `mark` that adding panes makes."""
+        keys = int(added[ID].to_numpy().max(initial=0)) + 1
+        all_past, until_mark = np.full(keys, ALWAYS), np.full(keys, mark)
+        touched = self.results(added, all_past, until_mark)
+        if not len(touched.ids):
+            return self._changes(self.values(after.clear(), touched))
+        low, high = np.full(keys, LATER), np.full(keys, ALWAYS)
+        np.minimum.at(low, touched.ids, touched.ends)
+        reached = np.full(len(touched.ids), mark) if self._is_cumulative else touched.ends
+        np.maximum.at(high, touched.ids, reached)
+        known = [self._results_of_touched(panes, all_past, until_mark, touched) for panes in (before, after)]
+        if not self.is_key:
+            low, high = _widened(known, low, high)
+        spans = [each.only((low[each.ids] <= each.ends) & (each.ends <= high[each.ids])) for each in known]
+        versions = (self.values(panes, each) for panes, each in zip((before, after), spans, strict=True))
+        return difference(*(self._changes(each) for each in versions))
+
+    def _results_of_touched(self, panes: pl.DataFrame, low: Ints, high: Ints, touched: Results) -> Results:
+        """Return the results of the keys that have touched ones."""
+        return self.results(panes.filter(pl.col(ID).is_in(touched.ids)), low, high)
+
+    def told(self, panes: pl.DataFrame, mark: int, horizon: int) -> pl.DataFrame:
+        """Return the changes that results after `mark`, not after `horizon`, make."""
+        keys = int(panes[ID].to_numpy().max(initial=0)) + 1
+        every = self.results(panes, np.full(keys, ALWAYS), np.full(keys, horizon))
+        newest = np.full(keys, LATER)
+        old = every.only(every.ends <= mark)
+        newest[old.ids] = old.ends
+        before = every.only((every.ends == newest[every.ids]) & (not self.is_key))
+        after = every.only((every.ends > mark) | ((every.ends == newest[every.ids]) & (not self.is_key)))
+        return difference(self._changes(self.values(panes, before)), self._changes(self.values(panes, after)))
+
+    def _changes(self, versions: pl.DataFrame) -> pl.DataFrame:
+        """Return the changes some results stand for: each is a row; without window key the next one supersedes it."""
+        if self.is_key:
+            return versions.with_columns(pl.col(TIME).alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
+        rows = versions.with_columns(pl.col(ID).alias(KEY), pl.lit(value=True).alias(ALIVE), pl.col(TIME).alias(END))
+        return changelog(rows).drop(KEY).rename({END: TIME})
+
+
+def _widened(known: list[Results], low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return ranges widened by the results next to them on both sides, which tell what supersedes what."""
+    before, after = np.full(len(low), ALWAYS), np.full(len(high), LATER)
+    for each in known:
+        earlier, later = each.only(each.ends < low[each.ids]), each.only(each.ends > high[each.ids])
+        np.maximum.at(before, earlier.ids, earlier.ends)
+        np.minimum.at(after, later.ids, later.ends)
+    return before, after
