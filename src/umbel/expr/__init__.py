@@ -6,7 +6,7 @@ from umbel.expr import arithmetic, compare, dict, dt, list, logic, num, str, str
 from umbel.expr.conditional import when
 from umbel.expr.construct import datetime, from_epoch, make_struct, repeat, zip_struct
 from umbel.expr.errors import InvalidExprException
-from umbel.expr.evaluate import evaluate
+from umbel.expr.evaluate import evaluate, judge
 from umbel.expr.lattice import matches
 from umbel.expr.leaves import col, now, var
 from umbel.expr.literal import lit
@@ -23,6 +23,7 @@ __all__ = [
     "datetime",
     "evaluate",
     "from_epoch",
+    "judge",
     "lit",
     "make_struct",
     "matches",

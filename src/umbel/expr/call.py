@@ -97,7 +97,7 @@ class Call(Expr):
         self._check_kinds((items.dtype,))
         bound = bind(variable, items, self.operands[1], scope)
         faults = tuple(
-            Fault(bound.source.list.eval(fault.condition).list.any(), fault.reason) for fault in bound.body.faults
+            replace(fault, condition=bound.source.list.eval(fault.condition).list.any()) for fault in bound.body.faults
         )
         values = (bound.source, Body(bound.element, bound.body.value))
         return self._build((items, bound.body), values, items.faults + faults, scope)
@@ -114,7 +114,7 @@ class Call(Expr):
         ]
         built = self.function.run(settled, site)
         if isinstance(built, Guarded):
-            faults += (Fault(built.fault, f"{built.reason}, in `{self}`"),)
+            faults += (Fault(built.fault, built.reason, self),)
             built = built.value
         if isinstance(site.result.base, Int | Float):
             built = built.cast(site.result.polars())

@@ -35,10 +35,14 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Rows on which an expression has no value (null counts as no fault), and why."""
+    """Rows on which an expression has no value (null counts as no fault), why, and which part of it."""
 
     condition: pl.Expr
     reason: str
+    part: object
+
+    def __str__(self) -> str:
+        return f"{self.reason}, in `{self.part}`"
 
     def only(self, needed: pl.Expr) -> Fault:
         """Return the fault on the rows where the value is needed."""
@@ -66,5 +70,5 @@ class Compiled:
             return self.value
         reason = pl.lit(None, dtype=pl.String)
         for fault in reversed(self.faults):
-            reason = pl.when(fault.condition).then(pl.lit(fault.reason)).otherwise(reason)
+            reason = pl.when(fault.condition).then(pl.lit(str(fault))).otherwise(reason)
         return pl.when(reason.cast(pl.Int8, strict=True).is_null()).then(self.value)

@@ -15,7 +15,7 @@ from umbel.expr.kinds import Anything, Constant, Count, Guarded, Items, Site, Wh
 from umbel.expr.lambdas import zip_lists
 from umbel.expr.lattice import matches
 from umbel.expr.registry import Built, plain
-from umbel.expr.tree import Expr, apply
+from umbel.expr.tree import Expr, apply, at
 from umbel.expr.units import MICROSECONDS, EpochUnit, Zone
 from umbel.types.dtypes import Datetime, DType, List, Record
 
@@ -67,7 +67,7 @@ def datetime_(
     site: Site,
 ) -> pl.Expr:
     """Make a constant instant."""
-    return pl.lit(_made(dict(site.constants)), dtype=Datetime().polars())
+    return at(_made(dict(site.constants)))
 
 
 def datetime(

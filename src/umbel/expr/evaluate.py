@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import polars as pl
 
 from umbel.errors import InvalidValue, UmbelError
-from umbel.expr.compiled import Compiled
+from umbel.expr.compiled import Compiled, Scope
 from umbel.expr.errors import compile_error, evaluation_error
 from umbel.expr.lattice import matches
-from umbel.expr.tree import Expr, scope_of
-from umbel.types.dtypes import DType
+from umbel.expr.tree import Expr, at, scope_of
+from umbel.types.dtypes import Checked, DType
 
 Declared = tuple[Expr, DType | None]
 
@@ -59,19 +59,43 @@ def evaluate(
         now: what `now()` means: an instant, or an expression over the frame; the present when None.
     Errors: InvalidValue "failed to compile expression: ..." or "failed to evaluate expression: ...".
     """
-    scope = scope_of(schema, pl.lit(now) if isinstance(now, dt.datetime) else now)
-    columns = [
-        _compatible(_Column(name, expr, expr.compile(scope), declared)) for name, (expr, declared) in exprs.items()
-    ]
+    scope = _scope(schema, now)
+    columns = [_column(name, expr, declared, scope) for name, (expr, declared) in exprs.items()]
     found = _select(frame, columns)
     return pl.DataFrame([column.check(found[_at(n)]).alias(column.name) for n, column in enumerate(columns)])
 
 
-def _compatible(column: _Column) -> _Column:
-    inferred, declared = column.compiled.dtype, column.declared
-    if declared is not None and not matches(inferred, declared, column.expr):
-        raise compile_error(f"expected {declared}, found {inferred}, in `{column.expr}`")
-    return column
+def judge(
+    frame: pl.DataFrame,
+    expr: Expr,
+    declared: DType,
+    schema: Mapping[str, DType],
+    now: pl.Expr | dt.datetime | None = None,
+) -> Checked:
+    """Evaluate one expression and tell which rows have no value, and why, instead of raising for their sake.
+
+    Errors: InvalidValue "failed to compile expression: ..." only.
+    """
+    column = _column("value", expr, declared, _scope(schema, now).uncertain())
+    conditions = {f"_fault{n}": fault.condition for n, fault in enumerate(column.compiled.faults)}
+    found = _collect(frame, {_at(0): column.compiled.value, **conditions})
+    faults: dict[int, str] = {}
+    for name, fault in zip(conditions, column.compiled.faults, strict=True):
+        for row in found[name].arg_true().to_list():
+            faults.setdefault(row, str(fault))
+    checked = declared.ingest(found[_at(0)])
+    return Checked(checked.values, faults).blame(checked.faults)
+
+
+def _scope(schema: Mapping[str, DType], now: pl.Expr | dt.datetime | None) -> Scope:
+    return scope_of(schema, at(now) if isinstance(now, dt.datetime) else now)
+
+
+def _column(name: str, expr: Expr, declared: DType | None, scope: Scope) -> _Column:
+    compiled = expr.compile(scope)
+    if declared is not None and not matches(compiled.dtype, declared, expr):
+        raise compile_error(f"expected {declared}, found {compiled.dtype}, in `{expr}`")
+    return _Column(name, expr, compiled, declared)
 
 
 def _at(position: int) -> str:
@@ -88,12 +112,13 @@ def _select(frame: pl.DataFrame, columns: list[_Column]) -> pl.DataFrame:
         raise _explained(frame, columns, error) from error
     if faults and found["_fault"].any():
         raise _explained(frame, columns, None)
-    return found.head(frame.height) if frame.height < found.height else found
+    return found
 
 
 def _collect(frame: pl.DataFrame, exprs: Mapping[str, pl.Expr]) -> pl.DataFrame:
-    # with_columns, unlike select, repeats constants for every row.
-    return frame.lazy().with_columns(**exprs).select(list(exprs)).collect()
+    # with_columns, unlike select, repeats constants for every row; of a frame without columns it makes one row.
+    found = frame.lazy().with_columns(**exprs).select(list(exprs)).collect()
+    return found.head(frame.height) if frame.height < found.height else found
 
 
 def _explained(frame: pl.DataFrame, columns: list[_Column], error: Exception | None) -> InvalidValue:
@@ -102,7 +127,7 @@ def _explained(frame: pl.DataFrame, columns: list[_Column], error: Exception | N
         for fault in column.compiled.faults:
             rows = _rows(frame, fault.condition)
             if rows:
-                return evaluation_error(f"{fault.reason} ({len(rows)} of {frame.height} rows, first row {rows[0]})")
+                return evaluation_error(f"{fault} ({len(rows)} of {frame.height} rows, first row {rows[0]})")
     for column in columns:
         try:
             _collect(frame, {column.name: column.compiled.value})

@@ -55,7 +55,7 @@ def _field(reference: Reference) -> str:
 
 
 def _is_outer(reference: Reference, scope: Scope) -> bool:
-    return reference[0] != "now" or not scope.now.meta.is_literal()
+    return reference[0] != "now" or bool(scope.now.meta.root_names())
 
 
 def _outer(reference: Reference, scope: Scope) -> Compiled:

@@ -13,7 +13,7 @@ from umbel.errors import InvalidAttribute, InvalidType
 from umbel.expr.compiled import Compiled, Scope
 from umbel.expr.errors import InvalidExprException
 from umbel.expr.registry import FUNCTIONS, find_method
-from umbel.types.dtypes import DType
+from umbel.types.dtypes import Datetime, DType
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 NODES: dict[str, type[Expr]] = {}
 
 Reference = tuple[str, str]
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -332,4 +333,10 @@ def to_expr(value: Any) -> Expr:
 
 def scope_of(schema: Mapping[str, DType], now: pl.Expr | None = None) -> Scope:
     """Return the scope of an expression over a frame; `now()` is the present instant unless given."""
-    return Scope(schema, pl.lit(dt.datetime.now(dt.UTC)) if now is None else now)
+    return Scope(schema, at(dt.datetime.now(dt.UTC)) if now is None else now)
+
+
+def at(instant: dt.datetime) -> pl.Expr:
+    """Return a constant instant; naive means UTC."""
+    aware = instant if instant.tzinfo else instant.replace(tzinfo=dt.UTC)
+    return pl.lit((aware - _EPOCH) // dt.timedelta(microseconds=1)).cast(Datetime().polars())

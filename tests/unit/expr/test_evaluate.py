@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.expr.table import frame_of, schema_of
 from umbel.errors import InvalidValue
-from umbel.expr import Expr, col, evaluate, lit, now
+from umbel.expr import Expr, col, evaluate, judge, lit, now
 from umbel.types.annotations import Decimal, between, from_annotation, oneof, regex
 
 A, S = col("a"), col("s")
@@ -121,3 +121,20 @@ def test_alone_it_raises_by_itself() -> None:
     with pytest.raises(pl.exceptions.PolarsError, match="int division by zero"):
         frame.select(guarded)
     assert frame.filter(pl.col("a") != 2).select(guarded).to_series().to_list() == [-6, 6]
+
+
+def test_judging_tells_the_rows_without_a_value() -> None:
+    columns = {"a": (int, [1, 2, 0, 9]), "s": (str, ["1", "x", "3", "4"])}
+    frame, schema = frame_of(columns), schema_of(columns)
+    declared = from_annotation(between(int, 0, 5))
+    found = judge(frame, 6 // A, declared, schema)
+    assert set(found.faults) == {0, 2}
+    assert "int division by zero" in found.faults[2]
+    assert "between(int, 0, 5)" in found.faults[0]
+    assert [found.values[row] for row in (1, 3)] == [3, 0]
+    parsed = judge(frame, S.str.parse(int), from_annotation(int), schema)
+    assert set(parsed.faults) == {1}
+    assert [parsed.values[row] for row in (0, 2, 3)] == [1, 3, 4]
+    with pytest.raises(InvalidValue, match="failed to compile expression"):
+        judge(frame, S + 1, from_annotation(int), schema)
+    assert judge(frame.clear(), 6 // A, declared, schema).values.len() == 0
