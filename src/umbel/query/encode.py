@@ -75,6 +75,26 @@ def column_from_json(values: Sequence[Any], dtype: dtypes.DType, name: str = "",
     return checked.values.alias(name)
 
 
+def revived(columns: Mapping[str, list[Any]], types: Mapping[str, dtypes.DType]) -> dict[str, list[Any]]:
+    """Return columns of JSON values in what their types take in, for validation to judge; no value is refused here.
+
+    Args:
+        columns: as `columns_of` returns them; columns without a type stay as they are.
+        types: of the columns known.
+    """
+    return {name: _each(_lenient(reader(types[name])) if name in types else None, v) for name, v in columns.items()}
+
+
+def _lenient(turn: Turn | None) -> Turn | None:
+    def attempt(value: Any) -> Any:
+        try:
+            return turn(value) if turn else value
+        except InvalidValue:
+            return value
+
+    return turn and attempt
+
+
 def columns_of(data: Any, what: str = "data") -> dict[str, list[Any]]:
     """Return a table in JSON, in either form, as lists by column; a row without a column has null there."""
     if isinstance(data, Mapping):

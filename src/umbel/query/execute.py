@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 import polars as pl
@@ -18,6 +18,8 @@ from umbel.query.session import LookupSource, Mode, Session
 from umbel.types.dtypes import DType, Optional
 
 _PLANS = 1024
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 
 
 class QueryEngine:
@@ -114,4 +116,5 @@ def checked_fields(dataset: DatasetDefinition, fields: Sequence[str] | None) -> 
 
 def repeated(instant: datetime, height: int) -> pl.Series:
     """Return a column of one instant."""
-    return pl.Series("at", [instant], dtype=INSTANT).new_from_index(0, height)
+    micros = (instant - EPOCH) // MICROSECOND
+    return pl.Series("at", [micros], dtype=pl.Int64).cast(INSTANT).new_from_index(0, height)

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
-from umbel.errors import InvalidValue, UnknownName, did_you_mean
+from umbel.errors import InvalidType, InvalidValue, UnknownName, did_you_mean
 from umbel.plan.definitions import ExtractorDefinition, FeatureDefinition, FeaturesetDefinition
 
 
-class Feature(Protocol):
-    """A feature as users hold it."""
+def name_of(item: Any) -> str:
+    """Return the name of a feature or featureset, given as such or as text.
 
-    def fqn(self) -> str:
-        """Return `Featureset.feature`."""
+    Raises:
+        InvalidType: it is something else.
+    """
+    if isinstance(item, str):
+        return item
+    if callable(fqn := getattr(item, "fqn", None)):
+        return str(fqn())
+    if isinstance(item, Iterable | type) or not hasattr(item, "__name__"):
+        raise InvalidType(f"expected a feature, a featureset or the name of one, got {item!r:.80}")
+    return str(item.__name__)
 
 
 class Catalogue:

@@ -30,7 +30,9 @@ JAN = datetime(2024, 1, 1, tzinfo=UTC)
 
 def dataset(name: str, keys: Mapping[str, DType], values: Mapping[str, DType], **options: Any) -> DatasetDefinition:
     schema = Schema(tuple(keys.items()), tuple(values.items()), "t")
-    return DatasetDefinition(name=name, version=1, schema=schema, history=0, **{"online": True, "offline": True} | options)
+    return DatasetDefinition(
+        name=name, version=1, schema=schema, history=0, **{"online": True, "offline": True} | options
+    )
 
 
 def featureset(name: str, features: Mapping[str, DType], *extractors: ExtractorDefinition) -> FeaturesetDefinition:
@@ -38,12 +40,16 @@ def featureset(name: str, features: Mapping[str, DType], *extractors: ExtractorD
     return FeaturesetDefinition(name=name, features=members, extractors=extractors)
 
 
+def featureset_of(fqn: str) -> str:
+    return fqn.split(".", maxsplit=1)[0]
+
+
 def lookup(output: str, field: str, keys: Mapping[str, str], **options: Any) -> LookupExtractor:
     """`output` is "FS.feature", `field` is "Dataset.field", `keys` maps key fields to features."""
     owner, column = field.split(".")
     return LookupExtractor(
         name=f"_{output}",
-        featureset=output.split(".")[0],
+        featureset=featureset_of(output),
         inputs=tuple(keys.values()),
         outputs=(output,),
         datasets=(owner,),
@@ -54,13 +60,19 @@ def lookup(output: str, field: str, keys: Mapping[str, str], **options: Any) -> 
 
 
 def alias(output: str, source: str, default: Any = None) -> AliasExtractor:
-    featureset = output.split(".")[0]
-    return AliasExtractor(name=f"_{output}", featureset=featureset, inputs=(source,), outputs=(output,), default=default)
+    featureset = featureset_of(output)
+    return AliasExtractor(
+        name=f"_{output}", featureset=featureset, inputs=(source,), outputs=(output,), default=default
+    )
 
 
 def expression(output: str, expr: Expr, inputs: Sequence[str]) -> ExpressionExtractor:
     return ExpressionExtractor(
-        name=f"_{output}", featureset=output.split(".")[0], inputs=tuple(inputs), outputs=(output,), expression=expr
+        name=f"_{output}",
+        featureset=featureset_of(output),
+        inputs=tuple(inputs),
+        outputs=(output,),
+        expression=expr,
     )
 
 
@@ -69,7 +81,7 @@ def function(
 ) -> FunctionExtractor:
     return FunctionExtractor(
         name=name,
-        featureset=outputs[0].split(".")[0],
+        featureset=featureset_of(outputs[0]),
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         datasets=tuple(deps),
@@ -102,7 +114,9 @@ class Tables:
         assert keys.columns == schema.key_names
         found = []
         for key, instant in zip(keys.rows(named=True), at.to_list(), strict=True):
-            same = [row for row in self.rows[dataset] if row["t"] <= instant and all(row[k] == v for k, v in key.items())]
+            same = [
+                row for row in self.rows[dataset] if row["t"] <= instant and all(row[k] == v for k, v in key.items())
+            ]
             found.append(max(same, key=lambda row: row["t"], default=None))
         blank = dict.fromkeys(schema.names)
         shown = [row or {**blank, **key} for row, key in zip(found, keys.rows(named=True), strict=True)]

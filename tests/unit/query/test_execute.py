@@ -126,7 +126,9 @@ def test_given_features_win():
 
 
 def test_an_alias_that_is_given_is_not_the_other_feature():
-    pair = featureset("F", {"a": Int(), "b": Int(), "c": Int()}, alias("F.b", "F.a"), expression("F.c", col("b"), ["F.b"]))
+    pair = featureset(
+        "F", {"a": Int(), "b": Int(), "c": Int()}, alias("F.b", "F.a"), expression("F.c", col("b"), ["F.b"])
+    )
     assert ask(engine([], [pair]), ["F.a", "F.b"], ["F.c"], {"F.a": [1], "F.b": [2]}) == {"F.c": [2]}
 
 
@@ -213,7 +215,9 @@ def test_functions_get_named_series_and_the_instants():
 def output_of(returned, dtype=None, outputs=("c",)):
     features = {"a": Int(), **dict.fromkeys(outputs, dtype or Int())}
     made = function("f", lambda ts, a: returned, ["F.a"], [f"F.{name}" for name in outputs])
-    return ask(engine([], [featureset("F", features, made)]), ["F.a"], [f"F.{name}" for name in outputs], {"F.a": [1, 2]})
+    return ask(
+        engine([], [featureset("F", features, made)]), ["F.a"], [f"F.{name}" for name in outputs], {"F.a": [1, 2]}
+    )
 
 
 def test_rows_are_told_by_position_whatever_the_index():
@@ -241,7 +245,7 @@ def test_what_an_extractor_may_not_return(returned, dtype, message):
 
 
 def test_all_faults_of_an_extractor_are_listed():
-    with pytest.raises(ExtractorFailed, match="feature 'c': .*; feature 'd': "):
+    with pytest.raises(ExtractorFailed, match=r"feature 'c': .*; feature 'd': "):
         output_of(pd.DataFrame({"c": ["x", "y"], "d": [None, 1]}), Int(), ("c", "d"))
 
 

@@ -1,0 +1,50 @@
+"""What users name things by: objects of theirs, or text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from umbel.errors import InvalidType, InvalidValue
+from umbel.query.resolve import name_of
+
+_BRANCH = re.compile(r"[A-Za-z0-9_.\-/]+")
+
+
+def names_of(items: Iterable[Any], what: str) -> list[str]:
+    """Return the names of features and featuresets.
+
+    Args:
+        items: objects or text.
+        what: what they are given as, for messages.
+    """
+    if isinstance(items, str):
+        raise InvalidType(f"{what} must be a list of features, got the text {items!r}")
+    return [name_of(item) for item in items]
+
+
+def dataset_name(dataset: Any) -> str:
+    """Return the name of a dataset, given as such or as text."""
+    if isinstance(dataset, str):
+        return dataset
+    if hasattr(dataset, "key_fields"):
+        return str(dataset.__name__)
+    raise InvalidType(f"expected a dataset or its name, got {dataset!r:.80}")
+
+
+def field_names(fields: Iterable[Any] | None) -> list[str] | None:
+    """Return the names of a dataset's fields, None for all."""
+    return None if fields is None else [str(field) for field in fields]
+
+
+def check_branch(name: Any) -> None:
+    """Refuse what cannot name a branch."""
+    if not isinstance(name, str) or not _BRANCH.fullmatch(name):
+        raise InvalidValue(f"branch name {name!r} must consist of letters, digits and the characters _ . - /")
+
+
+def check_keys(keys: Any) -> None:
+    """Refuse keys that are not a frame."""
+    if not hasattr(keys, "columns"):
+        raise InvalidValue(f"keys must be a pandas DataFrame with one column per key field, got {type(keys).__name__}")
