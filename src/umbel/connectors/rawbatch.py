@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 import polars as pl
 
-from umbel.types.dtype import DType
-from umbel.types.raw import Raw, from_records, rejects
-
-SCHEMAS = {"int": pl.Int64(), "float": pl.Float64(), "str": pl.String(), "bool": pl.Boolean()}
+from umbel.types.raw import Raw, rejects
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +29,36 @@ class RawBatch:
     text: Callable[[int], bytes]
 
 
-def plain(wanted: Mapping[str, DType]) -> dict[str, pl.DataType]:
-    """Return the columns whose JSON values Polars can read as they are stored."""
-    found = {name: SCHEMAS.get(str(dtype.plain)) for name, dtype in wanted.items()}
-    return {name: dtype for name, dtype in found.items() if dtype is not None}
+@dataclass(slots=True)
+class TextRows:
+    """The bytes behind the rows of a batch, taken apart only when somebody asks.
 
+    Args:
+        name: of the file.
+        offset: where the bytes start in it.
+        data: the bytes.
+        split: cuts them into rows.
+    """
 
-def parse_lines(lines: list[bytes], wanted: Mapping[str, DType]) -> Raw:
-    """Return NDJSON lines as raw rows, one by one: each line that is no object is a reject with its reason."""
-    rows, faults = list[Any](), dict[int, str]()
-    for number, line in enumerate(lines):
-        try:
-            rows.append(orjson.loads(line))
-        except orjson.JSONDecodeError as error:
-            rows.append({})
-            faults[number] = f"broken JSON: {error}"
-    raw = from_records(rows, wanted)
-    return Raw(raw.frame, pl.concat([rejects(faults), raw.rejects]).sort("row")) if faults else raw
+    name: str
+    offset: int
+    data: bytes
+    split: Callable[[bytes], Sequence[bytes]]
+    _rows: Sequence[bytes] | None = field(default=None, init=False)
+    _at: list[int] = field(default_factory=list, init=False)
+
+    def text(self, row: int) -> bytes:
+        """Return the bytes of a row."""
+        if self._rows is None:
+            self._rows = self.split(self.data)
+        return self._rows[row]
+
+    def where(self, row: int) -> str:
+        """Return the place of a row."""
+        while len(self._at) <= row:
+            start = self._at[-1] + len(self.text(len(self._at) - 1)) if self._at else 0
+            self._at.append(self.data.find(self.text(len(self._at)), start))
+        return f"{self.name}: byte {self.offset + self._at[row]}"
 
 
 def as_bytes(value: Any) -> bytes:
@@ -59,14 +69,3 @@ def as_bytes(value: Any) -> bytes:
 def lost(reason: str, count: int = 1) -> Raw:
     """Return rows that are there and cannot be read."""
     return Raw(pl.DataFrame(height=count), rejects(dict.fromkeys(range(count), reason)))
-
-
-def first_values(lines: Iterable[bytes]) -> dict[str, Any]:
-    """Return the first object among some lines, empty when there is none."""
-    for line in lines:
-        try:
-            found = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            return {}
-        return found if isinstance(found, dict) else {}
-    return {}

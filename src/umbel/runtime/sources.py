@@ -5,77 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
-
-import orjson
+from typing import Any
 
 from umbel.connectors.files import FileSource
+from umbel.connectors.ingestlog import EndpointSource
 from umbel.connectors.rawbatch import RawBatch
-from umbel.connectors.webhook import WebhookConnector
+from umbel.connectors.splits import SplitSource
 from umbel.errors import NotSupported
-from umbel.log.reading import IngestReader, LogRange
-from umbel.log.segments import LogPosition
 from umbel.plan.definitions import DatasetDefinition, SourceDefinition
 from umbel.runtime.progress import keyed_sources
 from umbel.types.dtype import DType
-from umbel.types.raw import from_records
 
 SOURCE_SHIFT = 56
 """Rows are numbered by source, then by place in the source: of two with one key and instant the later source's wins."""
-
-ROWS_AT_ONCE = 100_000
-
-
-class Readable(Protocol):
-    """The reading side of one kind of connector."""
-
-    def plan(self, position: Any, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Any]:
-        """Return new splits with their sizes, up to a budget in bytes, and the position after them."""
-
-    def open(self, split: Mapping[str, Any], wanted: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
-        """Yield the rows of a split."""
-
-
-@dataclass(frozen=True)
-class EndpointSource:
-    """The reading side of a webhook's endpoint: its ingest log.
-
-    Args:
-        directory: umbel's folder.
-        connector: which endpoint.
-    """
-
-    directory: Path
-    connector: WebhookConnector
-
-    @cached_property
-    def _reader(self) -> IngestReader:
-        return IngestReader(self.directory, self.connector.source.name, self.connector.endpoint)
-
-    def plan(self, position: Any, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Any]:
-        start = self._reader.start() if position is None else LogPosition.from_json(position)
-        ranges, end = self._reader.plan(start, bytes=budget)
-        splits = [({"begin": each.begin.to_json(), "end": each.end.to_json()}, each.bytes) for each in ranges]
-        return splits, end.to_json()
-
-    def open(self, split: Mapping[str, Any], wanted: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
-        begin, end = LogPosition.from_json(split["begin"]), LogPosition.from_json(split["end"])
-        rows, first = list[Any](), begin.row
-        for record in self._reader.open(LogRange(begin, end)):
-            rows += orjson.loads(record.entry.payload)
-            if len(rows) >= ROWS_AT_ONCE:
-                yield self._batch(rows, first, wanted)
-                first, rows = first + len(rows), []
-        if rows:
-            yield self._batch(rows, first, wanted)
-
-    def _batch(self, rows: list[Any], first: int, wanted: Mapping[str, DType]) -> RawBatch:
-        place = f"{self.connector.source.name}/{self.connector.endpoint}"
-        raw = from_records(rows, wanted)
-        return RawBatch(raw, first, lambda row: f"{place}:{first + row}", lambda row: orjson.dumps(rows[row]))
-
 
 @dataclass
 class OpenedSource:
@@ -90,7 +33,7 @@ class OpenedSource:
 
     dataset: str
     source: int
-    reading: Readable
+    reading: SplitSource
     definition: SourceDefinition
     key: str
     _rest_until: float = 0.0
@@ -112,7 +55,7 @@ class OpenedSource:
 
 
 STREAMS = frozenset({"webhook"})
-Opener = Callable[[Path, Any], Readable]
+Opener = Callable[[Path, Any], SplitSource]
 KINDS: Mapping[str, Opener] = {
     "webhook": EndpointSource,
     "files": lambda _, connector: FileSource(connector),
@@ -130,7 +73,7 @@ def open_sources(directory: Path, datasets: Iterable[DatasetDefinition]) -> Iter
             yield OpenedSource(dataset.name, ordinal, _reading(directory, dataset.name, source), source, key)
 
 
-def _reading(directory: Path, dataset: str, source: SourceDefinition) -> Readable:
+def _reading(directory: Path, dataset: str, source: SourceDefinition) -> SplitSource:
     opener = KINDS.get(source.connector.kind)
     if opener is None:
         readable = ", ".join(sorted(KINDS))
