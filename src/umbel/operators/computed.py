@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -12,12 +13,15 @@ import polars as pl
 from umbel.errors import InvalidType, RuntimeFault, Terminal
 from umbel.expr import Expr, evaluate, matches
 from umbel.operators.userfunction import UserFunction
-from umbel.types.dtypes import DType
+from umbel.types.dtypes import Bool, Checked, Date, Datetime, DType, Float, Int, Str
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Columns = Mapping[str, DType]
+
+PARTS = 16
+"""Rows among which one is at fault are tried again in so many parts."""
 
 
 @contextmanager
@@ -48,7 +52,17 @@ class Computed:
         return found == declared
 
     def values(self, rows: pl.DataFrame, columns: Columns, declared: DType) -> pl.Series:
-        """Return one value of the declared type per row."""
+        """Return one value of the declared type per row, or raise."""
+        raise NotImplementedError(type(self).__name__)
+
+    def judged(self, rows: pl.DataFrame, columns: Columns, declared: DType) -> Checked:
+        """Return one value per row, and which rows have none; never raises for the sake of some rows.
+
+        Args:
+            rows: columns in storage form; for a function, also columns of any other form.
+            columns: their types, of those that have one.
+            declared: the type of the values.
+        """
         raise NotImplementedError(type(self).__name__)
 
 
@@ -71,6 +85,13 @@ class ByExpression(Computed):
     def values(self, rows: pl.DataFrame, columns: Columns, declared: DType) -> pl.Series:
         return evaluate(rows, {"value": (self.expression, declared)}, columns)["value"]
 
+    def judged(self, rows: pl.DataFrame, columns: Columns, declared: DType) -> Checked:
+        def values(part: pl.DataFrame) -> pl.Series:
+            found = evaluate(part, {"value": (self.expression, None)}, columns)["value"]
+            return found.cast(declared.polars()) if found.dtype == pl.Null else found
+
+        return judged_by_parts(values, rows, declared)
+
 
 @dataclass(frozen=True)
 class ByFunction(Computed):
@@ -86,19 +107,28 @@ class ByFunction(Computed):
         return None
 
     def values(self, rows: pl.DataFrame, columns: Columns, declared: DType) -> pl.Series:
-        from umbel.types.pandas import from_pandas
+        from umbel.types.pandas import series_from_pandas
 
         if rows.is_empty():
             return pl.Series("value", [], declared.polars())
         found = one_per_row(called(self.function, rows, columns), rows.height)
-        return from_pandas(found.to_frame("value"), {"value": declared})["value"]
+        return series_from_pandas(found.rename("value"), declared)
+
+    def judged(self, rows: pl.DataFrame, columns: Columns, declared: DType) -> Checked:
+        from umbel.types.pandas import raw_series, to_pandas
+
+        def values(part: pl.DataFrame) -> pl.Series:
+            given = to_pandas(part, {name: columns.get(name) or shown_as(part[name]) for name in part.columns})
+            return raw_series(one_per_row(self.function(given), part.height))
+
+        return judged_by_parts(values, rows, declared)
 
 
 def called(function: UserFunction, rows: pl.DataFrame, columns: Columns) -> Any:
     """Call a user's function with the rows as a pandas frame."""
     from umbel.types.pandas import to_pandas
 
-    return function(to_pandas(rows.select(list(columns)), columns))
+    return function(to_pandas(rows, columns))
 
 
 def one_per_row(values: Any, height: int) -> pd.Series[Any]:
@@ -111,3 +141,31 @@ def one_per_row(values: Any, height: int) -> pd.Series[Any]:
     if len(series) != height:
         raise InvalidType(f"expected a value for each of {height} rows, found {len(series)}")
     return series.reset_index(drop=True)
+
+
+def judged_by_parts(values: Callable[[pl.DataFrame], pl.Series], rows: pl.DataFrame, declared: DType) -> Checked:
+    """Compute values for all rows but those at fault: cut what raises into parts until these rows are found."""
+    if rows.is_empty():
+        return Checked(pl.Series("value", [], declared.polars()))
+    try:
+        checked = declared.ingest(values(rows))
+    except Exception as error:  # noqa: BLE001  user code raises anything
+        if rows.height == 1:
+            return Checked(pl.Series("value", [None], declared.polars()), {0: f"{type(error).__name__}: {error}"})
+        size = -(-rows.height // PARTS)
+        return _together([judged_by_parts(values, part, declared) for part in rows.iter_slices(size)])
+    return Checked(checked.values.alias("value"), checked.faults)
+
+
+def _together(parts: list[Checked]) -> Checked:
+    starts = accumulate((len(part.values) for part in parts), initial=0)
+    faults = {start + row: why for start, part in zip(starts, parts, strict=False) for row, why in part.faults.items()}
+    return Checked(pl.concat([part.values for part in parts]), faults)
+
+
+def shown_as(column: pl.Series) -> DType:
+    """Return the type as which a column that has none is shown to a user's function."""
+    return _SHOWN.get(column.dtype, DType())
+
+
+_SHOWN: dict[pl.DataType, DType] = {each.polars(): each for each in (Int(), Float(), Str(), Bool(), Datetime(), Date())}

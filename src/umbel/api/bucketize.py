@@ -1,0 +1,57 @@
+"""`bucketize`: the window an instant may ask for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from umbel.errors import InvalidValue
+from umbel.types.windows import Hopping, Tumbling, Window
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def bucketize(timestamp: Any, window: Any) -> Any:
+    """Return the window that ended last at or before a timestamp: the key to look up windowed aggregates by.
+
+    Args:
+        timestamp: a datetime, or a pandas Series of them; UTC when it has no zone.
+        window: a duration (tumbling), a pair of duration and stride, a Tumbling or a Hopping.
+
+    Returns:
+        A `Window`, or a Series of them.
+
+    Raises:
+        InvalidValue: any other window.
+    """
+    duration, stride = _lengths(window)
+    if hasattr(timestamp, "map"):
+        return timestamp.map(lambda each: _ended(each, duration, stride)).astype(object)
+    return _ended(timestamp, duration, stride)
+
+
+def _ended(timestamp: datetime, duration: timedelta, stride: timedelta) -> Window:
+    instant = timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
+    begin = EPOCH + (instant - EPOCH - duration) // stride * stride
+    return Window(begin=begin, end=begin + duration)
+
+
+def _lengths(window: Any) -> tuple[timedelta, timedelta]:
+    made = _window(window)
+    if made.duration_us is None:
+        raise InvalidValue(f"bucketize: a window of duration 'forever' has no begin: {window!r}")
+    return made.duration_us * MICROSECOND, made.stride_us * MICROSECOND
+
+
+def _window(window: Any) -> Tumbling | Hopping:
+    if isinstance(window, Tumbling | Hopping):
+        return window
+    if isinstance(window, str):
+        return Tumbling(window)
+    if isinstance(window, tuple) and len(window) == len(("duration", "stride")):
+        return Hopping(*window)
+    raise InvalidValue(
+        f"bucketize: cannot take {window!r} for a window",
+        hint='"1h", ("1d", "1h"), Tumbling("1h") or Hopping("1d", "1h")',
+    )

@@ -1,0 +1,110 @@
+"""What a commit checks, and the frozen definitions it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from umbel.api.commit_datasets import dataset_definition
+from umbel.api.commit_featuresets import featureset_definition
+from umbel.api.commit_graph import extractor_faults, pipeline_faults
+from umbel.api.dataset import Dataset, record_of
+from umbel.api.env import check_env
+from umbel.api.featureset import Featureset, featureset_record
+from umbel.errors import InvalidType, InvalidValue, UmbelError
+from umbel.plan.definitions import DatasetDefinition, Definitions, FeaturesetDefinition, Metadata
+from umbel.plan.versions import version_faults
+
+T = TypeVar("T")
+Definition = TypeVar("Definition", DatasetDefinition, FeaturesetDefinition)
+
+
+def check_commit(
+    datasets: Iterable[Dataset] | None,
+    featuresets: Iterable[Featureset] | None,
+    env: str | None = None,
+    before: Definitions | None = None,
+) -> Definitions:
+    """Check everything a commit contains and return the definitions the branch then has.
+
+    Args:
+        datasets: to commit.
+        featuresets: to commit.
+        env: selects sources, sinks, pipelines and extractors; None selects all.
+        before: what is on the branch, in an incremental commit: it stays as it is unless given again, and what is given
+            again needs a higher version if it has changed. None: the branch has nothing but what is given.
+
+    Raises:
+        UmbelError: of the kind of the first fault; the message lists all faults.
+    """
+    check_env(env)
+    given = [_checked(each, Dataset, "dataset") for each in datasets or ()]
+    described = [_checked(each, Featureset, "featureset") for each in featuresets or ()]
+    faults: list[UmbelError] = []
+    made = _made(given, lambda each: dataset_definition(record_of(each), env), _dataset_key, faults)
+    features = _made(
+        described, lambda each: featureset_definition(featureset_record(each), env), _featureset_key, faults
+    )
+    kept = before or Definitions({}, {})
+    whole = Definitions(
+        {**_without(kept.datasets, map(_dataset_key, given)), **made},
+        {**_without(kept.featuresets, map(_featureset_key, described)), **features},
+        env,
+    )
+    if not faults:
+        faults += [*pipeline_faults(whole), *extractor_faults(whole)]
+    _raise([*faults, *version_faults(kept, made, features)])
+    return whole
+
+
+def _without(old: Mapping[str, T], given: Iterable[tuple[str, Metadata]]) -> dict[str, T]:
+    """Return what stays of a branch: what is given again as deleted goes."""
+    gone = {name for name, meta in given if meta.deleted}
+    return {name: each for name, each in old.items() if name not in gone}
+
+
+def _dataset_key(dataset: Dataset) -> tuple[str, Metadata]:
+    return record_of(dataset).name, record_of(dataset).meta
+
+
+def _featureset_key(featureset: Featureset) -> tuple[str, Metadata]:
+    return featureset_record(featureset).name, featureset_record(featureset).meta
+
+
+def _checked(obj: Any, kind: type[T], word: str) -> T:
+    if not isinstance(obj, kind):
+        shown = getattr(obj, "__name__", repr(obj))
+        raise InvalidType(f"commit: '{shown}' is not a {word} but a {type(obj).__name__}")
+    return obj
+
+
+def _made(
+    objs: Sequence[T],
+    define: Callable[[T], Definition],
+    key: Callable[[T], tuple[str, Metadata]],
+    faults: list[UmbelError],
+) -> dict[str, Definition]:
+    """Return the definitions by name, without those that are marked deleted."""
+    made: dict[str, Definition] = {}
+    for obj in objs:
+        name, meta = key(obj)
+        if meta.deleted:
+            continue
+        try:
+            definition = define(obj)
+            _ = definition.fingerprint  # raises when a function cannot travel
+        except UmbelError as error:
+            faults.append(error)
+            continue
+        if name in made:
+            faults.append(InvalidValue(f"commit: '{name}' is given twice", where=definition.place))
+        made[name] = definition
+    return made
+
+
+def _raise(faults: Sequence[UmbelError]) -> None:
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        lines = "".join(f"\n  - {fault}" for fault in faults)
+        raise type(faults[0])(f"commit: {len(faults)} faults{lines}")

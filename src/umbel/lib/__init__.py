@@ -1,0 +1,18 @@
+"""What definitions are decorated and described with."""
+
+# isort: off
+# The submodules first: the functions of the same names take their places.
+import umbel.lib.expectations
+import umbel.lib.includes
+import umbel.lib.secrets
+from umbel.api.bucketize import bucketize
+from umbel.api.expect import *  # noqa: F403
+from umbel.api.expect import __all__ as _expectations
+from umbel.api.expectations import expectations
+from umbel.api.inputs import includes, inputs, outputs
+from umbel.api.metadata import desc, meta
+from umbel.api.secrets import secrets
+# isort: on
+
+__all__ = ["bucketize", "desc", "expectations", "includes", "inputs", "meta", "outputs", "secrets"]
+__all__ += _expectations

@@ -1,0 +1,5 @@
+"""What travels with functions."""
+
+from umbel.api.inputs import includes
+
+__all__ = ["includes"]

@@ -1,0 +1,57 @@
+"""Sources in their older spelling: `source(conn, lateness=, tier=, cursor=)`. Use `umbel.connectors`."""
+
+from umbel.api.incoming import Ref, Sample, ref
+from umbel.api.sink import sink
+from umbel.api.source import older_source as source
+from umbel.connectors import (
+    CSV,
+    S3,
+    Avro,
+    BigQuery,
+    DataConnector,
+    DataSource,
+    Kafka,
+    KafkaConnector,
+    Kinesis,
+    KinesisConnector,
+    Mongo,
+    MySQL,
+    Postgres,
+    Protobuf,
+    Redshift,
+    S3Connector,
+    Snowflake,
+    TableConnector,
+    Webhook,
+    WebhookConnector,
+    at_timestamp,
+)
+
+__all__ = [
+    "CSV",
+    "S3",
+    "Avro",
+    "BigQuery",
+    "DataConnector",
+    "DataSource",
+    "Kafka",
+    "KafkaConnector",
+    "Kinesis",
+    "KinesisConnector",
+    "Mongo",
+    "MySQL",
+    "Postgres",
+    "Protobuf",
+    "Redshift",
+    "Ref",
+    "S3Connector",
+    "Sample",
+    "Snowflake",
+    "TableConnector",
+    "Webhook",
+    "WebhookConnector",
+    "at_timestamp",
+    "ref",
+    "sink",
+    "source",
+]
