@@ -1,6 +1,5 @@
 """Arithmetic, rule by rule: types, nulls, division, remainders, overflow."""
 
-# ruff: noqa: UP045 (types are spelled as users spell them)
 from __future__ import annotations
 
 import decimal

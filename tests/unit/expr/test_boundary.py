@@ -1,6 +1,5 @@
 """Evaluation over pandas frames."""
 
-# ruff: noqa: UP045 (types are spelled as users spell them)
 from __future__ import annotations
 
 import subprocess

@@ -1,6 +1,5 @@
 """Comparisons, rule by rule: which types, nulls, NaN."""
 
-# ruff: noqa: UP045 (types are spelled as users spell them)
 from __future__ import annotations
 
 import decimal

@@ -1,6 +1,5 @@
 """Constructors: datetime, from_epoch, repeat, make_struct and zip."""
 
-# ruff: noqa: UP045 (types are spelled as users spell them)
 from __future__ import annotations
 
 from datetime import UTC, datetime

@@ -1,6 +1,5 @@
 """Functions of dicts."""
 
-# ruff: noqa: UP045 (types are spelled as users spell them)
 from __future__ import annotations
 
 from typing import Any, Optional

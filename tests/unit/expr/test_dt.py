@@ -1,6 +1,5 @@
 """Functions of datetimes."""
 
-# ruff: noqa: UP045 (types are spelled as users spell them)
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta

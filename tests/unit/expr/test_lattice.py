@@ -1,6 +1,5 @@
 """What types have in common, and what stands for what."""
 
-# ruff: noqa: UP045 (types are spelled as users spell them)
 from __future__ import annotations
 
 from typing import Any, Optional

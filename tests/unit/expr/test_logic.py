@@ -1,6 +1,5 @@
 """Kleene logic, isnull and fillnull."""
 
-# ruff: noqa: UP045 (types are spelled as users spell them)
 from __future__ import annotations
 
 from itertools import product

@@ -1,6 +1,5 @@
 """Functions of text."""
 
-# ruff: noqa: UP045 (types are spelled as users spell them)
 from __future__ import annotations
 
 import decimal

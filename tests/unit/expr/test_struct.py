@@ -1,6 +1,5 @@
 """Functions of structs."""
 
-# ruff: noqa: UP045 (types are spelled as users spell them)
 from __future__ import annotations
 
 from datetime import UTC, datetime

@@ -1,6 +1,5 @@
 """What holds for every expression: text, records, misuse, columns."""
 
-# ruff: noqa: UP045 (types are spelled as users spell them)
 from __future__ import annotations
 
 import copy
