@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from umbel.expr import arithmetic, compare, dict, dt, list, logic, num, str, struct  # noqa: F401, A004
+from umbel.expr import arithmetic, call, compare, dict, dt, list, logic, num, str, struct  # noqa: F401, A004
 from umbel.expr.conditional import when
 from umbel.expr.construct import datetime, from_epoch, make_struct, repeat, zip_struct
 from umbel.expr.errors import InvalidExprException

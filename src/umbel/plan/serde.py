@@ -14,6 +14,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import singledispatchmethod
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import cloudpickle
@@ -33,10 +34,8 @@ WIDE = 1 << 63
 
 def dump(definitions: Definitions) -> bytes:
     """Return definitions as bytes: equal definitions give equal bytes."""
-    from umbel import __version__
-
     writer = _Writer()
-    message = wire.Definitions(version=__version__, env=writer.value(definitions.env))
+    message = wire.Definitions(version=_version(), env=writer.value(definitions.env))
     message.datasets.extend(writer.record(each) for each in definitions.datasets.values())
     message.featuresets.extend(writer.record(each) for each in definitions.featuresets.values())
     message.nodes.extend(writer.nodes)
@@ -74,7 +73,7 @@ class _Writer:
         return wire.Record(type=_name(type(value)), fields=entries)
 
     def value(self, value: Any) -> wire.Value:
-        if is_dataclass(value) and not isinstance(value, type | Operator):
+        if is_dataclass(value) and not isinstance(value, type | Operator | Expr):
             return wire.Value(record=self.record(value))
         return self._plain(value)
 
@@ -232,6 +231,13 @@ class _Reader:
 
     def _pickled(self, message: wire.Pickled) -> Any:
         return cloudpickle.loads(message.payload)
+
+
+def _version() -> str:
+    try:
+        return version("umbel")
+    except PackageNotFoundError:  # it runs from its sources
+        return "unknown"
 
 
 def _init_fields(value: Any) -> list[Field[Any]]:
