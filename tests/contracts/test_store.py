@@ -1,4 +1,4 @@
-"""What every store must do. A store of another package joins by its URL in `UMBEL_CONTRACT_STORES` (space separated)."""
+"""What every store must do. A store of another package joins by its URL in `UMBEL_CONTRACT_STORES`."""
 
 from __future__ import annotations
 
@@ -188,10 +188,10 @@ def test_shards_that_do_not_exist(store: Store) -> None:
 
 def test_an_exception_leaves_nothing_behind(store: Store) -> None:
     put(store, Stamp(1, 1), {b"a": b"1"})
-    with pytest.raises(RuntimeError, match="stop"), store.transaction(0, [A, B], Stamp(1, 2)) as tx:
+    with pytest.raises(InvalidValue, match="not one"), store.transaction(0, [A, B], Stamp(1, 2)) as tx:  # noqa: PT012
         tx.put(A, "t", [b"a", b"b"], [b"9", b"9"])
         tx.put(B, "t", [b"a"], [b"9"])
-        raise RuntimeError("stop")
+        tx.put("c", "t", [b"a"], [b"9"])
     assert held(store) == {b"a": b"1"}
     assert store.owners(0) == [A]
     assert store.stamp(0, A) == Stamp(1, 1)
@@ -295,7 +295,7 @@ def test_undo_counts_from_the_first_write_of_a_step(store: Store) -> None:
 def test_a_failed_run_again_leaves_the_former_run(store: Store) -> None:
     put(store, Stamp(1, 1), {b"a": b"1"})
     put(store, Stamp(1, 2), {b"a": b"2"})
-    with pytest.raises(RuntimeError, match="stop"), store.transaction(0, [A], Stamp(1, 2)) as tx:
+    with pytest.raises(RuntimeError, match="stop"), store.transaction(0, [A], Stamp(1, 2)) as tx:  # noqa: PT012
         tx.put(A, "t", [b"b"], [b"9"])
         raise RuntimeError("stop")
     assert held(store) == {b"a": b"2"}

@@ -29,9 +29,10 @@ def binary_array(column: pl.Series) -> pa.LargeBinaryArray:
 
 def binary_parts(array: pa.LargeBinaryArray) -> tuple[Offsets, Bytes]:
     """Return the offsets (one more than there are values) and the bytes they point into."""
+    if not len(array):
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
     _, offsets, data = array.buffers()
-    starts = np.frombuffer(offsets, np.int64, len(array) + 1, 8 * array.offset) if offsets else np.zeros(1, np.int64)
-    return starts, np.frombuffer(data or b"", np.uint8)
+    return np.frombuffer(offsets, np.int64, len(array) + 1, 8 * array.offset), np.frombuffer(data or b"", np.uint8)
 
 
 def binary_of(offsets: Offsets, data: Bytes) -> pa.LargeBinaryArray:
@@ -49,6 +50,14 @@ def fixed_binary(matrix: Bytes) -> pa.LargeBinaryArray:
 def join_rows(arrays: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
     """Return, row by row, the bytes of all arrays one after the other."""
     return arrays[0] if len(arrays) == 1 else pc.binary_join_element_wise(*arrays, _NOTHING)
+
+
+def stored_of(column: pl.Series, kind: np.dtype[Any]) -> NDArray[Any]:
+    """Return the bytes Arrow has for each value of a column of fixed width, anything for null."""
+    array = column.to_arrow()
+    if not len(array):
+        return np.zeros(0, kind)
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
 
 
 def numbers_of(column: pl.Series) -> NDArray[Any]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umbel.errors import InvalidType
-from umbel.state.arrow import binary_array, nulls_of
+from umbel.state.arrow import binary_array, nulls_of, stored_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,9 +79,7 @@ class Numbers:
 
     def split(self, column: pl.Series) -> list[Leaf]:
         """Return the leaves of a column."""
-        array = column.to_arrow()
-        offset = array.offset * self.storage.itemsize
-        numbers = np.frombuffer(array.buffers()[1] or b"", self.storage, len(array), offset)
+        numbers = stored_of(column, self.storage)
         nulls = nulls_of(column)
         if nulls is not None:
             numbers = numbers.copy()

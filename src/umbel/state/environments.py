@@ -72,15 +72,12 @@ class Environment:
     def __init__(self, path: Path, options: Options) -> None:
         self._path, self._file, self._options = path, str(path / DATA), options
         self.users = 0
-        self.forget()
-
-    def forget(self) -> None:
-        """Let go of what a parent process had open."""
         self._env: lmdb.Environment | None = None
         self._writable = False
         self._inode = 0
-        self._readers = 0
+        self._open = 0
         self._writer: int | None = None
+        self._is_lost = False
         self._idle = threading.Condition()
 
     @contextmanager
@@ -88,17 +85,12 @@ class Environment:
         """Open a read transaction; None when nothing was written yet."""
         with self._idle:
             env = self._opened_for_reading()
-            self._readers += env is not None
+            self._open += env is not None
         if env is None:
             yield None
             return
-        try:
-            with _explained(self._path), env.begin() as transaction:
-                yield cast("Tx", transaction)
-        finally:
-            with self._idle:
-                self._readers -= 1
-                self._idle.notify_all()
+        with self._counted(), _explained(self._path), env.begin() as transaction:
+            yield cast("Tx", transaction)
 
     @contextmanager
     def writing(self) -> Iterator[Tx]:
@@ -107,12 +99,23 @@ class Environment:
             raise InvalidValue("this thread has a transaction open on the shard; one has to end before the next begins")
         with self._idle:
             env = self._opened_for_writing()
-        with _explained(self._path), env.begin(write=True) as transaction:
+            self._open += 1
+        with self._counted(), _explained(self._path), env.begin(write=True) as transaction:
             self._writer = threading.get_ident()
             try:
                 yield cast("Tx", transaction)
             finally:
                 self._writer = None
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """End the use of the environment that was counted when it was opened."""
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._open -= 1
+                self._idle.notify_all()
 
     def entries(self) -> int:
         """Return how many entries there are, undo and stamps included."""
@@ -131,37 +134,46 @@ class Environment:
             self._close()
 
     def inherited(self) -> None:
-        """Let go of a parent's environment after a fork."""
-        env = self._env
-        self.forget()
-        if env is not None:
-            env.close()
+        """Let go of a parent's environment after a fork.
+
+        With a transaction open it can only be left alone: to end the copy here would end the parent's as well.
+        """
+        self._idle = threading.Condition()
+        self._writer = None
+        self._is_lost = self._open > 0
+        if not self._is_lost:
+            self._close()
 
     def _close(self) -> None:
         if self._env is not None:
             self._env.close()
         self._env, self._writable = None, False
 
-    def _close_replaced(self) -> None:
+    def _check(self) -> None:
         """Close the environment when its files were removed, or made anew, since it was opened."""
-        if self._env is not None and not self._readers and self._inode != _inode(self._file):
+        if self._is_lost:
+            raise Terminal(
+                f"this process was forked while {self._path} was in use",
+                hint="fork when no snapshot or transaction is open, or start workers by spawning",
+            )
+        if self._env is not None and not self._open and self._inode != _inode(self._file):
             self._close()
 
     def _opened_for_reading(self) -> lmdb.Environment | None:
-        self._close_replaced()
+        self._check()
         if self._env is None and (self._path / DATA).exists():
-            self._env = self._open(writable=False)
+            self._env = self._open_env(writable=False)
         return self._env
 
     def _opened_for_writing(self) -> lmdb.Environment:
-        self._close_replaced()
+        self._check()
         if self._env is not None and self._writable:
             return self._env
-        if not self._idle.wait_for(lambda: self._readers == 0, _PATIENCE):
+        if not self._idle.wait_for(lambda: self._open == 0, _PATIENCE):
             raise Transient(f"{self._path} is being read in this process and cannot be opened for writing")
         self._close()
         self._create()
-        self._env, self._writable = self._open(writable=True), True
+        self._env, self._writable = self._open_env(writable=True), True
         with suppress(lmdb.Error):
             self._env.reader_check()
         return self._env
@@ -178,7 +190,7 @@ class Environment:
             draft.rename(self._path)
         shutil.rmtree(draft, ignore_errors=True)
 
-    def _open(self, *, writable: bool) -> lmdb.Environment:
+    def _open_env(self, *, writable: bool) -> lmdb.Environment:
         self._inode = _inode(self._file)
         with _explained(self._path):
             return lmdb.open(

@@ -37,6 +37,7 @@ from umbel.state.arrow import (
     join_rows,
     nulls_of,
     numbers_of,
+    stored_of,
     to_series,
 )
 
@@ -138,8 +139,7 @@ def _monotone(numbers: NDArray[np.float64]) -> Matrix:
 
 
 def _flipped_decimals(column: pl.Series) -> Matrix:
-    array = column.to_arrow()
-    words = np.frombuffer(array.buffers()[1], np.uint64, 2 * len(array), 16 * array.offset).reshape(-1, 2)
+    words = stored_of(column, np.dtype("V16")).view(np.uint64).reshape(-1, 2)
     swapped = words[:, ::-1].copy()
     swapped[:, 0] ^= _SIGN
     return swapped.astype(">u8").view(np.uint8).reshape(-1, 16)

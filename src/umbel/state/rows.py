@@ -84,6 +84,8 @@ class RowCodec:
     def columns(self, data: Bytes, starts: Counts, lengths: Counts) -> tuple[list[pa.Array], Counts]:
         """Return the columns of the blocks at `starts`, and how many rows each block has."""
         counts = _counts(data, starts)
+        if (_COUNT + counts * self._record.itemsize > lengths).any():
+            raise _mismatch()
         records = self._records(data, starts + _COUNT, counts)
         heap = self._heap(records, starts, counts, lengths)
         leaves = iter([self._leaf(place, records, heap) for place in range(len(self._formats))])
@@ -134,8 +136,6 @@ class RowCodec:
             return np.zeros(0, self._record)
         within = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
         positions = np.repeat(starts, counts) + within * width
-        if not 0 <= positions[-1] <= len(data) - width:
-            raise _mismatch()
         every: NDArray[Any] = np.ndarray(len(data) - width + 1, self._record, data, strides=(1,))
         records: NDArray[Any] = every[positions]
         return records

@@ -165,7 +165,7 @@ class Table:
 
     def _put(self, touched: pl.Series, addresses: pl.Series, rows: pl.DataFrame) -> None:
         keys, counts, rows = _groups(addresses, rows)
-        gone = touched.filter(~touched.is_in(keys.implode())) if len(keys) != len(touched) else touched.clear()
+        gone = touched.clear() if keys.equals(touched) else touched.filter(~touched.is_in(keys.implode()))
         if len(gone) + len(keys) != len(touched):
             raise InvalidValue(f"table {self._name!r}: rows were given for keys that are not among those replaced")
         writer = cast("Transaction", self._reader)
