@@ -31,4 +31,6 @@ def command(
     for kind in ("new", "changed", "removed", "unchanged", "recomputed"):
         if told[kind]:
             console.print(f"{kind:>11}  {', '.join(told[kind])}", highlight=False)
-    console.print("nothing committed (preview)" if preview else f"revision {told['revision']} is in force", highlight=False)
+    console.print(
+        "nothing committed (preview)" if preview else f"revision {told['revision']} is in force", highlight=False
+    )

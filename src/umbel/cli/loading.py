@@ -44,7 +44,9 @@ def app(target: str) -> App:
     datasets = [each for each in values if isinstance(each, Dataset)]
     featuresets = [each for each in values if isinstance(each, Featureset)]
     if not datasets and not featuresets:
-        raise InvalidValue(f"module '{name}' defines no dataset and no featureset", hint="MODULE:APP names an umbel.App")
+        raise InvalidValue(
+            f"module '{name}' defines no dataset and no featureset", hint="MODULE:APP names an umbel.App"
+        )
     return App(datasets=_once(datasets), featuresets=_once(featuresets))
 
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 from rich.console import Console
 
 from umbel.cli.loading import definitions
-from umbel.cli.options import DIRECTORY, PORT, Catalog, Directory, Module, Port, Servers, Shards, Store, Workers, deployment
+from umbel.cli.options import (
+    DIRECTORY,
+    PORT,
+    Catalog,
+    Directory,
+    Module,
+    Port,
+    Servers,
+    Shards,
+    Store,
+    Workers,
+    deployment,
+)
 from umbel.cli.up import up
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import SHARDS

@@ -34,7 +34,9 @@ def up(place: Deployment, port: int, workers: int, servers: int) -> None:
     ]
     Path(place.directory, "work.json").unlink(missing_ok=True)
     place.catalog.close()
-    console.print(f"umbel: http://127.0.0.1:{port}, everything is kept in {place.directory}; Ctrl-C stops it", highlight=False)
+    console.print(
+        f"umbel: http://127.0.0.1:{port}, everything is kept in {place.directory}; Ctrl-C stops it", highlight=False
+    )
 
     def tell(text: str) -> None:
         console.print(f"umbel: {text}", highlight=False)

@@ -44,7 +44,9 @@ async def readyz(request: Request) -> Response:
     service: Service = request.app.state.service
     service.refresh()
     revision = service.current.revision
-    return answer({"status": "ready" if revision else "nothing committed", "revision": revision}, 200 if revision else 503)
+    return answer(
+        {"status": "ready" if revision else "nothing committed", "revision": revision}, 200 if revision else 503
+    )
 
 
 async def dead_letters(request: Request) -> Response:

@@ -20,7 +20,10 @@ class Metrics:
         )
         self._rows = Counter("umbel_logged_rows", "Rows accepted by webhooks.", registry=self._registry)
         self._counts = Gauge(
-            "umbel_dataset_rows", "Rows by dataset and what came of them.", ["dataset", "outcome"], registry=self._registry
+            "umbel_dataset_rows",
+            "Rows by dataset and what came of them.",
+            ["dataset", "outcome"],
+            registry=self._registry,
         )
         self._revision = Gauge("umbel_revision", "The revision in force.", registry=self._registry)
 
