@@ -21,7 +21,7 @@ def public(path: Path) -> Iterator[tuple[Documented, bool]]:
     """Yield the module, its public classes and functions, and (marked) the methods of classes that have bases."""
     yield tree(path), False
     for node in tree(path).body:
-        if isinstance(node, Function) and not node.name.startswith("_"):
+        if isinstance(node, Function) and not node.name.startswith("_") and not _is_overload(node):
             yield node, False
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield node, False
@@ -32,7 +32,11 @@ def _is_public_method(node: ast.stmt) -> bool:
     if not isinstance(node, Function) or node.name.startswith("_"):
         return False
     decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
-    return not decorators & {"overload", "typing.overload"} and not any(".setter" in name for name in decorators)
+    return not _is_overload(node) and not any(".setter" in name for name in decorators)
+
+
+def _is_overload(node: Function) -> bool:
+    return any(ast.unparse(decorator) in {"overload", "typing.overload"} for decorator in node.decorator_list)
 
 
 def test_every_public_name_is_documented() -> None:
