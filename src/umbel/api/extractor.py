@@ -183,26 +183,24 @@ def extractor(
 
     def decorate(found: Body) -> Extractor:
         owner = f"extractor '{getattr(found, '__name__', found)}'"
-        where = place_of(found)
         _check_version(owner, version)
         datasets = _datasets(owner, deps, depends_on)
-        given, outputs = noted(found, INPUTS), noted(found, OUTPUTS)
-        for name, objs in {"inputs": given, "outputs": outputs}.items():
-            if objs == ():
-                raise InvalidValue(f"{owner}: @{name} needs at least one feature", where=where)
+        given, outputs = _features(owner, found, INPUTS), _features(owner, found, OUTPUTS)
         _check_parameters(found, owner, len(given or ()))
+        includes = noted(found, INCLUDES) or ()
         return Extractor(
-            func=found,
-            inputs=given or (),
-            outputs=outputs,
-            deps=datasets,
-            version=version,
-            env=selector(env, owner),
-            meta=meta_of(found),
-            includes=noted(found, INCLUDES) or (),
+            found, given or (), outputs, datasets, version, selector(env, owner), meta_of(found), includes
         )
 
     return decorate if func is None else decorate(func)
+
+
+def _features(owner: str, func: Body, attribute: str) -> tuple[Any, ...] | None:
+    found = noted(func, attribute)
+    if found == ():
+        name = attribute.strip("_").removeprefix("umbel_")
+        raise InvalidValue(f"{owner}: @{name} needs at least one feature", where=place_of(func))
+    return found
 
 
 def _check_version(owner: str, version: Any) -> None:

@@ -69,11 +69,7 @@ def sink(
     Raises:
         InvalidValue: the connector's kind does not support an argument.
     """
-    if isinstance(conn, DataSource):
-        kind = type(conn).__name__
-        raise InvalidValue(f"sink: {kind} '{conn.name}' is not a connector: it lacks {conn.needs}")
-    if not isinstance(conn, DataConnector):
-        raise InvalidValue(f"sink: expected a connector, found {conn!r}")
+    _check_connector(conn)
     owner = f"sink to {conn.title}"
     times = period(owner, since, until)
     conn.check_sink(Delivery(cdc=cdc, every=every, how=how, renames=dict(renames or {}), **times))
@@ -88,6 +84,14 @@ def sink(
         **times,
     )
     return lambda dataset: _drained(dataset, record)
+
+
+def _check_connector(conn: Any) -> None:
+    if isinstance(conn, DataSource):
+        kind = type(conn).__name__
+        raise InvalidValue(f"sink: {kind} '{conn.name}' is not a connector: it lacks {conn.needs}")
+    if not isinstance(conn, DataConnector):
+        raise InvalidValue(f"sink: expected a connector, found {conn!r}")
 
 
 def _drained(dataset: Any, record: SinkRecord) -> Dataset:

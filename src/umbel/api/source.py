@@ -71,21 +71,33 @@ def source(
         idleness: after how long without rows a bounded source is at its end.
         where: which rows are taken: a function from a pandas frame to a Series of bools, or `eval(...)`.
         sample: the share of rows taken.
-
-    Raises:
-        UmbelError: an argument is not allowed; the message names it and the connector.
     """
-    for name in older:
-        instead = OLDER.get(name)
-        hint = f"use {instead}" if instead else None
-        raise InvalidType(f"source: unknown argument '{name}'", hint=hint)
+    _refuse_older(older)
+    record = _record(conn, disorder, cdc, every, since, until, env, preproc, bounded, idleness, where, sample)
+    return lambda dataset: _fed(dataset, record)
+
+
+def _record(
+    conn: Any,
+    disorder: str,
+    cdc: Any,
+    every: str | None,
+    since: Any,
+    until: Any,
+    env: Env,
+    preproc: Mapping[str, Any] | None,
+    bounded: bool,
+    idleness: str | None,
+    where: Any,
+    sample: Any,
+) -> SourceRecord:
     _check_connector(conn)
     owner = f"source {conn.title}"
     if cdc not in CDCS:
         raise InvalidValue(f"{owner}: cdc must be one of {', '.join(map(repr, CDCS))}, found {cdc!r}")
     conn.check_source(cdc)
     _check_bounds(owner, bounded, idleness)
-    record = SourceRecord(
+    return SourceRecord(
         connector=conn,
         disorder=_duration(owner, "disorder", disorder),
         cdc=cdc,
@@ -98,7 +110,12 @@ def source(
         place=place(caller()),
         **period(owner, since, until),
     )
-    return lambda dataset: _fed(dataset, record)
+
+
+def _refuse_older(older: Mapping[str, Any]) -> None:
+    for name in older:
+        instead = OLDER.get(name)
+        raise InvalidType(f"source: unknown argument '{name}'", hint=f"use {instead}" if instead else None)
 
 
 def older_source(

@@ -2,7 +2,7 @@
 
 # isort: off
 # The submodule first: the function of the same name takes its place.
-import umbel.featuresets.featureset
+import umbel.featuresets.featureset  # noqa: F401
 from umbel.api.extractor import Extractor, extractor
 from umbel.api.feature import Feature, feature
 from umbel.api.featureset import Featureset, featureset

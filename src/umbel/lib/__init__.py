@@ -4,10 +4,10 @@
 # The submodules first: the functions of the same names take their places.
 import umbel.lib.expectations
 import umbel.lib.includes
-import umbel.lib.secrets
+import umbel.lib.secrets  # noqa: F401
 from umbel.api.bucketize import bucketize
 from umbel.api.expect import *  # noqa: F403
-from umbel.api.expect import __all__ as _expectations
+from umbel.api import expect as _expect
 from umbel.api.expectations import expectations
 from umbel.api.inputs import includes, inputs, outputs
 from umbel.api.metadata import desc, meta
@@ -15,4 +15,4 @@ from umbel.api.secrets import secrets
 # isort: on
 
 __all__ = ["bucketize", "desc", "expectations", "includes", "inputs", "meta", "outputs", "secrets"]
-__all__ += _expectations
+__all__ += _expect.__all__
