@@ -8,22 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from umbel.catalog.catalog import DeadLetter, Progress
-from umbel.plan.execute import InProcess, Result
-from umbel.plan.flow import Outbox
-from umbel.plan.graph import Graph
-from umbel.runtime.changelogs import Part
+from umbel.runtime.batch import JOB, Batch, Counts, Told
 from umbel.runtime.deployment import Deployment
-from umbel.runtime.intake import take_in
-from umbel.runtime.plans import Plan
-from umbel.runtime.progress import EventTime
 from umbel.spark.backfill import Backfill
 from umbel.spark.envelopes import SCHEMA
 from umbel.spark.source import NAME, SplitSource
@@ -34,44 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-JOB = "live"
 SMALL = 2 << 20
 """Batches of at most so many bytes of input are run by the driver."""
 INTERVAL = "100 milliseconds"
 
 log = logging.getLogger("umbel.work")
-
-
-@dataclass(slots=True)
-class Told:
-    """What the tasks of a batch reported.
-
-    Args:
-        result: changes for the logs, and the largest event times read.
-        parts: files of the change logs.
-        counts: by dataset and name.
-        dead: refused records.
-        newest: the largest event time taken from each source.
-    """
-
-    result: Result = field(default_factory=Result)
-    parts: list[Part] = field(default_factory=list)
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    dead: list[DeadLetter] = field(default_factory=list)
-    newest: list[tuple[str, datetime | None]] = field(default_factory=list)
-
-    def took(self, summary: Mapping[str, Any]) -> None:
-        """Add what came of some rows of a split."""
-        self.counts.update({(summary["dataset"], name): count for name, count in summary["counts"].items()})
-        self.dead += summary["dead"]
-        self.newest.append((summary["source"], summary["newest"]))
-
-    def heard(self, report: Mapping[str, Any]) -> None:
-        """Add a task's report."""
-        if "intake" in report:
-            self.took(report["intake"])
-        self.parts += report["parts"]
-        self.result.add(Outbox(seen=report["seen"]))
 
 
 class LiveJob:
@@ -90,7 +47,7 @@ class LiveJob:
         session: SparkSession,
         *,
         small: int = SMALL,
-        on_batch: Callable[[int, Mapping[tuple[str, str], int]], None] | None = None,
+        on_batch: Callable[[int, Counts], None] | None = None,
     ) -> None:
         self._deployment, self._session, self._small = deployment, session, small
         self._plans = deployment.plans()
@@ -108,68 +65,26 @@ class LiveJob:
 
     def _batch(self, splits: DataFrame, number: int) -> None:
         plan = self._plans.read(self._planned(number))
-        deployment = self._deployment
-        graph = deployment.graph(plan.revision)
-        before = deployment.catalog.progress(JOB, number)
-        time = EventTime.of(before.state if before else {})
-        stamp = Stamp(self._epoch, number)
-        Backfill(self._session, deployment, graph, plan.revision, stamp).attach(is_first=before is None)
-        if plan.size <= self._small:
-            told = self._here(graph, plan, stamp, time)
-        else:
-            told = self._in_tasks(splits, graph, plan, stamp, time)
-        self._finish(graph, plan, stamp, time, told)
+        batch = Batch.begin(self._deployment, plan, Stamp(self._epoch, number))
+        backfill = Backfill(self._session, self._deployment, batch.graph, plan.revision, batch.stamp)
+        backfill.attach(is_first=batch.is_first)
+        told = batch.run_here() if plan.size <= self._small else self._in_tasks(splits, batch)
+        counts = batch.finish(told)
+        if self._on_batch is not None:
+            self._on_batch(number, counts)
 
-    def _here(self, graph: Graph, plan: Plan, stamp: Stamp, time: EventTime) -> Told:
-        """Run a batch in this process."""
-        told, outbox = Told(), Outbox()
-        watermarks = time.watermarks(graph.datasets.values())
-        for split in plan.splits:
-            for taken in take_in(self._deployment, plan.revision, split, watermarks):
-                told.took(taken.summary)
-                _merge(outbox, taken.outbox)
-        told.result = InProcess(graph, self._deployment.store).run(outbox, stamp, time.clocks(graph))
-        return told
-
-    def _in_tasks(self, splits: DataFrame, graph: Graph, plan: Plan, stamp: Stamp, time: EventTime) -> Told:
+    def _in_tasks(self, splits: DataFrame, batch: Batch) -> Told:
         """Run a batch as one Spark job of a stage per depth of the graph."""
+        graph, time = batch.graph, batch.time
         watermarks = time.watermarks(graph.datasets.values())
-        context = BatchContext(self._deployment.encode(), plan.revision, stamp, time.clocks(graph), watermarks)
+        deployment = self._deployment
+        context = BatchContext(deployment.encode(), batch.plan.revision, batch.stamp, time.clocks(graph), watermarks)
         told = Told()
-        for report in settled(splits.mapInArrow(reading(context), SCHEMA), graph, context, self._deployment.shards):
+        for report in settled(splits.mapInArrow(reading(context), SCHEMA), graph, context, deployment.shards):
             told.heard(report)
         return told
-
-    def _finish(self, graph: Graph, plan: Plan, stamp: Stamp, time: EventTime, told: Told) -> None:
-        """Fire timers, write the change logs, and record the batch: from here on it is done."""
-        frontiers = time.frontier_numbers(graph)
-        clocks = time.clocks(graph)
-        InProcess(graph, self._deployment.store).settle(told.result, stamp, frontiers, clocks)
-        for source, newest in told.newest:
-            time.saw(source, newest)
-        time.move_frontiers(graph, frontiers)
-        self._log_changes(graph, stamp, told)
-        counts = {key: count for key, count in told.counts.items() if count}
-        progress = Progress(stamp.batch, plan.revision, time.state)
-        self._deployment.catalog.finish(JOB, progress, counts, told.dead)
-        if self._on_batch is not None:
-            self._on_batch(stamp.batch, counts)
-
-    def _log_changes(self, graph: Graph, stamp: Stamp, told: Told) -> None:
-        changes = self._deployment.changes
-        changes.commit(stamp.batch, told.parts, {node.log: node for node in graph.nodes})
-        for number, frames in told.result.logged.items():
-            changes.keep(graph.nodes[number], stamp.batch, frames)
-            changes.flush(graph.nodes[number])
 
     def _planned(self, number: int) -> int:
         """Return the plan of a batch, from what Spark wrote down before it began."""
         lines = Path(self._checkpoint, "offsets", str(number)).read_text().strip().splitlines()
         return int(json.loads(lines[-1])["plan"])
-
-
-def _merge(into: Outbox, other: Outbox) -> None:
-    for edge, frames in other.frames.items():
-        into.frames[edge].extend(frames)
-    for number, frames in other.logged.items():
-        into.logged[number].extend(frames)
