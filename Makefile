@@ -49,7 +49,7 @@ docs: setup
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 lock: setup
-	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --system-certs --all-extras --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.lock
 
 setup: $(READY)
