@@ -98,7 +98,7 @@ class ChangeLogs:
         done = _version(table, TAIL)
         fresh = [path for path in files if int(path.stem) > done]
         if fresh:
-            self._append(node, pl.concat(pl.read_ipc(path, memory_map=False) for path in fresh), int(fresh[-1].stem))
+            self._append(node, pl.concat(pl.read_ipc(path) for path in fresh), int(fresh[-1].stem))
         for path in files:
             path.unlink(missing_ok=True)
 
