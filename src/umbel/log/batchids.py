@@ -8,8 +8,10 @@ remembered as long as the segment that holds its record. A log whose clients sen
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import lmdb
 
@@ -19,6 +21,8 @@ from umbel.log.segments import ORIGIN, PREAMBLE_BYTES, LogPosition, Segment, seg
 _PLACE = struct.Struct("<QQQI")
 _THROUGH = b"through"
 _MAP_BYTES = 1 << 38
+_OPENING = threading.Lock()
+_OPEN: WeakValueDictionary[str, lmdb.Environment] = WeakValueDictionary()
 
 
 class BatchIds:
@@ -31,7 +35,7 @@ class BatchIds:
     @property
     def _environment(self) -> lmdb.Environment:
         if self._opened is None:
-            self._opened = lmdb.open(str(self._directory / "ids"), map_size=_MAP_BYTES, lock=False)
+            self._opened = _open(self._directory / "ids")
         return self._opened
 
     def find(self, end: LogPosition, digests: Iterable[bytes]) -> dict[bytes, Receipt]:
@@ -78,10 +82,17 @@ class BatchIds:
                 yield from ((segment, head) for head in segment.heads(start, stop))
 
     def close(self) -> None:
-        """Release the environment."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        """Release the environment; it is closed when its last user has."""
+        self._opened = None
+
+
+def _open(directory: Path) -> lmdb.Environment:
+    # A process may open an environment once only. LMDB's own locks are not needed: the log's lock is held.
+    with _OPENING:
+        found = _OPEN.get(str(directory))
+        if found is None:
+            found = _OPEN[str(directory)] = lmdb.open(str(directory), map_size=_MAP_BYTES, lock=False)
+        return found
 
 
 def _place(segment: Segment, head: Head) -> Receipt:
