@@ -1,6 +1,8 @@
 """Inputs, outputs and types, where older programs import them from."""
 
 from umbel.api.inputs import inputs, outputs
-from umbel.dtypes import Dict, Embedding, Option, Window, between, oneof, regex, struct
+from umbel.types.annotations import Dict, Embedding, Option, between, oneof, regex
+from umbel.types.structs import struct
+from umbel.types.windows import Window
 
 __all__ = ["Dict", "Embedding", "Option", "Window", "between", "inputs", "oneof", "outputs", "regex", "struct"]

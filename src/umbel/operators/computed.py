@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,26 +36,27 @@ def blamed(what: str) -> Iterator[None]:
         raise Terminal(f"Error in {what}, {type(error).__name__}: {error}") from error
 
 
-class Computed:
+class Computed(ABC):
     """How the values of a column are computed from the other columns of a row."""
 
     @property
+    @abstractmethod
     def title(self) -> str:
         """What it is, for messages."""
-        raise NotImplementedError(type(self).__name__)
 
+    @abstractmethod
     def dtype(self, columns: Columns) -> DType | None:
         """Return the type of the values, None when only the values themselves will tell."""
-        raise NotImplementedError(type(self).__name__)
 
     def fits(self, found: DType, declared: DType) -> bool:
         """Whether values of the type found may be declared as another."""
         return found == declared
 
+    @abstractmethod
     def values(self, rows: pl.DataFrame, columns: Columns, declared: DType) -> pl.Series:
         """Return one value of the declared type per row, or raise."""
-        raise NotImplementedError(type(self).__name__)
 
+    @abstractmethod
     def judged(self, rows: pl.DataFrame, columns: Columns, declared: DType) -> Checked:
         """Return one value per row, and which rows have none; never raises for the sake of some rows.
 
@@ -63,7 +65,6 @@ class Computed:
             columns: their types, of those that have one.
             declared: the type of the values.
         """
-        raise NotImplementedError(type(self).__name__)
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,16 @@ def _together(parts: list[Checked]) -> Checked:
 
 def shown_as(column: pl.Series) -> DType:
     """Return the type as which a column that has none is shown to a user's function."""
-    return _SHOWN.get(column.dtype, DType())
+    return _SHOWN.get(column.dtype, _AS_THEY_ARE)
 
 
+@dataclass(frozen=True, slots=True)
+class _AsTheyAre(DType):
+    """Values of which nothing is known."""
+
+    def polars(self) -> pl.DataType:
+        return pl.Object()
+
+
+_AS_THEY_ARE = _AsTheyAre()
 _SHOWN: dict[pl.DataType, DType] = {each.polars(): each for each in (Int(), Float(), Str(), Bool(), Datetime(), Date())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
@@ -33,7 +34,7 @@ class Clock:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Operator:
+class Operator(ABC):
     """A node of the plan. Its schema is computed, and its definition checked, when it is made.
 
     Args:
@@ -49,9 +50,9 @@ class Operator:
         object.__setattr__(self, "schema", self.output(*(parent.schema for parent in self.parents)))
         check_reserved(self.schema.names, self.title)
 
+    @abstractmethod
     def output(self, *inputs: Schema) -> Schema:
         """Return the schema of the result, or raise what is wrong with the definition."""
-        raise NotImplementedError(type(self).__name__)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -97,9 +98,9 @@ class RowWise(Operator):
     With several parents it is applied to the changes of each.
     """
 
+    @abstractmethod
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the changes that `rows` become; `_at`, `_weight` and `_seq` pass through."""
-        raise NotImplementedError(type(self).__name__)
 
     @property
     def inserts_only(self) -> bool:
@@ -110,9 +111,9 @@ class RowWise(Operator):
 class Keyed(Operator):
     """An operator whose rows are exchanged by key and which keeps state per shard."""
 
+    @abstractmethod
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         """Return, for each parent, the columns whose encoded value routes its rows to a shard."""
-        raise NotImplementedError(type(self).__name__)
 
     @property
     def is_timed(self) -> bool:
@@ -123,6 +124,7 @@ class Keyed(Operator):
         """Combine rows before the exchange."""
         return rows
 
+    @abstractmethod
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         """Return the changes that one batch causes in one shard.
 
@@ -131,7 +133,6 @@ class Keyed(Operator):
             state: this operator's tables in the shard.
             clock: of this operator's inputs.
         """
-        raise NotImplementedError(type(self).__name__)
 
     def tick(self, state: State, clock: Clock) -> pl.DataFrame:
         """Fire the timers due at the frontier."""

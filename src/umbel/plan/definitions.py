@@ -10,14 +10,19 @@ from typing import Any, Protocol
 
 from umbel.errors import UnknownName, did_you_mean
 from umbel.expr import Expr
-from umbel.operators.computed import Computed
 from umbel.operators.fingerprint import fingerprint
 from umbel.operators.leaf import Leaf
 from umbel.operators.operator import Operator
 from umbel.operators.userfunction import UserFunction
+from umbel.plan.making import Constant, Evaluated, Made, Reference
 from umbel.types.dtypes import DType
 from umbel.types.schema import Schema
 
+__all__ = [
+    "Constant",
+    "Evaluated",
+    "Reference",
+]
 UPSERT, DEBEZIUM = "upsert", "debezium"
 
 
@@ -42,37 +47,6 @@ class Connector(Protocol):
     @property
     def source_name(self) -> str:
         """The name its source was given."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A copy of another incoming column, or of a part of it.
-
-    Args:
-        path: the column, and the names below it in nested data.
-    """
-
-    path: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """The same value in every row."""
-
-    value: Any
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """A value computed from the incoming rows.
-
-    Args:
-        computed: how.
-        reads: the incoming columns it needs which are not columns of the dataset, with their types.
-    """
-
-    computed: Computed
-    reads: tuple[tuple[str, DType], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +86,7 @@ class SourceDefinition:
     every: int
     since: datetime | None = None
     until: datetime | None = None
-    preproc: tuple[tuple[str, Reference | Constant | Evaluated], ...] = ()
+    preproc: tuple[tuple[str, Made], ...] = ()
     where: Evaluated | None = None
     idleness: int | None = None
     sample: Sampling | None = None

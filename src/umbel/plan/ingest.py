@@ -10,7 +10,6 @@ import polars as pl
 
 from umbel.plan.debezium import open_envelopes, validate_deletions
 from umbel.plan.definitions import DatasetDefinition, Evaluated, Sampling, SourceDefinition
-from umbel.plan.making import evaluated, made
 from umbel.state.keys import encode_keys, shard_of
 from umbel.types.dtypes import Bool, DType, Optional
 from umbel.types.raw import Raw, rejects
@@ -84,7 +83,7 @@ def _opened(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> _
 
 def _preprocessed(rows: _Rows, source: SourceDefinition, dataset: DatasetDefinition) -> _Rows:
     known = _untouched(source, dataset)
-    columns = {name: made(how, rows.frame, dataset.dtypes[name], known) for name, how in source.preproc}
+    columns = {name: how.column(rows.frame, dataset.dtypes[name], known) for name, how in source.preproc}
     for name, each in columns.items():
         rows = rows.blaming(name, each.faults)
     return replace(rows, frame=rows.frame.with_columns(each.values.alias(name) for name, each in columns.items()))
@@ -100,7 +99,7 @@ def _asked(rows: _Rows, source: SourceDefinition, dataset: DatasetDefinition) ->
     everything = pl.Series([True], dtype=pl.Boolean).new_from_index(0, rows.frame.height)
     if source.where is None:
         return rows, everything
-    checked = evaluated(source.where, rows.frame, Optional(Bool()), dataset.dtypes)
+    checked = source.where.column(rows.frame, Optional(Bool()), dataset.dtypes)
     rows = rows.blaming("", {row: f"where: {why}" for row, why in checked.faults.items()})
     deleted = pl.Series(range(rows.frame.height), dtype=pl.Int64).is_in(list(rows.deletions))
     return rows, checked.values.fill_null(value=False) | deleted

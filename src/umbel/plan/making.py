@@ -2,64 +2,88 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import singledispatch
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from umbel.plan.definitions import Constant, Evaluated, Reference
+from umbel.operators.computed import Columns, Computed
 from umbel.types.dtype import nulls, spread
 from umbel.types.dtypes import Checked, DType
 from umbel.types.raw import column_of
 
-Columns = Mapping[str, DType]
+
+class Made(ABC):
+    """How a column is made while rows come in."""
+
+    @abstractmethod
+    def column(self, frame: pl.DataFrame, dtype: DType, known: Columns) -> Checked:
+        """Return the column, raw or stored, and the rows for which it could not be made.
+
+        Args:
+            frame: raw rows.
+            dtype: the type the column is to have.
+            known: the types of incoming columns, of those that have one.
+        """
 
 
-@singledispatch
-def made(how: Any, frame: pl.DataFrame, dtype: DType, known: Columns) -> Checked:
-    """Return a column made of a raw frame, and the rows for which it could not be.
+@dataclass(frozen=True, slots=True)
+class Reference(Made):
+    """A copy of another incoming column, or of a part of it.
 
     Args:
-        how: a Reference, a Constant or an Evaluated.
-        frame: raw rows.
-        dtype: the type the column is to have.
-        known: the types of incoming columns, of those that have one.
+        path: the column, and the names below it in nested data.
     """
-    raise NotImplementedError(type(how).__name__)
+
+    path: tuple[str, ...]
+
+    def column(self, frame: pl.DataFrame, dtype: DType, known: Columns) -> Checked:
+        name, *inside = self.path
+        return Checked(_below(frame[name], inside)) if name in frame.columns else _absent(name, frame.height, dtype)
 
 
-@made.register
-def _(how: Constant, frame: pl.DataFrame, dtype: DType, known: Columns) -> Checked:
-    return Checked(dtype.ingest([how.value]).values.new_from_index(0, frame.height))
+@dataclass(frozen=True, slots=True)
+class Constant(Made):
+    """The same value in every row."""
+
+    value: Any
+
+    def column(self, frame: pl.DataFrame, dtype: DType, known: Columns) -> Checked:
+        return Checked(dtype.ingest([self.value]).values.new_from_index(0, frame.height))
 
 
-@made.register
-def _(how: Reference, frame: pl.DataFrame, dtype: DType, known: Columns) -> Checked:
-    column, *inside = how.path
-    if column not in frame.columns:
-        return _absent(column, frame.height, dtype)
-    return Checked(_below(frame[column], inside))
+@dataclass(frozen=True)
+class Evaluated(Made):
+    """A value computed from the incoming rows.
 
+    Args:
+        computed: how.
+        reads: the incoming columns it needs that must have a type, with these types.
+    """
 
-@made.register
-def evaluated(how: Evaluated, frame: pl.DataFrame, dtype: DType, known: Columns) -> Checked:
-    """Return the values of an expression or function; see `made`."""
-    typed = {name: _taken_in(frame, name, each) for name, each in how.reads}
-    faults = {row: f"column '{name}': {why}" for name, each in typed.items() for row, why in each.faults.items()}
-    types = dict(how.reads)
-    for name, each in known.items():
-        checked = each.ingest(frame[name]) if name in frame.columns and name not in types else None
-        if checked is not None and not checked.faults:
-            typed[name], types[name] = checked, each
-    rows = frame.with_columns(each.values.alias(name) for name, each in typed.items())
-    if not faults:
-        return how.computed.judged(rows, types, dtype)
-    good = np.setdiff1d(np.arange(frame.height), np.fromiter(faults, np.int64))
-    checked = how.computed.judged(rows[good], types, dtype)
-    lifted = {int(good[row]): why for row, why in checked.faults.items()}
-    return Checked(spread(checked.values, good, frame.height), {**lifted, **faults})
+    computed: Computed
+    reads: tuple[tuple[str, DType], ...] = ()
+
+    def column(self, frame: pl.DataFrame, dtype: DType, known: Columns) -> Checked:
+        typed = {name: _taken_in(frame, name, each) for name, each in self.reads}
+        faults = {row: f"column '{name}': {why}" for name, each in typed.items() for row, why in each.faults.items()}
+        types = dict(self.reads)
+        for name, each in known.items():
+            checked = each.ingest(frame[name]) if name in frame.columns and name not in types else None
+            if checked is not None and not checked.faults:
+                typed[name], types[name] = checked, each
+        rows = frame.with_columns(each.values.alias(name) for name, each in typed.items())
+        return self._judged(rows, types, dtype, faults) if faults else self.computed.judged(rows, types, dtype)
+
+    def _judged(self, rows: pl.DataFrame, types: Columns, dtype: DType, faults: Mapping[int, str]) -> Checked:
+        """Compute the values of the rows that are not at fault."""
+        good = np.setdiff1d(np.arange(rows.height), np.fromiter(faults, np.int64))
+        checked = self.computed.judged(rows[good], types, dtype)
+        lifted = {int(good[row]): why for row, why in checked.faults.items()}
+        return Checked(spread(checked.values, good, rows.height), {**lifted, **faults})
 
 
 def _taken_in(frame: pl.DataFrame, name: str, dtype: DType) -> Checked:
