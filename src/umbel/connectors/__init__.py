@@ -9,6 +9,7 @@ from umbel.connectors.formats import CSV, Avro, Protobuf
 from umbel.connectors.http import HTTP, Certificate, HTTPConnector
 from umbel.connectors.kafka import Kafka, KafkaConnector
 from umbel.connectors.kinesis import Kinesis, KinesisConnector, at_timestamp
+from umbel.connectors.localfiles import Files, FilesConnector
 from umbel.connectors.mongo import Mongo
 from umbel.connectors.mysql import MySQL
 from umbel.connectors.postgres import Postgres
@@ -48,6 +49,8 @@ __all__ = [
     "DataConnector",
     "DataSource",
     "Eval",
+    "Files",
+    "FilesConnector",
     "HTTPConnector",
     "Kafka",
     "KafkaConnector",
