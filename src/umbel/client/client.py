@@ -59,8 +59,8 @@ class Client(BranchMethods):
         from umbel.api.commit import check_commit
         from umbel.plan.serde import dump
 
-        previous = self._definitions(self._branch) if incremental else None
-        definitions = check_commit(datasets, featuresets, env, previous, incremental)
+        before = self._definitions(self._branch) if incremental else None
+        definitions = check_commit(datasets, featuresets, env=env, before=before)
         params = {"message": message, "preview": preview, "incremental": incremental, "backfill": backfill, "env": env}
         content = dump(definitions)
         answer = self._send("POST", "/api/v1/commit", content=content, params=params, timeout=COMMIT_TIMEOUT)

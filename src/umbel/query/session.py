@@ -61,6 +61,8 @@ class Session:
 
     def lookup(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
         """Return the row of each key as of each instant, and whether it was found."""
+        if not keys.height:
+            return pl.DataFrame(schema=self.datasets[dataset].schema.polars()), pl.Series(dtype=pl.Boolean)
         answer = self.source.online if self.mode is Mode.ONLINE else self.source.offline
         return answer(dataset, keys, at)
 

@@ -20,6 +20,8 @@ from umbel.types.pandas import to_pandas
 if TYPE_CHECKING:
     import pandas as pd
 
+    from umbel.query.execute import QueryEngine
+
 
 latest: ContextVar[MockClient | None] = ContextVar("umbel_mock_client", default=None)
 """The mock client made last: the one `umbel.testing.log` feeds."""
@@ -63,7 +65,8 @@ class MockClient(MockBranches):
         from umbel.api.commit import check_commit
 
         branch = self._current
-        definitions = check_commit(datasets, featuresets, env, branch.definitions, incremental)
+        before = branch.definitions if incremental else None
+        definitions = check_commit(datasets, featuresets, env=env, before=before)
         objects = {str(each.__name__): each for each in (*(datasets or ()), *(featuresets or ()))}
         branch.commit(definitions, objects, incremental=incremental)
         self._history.append((self.branch(), message))
@@ -122,7 +125,7 @@ class MockClient(MockBranches):
         """
         if log:
             raise NotSupported("query(log=True) needs a server; a mock client keeps no log of queries")
-        engine = self._current.engine
+        engine = self._engine
         plan = engine.plan(names_of(inputs, "inputs"), names_of(outputs, "outputs"), Mode.ONLINE)
         columns = given(_or_blank(input_dataframe, list(plan.inputs)), plan.inputs)
         with self._secrets.in_force():
@@ -157,7 +160,7 @@ class MockClient(MockBranches):
         """
         if input_dataframe is None or input_s3 is not None or output_s3 is not None:
             raise InvalidValue("a mock client takes an input_dataframe, and returns the answer: it has no S3")
-        engine = self._current.engine
+        engine = self._engine
         plan = engine.plan(names_of(inputs, "inputs"), names_of(outputs, "outputs"), Mode.OFFLINE)
         renamed = {column: name_of(feature) for feature, column in (feature_to_column_map or {}).items()}
         df = _or_blank(input_dataframe, [*plan.inputs, timestamp_column])
@@ -194,7 +197,7 @@ class MockClient(MockBranches):
         import pandas as pd
 
         check_keys(keys)
-        engine, name, wanted = self._current.engine, dataset_name(dataset), field_names(fields)
+        engine, name, wanted = self._engine, dataset_name(dataset), field_names(fields)
         types = dict(engine.dataset(name).schema.keys)
         asked = keys_of(keys, types, f"lookup on dataset '{name}'")
         at = None if timestamps is None else cast(pd.Series(timestamps), Datetime(), "timestamps")
@@ -215,7 +218,8 @@ class MockClient(MockBranches):
         a group change, and the values from then on.
         """
         name = dataset_name(dataset)
-        return to_pandas(self._current.table(name), self._current.dataset(name).dtypes)
+        with self._secrets.in_force():
+            return to_pandas(self._current.table(name), self._current.dataset(name).dtypes)
 
     def erase(self, dataset: Any, erase_keys: pd.DataFrame) -> Response:
         """Erase rows by their erase keys, now and whenever they come again.
@@ -239,6 +243,11 @@ class MockClient(MockBranches):
         types = {key: definition.dtypes[key] for key in expected}
         self._current.erased.add(name, keys_of(erase_keys, types, f"erase on dataset '{name}'"))
         return Response.of(200, {"erased": len(erase_keys)})
+
+    @property
+    def _engine(self) -> QueryEngine:
+        with self._secrets.in_force():  # pipelines may have to run again
+            return self._current.engine
 
     def get_datasets(self) -> list[Any]:
         """Return the datasets committed on the current branch."""

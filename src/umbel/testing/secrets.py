@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
+from umbel.api.secrets import kept_by
 from umbel.errors import InvalidValue, UnknownName
 
 
@@ -36,7 +36,6 @@ class Secrets:
         self.get(name)
         del self._values[name]
 
-    @contextmanager
-    def in_force(self) -> Iterator[None]:
-        """Answer `umbel.lib.secrets.get` from here while user code runs."""
-        yield
+    def in_force(self) -> AbstractContextManager[None]:
+        """Answer `umbel.lib.secrets.get` from here inside the block, where user code runs."""
+        return kept_by(self)

@@ -39,6 +39,8 @@ def change_points(runner: Runner, dataset: str, operator: Aggregate) -> pl.DataF
     """Return the values of each group at every instant at which one of them changes."""
     schema = operator.schema
     points = pl.concat(_candidates(runner.history(dataset), operator)).unique().sort(*operator.keys, schema.timestamp)
+    if points.is_empty():
+        return pl.DataFrame(schema=schema.polars())
     at = points[schema.timestamp]
     rows, found = runner.lookups.offline(dataset, points.select(operator.keys), at)
     settled = [pl.lit(0.0).alias(each.into_field) for each in operator.aggregates if each.needs_instant]
