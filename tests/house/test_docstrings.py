@@ -11,21 +11,30 @@ from tests.house.sources import PACKAGE, Function, modules, shown, tree
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def inherited() -> set[str]:
-    """Return the names of methods that some class of the package documents: an override inherits that text."""
-    methods = (node for path in modules("src") for node in ast.walk(tree(path)) if isinstance(node, Function))
-    return {node.name for node in methods if ast.get_docstring(node)}
+def documented() -> tuple[set[str], set[str]]:
+    """Return the names of methods that some class, and that some protocol, of the package documents.
+
+    What overrides the one, or implements the other, need not say it again.
+    """
+    of_classes: set[str] = set()
+    of_protocols: set[str] = set()
+    for path in modules("src"):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                names = {item.name for item in node.body if isinstance(item, Function) and ast.get_docstring(item)}
+                of_classes |= names
+                of_protocols |= names if any("Protocol" in ast.unparse(base) for base in node.bases) else set()
+    return of_classes, of_protocols
 
 
-def public(path: Path) -> Iterator[tuple[Documented, bool]]:
-    """Yield the module, its public classes and functions, and (marked) the methods of classes that have bases."""
-    yield tree(path), False
+def public(path: Path) -> Iterator[tuple[Documented, ast.ClassDef | None]]:
+    """Yield the module, its public classes and functions, and with their class the public methods."""
+    yield tree(path), None
     for node in tree(path).body:
-        if isinstance(node, Function) and not node.name.startswith("_") and not _is_overload(node):
-            yield node, False
+        if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_"):
+            yield node, None
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            yield node, False
-            yield from ((method, bool(node.bases)) for method in node.body if _is_public_method(method))
+            yield from ((method, node) for method in node.body if _is_public_method(method))
 
 
 def _is_public_method(node: ast.stmt) -> bool:
@@ -40,13 +49,14 @@ def _is_overload(node: Function) -> bool:
 
 
 def test_every_public_name_is_documented() -> None:
-    known = inherited()
-    silent = [
-        f"{shown(path, getattr(node, 'lineno', 1))} {getattr(node, 'name', 'the module')}"
-        for path in modules("src")
-        for node, may_inherit in public(path)
-        if not ast.get_docstring(node) and not (may_inherit and getattr(node, "name", "") in known)
-    ]
+    of_classes, of_protocols = documented()
+    silent = []
+    for path in modules("src"):
+        for node, owner in public(path):
+            name = getattr(node, "name", "the module")
+            elsewhere = owner is not None and name in (of_classes if owner.bases else of_protocols)
+            if not ast.get_docstring(node) and not elsewhere:
+                silent.append(f"{shown(path, getattr(node, 'lineno', 1))} {name}")
     assert silent == []
 
 
