@@ -11,7 +11,7 @@ import shutil
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import lmdb
 
@@ -20,9 +20,7 @@ from umbel.errors import InvalidValue, Terminal, Transient
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
-from typing import Any, Protocol, Self, cast
 
-DATA = "data.mdb"
 _READERS = 1024
 _PATIENCE = 30.0
 
@@ -70,7 +68,7 @@ class Environment:
     """One LMDB environment: opened when needed, read-only until somebody writes."""
 
     def __init__(self, path: Path, options: Options) -> None:
-        self._path, self._file, self._options = path, str(path / DATA), options
+        self._path, self._file, self._options = path, str(path / "data.mdb"), options
         self.users = 0
         self._env: lmdb.Environment | None = None
         self._writable = False
@@ -99,6 +97,7 @@ class Environment:
             raise InvalidValue("this thread has a transaction open on the shard; one has to end before the next begins")
         with self._idle:
             env = self._opened_for_writing()
+            env.reader_check()  # slots of readers that died would keep old pages for good
             self._open += 1
         with self._counted(), _explained(self._path), env.begin(write=True) as transaction:
             self._writer = threading.get_ident()
@@ -117,6 +116,10 @@ class Environment:
                 self._open -= 1
                 self._idle.notify_all()
 
+    def exists(self) -> bool:
+        """Whether anything was ever written."""
+        return _inode(self._file) > 0
+
     def entries(self) -> int:
         """Return how many entries there are, undo and stamps included."""
         with self._idle:
@@ -125,8 +128,7 @@ class Environment:
 
     def size_on_disk(self) -> int:
         """Return the bytes the file takes."""
-        file = self._path / DATA
-        return file.stat().st_blocks * 512 if file.exists() else 0
+        return (self._path / "data.mdb").stat().st_blocks * 512 if self.exists() else 0
 
     def close(self) -> None:
         """Close the environment; it opens again when it is used."""
@@ -161,7 +163,7 @@ class Environment:
 
     def _opened_for_reading(self) -> lmdb.Environment | None:
         self._check()
-        if self._env is None and (self._path / DATA).exists():
+        if self._env is None and self.exists():
             self._env = self._open_env(writable=False)
         return self._env
 
@@ -174,13 +176,11 @@ class Environment:
         self._close()
         self._create()
         self._env, self._writable = self._open_env(writable=True), True
-        with suppress(lmdb.Error):
-            self._env.reader_check()
         return self._env
 
     def _create(self) -> None:
         """Make the files under another name first: a reader finds a whole environment or none."""
-        if (self._path / DATA).exists():
+        if self.exists():
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         draft = self._path.with_name(f".{self._path.name}-{os.getpid()}-{threading.get_ident()}")
@@ -189,6 +189,7 @@ class Environment:
         with suppress(OSError):
             draft.rename(self._path)
         shutil.rmtree(draft, ignore_errors=True)
+        sync_directory(self._path.parent)
 
     def _open_env(self, *, writable: bool) -> lmdb.Environment:
         self._inode = _inode(self._file)
@@ -236,6 +237,15 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def sync_directory(directory: Path) -> None:
+    """Return when the names of the files in `directory` are on disk."""
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _inode(file: str) -> int:

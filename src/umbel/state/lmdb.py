@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from umbel.errors import InvalidValue
-from umbel.state.environments import DATA, Environment, Options, acquire, release
+from umbel.state.environments import Options, acquire, release, sync_directory
 from umbel.state.failpoints import reach
 from umbel.state.lmdb_transaction import (
     LmdbReader,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from urllib.parse import SplitResult
 
+    from umbel.state.environments import Environment
+
 _FORMAT = 1
 
 
@@ -45,12 +48,13 @@ class LmdbStore:
 
     def __init__(self, directory: str | Path, shards: int, options: Options | None = None) -> None:
         self.shards = shards
-        self._directory = Path(directory).absolute()
+        self._directory = Path(directory).resolve()
         self._options = options or Options()
         self._description = self._directory / "store.json"
         self._made = False
         self._check_made_for()
-        self._opened: dict[int, Environment] = {}
+        places = [self._directory / f"shard-{shard:03d}" for shard in range(shards)]
+        self._environments = [acquire(place, self._options) for place in places]
 
     @contextmanager
     def transaction(
@@ -83,9 +87,10 @@ class LmdbStore:
 
     def drop(self, owner: str) -> None:
         """Forget everything of `owner` in all shards."""
-        for shard in self._existing():
-            with self._environment(shard).writing() as tx:
-                forget(tx, owner)
+        for environment in self._environments:
+            if environment.exists():
+                with environment.writing() as tx:
+                    forget(tx, owner)
 
     def owners(self, shard: int) -> list[str]:
         """Return the operators that have state in `shard`, sorted."""
@@ -94,35 +99,26 @@ class LmdbStore:
 
     def sizes(self) -> list[ShardSize]:
         """Return how much each shard holds; size is what its file takes on disk."""
-        environments = [self._environment(shard) for shard in range(self.shards)]
-        return [ShardSize(shard, each.entries(), each.size_on_disk()) for shard, each in enumerate(environments)]
+        return [ShardSize(n, each.entries(), each.size_on_disk()) for n, each in enumerate(self._environments)]
 
     def close(self) -> None:
         """Close the files nobody else in this process uses."""
-        while self._opened:
-            release(self._opened.popitem()[1])
+        while self._environments:
+            release(self._environments.pop())
 
     def _environment(self, shard: int) -> Environment:
-        found = self._opened.get(shard)
-        if found is None:
-            check_shard(shard, self.shards)
-            found = self._opened[shard] = acquire(self._path(shard), self._options)
-        return found
-
-    def _path(self, shard: int) -> Path:
-        return self._directory / f"shard-{shard:03d}"
-
-    def _existing(self) -> list[int]:
-        return [shard for shard in range(self.shards) if (self._path(shard) / DATA).exists()]
+        check_shard(shard, self.shards)
+        return self._environments[shard]
 
     def _make(self) -> None:
         """Write down for how many shards the directory is made, once."""
         self._check_made_for()
         if not self._made:
             self._directory.mkdir(parents=True, exist_ok=True)
-            draft = self._directory / f".store-{os.getpid()}.json"
+            draft = self._directory / f".store-{os.getpid()}-{threading.get_ident()}.json"
             draft.write_text(json.dumps({"format": _FORMAT, "shards": self.shards}))
             draft.rename(self._description)
+            sync_directory(self._directory)
             self._made = True
 
     def _check_made_for(self) -> None:

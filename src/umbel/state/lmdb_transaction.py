@@ -63,6 +63,7 @@ class LmdbReader:
         self._tx = tx
 
     def get(self, owner: str, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each key, None where there is none."""
         prefix = _table(owner, table)
         try:
             return list(map(self._tx.get, [prefix + key for key in keys]))
@@ -72,6 +73,7 @@ class LmdbReader:
     def scan(
         self, owner: str, table: str, ranges: Sequence[Range], *, limit: int | None = None, reverse: bool = False
     ) -> list[list[Entry]]:
+        """Return, for each `low <= key < high`, its entries in order of key; see `umbel.state.port.Reader`."""
         prefix = _table(owner, table)
         walk = _down if reverse else _up
         with self._tx.cursor() as cursor:
@@ -82,11 +84,13 @@ class NothingThere:
     """A shard nothing was written to."""
 
     def get(self, owner: str, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return None for each key."""
         return [None] * len(keys)
 
     def scan(
         self, owner: str, table: str, ranges: Sequence[Range], *, limit: int | None = None, reverse: bool = False
     ) -> list[list[Entry]]:
+        """Return no entries for each range."""
         return [[] for _ in ranges]
 
 
@@ -137,6 +141,7 @@ class LmdbWriter(LmdbReader):
         return found
 
     def put(self, owner: str, table: str, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Set the value of each key, keeping its old one in the undo."""
         prefix = self._prefix(owner, table, keys)
         if len(keys) != len(values):
             raise InvalidValue(f"{len(keys)} keys were given for {len(values)} values")
@@ -154,6 +159,7 @@ class LmdbWriter(LmdbReader):
         self._save(owner, table, prefix, keys, old)
 
     def delete(self, owner: str, table: str, keys: Sequence[bytes]) -> None:
+        """Remove each key, keeping its old value in the undo."""
         prefix = self._prefix(owner, table, keys)
         old = list(map(self._cursor.pop, [prefix + key for key in keys]))
         reach("put")

@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from umbel.errors import Terminal
+from umbel.errors import InvalidType, Terminal
 from umbel.state.arrow import binary_of, binary_parts, fixed_binary, join_rows
 from umbel.state.columns import HEAP, Leaf, Slice, layout_of, schema_of
 
@@ -59,6 +59,9 @@ class RowCodec:
         Args:
             frame: the rows; columns by name, others are left out.
             counts: how many rows each group has.
+
+        Raises:
+            InvalidType: a column of `frame` has another type than it should have.
         """
         values: list[bytes] = self._joined(frame, counts, bytes([VERSION])).to_pylist()
         return values
@@ -107,7 +110,7 @@ class RowCodec:
     # to bytes
 
     def _joined(self, frame: pl.DataFrame, counts: Counts, version: bytes) -> pa.LargeBinaryArray:
-        leaves = [leaf for name, layout in self._layouts.items() for leaf in layout.split(frame.get_column(name))]
+        leaves = [leaf for name, layout in self._layouts.items() for leaf in layout.split(self._column(frame, name))]
         ends = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         records = self._to_records(leaves, frame.height)
         parts = [_headers(counts, version), binary_of(ends * self._record.itemsize, records.view(np.uint8).reshape(-1))]
@@ -115,6 +118,15 @@ class RowCodec:
             offsets, heap = binary_parts(join_rows([leaves[place].content for place in self._heaps]))
             parts.append(binary_of(offsets[ends], heap))
         return join_rows(parts)
+
+    def _column(self, frame: pl.DataFrame, name: str) -> pl.Series:
+        """Return a column of the frame in its type; nothing but nulls, and decimals of more digits, are cast."""
+        column, dtype = frame.get_column(name), self.schema[name]
+        if column.dtype == dtype:
+            return column
+        if column.dtype == pl.Null or (column.dtype.is_decimal() and column.dtype.is_(pl.Decimal(38, _scale(dtype)))):
+            return column.cast(dtype)
+        raise InvalidType(f"column {name!r} has type {column.dtype} where state has {dtype}")
 
     def _to_records(self, leaves: list[Leaf], rows: int) -> NDArray[Any]:
         records = np.zeros(rows, self._record)
@@ -160,6 +172,10 @@ class RowCodec:
         if place in self._heaps:
             return Leaf(nulls, content=heap[self._heaps.index(place)])
         return Leaf(nulls, None if self._formats[place] is None else records[f"{place}"])
+
+
+def _scale(dtype: pl.DataType) -> int:
+    return dtype.scale if isinstance(dtype, pl.Decimal) else 0
 
 
 def _record(formats: Sequence[np.dtype[Any] | None]) -> np.dtype[Any]:

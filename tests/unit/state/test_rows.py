@@ -114,6 +114,18 @@ def test_other_columns_are_refused(columns: dict[str, pl.DataType]) -> None:
         RowCodec(columns).decode([value])
 
 
+def test_rows_of_another_type_are_refused() -> None:
+    codec = RowCodec({"n": pl.Int64, "l": pl.List(pl.Int64), "d": pl.Decimal(28, 2)})
+    right = pl.DataFrame({"n": [1], "l": [[1]], "d": [Decimal("1.25")]}, schema=codec.schema)
+    for name, other in (("n", pl.UInt32), ("n", pl.Float64), ("l", pl.List(pl.Int32)), ("d", pl.Decimal(28, 3))):
+        with pytest.raises(InvalidType, match=f"column '{name}' has type"):
+            codec.encode(right.cast({name: other}), ONE)
+    decoded, _ = codec.decode(codec.encode(right.cast({"d": pl.Decimal(38, 2)}), ONE))
+    assert decoded.equals(right)
+    nothing = pl.DataFrame({"n": [None], "l": [None], "d": [None]})
+    assert codec.decode(codec.encode(nothing, ONE))[0].equals(nothing.cast(pl.Schema(codec.schema)))
+
+
 def test_a_torn_value_is_refused() -> None:
     codec = RowCodec({"n": pl.Int64, "s": pl.String})
     (value,) = codec.encode(pl.DataFrame({"n": [7], "s": ["abc"]}), ONE)
