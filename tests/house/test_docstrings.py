@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 from tests.house.sources import PACKAGE, Function, modules, shown, tree
 
@@ -31,21 +32,17 @@ def public(path: Path) -> Iterator[tuple[Documented, ast.ClassDef | None]]:
     """Yield the module, its public classes and functions, and with their class the public methods."""
     yield tree(path), None
     for node in tree(path).body:
-        if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_"):
+        if _is_public(node):
             yield node, None
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            yield from ((method, node) for method in node.body if _is_public_method(method))
+        if isinstance(node, ast.ClassDef) and _is_public(node):
+            yield from ((method, node) for method in node.body if isinstance(method, Function) and _is_public(method))
 
 
-def _is_public_method(node: ast.stmt) -> bool:
-    if not isinstance(node, Function) or node.name.startswith("_"):
+def _is_public(node: ast.stmt) -> TypeGuard[ast.ClassDef | Function]:
+    if not isinstance(node, Function | ast.ClassDef) or node.name.startswith("_"):
         return False
     decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
-    return not _is_overload(node) and not any(".setter" in name for name in decorators)
-
-
-def _is_overload(node: Function) -> bool:
-    return any(ast.unparse(decorator) in {"overload", "typing.overload"} for decorator in node.decorator_list)
+    return not decorators & {"overload", "typing.overload"} and not any(".setter" in name for name in decorators)
 
 
 def test_every_public_name_is_documented() -> None:
