@@ -68,7 +68,7 @@ def test_concurrent_appenders_share_syncs_and_lose_nothing(tmp_path: Path, monke
         async def one(sender: int) -> list[int]:
             return [(await log.append(b"[%d]" % (sender * 100 + number), 1)).row for number in range(30)]
 
-        return sum(await asyncio.gather(*map(one, range(16))), [])
+        return [row for rows in await asyncio.gather(*map(one, range(16))) for row in rows]
 
     rows = asyncio.run(send())
     log.close()
