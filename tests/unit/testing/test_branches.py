@@ -133,11 +133,7 @@ def test_secrets_in_pipelines_and_extractors(client):
         @pipeline
         @inputs(Users)
         def mark_all(cls, users):
-            return (
-                users.changelog(delete="d")
-                .drop("d")
-                .assign("mark", str, lambda df: df["uid"].map(lambda _: secrets.get("key")).astype("string"))
-            )
+            return users.changelog(delete="d").drop("d").assign("mark", str, marks)
 
     @featureset
     class User:
