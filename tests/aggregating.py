@@ -1,0 +1,127 @@
+"""Running one aggregation over batches of changes, as a job would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+
+from tests.reference import Change
+from umbel.operators.aggregate import Aggregate
+from umbel.operators.leaf import Leaf
+from umbel.operators.operator import Clock
+from umbel.operators.timeline import consolidate
+from umbel.state.keys import encode_keys
+from umbel.state.memory import MemoryStore
+from umbel.state.port import Stamp
+from umbel.state.tables import State
+from umbel.types import dtypes
+from umbel.types.schema import Schema
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+INSTANT = pl.Datetime("us", "UTC")
+COLUMNS = (
+    ("x", dtypes.Optional(dtypes.Int())),
+    ("f", dtypes.Optional(dtypes.Float())),
+    ("d", dtypes.Optional(dtypes.Decimal(2))),
+    ("s", dtypes.Optional(dtypes.Str())),
+)
+STREAM = Schema((), (("k", dtypes.Int()), *COLUMNS), "t")
+TABLE = Schema((("id", dtypes.Int()),), (("k", dtypes.Int()), *COLUMNS), "t")
+
+
+def instant(micros: int) -> datetime:
+    """Return the datetime of microseconds since the epoch."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def micros(at: datetime) -> int:
+    """Return the microseconds since the epoch of a datetime."""
+    return (at - EPOCH) // timedelta(microseconds=1)
+
+
+def aggregation(*aggregates: Any, keyed: bool = False, appends: bool = True, **options: Any) -> Aggregate:
+    """Return an aggregation by `k` of a stream, or of a table keyed by `id`; aggregates are named a0, a1, …"""
+    leaf = Leaf(dataset="E", version=1, columns=TABLE if keyed else STREAM, appends=appends and not keyed)
+    named = tuple(each if each.into_field else each.named(f"a{number}") for number, each in enumerate(aggregates))
+    return Aggregate(parents=(leaf,), keys=("k",), aggregates=named, **options)
+
+
+def frame(changes: Iterable[tuple[int, Change]], schema: Schema = STREAM) -> pl.DataFrame:
+    """Return changes of keys as the frame an operator gets."""
+    rows = [
+        {
+            **dict.fromkeys(schema.names),
+            "k": key,
+            "id": change.seq,
+            **change.values,
+            "t": instant(change.time),
+            "_at": instant(change.at),
+            "_weight": change.weight,
+            "_seq": change.seq,
+        }
+        for key, change in changes
+    ]
+    return pl.DataFrame(rows, schema=schema.changes(), orient="row")
+
+
+class Job:
+    """An aggregation that is fed batch by batch.
+
+    Args:
+        operator: what runs.
+        combine: whether rows are combined before the step.
+    """
+
+    def __init__(self, operator: Aggregate, *, combine: bool = True) -> None:
+        self.operator, self._combine = operator, combine
+        self._store = MemoryStore(shards=1)
+        self._batch = 0
+        self._frontier: datetime | None = None
+        self.emitted: list[pl.DataFrame] = []
+
+    def feed(self, rows: pl.DataFrame, watermark: datetime | None = None, parts: int = 1) -> None:
+        """Run a batch, combined in `parts` parts, and the tick after it."""
+        self._batch += 1
+        size = -(-len(rows) // parts) or 1
+        pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
+        partial = pl.concat([self.operator.partial(piece) for piece in pieces]) if self._combine and pieces else rows
+        with self._store.transaction(0, [self.operator.id], Stamp(0, self._batch)) as transaction:
+            clock = Clock(watermark, self._frontier)
+            self.emitted.append(self.operator.step((partial,), State(transaction, self.operator.id), clock))
+        seen = [each for each in (self._frontier, rows["t"].max()) if each is not None]
+        self._frontier = max(seen) if seen else None
+        self.tick(watermark)
+
+    def tick(self, watermark: datetime | None = None, frontier: datetime | None = None) -> None:
+        """Fire what is due."""
+        self._frontier = frontier or self._frontier
+        self._batch += 1
+        with self._store.transaction(0, [self.operator.id], Stamp(0, self._batch)) as transaction:
+            clock = Clock(watermark, self._frontier)
+            self.emitted.append(self.operator.tick(State(transaction, self.operator.id), clock))
+
+    def lookup(self, points: Sequence[tuple[int, int]]) -> pl.DataFrame:
+        """Return the answers of the state to points (key, instant)."""
+        asked = self.points(points)
+        with self._store.snapshot(0) as reader:
+            return self.operator.lookup(State(reader, self.operator.id), asked)
+
+    @staticmethod
+    def points(points: Sequence[tuple[int, int]]) -> pl.DataFrame:
+        """Return points (key, instant) as a frame."""
+        rows = [{"k": key, "_time": instant(at)} for key, at in points]
+        asked = pl.DataFrame(rows, schema={"k": pl.Int64, "_time": INSTANT})
+        return asked.with_columns(encode_keys(asked.select("k")))
+
+    def changes(self) -> pl.DataFrame:
+        """Return the net changes emitted so far, in order."""
+        net = consolidate(pl.concat(self.emitted))
+        return net.sort("k", "t", "_at", "_weight")
+
+    def table(self, name: str = "tiles") -> list[tuple[bytes, bytes]]:
+        """Return what the state holds, byte for byte."""
+        with self._store.snapshot(0) as reader:
+            return reader.scan(self.operator.id, name, [(b"", b"\xff" * 600)])[0]

@@ -1,0 +1,210 @@
+"""The naive reference: what aggregates and windows mean, in plain Python, a row at a time, from the whole history.
+
+Nothing here is shared with the engine. Instants are whole microseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row that comes (`weight` > 0) or goes.
+
+    Args:
+        at: when it takes effect.
+        time: the row's own instant, which places it in windows.
+        values: the row's columns.
+        weight: how many times.
+        seq: where it stood in its source.
+    """
+
+    at: int
+    time: int
+    values: dict[str, Any] = field(hash=False)
+    weight: int = 1
+    seq: int = 0
+
+
+def live(changes: Iterable[Change]) -> list[Change]:
+    """Return the rows that changes leave, each as often as it is there, oldest first."""
+    rows: dict[tuple[Any, ...], int] = Counter()
+    first: dict[tuple[Any, ...], Change] = {}
+    for change in changes:
+        identity = (change.time, change.seq, repr(sorted(change.values.items())))
+        rows[identity] += change.weight
+        first[identity] = change
+    return [first[identity] for identity in sorted(rows) for _ in range(rows[identity])]
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+def value(aggregate: Any, rows: Sequence[Change], now: int) -> Any:
+    """Return the value of an aggregate over rows, oldest first, at an instant."""
+    return _VALUES[type(aggregate).__name__](aggregate, rows, now)
+
+
+def _of(aggregate: Any, rows: Sequence[Change], *, nulls: bool = False) -> list[Any]:
+    found = [row.values[aggregate.of] for row in rows]
+    return found if nulls else [each for each in found if each is not None]
+
+
+def _count(aggregate: Any, rows: Sequence[Change], now: int) -> int:
+    if aggregate.of is None:
+        return len(rows)
+    found = _of(aggregate, rows, nulls=not aggregate.dropnull)
+    return len(set(map(_hashable, found))) if aggregate.unique else len(found)
+
+
+def _hashable(each: Any) -> Any:
+    return tuple(each) if isinstance(each, list) else each
+
+
+def _mean(found: Sequence[Any]) -> float:
+    return math.fsum(map(float, found)) / len(found)
+
+
+def _stddev(found: Sequence[Any]) -> float:
+    middle = _mean(found)
+    return math.sqrt(math.fsum((float(each) - middle) ** 2 for each in found) / len(found))
+
+
+def _or_default(compute: Callable[[list[Any]], Any]) -> Callable[[Any, Sequence[Change], int], Any]:
+    def evaluate(aggregate: Any, rows: Sequence[Change], now: int) -> Any:
+        found = _of(aggregate, rows)
+        return compute(found) if found else aggregate.default
+
+    return evaluate
+
+
+def _quantile(aggregate: Any, rows: Sequence[Change], now: int) -> Any:
+    found = sorted(map(float, _of(aggregate, rows)))
+    return found[min(len(found) - 1, math.floor(aggregate.p * len(found)))] if found else aggregate.default
+
+
+def _decayed(aggregate: Any, rows: Sequence[Change], now: int) -> float:
+    half_life = {"s": 1, "m": 60, "h": 3600, "d": 86400}[aggregate.half_life[-1]] * float(aggregate.half_life[:-1])
+    parts = {True: 0.0, False: 0.0}
+    for row in rows:
+        each = row.values[aggregate.of]
+        if each is not None:
+            age = now // SECOND - row.time // SECOND
+            parts[each >= 0] += abs(float(each)) * 2 ** (-age / half_life)
+    gain, loss = (0.0 if part < math.exp(-25) else part for part in (parts[True], parts[False]))
+    return gain - loss
+
+
+def _some(rows: Sequence[Change], aggregate: Any) -> list[Any]:
+    found = _of(aggregate, rows, nulls=not aggregate.dropnull)
+    if not aggregate.dedup:
+        return found[: aggregate.limit]
+    kept: list[Any] = []
+    for each in found:
+        if each not in kept:
+            kept.append(each)
+    return kept[: aggregate.limit]
+
+
+def _distinct(aggregate: Any, rows: Sequence[Change], now: int) -> list[Any]:
+    return sorted(set(_of(aggregate, rows, nulls=not aggregate.dropnull)), key=lambda each: (each is not None, each))
+
+
+_VALUES: dict[str, Callable[[Any, Sequence[Change], int], Any]] = {
+    "Count": _count,
+    "Sum": lambda aggregate, rows, now: sum(_of(aggregate, rows)),
+    "Average": _or_default(_mean),
+    "Stddev": _or_default(_stddev),
+    "Min": _or_default(min),
+    "Max": _or_default(max),
+    "Quantile": _quantile,
+    "ExpDecaySum": _decayed,
+    "LastK": lambda aggregate, rows, now: _some(rows[::-1], aggregate),
+    "FirstK": lambda aggregate, rows, now: _some(rows, aggregate),
+    "Distinct": _distinct,
+}
+
+
+# ---- continuous windows ----------------------------------------------------------------------------------------------
+
+
+def continuous(
+    aggregate: Any, changes: Sequence[Change], now: int, length: int | None, place: Callable[[int], int] = int
+) -> Any:
+    """Return the value at `now` over the window (None: without beginning) up to it.
+
+    Args:
+        place: where an instant counts as being, which tiles round.
+    """
+    begin = -(2**62) if length is None else now // SECOND * SECOND - length
+    counted = [change for change in changes if change.at <= now and change.time <= now and place(change.time) >= begin]
+    return value(aggregate, live(counted), now)
+
+
+def is_found(changes: Sequence[Change], now: int) -> bool:
+    """Return whether a key has ever had a row by `now`."""
+    net: dict[tuple[int, int], int] = Counter()
+    for change in changes:
+        net[change.time, change.at] += change.weight
+    return any(weight and max(instant) <= now for instant, weight in net.items())
+
+
+def tiled(changes: Sequence[Change], grain: int, exact: int) -> Callable[[int], int]:
+    """Return where tiles place instants: in a tile with more than `exact` different ones all are in the middle."""
+    tiles: dict[int, set[int]] = {}
+    for change in changes:
+        tiles.setdefault(change.time // grain, set()).add(change.time)
+
+    def place(instant: int) -> int:
+        known = tiles[instant // grain]
+        return min(known) + (max(known) - min(known)) // 2 if len(known) > exact else instant
+
+    return place
+
+
+# ---- discrete windows ------------------------------------------------------------------------------------------------
+
+
+def hopping(
+    aggregates: Sequence[Any], changes: Sequence[Change], length: int | None, stride: int, closed: int
+) -> dict[int, list[Any]]:
+    """Return the values of one key by the end of each closed window with rows, and of each first one without after it.
+
+    Args:
+        length: None for windows without beginning, whose results come out where rows came or went.
+        closed: results come out up to this instant.
+    """
+    if length is None:
+        ends = sorted({change.at // stride * stride + stride for change in changes})
+        return {
+            end: [value(each, live(c for c in changes if c.at < end), end) for each in aggregates]
+            for end in ends
+            if end <= closed
+        }
+    found: dict[int, list[Any]] = {}
+    rows = live(changes)
+    begins = {n * stride for row in rows for n in range((row.time - length) // stride + 1, row.time // stride + 2)}
+    for begin in sorted(begins):
+        inside = [row for row in rows if begin <= row.time < begin + length]
+        before = [row for row in rows if begin - stride <= row.time < begin - stride + length]
+        if (inside or before) and begin + length <= closed:
+            found[begin + length] = [value(each, inside, begin + length) for each in aggregates]
+    return found
+
+
+def sessions(aggregates: Sequence[Any], changes: Sequence[Change], gap: int) -> dict[tuple[int, int], list[Any]]:
+    """Return the values of one key by the [begin, end) of each session."""
+    groups: list[list[Change]] = []
+    for row in live(changes):
+        if groups and row.time // SECOND - groups[-1][-1].time // SECOND <= gap / SECOND:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return {(g[0].time, g[-1].time + 1): [value(each, g, g[-1].time) for each in aggregates] for g in groups}
