@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from umbel.client.branches import BranchMethods
 from umbel.client.names import check_keys, dataset_name, field_names, names_of
-from umbel.client.plain import columns, location, plain, records
+from umbel.client.plain import columns, files, location, plain, records
 from umbel.client.response import Response
 from umbel.client.schemas import frame
 from umbel.errors import InvalidValue
@@ -144,20 +144,17 @@ class Client(BranchMethods):
             use_v2: ignored.
             num_dpus: ignored: the server's own.
         """
-        names = names_of(inputs, "inputs")
         renamed = {name_of(item): column for item, column in (feature_to_column_map or {}).items()}
         body: dict[str, Any] = {
-            "inputs": names,
+            "inputs": names_of(inputs, "inputs"),
             "outputs": names_of(outputs, "outputs"),
             "timestamp_column": timestamp_column,
             "workflow": workflow,
         }
         if input_dataframe is not None:
-            body["data"] = self._offline_columns(inputs, names, timestamp_column, input_dataframe, renamed)
-        elif input_s3 is not None:
-            body |= {"input": location(input_s3), "feature_to_column_map": renamed}
+            body["data"] = self._offline_columns(inputs, timestamp_column, input_dataframe, renamed)
         else:
-            raise InvalidValue("query_offline needs input_dataframe or input_s3")
+            body |= files(input_s3, renamed)
         if output_s3 is not None:
             body["output"] = location(output_s3)
         answer = self._object(self._send("POST", "/api/v1/query_offline", body=body))
@@ -250,10 +247,10 @@ class Client(BranchMethods):
         return {name: [] for name in names} if df.empty else to_json(given(df, wanted), wanted)
 
     def _offline_columns(
-        self, inputs: Sequence[Any], names: list[str], timestamp: str, df: pd.DataFrame, renamed: dict[str, str]
+        self, inputs: Sequence[Any], timestamp: str, df: pd.DataFrame, renamed: dict[str, str]
     ) -> dict[str, list[Any]]:
         if df.empty:
             raise InvalidValue("query_offline: the input dataframe is empty")
         at = instants(df, timestamp)
         named = df.rename(columns={column: name for name, column in renamed.items()})
-        return {**self._input_columns(inputs, names, named), timestamp: plain(at.to_list())}
+        return {**self._input_columns(inputs, names_of(inputs, "inputs"), named), timestamp: plain(at.to_list())}

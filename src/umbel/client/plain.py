@@ -10,7 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from umbel.errors import InvalidType
+from umbel.errors import InvalidType, InvalidValue
 from umbel.types.dtype import is_missing
 
 if TYPE_CHECKING:
@@ -32,6 +32,13 @@ def records(by_column: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 def location(connector: Any) -> dict[str, Any] | None:
     """Return where a connector's files are, as JSON; None for none."""
     return None if connector is None else {"type": type(connector).__name__, **plain(asdict(connector))}
+
+
+def files(connector: Any, renamed: Mapping[str, str]) -> dict[str, Any]:
+    """Return what an offline query says of its input when that is files: where they are, and their columns."""
+    if connector is None:
+        raise InvalidValue("query_offline needs input_dataframe or input_s3")
+    return {"input": location(connector), "feature_to_column_map": dict(renamed)}
 
 
 def plain(value: Any) -> Any:
