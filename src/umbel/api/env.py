@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from umbel.errors import InvalidType, InvalidValue
 
@@ -44,7 +45,8 @@ def selector(env: str | Sequence[str] | None, owner: str) -> Selector:
     """
     if env is None:
         return Selector()
-    names = [env] if isinstance(env, str) else list(env)
+    given: Any = [env] if isinstance(env, str) else env
+    names = list(given) if isinstance(given, Sequence) else [None]
     if not all(isinstance(name, str) for name in names):
         raise InvalidType(f"{owner}: env must be a string or a list of strings, found {env!r}")
     for name in names:

@@ -1,0 +1,305 @@
+"""Datasets: fields, timestamps, indexes, names (api §2.1–2.3)."""
+
+import pickle
+from datetime import date, datetime
+from typing import Any, Optional
+
+import cloudpickle
+import pytest
+
+from tests.unit.api.cases import Cases, check_refused
+from umbel.api.dataset import Dataset, dataset, index, record_of
+from umbel.api.field import field
+from umbel.api.metadata import desc, meta
+from umbel.types.structs import struct
+
+refused = Cases()
+
+
+@dataset(version=3, history="30d")
+@meta(owner="a@b.c", tags=["x"])
+class User:
+    """People."""
+
+    # Who it is,
+    # by number.
+    uid: int = field(key=True, erase_key=True)
+    org: str = field(key=True).meta(description="where", owner="o@b.c")
+    # how old
+    age: Optional[int]
+    # not the description of t
+
+    t: datetime
+
+
+def test_what_users_read() -> None:
+    assert isinstance(User, Dataset)
+    assert User.__name__ == "User"
+    assert [each.name for each in User.fields] == ["uid", "org", "age", "t"]
+    assert User.key_fields == ("uid", "org")
+    assert User.erase_key_fields == ("uid",)
+    assert User.timestamp_field == "t"
+    assert str(User.age) == "age"
+    assert User.age.fqn() == "User.age"
+    assert User.num_pipelines() == 0
+    assert User.schema() == {"uid": int, "org": str, "age": Optional[int], "t": datetime}
+    record = record_of(User)
+    assert (record.version, record.history) == (3, 30 * 86_400_000_000)
+    assert record.schema.names == ["uid", "org", "age", "t"]
+    assert record.place.startswith(__file__)
+
+
+def test_comments_above_fields_describe_them() -> None:
+    assert desc(User.uid) == "Who it is,\nby number."
+    assert desc(User.org) == "where"
+    assert desc(User.age) == "how old"
+    assert desc(User.t) == ""
+    assert desc(User) == "People."
+    assert User.org.meta.owner == "o@b.c"
+
+
+def test_meta_above_and_below() -> None:
+    @meta(owner="p@q.r", description="said", deprecated=True)
+    @dataset
+    class D:
+        t: datetime
+
+    assert record_of(D).meta.owner == "p@q.r"
+    assert desc(D) == "said"
+    assert record_of(User).meta.tags == ("x",)
+
+
+def test_a_field_may_have_the_name_of_a_method() -> None:
+    @dataset
+    class D:
+        schema: int
+        lookup: str
+        version: int
+        name: str
+        t: datetime
+
+    assert str(D.schema) == "schema"
+    assert str(D.lookup) == "lookup"
+    assert record_of(D).schema.names == ["schema", "lookup", "version", "name", "t"]
+
+
+def test_unknown_fields_are_named() -> None:
+    with pytest.raises(AttributeError, match="'User' has no field 'agee'"):
+        _ = User.agee
+    with pytest.raises(TypeError, match="cannot be changed"):
+        User.age = 1
+
+
+def test_annotations_as_text_are_found_where_the_class_is() -> None:
+    @struct
+    class Local:
+        x: int
+
+    @dataset
+    class D:
+        s: "Optional[Local]"
+        t: "datetime"
+
+    assert str(record_of(D).schema.dtypes["s"]) == "Optional[Local]"
+
+
+def test_a_dataset_travels_without_what_computes_it() -> None:
+    for module in (pickle, cloudpickle):
+        found = cloudpickle.loads(module.dumps(User)) if module is cloudpickle else User
+        assert found.schema() == User.schema()
+        assert str(found.uid) == "uid"
+
+
+@pytest.mark.parametrize(
+    ("options", "online", "offline"),
+    [
+        ({}, False, False),
+        ({"index": True}, True, True),
+        ({"index": True, "offline": False}, True, False),
+        ({"index": True, "online": False}, False, True),
+        ({"index": True, "offline": False, "online": False}, False, False),
+        ({"online": True}, True, False),
+        ({"offline": True}, False, True),
+    ],
+)
+def test_index_shorthand(options: dict[str, bool], online: bool, offline: bool) -> None:
+    @dataset(**options)
+    class D:
+        k: int = field(key=True)
+        t: datetime
+
+    assert (record_of(D).online, record_of(D).offline) == (online, offline)
+
+
+@pytest.mark.parametrize(
+    ("options", "online", "offline"),
+    [
+        ({}, True, True),
+        ({"offline": None}, True, False),
+        ({"online": False}, False, True),
+        ({"type": "primary"}, True, True),
+    ],
+)
+def test_index_decorator(options: dict[str, Any], online: bool, offline: bool) -> None:
+    def made() -> Dataset:
+        @dataset
+        class D:
+            k: int = field(key=True)
+            t: datetime
+
+        return D
+
+    found = index(**options)(made()) if options else index(made())
+    assert (record_of(found).online, record_of(found).offline) == (online, offline)
+
+
+def keyed(**options: Any) -> Dataset:
+    @dataset(**options)
+    class Keyed:
+        k: int = field(key=True)
+        t: datetime
+
+    return Keyed
+
+
+refused.add("index with online", lambda: keyed(index=True, online=True), ValueError, "Keyed", "False")
+refused.add("index with offline", lambda: keyed(index=True, offline=True), ValueError, "Keyed")
+refused.add("online and offline", lambda: keyed(online=True, offline=True), ValueError, "Keyed", "at most one")
+refused.add("two indexes", lambda: index(index(keyed())), ValueError, "Keyed", "already")
+refused.add("index over shorthand", lambda: index(keyed(index=True)), ValueError, "Keyed", "already")
+refused.add("index on no dataset", lambda: index(User.uid), ValueError, "@index needs a dataset")
+refused.add("offline other", lambda: index(offline="1d")(keyed()), ValueError, "Keyed", "'1d'")
+refused.add("index type", lambda: index(type="secondary")(keyed()), ValueError, "Keyed", "'primary'")
+refused.add("version 0", lambda: keyed(version=0), ValueError, "Keyed", "at least 1")
+refused.add("version text", lambda: keyed(version="1"), TypeError, "Keyed")
+refused.add("history", lambda: keyed(history="2x"), ValueError, "2x")
+refused.add("key and timestamp", lambda: field(key=True, timestamp=True), ValueError, "key")
+refused.add("erase key", lambda: field(erase_key=True), ValueError, "erase_key")
+refused.add("deleted field", lambda: field().meta(deleted=True), ValueError, "deleted")
+refused.add("deprecated field", lambda: field().meta(deprecated=True), ValueError, "deprecated")
+refused.add("owner", lambda: meta(owner="nobody"), ValueError, "'nobody'")
+refused.add("meta on a value", lambda: meta(owner="a@b.c")(3), TypeError, "3")
+
+
+@refused(ValueError, "Keyless", "key")
+def index_without_keys() -> None:
+    @dataset(index=True)
+    class Keyless:
+        t: datetime
+
+
+@refused(ValueError, "D", "no timestamp")
+def no_timestamp() -> None:
+    @dataset
+    class D:
+        a: int
+
+
+@refused(ValueError, "D", "'a', 'b'")
+def two_datetimes() -> None:
+    @dataset
+    class D:
+        a: datetime
+        b: datetime
+
+
+@refused(ValueError, "D", "more than one timestamp")
+def two_timestamps() -> None:
+    @dataset
+    class D:
+        a: datetime = field(timestamp=True)
+        b: datetime = field(timestamp=True)
+
+
+@refused(ValueError, "D", "'a'", "date")
+def date_timestamp() -> None:
+    @dataset
+    class D:
+        a: date = field(timestamp=True)
+
+
+@refused(ValueError, "D", "'k'", "optional")
+def optional_key() -> None:
+    @dataset
+    class D:
+        k: Optional[int] = field(key=True)
+        t: datetime
+
+
+@refused(ValueError, "D", "duplicate field name 'a'")
+def duplicate_field() -> None:
+    @dataset
+    class D:
+        a: int
+        a: str  # noqa: PIE794
+        t: datetime
+
+
+@refused(ValueError, "D", "'cls' is reserved", "'fields' is reserved", "'fqn' is reserved")
+def reserved_fields() -> None:
+    @dataset
+    class D:
+        cls: int
+        fields: int
+        fqn: int
+        t: datetime
+
+
+@refused(ValueError, "D", "'_at'", "reserved")
+def internal_field() -> None:
+    @dataset
+    class D:
+        _at: int
+        t: datetime
+
+
+@refused(ValueError, "D", "'a.b' contains '.'")
+def dotted_field() -> None:
+    dataset(type("D", (), {"__annotations__": {"a.b": int, "t": datetime}, "__module__": __name__}))
+
+
+@refused(TypeError, "D", "'a'", "3")
+def default_value() -> None:
+    @dataset
+    class D:
+        a: int = 3
+        t: datetime
+
+
+@refused(TypeError, "D", "a", "object")
+def impossible_type() -> None:
+    @dataset
+    class D:
+        a: object
+        t: datetime
+
+
+@refused(TypeError, "D", "a", "One", "Two")
+def two_structs() -> None:
+    @struct
+    class One:
+        x: int
+
+    @struct
+    class Two:
+        x: int
+
+    @dataset
+    class D:
+        a: One | Two
+        t: datetime
+
+
+@refused(TypeError, "@dataset needs a class")
+def not_a_class() -> None:
+    dataset(lambda: 1)
+
+
+@pytest.mark.parametrize(("define", "error", "texts"), refused.found)
+def test_refused(define: Any, error: type[Exception], texts: tuple[str, ...]) -> None:
+    check_refused(define, error, texts)
+
+
+def test_unknown_keyword_of_meta() -> None:
+    with pytest.raises(TypeError):
+        meta(colour="red")

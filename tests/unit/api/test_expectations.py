@@ -1,0 +1,126 @@
+"""Expectations (api §10)."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+import umbel.lib
+from tests.unit.api.cases import Cases, check_refused
+from tests.unit.api.streams import FOREVER, Events
+from umbel.aggregates import Count
+from umbel.api import expect
+from umbel.api.dataset import Dataset, dataset, record_of
+from umbel.api.expectations import expectations
+from umbel.api.field import field
+from umbel.api.inputs import inputs
+from umbel.api.metadata import meta
+from umbel.api.pipeline import pipeline
+
+refused = Cases()
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "expect_column_values_to_not_be_null": {"column": "a"},
+    "expect_column_values_to_be_null": {"column": "a"},
+    "expect_column_values_to_be_of_type": {"column": "a", "type_": "int"},
+    "expect_column_values_to_be_in_type_list": {"column": "a", "type_list": ["int"]},
+    "expect_column_values_to_be_in_set": {"column": "a", "value_set": [1]},
+    "expect_column_values_to_not_be_in_set": {"column": "a", "value_set": [1]},
+    "expect_column_values_to_be_between": {"column": "a", "min_value": 1, "max_value": 2, "strict_min": True},
+    "expect_column_value_lengths_to_be_between": {"column": "a", "min_value": 1},
+    "expect_column_value_lengths_to_equal": {"column": "a", "value": 1},
+    "expect_column_values_to_match_regex": {"column": "a", "regex": "x"},
+    "expect_column_values_to_not_match_regex": {"column": "a", "regex": "x"},
+    "expect_column_values_to_match_regex_list": {"column": "a", "regex_list": ["x"], "match_on": "all"},
+    "expect_column_values_to_not_match_regex_list": {"column": "a", "regex_list": ["x"]},
+    "expect_column_values_to_match_strftime_format": {"column": "a", "strftime_format": "%Y"},
+    "expect_column_values_to_be_dateutil_parseable": {"column": "a"},
+    "expect_column_values_to_be_json_parseable": {"column": "a"},
+    "expect_column_values_to_match_json_schema": {"column": "a", "json_schema": {"type": "object"}},
+    "expect_column_pair_values_to_be_equal": {"column_A": "a", "column_B": "b"},
+    "expect_column_pair_values_A_to_be_greater_than_B": {"column_A": "a", "column_B": "b", "or_equal": True},
+    "expect_column_pair_values_to_be_in_set": {"column_A": "a", "column_B": "b", "value_pairs_set": [(1, 2)]},
+    "expect_multicolumn_sum_to_equal": {"column_list": ["a", "b"], "sum_total": 1},
+}
+
+
+def test_every_expectation_is_tested() -> None:
+    assert sorted(ARGUMENTS) == sorted(expect.__all__)
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_returns_its_name_and_its_arguments(name: str) -> None:
+    function = getattr(umbel.lib, name)
+    told, arguments = function(**ARGUMENTS[name], meta={"note": 1})
+    assert told == name
+    assert {**ARGUMENTS[name], "meta": {"note": 1}, "include_config": True}.items() <= arguments.items()
+    assert {"result_format", "row_condition", "condition_parser", "catch_exceptions"} <= set(arguments)
+    single = "column" in ARGUMENTS[name]
+    assert ("mostly" in arguments) == single
+    if single:
+        assert function(**ARGUMENTS[name], mostly=0.9)[1]["mostly"] == 0.9
+
+
+def with_expectations(*methods: Callable[..., Any]) -> Dataset:
+    body = {f"e{place}": method for place, method in enumerate(methods)}
+    return dataset(type("D", (), {"__annotations__": {"a": int, "t": datetime}, "__module__": __name__, **body}))
+
+
+def listing(cls: Any) -> Any:
+    return [expect.expect_column_values_to_not_be_null("a", mostly=0.95), expect.expect_column_values_to_be_null("a")]
+
+
+def test_expectations_are_recorded_with_their_tolerance() -> None:
+    found = record_of(with_expectations(expectations(version=2)(listing))).expectations
+    assert found is not None
+    assert (found.name, found.version) == ("listing", 2)
+    assert [(each.name, each.mostly) for each in found.expected] == [
+        ("expect_column_values_to_not_be_null", 0.95),
+        ("expect_column_values_to_be_null", 1.0),
+    ]
+    assert record_of(with_expectations(expectations(listing))).expectations is not None
+    assert record_of(with_expectations()).expectations is None
+
+
+def two_parameters(cls: Any, other: Any) -> Any:
+    return []
+
+
+refused.add("two", lambda: with_expectations(expectations(listing), expectations(listing)), ValueError, "D")
+refused.add("parameters", lambda: expectations(two_parameters), ValueError, "cls")
+refused.add("version", lambda: expectations(version="1"), TypeError, "version")  # type: ignore[call-overload]
+refused.add("positional version", lambda: expectations(1), TypeError, "version")  # type: ignore[call-overload]
+refused.add("no list", lambda: with_expectations(expectations(lambda cls: 3)), TypeError, "list")
+refused.add("no pair", lambda: with_expectations(expectations(lambda cls: [3])), TypeError, "3")
+
+
+@refused(ValueError, "@meta")
+def with_meta() -> None:
+    @expectations
+    @meta(owner="a@b.c")
+    def e(cls):
+        return []
+
+
+@refused(ValueError, "Totals", "continuous")
+def on_terminal() -> None:
+    @dataset(index=True)
+    class Totals:
+        uid: int = field(key=True)
+        n: int
+        t: datetime
+
+        @pipeline
+        @inputs(Events)
+        def p(cls, events):
+            return events.groupby("uid").aggregate(n=Count(window=FOREVER))
+
+        @expectations
+        def e(cls):
+            return []
+
+
+@pytest.mark.parametrize(("define", "error", "texts"), refused.found)
+def test_refused(define: Any, error: type[Exception], texts: tuple[str, ...]) -> None:
+    check_refused(define, error, texts)

@@ -1,0 +1,237 @@
+"""The fluent operators: which arguments are refused (api §4, §13)."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.unit.api.cases import Cases, check_refused
+from tests.unit.api.streams import FOREVER, Cities, Events, Users, built
+from umbel.aggregates import Count, ExpDecaySum
+from umbel.api.dataset import Dataset
+from umbel.expr import col
+from umbel.types.windows import Hopping, Tumbling
+
+refused = Cases()
+
+
+def refuse(
+    name: str, body: Callable[..., Any], datasets: tuple[Dataset, ...], error: type[Exception], *texts: str
+) -> None:
+    refused.add(name, lambda: built(body, *datasets), error, *texts)
+
+
+E, U, EU, UC = (Events,), (Users,), (Events, Users), (Users, Cities)
+refuse("filter: neither", lambda e: e.filter(3), E, ValueError, "filter", "D.p", "3")
+refuse("filter: not bool", lambda e: e.filter(col("uid")), E, TypeError, "found int", "D.p")
+refuse("assign: no type", lambda e: e.assign(n=col("uid")), E, TypeError, "'n'", "astype")
+refuse("assign: a value", lambda e: e.assign(n=3), E, ValueError, "'n'", "3")
+refuse("assign: both forms", lambda e: e.assign("n", int, len, m=col("uid").astype(int)), E, TypeError, "assign")
+refuse("assign: nothing", lambda e: e.assign(), E, TypeError, "assign")
+refuse("assign: arity", lambda e: e.assign("n", int), E, TypeError, "2 arguments")
+refuse(
+    "assign: wrong type",
+    lambda e: e.assign(n=col("amount").astype(int)),
+    E,
+    TypeError,
+    "'n'",
+    "expected int",
+    "found float",
+    'col("amount")',
+    "D.p",
+)
+refuse("assign: key", lambda u: u.assign("uid", int, len), U, ValueError, "'uid'", "key")
+refuse("transform: no function", lambda e: e.transform(3), E, ValueError, "transform", "3")
+refuse("transform: no timestamp", lambda e: e.transform(len, schema={"uid": int}), E, TypeError, "'t'")
+refuse("drop: both styles", lambda e: e.drop("uid", columns=["at"]), E, ValueError, "not both")
+refuse("drop: nothing", lambda e: e.drop(), E, ValueError, "uid, amount")
+refuse("drop: no name", lambda e: e.drop(3), E, ValueError, "3")
+refuse("select: unknown", lambda e: e.select("zz"), E, ValueError, "'zz'", "D.p")
+refuse("select: key left out", lambda u: u.select("city"), U, ValueError, "'uid'")
+refuse("dropnull: empty", lambda e: e.dropnull(columns=[]), E, ValueError, "no columns")
+refuse("explode: keyed", lambda u: u.explode("city"), U, TypeError, "'uid'", "D.p")
+refuse("union: no dataset", lambda e: e + 3, E, TypeError, "3")
+refuse("union: keyed", lambda u, v: u + v, (Users, Users), TypeError, "'uid'")
+refuse("changelog: neither", lambda u: u.changelog(), U, ValueError, "delete=", "insert=")
+refuse("changelog: both", lambda u: u.changelog(delete="a", insert="b"), U, ValueError, "delete=")
+refuse("changelog: keyless", lambda e: e.changelog(delete="a"), E, TypeError, "keyed")
+refuse("dedup: keyed", lambda u: u.dedup("city"), U, ValueError, "'uid'")
+refuse("dedup: unknown", lambda e: e.dedup("zz"), E, ValueError, "'zz'")
+refuse("dedup: timestamp", lambda e: e.dedup("t"), E, ValueError, "'t'")
+refuse("dedup: empty", lambda e: e.dedup(by=[]), E, ValueError, "no columns")
+refuse("dedup: lookback", lambda e: e.dedup("uid", window=Tumbling("1h", lookback="1h")), E, ValueError, "lookback")
+refuse("dedup: hopping", lambda e: e.dedup("uid", window=Hopping("1h", "1h")), E, TypeError, "Hopping")
+refuse("dedup: continuous", lambda e: e.dedup("uid", window=FOREVER), E, TypeError, "Continuous")
+refuse(
+    "join: intermediate", lambda e, u: e.join(u.drop("at"), "left", on=["uid"]), EU, ValueError, "intermediate", "Users"
+)
+refuse("join: no dataset", lambda e: e.join(3, "left", on=["uid"]), E, TypeError, "3")
+refuse("join: no input", lambda e: e.join(Cities, "left", on=["uid"]), E, ValueError, "Cities")
+refuse(
+    "join: keyless right", lambda u, e: u.join(e, "left", on=["uid"]), (Users, Events), ValueError, "Events", "no key"
+)
+refuse("join: how", lambda e, u: e.join(u, "outer", on=["uid"]), EU, ValueError, "'outer'", "Users")
+refuse("join: other keys", lambda e, u: e.join(u, "left", on=["amount"]), EU, ValueError, "'amount'", "'uid'", "Users")
+refuse("join: on and left_on", lambda e, u: e.join(u, "left", on=["uid"], left_on=["uid"]), EU, ValueError, "not both")
+refuse("join: no on", lambda e, u: e.join(u, "left"), EU, ValueError, "on=", "Users")
+refuse("join: only left_on", lambda e, u: e.join(u, "left", left_on=["uid"]), EU, ValueError, "right_on=")
+refuse("join: on is text", lambda e, u: e.join(u, "left", on="uid"), EU, ValueError, "'uid'", "list")
+refuse(
+    "join: lengths", lambda e, u: e.join(u, "left", left_on=["uid", "at"], right_on=["uid"]), EU, ValueError, "length"
+)
+refuse("join: unknown left", lambda e, u: e.join(u, "left", left_on=["zz"], right_on=["uid"]), EU, ValueError, "'zz'")
+refuse(
+    "join: types",
+    lambda e, u: e.join(u, "left", left_on=["amount"], right_on=["uid"]),
+    EU,
+    TypeError,
+    "'amount'",
+    "float",
+    "int",
+)
+refuse(
+    "join: optional key",
+    lambda e, c: e.join(c, "left", left_on=["note"], right_on=["city"]),
+    (Events, Cities),
+    TypeError,
+    "'note'",
+    "Optional[str]",
+    "str",
+)
+refuse("join: clash", lambda e, u: e.join(u, "left", on=["uid"]), EU, ValueError, "'at'", "Events", "Users")
+refuse("join: unknown field", lambda e, u: e.join(u, "left", on=["uid"], fields=["zz"]), EU, ValueError, "'zz'")
+refuse("join: key as field", lambda e, u: e.join(u, "left", on=["uid"], fields=["uid"]), EU, ValueError, "'uid'")
+for bad, text in {
+    ("1d",): "pair",
+    ("1d", None): "None",
+    ("1d", "forever"): "forever",
+    ("1d", "2x"): "2x",
+    "1d": "pair",
+}.items():
+    refuse(f"join: within {bad}", lambda e, u, bad=bad: e.join(u, "left", on=["uid"], within=bad), EU, ValueError, text)  # type: ignore[misc]
+refuse("groupby: nothing", lambda e: e.groupby(), E, ValueError, "key")
+refuse("groupby: unknown", lambda e: e.groupby("zz").aggregate(n=Count(window=FOREVER)), E, ValueError, "'zz'")
+refuse("groupby: window", lambda e: e.groupby("uid", window=FOREVER).aggregate(), E, TypeError, "Continuous")
+refuse(
+    "groupby: forever", lambda e: e.groupby("uid", window=Hopping("forever", "1h")).aggregate(), E, TypeError, "forever"
+)
+refuse(
+    "groupby: window on keyed",
+    lambda u: u.groupby("city", window=Tumbling("1h")).aggregate(n=Count()),
+    U,
+    ValueError,
+    "1h",
+    "'uid'",
+)
+refuse(
+    "groupby: window and along",
+    lambda e: e.groupby("uid", window=Tumbling("1h")).aggregate(n=Count(), along="at"),
+    E,
+    ValueError,
+    "'at'",
+)
+refuse(
+    "groupby: two windows",
+    lambda e: e.groupby("uid", window=Tumbling("1h")).aggregate(n=Count(window=Tumbling("2h"))),
+    E,
+    ValueError,
+    "1h",
+    "2h",
+)
+refuse("groupby: window and first", lambda e: e.groupby("uid", window=Tumbling("1h")).first(), E, ValueError, "1h")
+refuse("groupby: window and latest", lambda e: e.groupby("uid", window=Tumbling("1h")).latest(), E, ValueError, "1h")
+refuse("first: keyed", lambda u: u.groupby("city").first(), U, TypeError, "'uid'", "D.p")
+refuse("latest: keyed", lambda u: u.groupby("city").latest(), U, TypeError, "'uid'")
+refuse("latest: unknown", lambda e: e.groupby("zz").latest(), E, ValueError, "'zz'")
+refuse("aggregate: nothing", lambda e: e.groupby("uid").aggregate(), E, TypeError, "aggregate")
+refuse(
+    "aggregate: no name", lambda e: e.groupby("uid").aggregate(Count(window=FOREVER)), E, ValueError, "Count", "name"
+)
+refuse("aggregate: no aggregate", lambda e: e.groupby("uid").aggregate(n=3), E, ValueError, "'n'", "3")
+refuse(
+    "aggregate: reserved", lambda e: e.groupby("uid").aggregate(using=Count(window=FOREVER)), E, ValueError, "'using'"
+)
+refuse("aggregate: named emit", lambda e: e.groupby("uid").aggregate(emit=Count(window=FOREVER)), E, ValueError, "emit")
+refuse(
+    "aggregate: named along", lambda e: e.groupby("uid").aggregate(along=Count(window=FOREVER)), E, ValueError, "along"
+)
+refuse(
+    "aggregate: emit",
+    lambda e: e.groupby("uid").aggregate(n=Count(window=FOREVER), emit="late"),
+    E,
+    ValueError,
+    "'eager'",
+    "'final'",
+    "late",
+)
+refuse(
+    "aggregate: along and final",
+    lambda e: e.groupby("uid").aggregate(n=Count(window=FOREVER), emit="final", along="at"),
+    E,
+    ValueError,
+    "along",
+)
+refuse(
+    "aggregate: decay and final",
+    lambda e: e.groupby("uid").aggregate(n=ExpDecaySum(of="amount", half_life="1h", window=FOREVER), emit="final"),
+    E,
+    ValueError,
+    "ExpDecaySum",
+)
+refuse(
+    "aggregate: along type",
+    lambda e: e.groupby("uid").aggregate(n=Count(window=FOREVER), along="uid"),
+    E,
+    ValueError,
+    "'uid'",
+)
+refuse(
+    "aggregate: along unknown",
+    lambda e: e.groupby("uid").aggregate(n=Count(window=FOREVER), along="zz"),
+    E,
+    ValueError,
+    "'zz'",
+)
+refuse(
+    "aggregate: mixed windows",
+    lambda e: e.groupby("uid").aggregate(a=Count(window=FOREVER), b=Count(window=Tumbling("1h"))),
+    E,
+    ValueError,
+    "Continuous",
+)
+refuse(
+    "aggregate: lookbacks",
+    lambda e: e.groupby("uid").aggregate(a=Count(window=Tumbling("1h", lookback="1h")), b=Count(window=Tumbling("2h"))),
+    E,
+    ValueError,
+    "lookback",
+)
+refuse("aggregate: no window", lambda e: e.groupby("uid").aggregate(n=Count()), E, ValueError, "window")
+refuse(
+    "aggregate: keyed", lambda u: u.groupby("city").aggregate(n=Count(window=Tumbling("1h"))), U, ValueError, "along"
+)
+refuse(
+    "terminal: filter",
+    lambda e: e.groupby("uid").aggregate(n=Count(window=FOREVER)).filter(col("n") > 1),
+    E,
+    ValueError,
+    "filter",
+    "terminal",
+    "D.p",
+)
+refuse(
+    "terminal: decay",
+    lambda e: e.groupby("uid").aggregate(n=ExpDecaySum(of="amount", half_life="1h", window=FOREVER)).drop("n"),
+    E,
+    ValueError,
+    "drop",
+    "terminal",
+)
+
+
+@pytest.mark.parametrize(("define", "error", "texts"), refused.found)
+def test_refused(define: Any, error: type[Exception], texts: tuple[str, ...]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        check_refused(define, error, texts)

@@ -1,0 +1,214 @@
+"""Pipelines: what they record, and what is refused (api §2.5)."""
+
+from datetime import datetime
+from typing import Any, Optional
+
+import pandas as pd
+import pytest
+
+from tests.unit.api.cases import Cases, check_refused
+from tests.unit.api.streams import FOREVER, Events, Users
+from umbel.aggregates import Count
+from umbel.api.dataset import dataset, record_of
+from umbel.api.field import field
+from umbel.api.inputs import includes, inputs
+from umbel.api.metadata import desc, meta
+from umbel.api.pipeline import pipeline
+from umbel.operators.leaf import Leaf
+
+refused = Cases()
+
+
+def test_a_pipeline_is_built_once_with_its_place_meta_and_env() -> None:
+    calls = []
+
+    @dataset
+    class D:
+        uid: int
+        t: datetime
+
+        @pipeline(env="prod")
+        @includes(len)
+        @meta(owner="a@b.c", description="why")
+        @inputs(Events)
+        def p(cls, events):
+            calls.append(str(cls.uid))
+            return events.select("uid")
+
+    assert calls == ["uid"]
+    (found,) = record_of(D).pipelines
+    assert (found.name, found.inputs, found.meta.description) == ("p", ("Events",), "why")
+    assert (found.env.selects("prod"), found.env.selects("dev")) == (True, False)
+    assert found.place.startswith(__file__)
+    assert found.output.pipeline == "D.p"
+    assert D.num_pipelines() == 1
+
+
+def test_a_pipeline_may_return_its_input() -> None:
+    @dataset
+    class D:
+        uid: int
+        amount: float
+        note: Optional[str]
+        tags: list[str]
+        at: datetime
+        t: datetime = field(timestamp=True)
+
+        @pipeline
+        @inputs(Events)
+        def p(cls, events):
+            return events
+
+    assert isinstance(record_of(D).pipelines[0].output, Leaf)
+
+
+def test_desc_of_a_pipeline() -> None:
+    @pipeline
+    @inputs(Events)
+    @meta(description="why")
+    def p(cls, events):
+        return events
+
+    assert desc(p) == "why"
+
+
+@refused(TypeError, "'p'", "'cls'", "'self'")
+def first_parameter() -> None:
+    @pipeline
+    @inputs(Events)
+    def p(self, events):
+        return events
+
+
+@refused(TypeError, "'p'", "no inputs")
+def no_inputs() -> None:
+    @pipeline
+    def p(cls, events):
+        return events
+
+
+@refused(TypeError, "'p'", "'int'", "not a dataset")
+def input_is_no_dataset() -> None:
+    @pipeline
+    @inputs(int)
+    def p(cls, events):
+        return events
+
+
+@refused(TypeError, "'p'", "2 inputs", "1 parameters")
+def count_of_inputs() -> None:
+    @pipeline
+    @inputs(Events, Users)
+    def p(cls, events):
+        return events
+
+
+@refused(TypeError, "D.p", "returns nothing")
+def returns_nothing() -> None:
+    @dataset
+    class D:
+        t: datetime
+
+        @pipeline
+        @inputs(Events)
+        def p(cls, events):
+            events.select("uid")
+
+
+@refused(TypeError, "'E.p'", "'Totals'")
+def terminal_input() -> None:
+    @dataset(index=True)
+    class Totals:
+        uid: int = field(key=True)
+        n: int
+        t: datetime
+
+        @pipeline
+        @inputs(Events)
+        def p(cls, events):
+            return events.groupby("uid").aggregate(n=Count(window=FOREVER))
+
+    @dataset
+    class E:
+        n: int
+        t: datetime
+
+        @pipeline
+        @inputs(Totals)
+        def p(cls, totals):
+            return totals
+
+
+@refused(
+    TypeError,
+    "D.p",
+    "timestamp is 't' in the pipeline, 'u' in the dataset",
+    "key column 'uid' (int) is in the pipeline, but not in the dataset",
+    "value column 'amount' is float in the pipeline, Optional[float] in the dataset",
+    "value column 'uid' (int) is in the dataset, but not in the pipeline",
+    "value column 'extra' (str) is in the dataset, but not in the pipeline",
+    "test_pipeline.py:",
+)
+def other_schema() -> None:
+    @dataset
+    class D:
+        uid: int
+        amount: Optional[float]
+        extra: str
+        u: datetime
+
+        @pipeline
+        @inputs(Events)
+        def p(cls, events):
+            return events.select("uid", "amount").groupby("uid").latest()
+
+
+@refused(ValueError, "D", "duplicate pipeline name 'p'")
+def duplicate_pipelines() -> None:
+    @dataset
+    class D:
+        uid: int
+        t: datetime
+
+        @pipeline(env="a")
+        @inputs(Events)
+        def p(cls, events):
+            return events.select("uid")
+
+        @pipeline(env="b")
+        @inputs(Events)
+        def p(cls, events):  # noqa: F811
+            return events.select("uid")
+
+
+@refused(ValueError, "'a b'")
+def bad_env() -> None:
+    @pipeline(env="a b")
+    @inputs(Events)
+    def p(cls, events):
+        return events
+
+
+@pytest.mark.parametrize(("define", "error", "texts"), refused.found)
+def test_refused(define: Any, error: type[Exception], texts: tuple[str, ...]) -> None:
+    check_refused(define, error, texts)
+
+
+def test_functions_of_a_pipeline_carry_its_includes() -> None:
+    def helper() -> int:
+        return 1
+
+    @dataset
+    class D:
+        uid: int
+        t: datetime
+
+        @pipeline
+        @inputs(Events)
+        @includes(helper)
+        def p(cls, events):
+            return events.filter(lambda df: df["uid"] > 1).select("uid")
+
+    condition = record_of(D).pipelines[0].output.parents[0].condition  # type: ignore[attr-defined]
+    assert condition.function.includes == (helper,)
+    assert condition.function(pd.DataFrame({"uid": [1, 2]})).tolist() == [False, True]

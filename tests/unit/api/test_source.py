@@ -1,0 +1,215 @@
+"""`@source` and `@sink` (api §3.2, §3.3, §15)."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import umbel.sources
+from tests.unit.api.cases import Cases, check_refused
+from umbel.api.dataset import Dataset, dataset, record_of
+from umbel.api.field import field
+from umbel.api.metadata import meta
+from umbel.connectors import (
+    CSV,
+    HTTP,
+    S3,
+    Avro,
+    BigQuery,
+    Kafka,
+    Postgres,
+    Sample,
+    SnapshotData,
+    Snowflake,
+    Webhook,
+    eval,  # noqa: A004
+    ref,
+    sink,
+    source,
+)
+from umbel.expr import col
+
+refused = Cases()
+WEB = Webhook(name="w").endpoint("e")
+POSTGRES = Postgres(name="p", host="h", db_name="d", username="u", password="x")
+BROKER = Kafka(name="k", bootstrap_servers="b", security_protocol="PLAINTEXT", sasl_mechanism="PLAIN")
+FILES = S3(name="s")
+SNOW = Snowflake(name="s", account="a", db_name="d", username="u", password="p", warehouse="w", schema="s", role="r")
+SERVER = HTTP(name="h", host="x", healthz="/h")
+
+
+def stream() -> Dataset:
+    @dataset
+    class Stream:
+        a: int
+        t: datetime
+
+    return Stream
+
+
+def table() -> Dataset:
+    @dataset
+    class Table:
+        k: int = field(key=True)
+        t: datetime
+
+    return Table
+
+
+def test_sources_stack_in_the_order_they_are_written() -> None:
+    @source(WEB, disorder="1d", cdc="append", env="prod")
+    @meta(owner="a@b.c")
+    @source(
+        FILES.bucket("b", prefix="p"),
+        disorder="2h",
+        cdc="append",
+        every="10m",
+        since=datetime(2024, 1, 1),
+        until=datetime(2025, 1, 1, tzinfo=UTC),
+        preproc={"a": 3},
+        bounded=True,
+        idleness="1h",
+        where=lambda df: df["a"] > 1,
+        sample=0.5,
+    )
+    @dataset
+    class D:
+        a: int
+        t: datetime
+
+    first, second = record_of(D).sources
+    assert (first.connector.kind, first.disorder, first.every) == ("webhook", 86_400_000_000, 1_800_000_000)
+    assert (first.env.selects("prod"), first.env.selects("dev"), first.idleness) == (True, False, None)
+    assert (second.every, second.idleness) == (600_000_000, 3_600_000_000)
+    assert (second.since, second.until) == (datetime(2024, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC))
+    assert second.sample == Sample(0.5)
+    assert first.place.startswith(__file__)
+    assert record_of(D).meta.owner == "a@b.c"
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("a", ("a",)), ("a b", ("a b",)), ("a[b]", ("a", "b")), ("a[b][c d]", ("a", "b", "c d"))],
+)
+def test_ref(name: str, path: tuple[str, ...]) -> None:
+    assert ref(name).path == path
+
+
+def test_the_older_spelling() -> None:
+    with pytest.warns(DeprecationWarning, match="older") as told:
+        keyed = umbel.sources.source(POSTGRES.table("t"), every="1m", cursor="at", lateness="2h", tier="prod")(table())
+    text = "\n".join(str(each.message) for each in told)
+    assert all(part in text for part in ("lateness", "disorder", "tier", "env", "cursor", "umbel.connectors"))
+    (found,) = record_of(keyed).sources
+    assert (found.cdc, found.disorder, found.every) == ("upsert", 7_200_000_000, 60_000_000)
+    assert found.connector.cursor == "at"  # type: ignore[attr-defined]
+    assert found.env.selects("prod")
+    assert not found.env.selects("dev")
+    with pytest.warns(DeprecationWarning, match="umbel.sources"):
+        keyless = umbel.sources.source(WEB, disorder="1d", preproc={"a": 1})(stream())
+    assert record_of(keyless).sources[0].cdc == "append"
+
+
+def test_sinks() -> None:
+    made = sink(BROKER.topic("t"), cdc="debezium", env="~dev")(table())
+    made = sink(SNOW.table("t"), how="incremental", renames={"k": "key"}, every="1h")(made)
+    made = sink(SERVER.path("e"), cdc="debezium", how="incremental")(made)
+    made = sink(FILES.bucket("b", prefix="p", format="delta"), how="incremental", since=datetime(2024, 1, 1))(made)
+    lake, server, snow, topic = record_of(made).sinks
+    assert [each.connector.kind for each in (lake, server, snow, topic)] == ["s3", "http", "snowflake", "kafka"]
+    assert (snow.renames, snow.every) == ({"k": "key"}, 3_600_000_000)
+    assert lake.since == datetime(2024, 1, 1, tzinfo=UTC)
+    assert not topic.env.selects("dev")
+
+
+def feed(**options: Any) -> Callable[[], Dataset]:
+    given = {"conn": WEB, "disorder": "1d", "cdc": "append", **options}
+    return lambda: source(**given)(stream())
+
+
+def drain(**options: Any) -> Callable[[], Dataset]:
+    return lambda: sink(**options)(table())
+
+
+refused.add("bare source", feed(conn=Webhook(name="w")), TypeError, "Webhook 'w'", "endpoint")
+refused.add("bare postgres", feed(conn=POSTGRES), TypeError, "Postgres 'p'", "table")
+refused.add("no connector", feed(conn="kafka"), TypeError, "'kafka'")
+refused.add("http", feed(conn=SERVER.path("e")), TypeError, "HTTPConnector")
+refused.add("no cursor", feed(conn=POSTGRES.table("t")), TypeError, "cursor", "'t'")
+refused.add("no snowflake cursor", feed(conn=SNOW.table("t")), ValueError, "cursor")
+refused.add("cdc", feed(cdc="log"), ValueError, "'log'", "'debezium'")
+refused.add("delta", feed(conn=FILES.bucket("b", prefix="p", format="delta")), ValueError, "native", "append")
+refused.add("native", feed(cdc="native"), ValueError, "native")
+refused.add("disorder", feed(disorder="1x"), ValueError, "disorder", "1x")
+refused.add("disorder type", feed(disorder=3), TypeError, "disorder")
+refused.add("every", feed(every="1x"), ValueError, "every")
+refused.add("since", feed(since="2024"), TypeError, "since", "2024")
+refused.add("until", feed(until=3), TypeError, "until")
+refused.add("since > until", feed(since=datetime(2025, 1, 1), until=datetime(2024, 1, 1)), ValueError, "since", "until")
+refused.add("bounded", feed(bounded=True), AttributeError, "idleness")
+refused.add("idleness", feed(idleness="1h"), AttributeError, "bounded")
+refused.add("sample", feed(sample=1.5), ValueError, "1.5")
+refused.add("negative sample", feed(sample=Sample), ValueError, "sample")
+refused.add("empty using", lambda: Sample(0.5, using=[]), ValueError, "using")
+refused.add("env", feed(env=["a", "~b"]), ValueError, "~b")
+refused.add("lateness", feed(lateness="1d"), TypeError, "lateness", "disorder")
+refused.add("tier", feed(tier="a"), TypeError, "tier", "env")
+refused.add("cursor", feed(cursor="a"), TypeError, "cursor")
+refused.add("on a class", lambda: source(WEB, disorder="1d", cdc="append")(int), TypeError, "@source needs a dataset")
+refused.add("ref empty", lambda: ref(" "), ValueError, "ref")
+refused.add("ref nothing", lambda: ref("[a]"), ValueError, "[a]")
+for bad in ("a[b", "a]b", "a[b]c", "a[[b]]", "a[]"):
+    refused.add(f"ref {bad}", lambda bad=bad: ref(bad), ValueError, bad, "brackets")
+refused.add("eval", lambda: eval(3), TypeError, "3")
+refused.add("sink: bare", drain(conn=BROKER), ValueError, "Kafka 'k'", "topic")
+refused.add("sink: nothing", drain(conn="k"), ValueError, "'k'")
+refused.add("sink: webhook", drain(conn=WEB), ValueError, "WebhookConnector")
+refused.add("sink: table", drain(conn=POSTGRES.table("t")), ValueError, "TableConnector")
+big = BigQuery(name="b", project_id="p", dataset_id="d", service_account_key={})
+refused.add("sink: bigquery", drain(conn=big.table("t")), ValueError, "BigQuery 'b'")
+topic, path, lake, snow = (
+    BROKER.topic("t"),
+    SERVER.path("e"),
+    FILES.bucket("b", prefix="p", format="delta"),
+    SNOW.table("t"),
+)
+for name, connector in {"kafka": topic, "http": path}.items():
+    base: dict[str, Any] = {"conn": connector, "cdc": "debezium"}
+    refused.add(f"sink {name}: no cdc", drain(conn=connector), ValueError, "debezium")
+    refused.add(f"sink {name}: cdc", drain(conn=connector, cdc="upsert"), ValueError, "debezium", "upsert")
+    refused.add(f"sink {name}: every", drain(**base, every="1d"), ValueError, "every")
+    refused.add(f"sink {name}: how", drain(**base, how="recreate"), ValueError, "incremental", "recreate")
+    refused.add(f"sink {name}: renames", drain(**base, renames={"k": "x"}), ValueError, "renames")
+    refused.add(f"sink {name}: since", drain(**base, since=datetime(2024, 1, 1)), ValueError, "since")
+    refused.add(f"sink {name}: until", drain(**base, until=datetime(2024, 1, 1)), ValueError, "until")
+avro = Avro(registry="confluent", url="u")
+refused.add("sink kafka: format", drain(conn=BROKER.topic("t", format=avro), cdc="debezium"), ValueError, "json")
+refused.add("sink s3: cdc", drain(conn=lake, cdc="debezium", how="incremental"), ValueError, "cdc")
+refused.add("sink s3: how", drain(conn=lake, how=SnapshotData("done", 2)), ValueError, "incremental")
+refused.add("sink s3: no how", drain(conn=lake), ValueError, "incremental")
+refused.add(
+    "sink s3: format", drain(conn=FILES.bucket("b", prefix="p", format=CSV()), how="incremental"), ValueError, "delta"
+)
+own = S3(name="s", role_arn="a").bucket("b", prefix="p", format="delta")
+refused.add("sink s3: role", drain(conn=own, how="incremental"), ValueError, "role")
+refused.add("sink snowflake: cdc", drain(conn=snow, cdc="upsert", how="incremental"), ValueError, "cdc")
+refused.add("sink snowflake: cursor", drain(conn=SNOW.table("t", "at"), how="incremental"), ValueError, "cursor")
+refused.add("sink snowflake: how", drain(conn=snow, how="recreate"), ValueError, "recreate")
+refused.add(
+    "sink: unknown column", drain(conn=snow, how="incremental", renames={"zz": "y"}), ValueError, "Table", "'zz'"
+)
+refused.add("sink on a class", lambda: sink(topic, cdc="debezium")(int), TypeError, "@sink needs a dataset")
+
+
+@pytest.mark.parametrize(("define", "error", "texts"), refused.found)
+def test_refused(define: Any, error: type[Exception], texts: tuple[str, ...]) -> None:
+    check_refused(define, error, texts)
+
+
+def test_disorder_and_cdc_are_needed() -> None:
+    with pytest.raises(TypeError):
+        source(WEB, cdc="append")  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        source(WEB, disorder="1d")  # type: ignore[call-arg]
+    assert eval(col("a")).schema is None
