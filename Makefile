@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-crash test check bench docs nightly lock setup clean
+.PHONY: help demo demo-crash test check lint format types layers house bench docs nightly lock setup clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,11 +35,22 @@ test: setup
 nightly: setup
 	$(BIN)/pytest -q -m nightly
 
-check: setup
+# `make -k check` goes on after a fault and shows them all
+check: lint format types layers house
+
+lint: setup
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+
+format: setup
+	$(BIN)/ruff format --check --quiet .
+
+types: setup
 	$(BIN)/mypy
+
+layers: setup
 	$(BIN)/lint-imports --no-cache
+
+house: setup
 	$(BIN)/pytest -vv --tb=short tests/house
 
 bench: setup
