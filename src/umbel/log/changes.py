@@ -75,14 +75,15 @@ class ChangeLog:
     columns: Mapping[str, pl.DataType]
     title: str = ""
 
-    def write(self, changes: pl.DataFrame, batch: int) -> list[Part]:
+    def write(self, changes: pl.DataFrame, batch: int, name: str = "part") -> list[Part]:
         """Write changes beside the table, durably; they are not seen before they are committed.
 
         Args:
             changes: a frame of changes.
             batch: which batch made them.
+            name: what the files' names begin with, for people.
         """
-        return self._write(stored_frame(changes).with_columns(pl.lit(batch, pl.Int64).alias(BATCH)))
+        return self._write(stored_frame(changes).with_columns(pl.lit(batch, pl.Int64).alias(BATCH)), name)
 
     def commit(self, parts: Sequence[Part], application: str, number: int) -> bool:
         """Make parts part of the table; return False when the transaction was made before.
@@ -121,7 +122,7 @@ class ChangeLog:
         """
         changes = tail.read(self.reached(TAIL), until)
         if changes is not None and changes.height:
-            self.commit(self._write(changes), TAIL, until)
+            self.commit(self._write(changes, "tail"), TAIL, until)
         tail.forget(min(until, self.reached(TAIL)))
         return 0 if changes is None else changes.height
 
@@ -182,15 +183,15 @@ class ChangeLog:
         hours = int(kept_for.total_seconds() // 3600)
         return table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
 
-    def _write(self, changes: pl.DataFrame) -> list[Part]:
+    def _write(self, changes: pl.DataFrame, name: str) -> list[Part]:
         in_order = changes.select(list(_storage(self.columns))).sort(AT, SEQ, maintain_order=True)
         by_month = in_order.with_columns(pl.col(AT).dt.truncate("1mo").dt.date().alias(MONTH))
         months = by_month.partition_by(MONTH, as_dict=True, include_key=False, maintain_order=True)
-        return [self._write_month(str(month), rows) for (month,), rows in months.items()]
+        return [self._write_month(str(month), rows, name) for (month,), rows in months.items()]
 
-    def _write_month(self, month: str, rows: pl.DataFrame) -> Part:
+    def _write_month(self, month: str, rows: pl.DataFrame, prefix: str) -> Part:
         # A name of its own for every try: a file that is committed must never be replaced.
-        name = f"{MONTH}={month}/part-{uuid.uuid4()}.parquet"
+        name = f"{MONTH}={month}/{prefix}-{uuid.uuid4()}.parquet"
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:

@@ -316,3 +316,13 @@ def test_a_shard_that_moved_on_is_cleaned_the_next_time(tmp_path: Path, monkeypa
 def test_parts_are_plain_data(tmp_path: Path) -> None:
     (part,) = ChangeLog(tmp_path, PLAIN).write(changes([(1, 1)]), 1)
     assert json.loads(json.dumps([part.path, part.size, part.rows]))[1:] == [(tmp_path / part.path).stat().st_size, 1]
+
+
+def test_a_tail_inside_the_folder_of_its_table_is_not_taken_for_rubbish(tmp_path: Path) -> None:
+    log = ChangeLog(tmp_path / "log", PLAIN)
+    files = FileTail(log.path / "_tail")
+    log.commit(log.write(changes([(1, 1)]), 0), "job", 0)
+    files.put(1, changes([(2, 1)]))
+    log.write(changes([(3, 1)]), 2)
+    assert len(log.vacuum(timedelta(0))) == 1
+    assert users(log.read(files)) == [1, 2]
