@@ -73,6 +73,10 @@ class Aggregate(Keyed):
         return self.emit == EAGER and (moving or any(each.needs_instant for each in self.aggregates))
 
     @property
+    def is_timed(self) -> bool:
+        return not self.is_continuous
+
+    @property
     def inserts_only(self) -> bool:
         return False
 
