@@ -61,8 +61,9 @@ class Table:
     rows: Sequence[Sequence[Any]]
 
     def run(self, session: Session) -> None:
-        found = [tuple(row[name] for name in self.columns) for row in session.table(self.dataset)]
-        assert sorted(map(shown, found)) == sorted(map(shown, self.rows))
+        found = sorted(shown([row[name] for name in self.columns]) for row in session.table(self.dataset))
+        wanted = sorted(map(shown, self.rows))
+        assert found == wanted, f"{self.dataset}: found {_lines(found)}\nexpected {_lines(wanted)}"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ class AsOf:
             values = self.expected[instant]
             assert is_found == (values is not None), f"{self.dataset} {self.key} at {instant}: found={is_found}"
             wanted = [self.unfound.get(name) for name in self.columns] if values is None else values
-            assert shown([row[name] for name in self.columns]) == shown(wanted), f"at {instant}"
+            told = [row[name] for name in self.columns]
+            assert shown(told) == shown(wanted), f"{self.dataset} at {instant}: found {told}, expected {wanted}"
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ class Features:
         inputs = list(self.rows[0])
         found = session.query(inputs, list(self.expected), self.rows, self.at)
         for name, values in self.expected.items():
-            assert shown([row[name] for row in found]) == shown(values), name
+            told = [row[name] for row in found]
+            assert shown(told) == shown(values), f"{name}: found {told}, expected {values}"
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,10 @@ class Case:
     featuresets: Sequence[Any] = ()
 
 
+def _lines(rows: Sequence[str]) -> str:
+    return "".join(f"\n  {row}" for row in rows)
+
+
 def instant(text: str) -> datetime:
     """Return an instant in UTC."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
@@ -136,6 +143,8 @@ def shown(values: Sequence[Any]) -> str:
 
 
 def _comparable(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
     if isinstance(value, float):
         return float(f"{value:.9g}")
     if isinstance(value, list | tuple):

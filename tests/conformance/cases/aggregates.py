@@ -134,13 +134,8 @@ class Near:
                 assert abs(row[name] - value) <= bound * abs(value), (name, row[name], value)
 
 
-PROBES: list[Step] = [
-    *(
-        AsOf("Values", {"uid": 1}, (name,), {BEFORE: None, **dict(zip(AT, ([v] for v in values), strict=True))}, DEFAULTS)
-        for name, values in EXACT.items()
-    ),
-    Near(),
-]
+AS_OF = {BEFORE: None, **{moment: [values[n] for values in EXACT.values()] for n, moment in enumerate(AT)}}
+PROBES: list[Step] = [AsOf("Values", {"uid": 1}, tuple(EXACT), AS_OF, DEFAULTS), Near()]
 
 CASES = [
     Case("aggregates in one call", [Events, Values], [Log("Events", ROWS), *PROBES]),
