@@ -141,9 +141,25 @@ class Tiles:
         return frame.with_columns(self._unneeded(number)).select(ID, *self.columns)
 
     def _unneeded(self, number: int) -> list[pl.Expr]:
-        window = self.windows[number]
-        needed = self.partials.only(each for each in self.aggregates if each.window == window).columns
-        return [pl.lit(None, dtype).alias(name) for name, dtype in self.partials.columns.items() if name not in needed]
+        return [
+            pl.lit(None, dtype).alias(name)
+            for name, dtype in self.partials.columns.items()
+            if number not in self._readers[name]
+        ]
+
+    @cached_property
+    def _readers(self) -> dict[str, list[int]]:
+        """The numbers of the windows that need each state column; where a window does not, it is null."""
+        readers: dict[str, list[int]] = {name: [] for name in self.partials.columns}
+        for number, window in enumerate(self.windows):
+            for name in self.partials.only(each for each in self.aggregates if each.window == window).columns:
+                readers[name] += [number, BASE] if window.is_forever else [number]
+        return readers
+
+    def _only_needed(self, entries: pl.DataFrame) -> pl.DataFrame:
+        """Return merged entries with null again where a window needs no state."""
+        partly = [name for name, readers in self._readers.items() if len({*readers} - {BASE}) < len(self.windows)]
+        return entries.with_columns(pl.when(pl.col(WINDOW).is_in(self._readers[name])).then(name) for name in partly)
 
     def fold(self, entries: pl.DataFrame, watermark: int | None) -> pl.DataFrame:
         """Return entries, old and new of some keys in any order, as they are kept: sorted by key, window and time.
@@ -159,7 +175,8 @@ class Tiles:
         kept = self.partials.merge(tiled, self._begins(tiled, watermark), [pl.col(ID, WINDOW).first(), *self.spans])
         if watermark is not None:
             base, kept = retire(self, base, kept, watermark)
-        return pl.concat([base, kept]).sort(ID, WINDOW, maintain_order=True) if len(base) else kept
+        both = pl.concat([base, kept]).sort(ID, WINDOW, maintain_order=True) if len(base) else kept
+        return self._only_needed(both)
 
     def _begins(self, tiled: pl.DataFrame, watermark: int | None) -> Flags:
         """Return where a new entry begins among entries in order."""

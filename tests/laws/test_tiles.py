@@ -1,0 +1,234 @@
+"""Continuous windows answer what the naive reference does, from a bounded state that is a function of the set of rows."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.aggregating import TABLE, Job, aggregation, frame, instant
+from tests.comparing import assert_rows
+from tests.reference import Change, continuous, is_found, tiled
+from umbel.aggregates import Average, Count, Distinct, ExpDecaySum, LastK, Max, Min, Quantile, Stddev, Sum
+from umbel.operators.tiling import Tiling
+from umbel.types.windows import Continuous
+
+SECOND = 1_000_000
+SHORT, LONG, FOREVER = Continuous("100s"), Continuous("1500s"), Continuous("forever")
+TILING = Tiling(disorder="3m")
+MIXED = (
+    Count(window=SHORT),
+    Sum(of="x", window=SHORT),
+    Min(of="x", window=SHORT),
+    Count(window=LONG),
+    LastK(of="x", limit=2, dedup=False, window=LONG),
+    Average(of="f", window=LONG),
+    ExpDecaySum(of="f", half_life="10m", window=LONG),
+    Sum(of="x", window=FOREVER),
+    Max(of="x", window=FOREVER),
+    Stddev(of="f", window=FOREVER),
+    Count(of="x", unique=True, approx=True, window=FOREVER),
+    Distinct(of="x", unordered=True, window=FOREVER),
+    Quantile(of="x", p=0.5, approx=True, window=FOREVER),
+)
+EXACT = (Count(window=SHORT), Sum(of="x", window=SHORT), Min(of="x", window=LONG), LastK(of="x", limit=2, dedup=True, window=LONG), Sum(of="x", window=FOREVER))
+"""Aggregates whose states are compared to the bit."""
+
+values = st.tuples(st.none() | st.integers(-5, 5), st.none() | st.integers(-20, 20).map(lambda n: n / 4))
+# crowds: many instants within a few tiles, so that some collapse
+crowded = st.tuples(st.integers(0, 4).map(lambda n: n * 331 * SECOND), st.integers(0, 29).map(lambda n: n * SECOND // 10))
+sparse = st.tuples(st.integers(0, 20_000).map(lambda n: n * SECOND // 10), st.just(0))
+times = (crowded | sparse).map(sum)
+streams = st.lists(st.tuples(st.integers(1, 2), times, values), min_size=1, max_size=70)
+points = st.lists(st.tuples(st.integers(1, 3), st.integers(-10, 40_000).map(lambda n: n * SECOND // 10)), max_size=12)
+
+
+def inserts(drawn: list[tuple[int, int, tuple[Any, Any]]]) -> list[tuple[int, Change]]:
+    return [(key, Change(t, t, {"x": x, "f": f}, 1, seq)) for seq, (key, t, (x, f)) in enumerate(drawn)]
+
+
+def instants(changes: list[tuple[int, Change]], asked: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return points: those drawn, and those at and around the instants at which rows come and go."""
+    edges = [(key, c.time + shift) for key, c in changes[:6] for shift in (0, 100 * SECOND, 101 * SECOND, -1)]
+    return [*asked, *edges]
+
+
+def expected(operator: Any, changes: list[tuple[int, Change]], key: int, now: int, *, entered: bool = False) -> list[Any]:
+    """Return found and the values of a point by the reference, rounded as tiles do."""
+    mine = [change for k, change in changes if k == key]
+    found = is_found(mine, now)
+    row: list[Any] = [found]
+    for each in operator.aggregates:
+        length = each.window.duration_us
+        place = int if length is None else tiled(mine, operator.tiling.grain(each.window), operator.tiling.exact)
+        row.append(continuous(each, mine, now, length, place) if found else each.missing)
+    return row
+
+
+def check(job: Job, changes: list[tuple[int, Change]], asked: list[tuple[int, int]], rows: pl.DataFrame) -> None:
+    """Assert that state and history answer as the reference, the state where it says it knows."""
+    if not asked:
+        return
+    online = job.lookup(asked)
+    offline = job.operator.replay(rows, job.points(asked))
+    history = online["_history"].to_list()
+    magnitude = 1e3
+    for place, (key, now) in enumerate(asked):
+        wanted = expected(job.operator, changes, key, now)
+        assert_rows(offline.row(place), wanted, magnitude, f"offline {key} {now}")
+        if not history[place]:
+            assert_rows(online.drop("_history").row(place), wanted, magnitude, f"online {key} {now}")
+    known = [place for place, unknown in enumerate(history) if not unknown]
+    for name in offline.columns:
+        a, b = online[name].gather(known).to_list(), offline[name].gather(known).to_list()
+        assert_rows(a, b, magnitude, f"skew of {name}")
+
+
+def batches(changes: list[Any], order: random.Random, count: int) -> list[list[Any]]:
+    shuffled = list(changes)
+    order.shuffle(shuffled)
+    cuts = sorted(order.randrange(len(shuffled) + 1) for _ in range(count - 1))
+    return [shuffled[a:b] for a, b in zip([0, *cuts], [*cuts, len(shuffled)], strict=True) if a < b]
+
+
+@given(drawn=streams, asked=points, order=st.randoms(use_true_random=False), appends=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_answers(drawn: Any, asked: Any, order: Any, appends: bool) -> None:
+    changes = inserts(drawn)
+    job = Job(aggregation(*MIXED, appends=appends, tiling=TILING))
+    for batch in batches(changes, order, 4):
+        job.feed(frame(batch), parts=order.randrange(1, 4))
+    check(job, changes, instants(changes, asked), frame(changes))
+
+
+@given(drawn=streams, order=st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None)
+def test_state_is_a_function_of_the_set(drawn: Any, order: Any) -> None:
+    changes = inserts(drawn)
+    states = []
+    for count, combine in ((1, True), (1, False), (5, True), (9, False)):
+        job = Job(aggregation(*EXACT, tiling=TILING), combine=combine)
+        for batch in batches(changes, order, count):
+            job.feed(frame(batch), parts=order.randrange(1, 4))
+        states.append(job.table())
+    assert all(state == states[0] for state in states)
+
+
+@given(drawn=streams, order=st.randoms(use_true_random=False), disorder=st.integers(0, 300), asked=points)
+@settings(max_examples=30, deadline=None)
+def test_watermark_forgets_only_what_it_may(drawn: Any, order: Any, disorder: int, asked: Any) -> None:
+    changes = sorted(inserts(drawn), key=lambda change: change[1].time + order.randrange(disorder + 1) * SECOND)
+    last = max(change.time for _, change in changes)
+    touch = [(key, Change(last, last, {"x": 1, "f": None}, 1, 999)) for key in (1, 2)]
+    states = []
+    for size in (7, 23):
+        job = Job(aggregation(*EXACT, tiling=TILING))
+        seen = -(10**12)
+        for start in range(0, len(changes), size):
+            batch = changes[start : start + size]
+            kept = [each for each in batch if each[1].time >= seen]
+            assert len(kept) == len(batch) or size > 0
+            job.feed(frame(batch), watermark=instant(seen))
+            seen = max(seen, *(change.time - disorder * SECOND for _, change in batch))
+        job.feed(frame(touch), watermark=instant(last - disorder * SECOND))
+        states.append(job.table())
+    assert states[0] == states[1]
+    everything = [*changes, *touch]
+    check(job, everything, instants(everything, asked), frame(everything))
+    now = [(key, last + ahead * SECOND) for key in (1, 2) for ahead in (0, 50, 3000)]
+    assert not job.lookup(now)["_history"].any()
+
+
+@given(drawn=streams, now=st.integers(0, 3_000).map(lambda n: n * SECOND), key=st.integers(1, 2))
+@settings(max_examples=60, deadline=None)
+def test_error_is_bounded_by_a_hundredth_of_the_window(drawn: Any, now: int, key: int) -> None:
+    changes = inserts(drawn)
+    job = Job(aggregation(Count(window=SHORT), tiling=TILING))
+    job.feed(frame(changes))
+    found = job.operator.replay(frame(changes), job.points([(key, now)]))["a0"][0] or 0
+    mine = [change for k, change in changes if k == key]
+    grain = TILING.grain(SHORT)
+    assert SHORT.duration_us is not None
+    least, most = (continuous(Count(), mine, now, SHORT.duration_us + off, int) for off in (-grain, grain))
+    assert grain * 100 <= SHORT.duration_us
+    assert least <= found <= most
+
+
+@given(drawn=streams, asked=points)
+@settings(max_examples=30, deadline=None)
+def test_exact_while_quiet(drawn: Any, asked: Any) -> None:
+    changes = inserts(drawn)
+    operator = aggregation(*MIXED, tiling=Tiling(exact=100, disorder="3m"))
+    job = Job(operator)
+    job.feed(frame(changes))
+    where = instants(changes, asked)
+    online = job.lookup(where)
+    assert not online["_history"].any()
+    for place, (key, now) in enumerate(where):
+        mine = [change for k, change in changes if k == key]
+        row = online.drop("_found", "_history").row(place)
+        if is_found(mine, now):
+            wanted = [continuous(each, mine, now, each.window.duration_us) for each in operator.aggregates]  # type: ignore[union-attr]
+            assert_rows(row, wanted, 1e3, f"{key} {now}")
+
+
+@given(drawn=streams, gone=st.sets(st.integers(0, 69)), asked=points, order=st.randoms(use_true_random=False))
+@settings(max_examples=30, deadline=None)
+def test_corrections_are_as_if_the_rows_had_never_been(drawn: Any, gone: Any, asked: Any, order: Any) -> None:
+    changes = inserts(drawn)
+    back = [(key, Change(c.at, c.time, c.values, -1, c.seq)) for n, (key, c) in enumerate(changes) if n in gone]
+    everything = [*changes, *back]
+    job = Job(aggregation(*MIXED, appends=False, tiling=TILING))
+    for batch in batches(everything, order, 4):
+        job.feed(frame(batch))
+    check(job, everything, instants(everything, asked), frame(everything))
+    if not back:
+        return
+    quiet = Tiling(exact=100, disorder="3m")
+    with_them, without = (Job(aggregation(*EXACT, appends=False, tiling=quiet)) for _ in range(2))
+    kept = [each for n, each in enumerate(changes) if n not in gone]
+    end = max(change.time for _, change in changes) + 10_000 * SECOND
+    touch = [(key, Change(end, end, {"x": 1, "f": None}, 1, 999)) for key in (1, 2)]
+    for job, rows in ((with_them, everything), (without, kept)):
+        for batch in batches(rows, order, 3) if rows else []:
+            job.feed(frame(batch))
+        job.feed(frame(touch), watermark=instant(end))
+    assert with_them.table() == without.table()
+
+
+tables = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 2), times, values), min_size=1, max_size=50)
+
+
+def timeline(drawn: list[tuple[int, int, int, tuple[Any, Any]]]) -> list[tuple[int, Change]]:
+    """Return the changes of a table keyed by id: every row ends the one before it."""
+    changes: list[tuple[int, Change]] = []
+    for one in sorted({row[0] for row in drawn}):
+        rows = sorted({row[2]: row for row in drawn if row[0] == one}.items())
+        for place, (t, (_, key, _, (x, f))) in enumerate(rows):
+            content = {"x": x, "f": f, "id": one}
+            changes.append((key, Change(t, t, content, 1, place)))
+            if place + 1 < len(rows):
+                changes.append((key, Change(rows[place + 1][0], t, content, -1, place)))
+    return changes
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@given(drawn=tables, asked=points, order=st.randoms(use_true_random=False), moving=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_keyed_input(drawn: Any, asked: Any, order: Any, moving: bool) -> None:
+    changes = timeline(drawn)
+    job = Job(aggregation(*MIXED, keyed=True, tiling=TILING))
+    if moving:
+        changes.sort(key=lambda change: change[1].at)
+        for start in range(0, len(changes), 9):
+            batch = changes[start : start + 9]
+            job.feed(frame(batch, TABLE), watermark=instant(batch[0][1].at - 1))
+    else:
+        for batch in batches(changes, order, 4):
+            job.feed(frame(batch, TABLE))
+    where = [*instants(changes, asked), *((key, c.at) for key, c in changes[:5])]
+    check(job, changes, where, frame(changes, TABLE))
