@@ -50,7 +50,10 @@ def _end(prefix: bytes) -> bytes:
 
 
 def _bound(prefix: bytes, key: bytes) -> bytes:
-    """Return where `key` lies among the keys of a table, however long it is."""
+    """Return where `key` lies among the keys of a table, however long it is.
+
+    What is not of the table differs within the prefix, so any bound in the table is on the right side of it.
+    """
     return prefix + (key if len(key) <= MAX_KEY else key[:MAX_KEY] + b"\0")
 
 
@@ -95,23 +98,28 @@ class NothingThere:
 
 
 def _up(cursor: Cursor, prefix: bytes, low: bytes, high: bytes, limit: int | None) -> list[Entry]:
-    found: list[Entry] = []
-    end, skip = min(_bound(prefix, high), _end(prefix)), len(prefix)
     if not cursor.set_range(_bound(prefix, low)):
-        return found
+        return []
+    stop, skip = _bound(prefix, high), len(prefix)
+    if limit == 1:
+        key = cursor.key()
+        return [(key[skip:], cursor.value())] if key < stop else []
+    found: list[Entry] = []
     for key, value in islice(cursor.iternext(), limit):
-        if key >= end:
+        if key >= stop:
             break
         found.append((key[skip:], value))
     return found
 
 
 def _down(cursor: Cursor, prefix: bytes, low: bytes, high: bytes, limit: int | None) -> list[Entry]:
-    found: list[Entry] = []
+    if not (cursor.prev() if cursor.set_range(_bound(prefix, high)) else cursor.last()):
+        return []
     start, skip = _bound(prefix, low), len(prefix)
-    below = cursor.prev() if cursor.set_range(min(_bound(prefix, high), _end(prefix))) else cursor.last()
-    if not below:
-        return found
+    if limit == 1:
+        key = cursor.key()
+        return [(key[skip:], cursor.value())] if key >= start else []
+    found: list[Entry] = []
     for key, value in islice(cursor.iterprev(), limit):
         if key < start:
             break

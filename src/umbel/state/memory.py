@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from umbel.errors import InvalidValue
 from umbel.state.failpoints import reach
@@ -73,11 +73,11 @@ class _View:
 
     def _entries(self, place: Place, low: bytes, high: bytes, reverse: bool) -> Iterator[Entry]:
         committed, patch = self._layers(place)
-        keys = self._shard.tables.get(place, _NO_ENTRIES).between(low, high, reverse)
-        if patch:
-            others = self.patches[place].between(low, high, reverse)
-            keys = (key for key, _ in groupby(heapq.merge(keys, others, reverse=reverse)))
-        for key in keys:
+        sources: list[SortedMap[Any]] = [
+            *([self._shard.tables[place]] if committed else []),
+            *([self.patches[place]] if patch else []),
+        ]
+        for key in _merged([source.between(low, high, reverse) for source in sources], reverse):
             value = patch[key] if key in patch else committed.get(key)
             if value is not None:
                 yield key, value
@@ -88,6 +88,13 @@ class _View:
         if found is None:
             found = self.patches[place] = SortedMap()
         return found
+
+
+def _merged(sources: Sequence[Iterator[bytes]], reverse: bool) -> Iterator[bytes]:
+    """Return the keys of all sources in order, each once."""
+    if len(sources) == 1:
+        return sources[0]
+    return (key for key, _ in groupby(heapq.merge(*sources, reverse=reverse)))
 
 
 class _Writer(_View):

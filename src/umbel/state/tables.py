@@ -110,8 +110,7 @@ class Table:
         Returns:
             [_key, _time, *columns] sorted by key and time, each entry once.
         """
-        if not ranges.height:
-            return self._timed([])
+        ranges = ranges.sort("_key")
         keys = ranges.get_column("_key").to_list()
         lows = _bounds(keys, ranges.get_column("_low"), b"")
         highs = _bounds(keys, ranges.get_column("_high"), _AFTER_ALL)
@@ -130,17 +129,19 @@ class Table:
             points: [_key, _time].
 
         Returns:
-            [_point, _time, *columns]: `_point` is the row number (UInt32) in `points`; points without an entry
-            are absent.
+            [_point, _time, *columns]: `_point` is the row number (UInt32) in `points`, ascending; points without an
+            entry are absent.
         """
-        keys = points.get_column("_key").to_list()
-        times = encode_time(points.get_column("_time")).to_list()
-        ranges = [(key, key + time + b"\x00") for key, time in zip(keys, times, strict=True)]
+        addresses = _addresses(points)
+        order = addresses.arg_sort()
+        keys = points.get_column("_key").gather(order).to_list()
+        ranges = [(key, end + b"\x00") for key, end in zip(keys, addresses.gather(order).to_list(), strict=True)]
         found = self._scan(ranges, limit=1, reverse=True)
-        hits = np.fromiter(map(len, found), np.int64, len(found)).nonzero()[0]
+        hits = np.fromiter(map(len, found), np.bool_, len(found))
         entries = list(chain.from_iterable(found))
         rows, counts = self._decoded(entries)
-        return _beside([pl.Series("_point", hits.astype(np.uint32)), _times(entries)], counts, rows)
+        numbers = order.filter(pl.Series(hits)).cast(pl.UInt32).alias("_point")
+        return _beside([numbers, _times(entries)], counts, rows).sort("_point", maintain_order=True)
 
     def all_at(self) -> pl.DataFrame:
         """Return every entry of this shard: [_key, _time, *columns], sorted by key and time."""
