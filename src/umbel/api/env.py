@@ -46,7 +46,7 @@ def selector(env: str | Sequence[str] | None, owner: str) -> Selector:
     if env is None:
         return Selector()
     given: Any = [env] if isinstance(env, str) else env
-    names = list(given) if isinstance(given, Sequence) else [None]
+    names: list[Any] = list(given) if isinstance(given, Sequence) else [None]
     if not all(isinstance(name, str) for name in names):
         raise InvalidType(f"{owner}: env must be a string or a list of strings, found {env!r}")
     for name in names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import dis
 import functools
+import io
 import site
 import sys
 import sysconfig
@@ -14,7 +15,7 @@ from functools import cache
 from hashlib import blake2b
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 
 from umbel.errors import InvalidValue
 
@@ -186,6 +187,10 @@ def _builtin(walk: References, value: Any) -> str:
     return f"{walk.text(owner)}.{value.__name__}"
 
 
+def _file(walk: References, value: Any) -> str:
+    raise walk.refusal(value, TypeError("it is an open file"))
+
+
 def _property(walk: References, value: property) -> str:
     return f"property({walk._all((value.fget, value.fset, value.fdel))})"
 
@@ -202,6 +207,7 @@ _DESCRIPTIONS: dict[type, Callable[[References, Any], str]] = {
     staticmethod: lambda walk, value: f"static({walk.text(value.__func__)})",
     classmethod: lambda walk, value: f"classmethod({walk.text(value.__func__)})",
     property: _property,
+    **dict.fromkeys((io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO), _file),
     list: lambda walk, value: f"[{walk._all(value)}]",
     dict: References._dict,
     set: References._set,

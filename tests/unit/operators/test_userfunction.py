@@ -143,8 +143,13 @@ def test_what_cannot_travel_is_named() -> None:
         _ = UserFunction(guarded).digest
 
 
-def test_an_open_file_in_a_closure_is_named(tmp_path: Path) -> None:
-    with (tmp_path / "f").open("w") as handle, pytest.raises(InvalidValue, match=r"'handle' \(a TextIOWrapper\)"):
+@pytest.mark.parametrize("mode", ["w", "r", "rb"])
+def test_an_open_file_in_a_closure_is_named(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "f").touch()
+    with (
+        (tmp_path / "f").open(mode) as handle,
+        pytest.raises(InvalidValue, match=r"'handle' \(a \w+\) cannot travel.*open file"),
+    ):
         _ = UserFunction(lambda x: handle.name).digest
 
 
