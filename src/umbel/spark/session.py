@@ -189,7 +189,9 @@ def _java_options(settings: Settings) -> str:
         "java.io.tmpdir": settings.scratch,
         "user.timezone": "UTC",
     }
-    return " ".join([*(f'"-D{name}={value}"' for name, value in own.items()), settings.java_options]).strip()
+    # Spark matches long error messages with recursive regular expressions: the default stack overflows on a Python traceback
+    stack = "-Xss8m"
+    return " ".join([stack, *(f'"-D{name}={value}"' for name, value in own.items()), settings.java_options]).strip()
 
 
 def _prepare(settings: Settings) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import lmdb
@@ -21,7 +20,7 @@ from umbel.state.port import MAX_KEY, MAX_OWNER, MAX_TABLE, Entry, Range, Stamp,
 from umbel.state.progress import Progress, next_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from umbel.state.environments import Cursor, Tx
 
@@ -98,32 +97,28 @@ class NothingThere:
 
 
 def _up(cursor: Cursor, prefix: bytes, low: bytes, high: bytes, limit: int | None) -> list[Entry]:
+    stop = _bound(prefix, high)
     if not cursor.set_range(_bound(prefix, low)):
         return []
-    stop, skip = _bound(prefix, high), len(prefix)
-    if limit == 1:
-        key = cursor.key()
-        return [(key[skip:], cursor.value())] if key < stop else []
-    found: list[Entry] = []
-    for key, value in islice(cursor.iternext(), limit):
-        if key >= stop:
-            break
-        found.append((key[skip:], value))
-    return found
+    return _walked(cursor, cursor.next, lambda key: key < stop, len(prefix), limit)
 
 
 def _down(cursor: Cursor, prefix: bytes, low: bytes, high: bytes, limit: int | None) -> list[Entry]:
+    start = _bound(prefix, low)
     if not (cursor.prev() if cursor.set_range(_bound(prefix, high)) else cursor.last()):
         return []
-    start, skip = _bound(prefix, low), len(prefix)
-    if limit == 1:
-        key = cursor.key()
-        return [(key[skip:], cursor.value())] if key >= start else []
+    return _walked(cursor, cursor.prev, lambda key: key >= start, len(prefix), limit)
+
+
+def _walked(
+    cursor: Cursor, advance: Callable[[], bool], inside: Callable[[bytes], bool], skip: int, limit: int | None
+) -> list[Entry]:
+    """Collect entries from where the cursor is. The value behind the last one is never read: it may be another table's, and huge."""
     found: list[Entry] = []
-    for key, value in islice(cursor.iterprev(), limit):
-        if key < start:
+    while (key := cursor.key()) and inside(key):
+        found.append((key[skip:], cursor.value()))
+        if len(found) == limit or not advance():
             break
-        found.append((key[skip:], value))
     return found
 
 
