@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.conformance.cases import aggregates, choices, features, joins, keyed, windows
+from tests.conformance.cases import aggregates, chains, choices, features, joins, keyed, rowwise, windows
 from tests.conformance.case import Case
 
 CASES: list[Case] = [
-    case for family in (joins, keyed, windows, aggregates, choices, features) for case in family.CASES
+    case for family in (rowwise, joins, keyed, windows, aggregates, choices, chains, features) for case in family.CASES
 ]

@@ -135,6 +135,13 @@ PROBES: list[Step] = [
         {at("23:59:59", DAY_BEFORE): None, at("00:00"): (1,), at("02:00"): (3,), at("23:00"): (5,)},
     ),
     AsOf("Sliding", {"uid": 2}, ("n",), {at("01:00"): None}),
+    AsOf(
+        "ByHour",
+        {"uid": 1, "window": Window(at("00:00"), at("01:00"))},
+        ("n",),
+        {at("00:59"): None, at("01:00"): (2,), at("09:00"): (2,)},
+    ),
+    AsOf("ByHour", {"uid": 1, "window": Window(at("04:00"), at("05:00"))}, ("n",), {at("09:00"): None}),
 ]
 
 SESSION_TIMES = ["00:00", "00:10", "00:25", "00:35:00", "01:00"]
