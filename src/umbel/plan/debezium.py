@@ -51,7 +51,7 @@ def open_envelopes(frame: pl.DataFrame, columns: Mapping[str, DType]) -> Opened:
 
 def _payload(row: Mapping[str, Any]) -> Mapping[str, Any]:
     inner = row.get("payload")
-    return inner if "op" not in row and isinstance(inner, Mapping) else row
+    return inner if row.get("op") is None and isinstance(inner, Mapping) else row
 
 
 def _fault(envelope: Mapping[str, Any]) -> str:

@@ -1,0 +1,47 @@
+"""`bucketize` (api §5.3)."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.unit.api.cases import Cases, check_refused
+from umbel.api.bucketize import bucketize
+from umbel.types.windows import Continuous, Hopping, Tumbling, Window
+
+refused = Cases()
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def naive(instant: datetime, duration: timedelta, stride: timedelta) -> Window:
+    """Walk through the windows up to the last that has ended."""
+    begin = EPOCH - duration
+    while begin + stride + duration <= instant:
+        begin += stride
+    return Window(begin=begin, end=begin + duration)
+
+
+@pytest.mark.parametrize("minutes", [0, 1, 59, 60, 61, 119, 120, 121, 1439, 1440, 1441, 5000])
+@pytest.mark.parametrize(
+    ("window", "duration", "stride"),
+    [("1h", 60, 60), (("2h", "1h"), 120, 60), (Tumbling("1h"), 60, 60), (Hopping("1d", "90m"), 1440, 90)],
+)
+def test_the_window_that_ended_last(window: Any, duration: int, stride: int, minutes: int) -> None:
+    instant = EPOCH + timedelta(minutes=minutes)
+    expected = naive(instant, timedelta(minutes=duration), timedelta(minutes=stride))
+    assert bucketize(instant, window) == expected
+    assert bucketize(instant.replace(tzinfo=None), window) == expected
+    assert bucketize(instant.astimezone(timezone(timedelta(hours=5))), window) == expected
+    assert bucketize(pd.Timestamp(instant), window) == expected
+    assert bucketize(pd.Series([instant, instant]), window).tolist() == [expected, expected]
+
+
+for given in (3, Continuous("1h"), ("1h",), None):
+    refused.add(f"window {given}", lambda given=given: bucketize(EPOCH, given), ValueError, "bucketize")
+refused.add("forever", lambda: bucketize(EPOCH, Hopping("forever", "1h")), ValueError, "forever")
+
+
+@pytest.mark.parametrize(("define", "error", "texts"), refused.found)
+def test_refused(define: Any, error: type[Exception], texts: tuple[str, ...]) -> None:
+    check_refused(define, error, texts)
