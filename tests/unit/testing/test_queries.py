@@ -53,6 +53,14 @@ def test_rows_of_the_future_are_invisible(client):
     assert users(client, 1)["User.name"].tolist() == ["?"]
 
 
+def test_busy_keys_are_counted_exactly(client):
+    times = [JAN + timedelta(seconds=7 * n) for n in range(500)]
+    client.log("hook", "visits", pd.DataFrame({"uid": [1] * 500, "n": [1] * 500, "t": times}))
+    at = [JAN + DAY + timedelta(seconds=13 * n) for n in range(300)]
+    recent, _ = client.lookup("Visited", pd.DataFrame({"uid": [1] * 300}), ["recent"], pd.Series(at))
+    assert recent.tolist() == [sum(instant - DAY <= t <= instant for t in times) for instant in at]
+
+
 def test_query_offline(client):
     client.log("hook", "users", ROWS)
     frame = pd.DataFrame(
