@@ -115,9 +115,9 @@ def _walked(
 ) -> list[Entry]:
     """Collect entries from where the cursor is. The value behind the last one is never read: it may be another table's, and huge."""
     found: list[Entry] = []
-    while (key := cursor.key()) and inside(key):
+    while len(found) != limit and (key := cursor.key()) and inside(key):
         found.append((key[skip:], cursor.value()))
-        if len(found) == limit or not advance():
+        if not advance():
             break
     return found
 
