@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import Engine, create_engine, delete, event, func, select, update
+from sqlalchemy import CursorResult, Engine, create_engine, delete, event, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, sessionmaker
 
 from umbel.catalog import tables as t
-from umbel.errors import UnknownName, did_you_mean
+from umbel.errors import Terminal, UnknownName, did_you_mean
 
 RAW_LIMIT = 64 << 10
 """Bytes of a refused record that are kept."""
@@ -122,7 +121,13 @@ class Catalog:
             return session.get_one(t.Job, job).epoch
 
     def finish(
-        self, job: str, progress: Progress, counts: Mapping[tuple[str, str], int], dead: Iterable[DeadLetter] = ()
+        self,
+        job: str,
+        progress: Progress,
+        counts: Mapping[tuple[str, str], int],
+        dead: Iterable[DeadLetter] = (),
+        *,
+        epoch: int,
     ) -> None:
         """Record a finished batch, its counts and its dead letters. Doing so again changes nothing.
 
@@ -131,16 +136,24 @@ class Catalog:
             progress: for the next batch.
             counts: by dataset and name of the count.
             dead: the records refused.
+            epoch: what `take_over` returned to the one who ran it.
+
+        Raises:
+            Terminal: somebody else has taken the job over.
         """
         number = progress.number
+        counters = [
+            t.Counter(job=job, dataset=of, name=name, batch=number, value=n) for (of, name), n in counts.items()
+        ]
         with self._session.begin() as session:
+            self._check_owner(session, job, epoch)
             row = t.Batch(job=job, number=number, revision=progress.revision, progress=dict(progress.state))
             session.merge(row)
             session.execute(delete(t.Batch).where(t.Batch.job == job, t.Batch.number <= number - KEPT_BATCHES))
-            session.execute(delete(t.Counter).where(t.Counter.batch == number))
-            session.add_all(t.Counter(dataset=of, name=name, batch=number, value=n) for (of, name), n in counts.items())
+            session.execute(delete(t.Counter).where(t.Counter.job == job, t.Counter.batch == number))
+            session.add_all(counters)
             session.flush()
-            self._fold(session, number - KEPT_BATCHES)
+            self._fold(session, job, number - KEPT_BATCHES)
             self._bury(session, dead)
 
     def progress(self, job: str, before: int) -> Progress | None:
@@ -195,13 +208,23 @@ class Catalog:
         with self._session.begin() as session:
             session.merge(t.Secret(name=name, value=encrypted))
 
+    def add_secret(self, name: str, encrypted: bytes) -> bool:
+        """Store a new secret; return False when there is one of this name."""
+        with self._session.begin() as session:
+            added = session.execute(self._insert(t.Secret).values(name=name, value=encrypted).on_conflict_do_nothing())
+            return bool(cast("CursorResult[Any]", added).rowcount)
+
+    def secret_names(self) -> Sequence[str]:
+        """Return the names of all secrets, sorted."""
+        with self._session() as session:
+            return session.scalars(select(t.Secret.name).order_by(t.Secret.name)).all()
+
     def secret(self, name: str) -> bytes:
         """Return an encrypted secret."""
         with self._session() as session:
             row = session.get(t.Secret, name)
             if row is None:
-                known = session.scalars(select(t.Secret.name)).all()
-                raise UnknownName(f"there is no secret '{name}'{did_you_mean(name, known)}")
+                raise UnknownName(f"there is no secret '{name}'{did_you_mean(name, self.secret_names())}")
             return row.value
 
     def delete_secret(self, name: str) -> None:
@@ -224,19 +247,25 @@ class Catalog:
         dialect = postgresql if self._engine.dialect.name == "postgresql" else sqlite
         return dialect.insert(table)
 
-    def _fold(self, session: Session, until: int) -> None:
+    def _check_owner(self, session: Session, job: str, epoch: int) -> None:
+        # An update, not a look: it takes the write lock, so nobody can take the job over until this commits.
+        mine = update(t.Job).where(t.Job.name == job, t.Job.epoch == epoch).values(epoch=epoch)
+        if not cast("CursorResult[Any]", session.execute(mine)).rowcount:
+            raise Terminal(f"job '{job}': another worker has taken it over from epoch {epoch}")
+
+    def _fold(self, session: Session, job: str, until: int) -> None:
         """Add the counts of batches that cannot run again to the totals."""
-        old = session.scalars(select(t.Counter).where(t.Counter.batch <= until, t.Counter.batch != TOTAL)).all()
-        for row in old:
-            total = session.get(t.Counter, (row.dataset, row.name, TOTAL))
+        old = select(t.Counter).where(t.Counter.job == job, t.Counter.batch <= until, t.Counter.batch != TOTAL)
+        for row in session.scalars(old).all():
+            total = session.get(t.Counter, (job, row.dataset, row.name, TOTAL))
             value = row.value + (total.value if total else 0)
-            session.merge(t.Counter(dataset=row.dataset, name=row.name, batch=TOTAL, value=value))
+            session.merge(t.Counter(job=job, dataset=row.dataset, name=row.name, batch=TOTAL, value=value))
             session.delete(row)
             session.flush()
 
     def _bury(self, session: Session, dead: Iterable[DeadLetter]) -> None:
-        for letter in dead:
-            values = {
+        rows = [
+            {
                 "dataset": letter.dataset,
                 "source": letter.source,
                 "position": letter.position,
@@ -245,7 +274,10 @@ class Catalog:
                 "raw": letter.raw[:RAW_LIMIT],
                 "size": letter.size,
             }
-            session.execute(self._insert(t.DeadLetter).values(**values).on_conflict_do_nothing())
+            for letter in dead
+        ]
+        if rows:
+            session.execute(self._insert(t.DeadLetter).on_conflict_do_nothing(), rows)
 
 
 def _letter(row: t.DeadLetter) -> DeadLetter:
@@ -261,7 +293,7 @@ def _engine(url: str) -> Engine:
 
 
 def _sqlite_settings(connection: Any, _: Any) -> None:
-    for pragma in ("journal_mode=WAL", "busy_timeout=60000", "synchronous=NORMAL"):
+    for pragma in ("journal_mode=WAL", "busy_timeout=60000", "synchronous=FULL"):
         connection.execute(f"PRAGMA {pragma}")
 
 
@@ -273,24 +305,19 @@ def _migrate(engine: Engine) -> None:
     with as_file(files("umbel.catalog") / "migrations") as folder, _alone(engine), engine.begin() as connection:
         config = Config(attributes={"connection": connection})
         config.set_main_option("script_location", str(folder).replace("%", "%%"))
+        if engine.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver begins none before changes of tables
         command.upgrade(config, "head")
 
 
-class _alone:  # noqa: N801
-    """Holds a file lock beside an SQLite database; other databases lock by themselves."""
+@contextmanager
+def _alone(engine: Engine) -> Iterator[None]:
+    """Hold a file lock beside an SQLite database, so that one process migrates it."""
+    if engine.dialect.name != "sqlite":
+        yield
+        return
+    import fcntl
 
-    def __init__(self, engine: Engine) -> None:
-        path = engine.url.database if engine.dialect.name == "sqlite" else None
-        self._path = path and f"{path}.lock"
-
-    def __enter__(self) -> None:
-        if self._path:
-            import fcntl
-
-            self._file = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o644)
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        if self._path:
-            with suppress(OSError):
-                os.close(self._file)
+    with Path(f"{engine.url.database}.lock").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -57,6 +57,7 @@ class Counter(Table):
     """A count of one batch, kept per batch until it is folded into the total, so that a batch run again counts once."""
 
     __tablename__ = "counters"
+    job: Mapped[str] = mapped_column(String(64), primary_key=True)
     dataset: Mapped[str] = mapped_column(String(256), primary_key=True)
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     batch: Mapped[int] = mapped_column(BigInteger, primary_key=True)

@@ -44,6 +44,23 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a file that is about to be read.
+
+    Args:
+        path: the file.
+        name: what it is called in messages; unique within its source.
+        begin: as in the piece.
+        end: as in the piece.
+    """
+
+    path: Path
+    name: str
+    begin: int
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """Some rows of a file, with the way back to their source.
 
@@ -64,9 +81,7 @@ class FileFormat(Protocol):
     def pieces(self, path: Path, begin: int, size: int) -> Iterator[Piece]:
         """Yield the pieces of a file from a place on, each of about `size` bytes."""
 
-    def read(
-        self, path: Path, begin: int, end: int | None, wanted: Mapping[str, DType], *, exact: bool
-    ) -> Iterator[Rows]:
+    def read(self, part: Part, wanted: Mapping[str, DType], *, exact: bool) -> Iterator[Rows]:
         """Yield the rows of a piece."""
 
 
@@ -83,17 +98,15 @@ class JsonFormat:
             end = min(start + size, whole)
             yield Piece(start, end, end - start, is_last=end == whole)
 
-    def read(
-        self, path: Path, begin: int, end: int | None, wanted: Mapping[str, DType], *, exact: bool
-    ) -> Iterator[Rows]:
+    def read(self, part: Part, wanted: Mapping[str, DType], *, exact: bool) -> Iterator[Rows]:
         reader = JsonLines(wanted, exact=exact)
-        stop = None if end is None else next_line(path, end)
-        for chunk in chunks(path, next_line(path, begin), stop, last_line):
+        stop = None if part.end is None else next_line(part.path, part.end)
+        for chunk in chunks(part.path, next_line(part.path, part.begin), stop, last_line):
             if chunk.fault is not None:
-                yield _faulty(path, chunk)
+                yield _faulty(part, chunk)
                 continue
             data = chunk.data.removeprefix(_BOM) if chunk.offset == 0 else chunk.data
-            source, first = TextRows(path.name, chunk.offset + len(chunk.data) - len(data), data, lines_of), 0
+            source, first = TextRows(part.name, chunk.offset + len(chunk.data) - len(data), data, lines_of), 0
             for raw in reader.read(data):
                 yield _rows(raw, source, first)
                 first += raw.frame.height
@@ -115,14 +128,12 @@ class DelimitedFormat:
             yield Piece(begin, end, end - begin, is_last=end >= whole)
             begin = end
 
-    def read(
-        self, path: Path, begin: int, end: int | None, wanted: Mapping[str, DType], *, exact: bool
-    ) -> Iterator[Rows]:
-        for reader, chunk in open_delimited(path, self.form, begin, end):
+    def read(self, part: Part, wanted: Mapping[str, DType], *, exact: bool) -> Iterator[Rows]:
+        for reader, chunk in open_delimited(part.path, self.form, part.begin, part.end):
             if chunk.fault is not None:
-                yield _faulty(path, chunk)
+                yield _faulty(part, chunk)
                 continue
-            yield _rows(reader.read(chunk.data), TextRows(path.name, chunk.offset, chunk.data, records_of), 0)
+            yield _rows(reader.read(chunk.data), TextRows(part.name, chunk.offset, chunk.data, records_of), 0)
 
 
 class ParquetFormat:
@@ -145,20 +156,18 @@ class ParquetFormat:
             if end > begin:
                 yield Piece(start, end, weight, is_last=end == facts.num_rows)
 
-    def read(
-        self, path: Path, begin: int, end: int | None, wanted: Mapping[str, DType], *, exact: bool
-    ) -> Iterator[Rows]:
-        if path.stat().st_size == 0:
+    def read(self, part: Part, wanted: Mapping[str, DType], *, exact: bool) -> Iterator[Rows]:
+        if part.path.stat().st_size == 0:
             return
         try:
-            file = pl.scan_parquet(path)
+            file = pl.scan_parquet(part.path)
             present = [name for name in file.collect_schema().names() if name in wanted or not exact]
-            stop = file.select(pl.len()).collect().item() if end is None else end
-            for start in range(begin, stop, PARQUET_ROWS):
+            stop = file.select(pl.len()).collect().item() if part.end is None else part.end
+            for start in range(part.begin, stop, PARQUET_ROWS):
                 frame = file.select(present).slice(start, min(PARQUET_ROWS, stop - start)).collect()
-                yield _framed(path, frame, start)
+                yield _framed(part, frame, start)
         except pl.exceptions.PolarsError as error:
-            yield _faulty(path, Chunk(0, b"", f"not a readable Parquet file: {error}"))
+            yield _faulty(part, Chunk(0, b"", f"not a readable Parquet file: {error}"))
 
 
 def format_of(declared: str | CSV) -> FileFormat:
@@ -183,13 +192,13 @@ def _rows(raw: Raw, source: TextRows, first: int) -> Rows:
     return Rows(raw, lambda row: source.where(first + row), lambda row: source.text(first + row))
 
 
-def _faulty(path: Path, chunk: Chunk) -> Rows:
+def _faulty(part: Part, chunk: Chunk) -> Rows:
     assert chunk.fault is not None
-    return Rows(lost(chunk.fault), lambda _: f"{path.name}: byte {chunk.offset}", lambda _: chunk.data)
+    return Rows(lost(chunk.fault), lambda _: f"{part.name}: byte {chunk.offset}", lambda _: chunk.data)
 
 
-def _framed(path: Path, frame: pl.DataFrame, start: int) -> Rows:
+def _framed(part: Part, frame: pl.DataFrame, start: int) -> Rows:
     def text(row: int) -> bytes:
         return as_bytes(frame.row(row, named=True))
 
-    return Rows(Raw(frame, rejects({})), lambda row: f"{path.name}: row {start + row}", text)
+    return Rows(Raw(frame, rejects({})), lambda row: f"{part.name}: row {start + row}", text)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from umbel.connectors.fileformats import Piece, format_of
+from umbel.connectors.fileformats import Part, Piece, format_of
 from umbel.connectors.localfiles import FilesConnector
 from umbel.connectors.rawbatch import RawBatch, lost
 from umbel.connectors.splits import Found, Position, Split
@@ -74,18 +74,18 @@ class FileSource:
         Raises:
             Transient: the file is there and cannot be read.
         """
-        path = Path(self.connector.folder, split["file"])
-        number = (int(split["number"]) << FILE_SHIFT) + int(split["begin"])
+        name = str(split["file"])
+        part = Part(Path(self.connector.folder, name), name, int(split["begin"]), split["end"])
+        number = (int(split["number"]) << FILE_SHIFT) + part.begin
         form = format_of(self.connector.format)
         try:
-            for rows in form.read(path, int(split["begin"]), split["end"], wanted, exact=exact):
+            for rows in form.read(part, wanted, exact=exact):
                 yield RawBatch(rows.raw, number, rows.where, rows.text)
                 number += rows.raw.frame.height
         except FileNotFoundError:
-            gone = f"{split['file']}: the file was deleted before it was read"
-            yield RawBatch(lost(gone), number, lambda _: str(split["file"]), lambda _: b"")
+            yield RawBatch(lost("the file was deleted before it was read"), number, lambda _: name, lambda _: b"")
         except OSError as error:
-            raise Transient(f"{path}: {error.strerror}", hint="check the disk and the permissions") from error
+            raise Transient(f"{part.path}: {error.strerror}", hint="check the disk and the permissions") from error
 
     def _new(self, done: set[str], begun: Sequence[Any] | None) -> list[str]:
         folder = Path(self.connector.folder)

@@ -109,7 +109,7 @@ class Batch:
         self._log_changes(told)
         counts = {key: count for key, count in told.counts.items() if count}
         progress = Progress(self.stamp.batch, self.plan.revision, time.state)
-        self.deployment.catalog.finish(JOB, progress, counts, told.dead)
+        self.deployment.catalog.finish(JOB, progress, counts, told.dead, epoch=self.stamp.epoch)
         return counts
 
     def _log_changes(self, told: Told) -> None:
