@@ -17,5 +17,5 @@ def test_every_command_is_documented() -> None:
 
 
 def test_every_route_is_documented() -> None:
-    documented = set(re.findall(r"`(GET|POST) (/[^`]*)`", (DOCS / "http.md").read_text(encoding="utf-8")))
+    documented = set(re.findall(r"`(GET|POST|PATCH|DELETE) (/[^`]*)`", (DOCS / "http.md").read_text(encoding="utf-8")))
     assert documented == {(method, path) for method, path, _ in ROUTES}
