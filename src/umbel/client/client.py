@@ -129,8 +129,7 @@ class Client(BranchMethods):
     ) -> pd.DataFrame | dict[str, Any]:
         """Return features, each row as of its own instant, with the instants as last column.
 
-        A server may compute a large answer on its own time: then this returns the job, to be tracked by its
-        "request_id".
+        An answer computed on the server's own time comes as a job, to be tracked by its "request_id".
 
         Args:
             inputs: the features given.
@@ -140,23 +139,17 @@ class Client(BranchMethods):
             input_s3: the connector of files that hold them.
             output_s3: the connector of the place for the result.
             feature_to_column_map: the columns of inputs whose columns are not named after them.
-            workflow: what the query is for, in metrics and logs.
-            use_v2: ignored.
-            num_dpus: ignored: the server's own.
+            workflow: what the query is for.
+            use_v2: ignored, as is `num_dpus`.
         """
         renamed = {name_of(item): column for item, column in (feature_to_column_map or {}).items()}
-        body: dict[str, Any] = {
-            "inputs": names_of(inputs, "inputs"),
-            "outputs": names_of(outputs, "outputs"),
-            "timestamp_column": timestamp_column,
-            "workflow": workflow,
-        }
+        named = {"inputs": names_of(inputs, "inputs"), "outputs": names_of(outputs, "outputs")}
+        body: dict[str, Any] = {**named, "timestamp_column": timestamp_column, "workflow": workflow}
         if input_dataframe is not None:
             body["data"] = self._offline_columns(inputs, timestamp_column, input_dataframe, renamed)
         else:
             body |= files(input_s3, renamed)
-        if output_s3 is not None:
-            body["output"] = location(output_s3)
+        body |= {} if output_s3 is None else {"output": location(output_s3)}
         answer = self._object(self._send("POST", "/api/v1/query_offline", body=body))
         return answer if "request_id" in answer else self._frame(answer, outputs, {timestamp_column: Datetime()})
 
