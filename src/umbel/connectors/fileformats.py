@@ -14,6 +14,7 @@ from umbel.connectors.delimited import end_of_record, open_delimited, records_of
 from umbel.connectors.formats import CSV
 from umbel.connectors.jsonlines import JsonLines, lines_of
 from umbel.connectors.rawbatch import TextRows, as_bytes, lost
+from umbel.connectors.texttypes import spelled
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw, rejects
 
@@ -133,7 +134,8 @@ class DelimitedFormat:
             if chunk.fault is not None:
                 yield _faulty(part, chunk)
                 continue
-            yield _rows(reader.read(chunk.data), TextRows(part.name, chunk.offset, chunk.data, records_of), 0)
+            raw = spelled(reader.read(chunk.data), wanted)
+            yield _rows(raw, TextRows(part.name, chunk.offset, chunk.data, records_of), 0)
 
 
 class ParquetFormat:
