@@ -321,6 +321,15 @@ def _others(state: dict[bytes, bytes], step: int) -> dict[bytes, bytes]:
     return {key: value for key, value in state.items() if key not in (b"a", b"s%d" % (step % 2))}
 
 
+def test_undo_of_steps_that_were_taken_back_is_forgotten(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"a": b"before"})
+    put(store, Stamp(1, 2, 0), {b"a": b"0"})
+    put(store, Stamp(1, 2, 1), {b"a": b"1"})
+    put(store, Stamp(1, 2, 0), {b"b": b"0"})
+    put(store, Stamp(1, 2, 0), {})
+    assert held(store) == {b"a": b"before"}
+
+
 def test_a_skipped_step_keeps_the_undo_of_those_before(store: Store) -> None:
     put(store, Stamp(1, 1), {b"a": b"1"})
     put(store, Stamp(1, 2, 0), {b"a": b"2"})

@@ -50,7 +50,7 @@ def test_each_key_is_saved_once_in_a_step(shard: Environment) -> None:
         writer = LmdbWriter(tx, ["op"], 0)
         for turn in range(4):
             writer.put("op", "t", [b"a", b"%d" % turn], [b"x", b"y"])
-        writer.delete("op", "t", [b"a", b"0"])
+        writer.delete("op", "t", [b"a", b"0", b"1", b"3"])
     saved = [msgspec.msgpack.decode(value) for key, value in sorted(raw(shard).items()) if key.startswith(b"u")]
     assert [key for _, keys, _ in saved for key in keys] == [b"a", b"0", b"1", b"2", b"3"]
     assert [value for _, _, values in saved for value in values] == [b"1", None, None, None, None]

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from umbel.errors import InvalidType, Terminal
@@ -65,9 +66,9 @@ def test_the_payload_of_a_nan_is_kept() -> None:
 def test_what_is_null_has_one_form() -> None:
     codec = RowCodec({"n": pl.Int64, "s": pl.String, "l": pl.List(pl.Int64)})
     plain = pl.DataFrame({"n": [None], "s": [None], "l": [None]}, schema=codec.schema)
-    masked = pl.DataFrame({"n": [5], "s": ["x"], "l": [[1, 2]]}).select(
-        pl.when(pl.lit(False)).then(pl.all()).otherwise(None)
-    )
+    hidden = pa.Array.from_buffers(pa.int64(), 1, [pa.py_buffer(b"\x00"), pa.py_buffer(b"\x07" * 8)])
+    masked = plain.with_columns(n=pl.Series(hidden))
+    assert masked["n"].to_list() == [None]
     assert codec.encode(plain, ONE) == codec.encode(masked, ONE)
 
 
