@@ -73,7 +73,8 @@ class Client(BranchMethods):
         Args:
             webhook: its name.
             endpoint: its endpoint.
-            df: the rows. Chunks of `batch_size` are sent one after the other, each accepted or refused as a whole.
+            df: the rows. Chunks of `batch_size` are sent one after the other, each accepted or refused as a whole. A chunk
+                the server does not answer is sent again, under a key by which it is taken once.
             batch_size: rows per request.
         """
         if batch_size < 1:
@@ -81,7 +82,8 @@ class Client(BranchMethods):
         answer = Response.of(200, {})
         for start in range(0, len(df), batch_size):
             data = columns(df.iloc[start : start + batch_size])
-            answer = self._send("POST", "/api/v1/log", body={"webhook": webhook, "endpoint": endpoint, "data": data})
+            body = {"webhook": webhook, "endpoint": endpoint, "data": data}
+            answer = self._transport.send_once("/api/v1/log", self._branch, body)
         return answer
 
     def query(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
+import time
+import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +17,11 @@ if TYPE_CHECKING:
 
 BRANCH_HEADER = "X-UMBEL-BRANCH"
 PROTOBUF = "application/x-protobuf"
+KEY_HEADER = "Idempotency-Key"
+PAUSES = (0.1, 0.5, 2.0)
+"""Seconds to wait before an attempt is repeated."""
+UNAVAILABLE = frozenset({502, 503, 504})
+"""What a server, or a proxy before it, answers when it may serve the same request later."""
 TIMEOUT = 600.0
 """Seconds to wait for a connection or an answer."""
 
@@ -56,6 +64,7 @@ class Transport:
         content: bytes | None = None,
         params: Mapping[str, Any] | None = None,
         timeout: float = TIMEOUT,
+        key: str | None = None,
     ) -> Response:
         """Send a request and return the answer.
 
@@ -67,6 +76,7 @@ class Transport:
             content: bytes of protobuf, instead of a body.
             params: of the query string; None leaves one out.
             timeout: in seconds.
+            key: tells the server that a request is one it may have served already.
 
         Raises:
             UmbelError: the server refused; with status and message, of the kind the server names.
@@ -75,6 +85,7 @@ class Transport:
         import httpx
 
         headers = {BRANCH_HEADER: branch, "Content-Type": "application/json" if content is None else PROTOBUF}
+        headers |= {} if key is None else {KEY_HEADER: key}
         payload = content if content is not None else None if body is None else json.dumps(body, allow_nan=False)
         stated = {name: _spelled(value) for name, value in (params or {}).items() if value is not None}
         try:
@@ -85,6 +96,20 @@ class Transport:
         if not response.ok:
             raise refusal(response)
         return response
+
+    def send_once(self, path: str, branch: str, body: Any) -> Response:
+        """Post a JSON value, again if the server does not answer, such that it takes effect once.
+
+        Raises:
+            UmbelError: the server refused, or did not answer any of several attempts.
+        """
+        key = uuid.uuid4().hex
+        for pause in PAUSES:
+            try:
+                return self.send("POST", path, branch, body=body, key=key)
+            except Transient:
+                time.sleep(pause * (1 + random.random()))
+        return self.send("POST", path, branch, body=body, key=key)
 
     def close(self) -> None:
         """Close the connections."""
@@ -98,7 +123,8 @@ def refusal(response: Response) -> UmbelError:
     except ValueError:
         said = None
     fields = said if isinstance(said, Mapping) else {}
-    kind = _kinds().get(str(fields.get("code")), RequestFailed)
+    other = Unreachable if response.status_code in UNAVAILABLE else RequestFailed
+    kind = _kinds().get(str(fields.get("code")), other)
     message = fields.get("message") or response.text or response.reason
     return kind(f"the server answered {response.status_code}: {message}", hint=fields.get("hint"))
 

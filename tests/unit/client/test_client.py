@@ -219,6 +219,28 @@ def test_rows_are_sent_in_batches(server, client):
         client.log("hook", "things", many, batch_size=0)
 
 
+def test_a_batch_without_an_answer_is_sent_again_under_the_same_key(monkeypatch):
+    monkeypatch.setattr("umbel.client.transport.PAUSES", (0.0, 0.0))
+    keys = []
+
+    def answer(request):
+        keys.append(request.headers["idempotency-key"])
+        if len(keys) == 1:
+            raise httpx.ReadTimeout("lost", request=request)
+        if len(keys) == 2:
+            return httpx.Response(503, json={"code": "transient", "message": "busy"})
+        return httpx.Response(200, json={})
+
+    client = Client("http://server", transport=httpx.MockTransport(answer))
+    assert client.log("hook", "things", ROWS.head(1)).ok
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+    keys.clear()
+    client.log("hook", "things", ROWS, batch_size=1)
+    assert len(keys) == 4
+    assert len(set(keys)) == 2
+
+
 def test_refusals_keep_their_kind(client):
     with pytest.raises(ValueError, match="the server answered 400: no dataset has a source") as caught:
         client.log("hook", "nowhere", ROWS)
@@ -231,7 +253,6 @@ def test_refusals_keep_their_kind(client):
     ("response", "message"),
     [
         (httpx.Response(500, text="broken"), "500: broken"),
-        (httpx.Response(503), "503: Service Unavailable"),
         (httpx.Response(422, json={"code": "of-another-version", "message": "no"}), "422: no"),
         (httpx.Response(400, json=["no"]), "400"),
     ],
@@ -239,6 +260,12 @@ def test_refusals_keep_their_kind(client):
 def test_other_failures(response, message):
     client = Client("http://server", transport=httpx.MockTransport(lambda request: response))
     with pytest.raises(RequestFailed, match=message):
+        client.list_branches()
+
+
+def test_a_server_that_is_busy():
+    client = Client("http://server", transport=httpx.MockTransport(lambda request: httpx.Response(503)))
+    with pytest.raises(Unreachable, match="503: Service Unavailable"):
         client.list_branches()
 
 
