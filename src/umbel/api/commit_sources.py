@@ -8,7 +8,7 @@ from typing import Any
 from umbel.api.dataset import DatasetRecord
 from umbel.api.incoming import Eval, Ref, Sample
 from umbel.api.source import SourceRecord
-from umbel.errors import InvalidType, InvalidValue, did_you_mean
+from umbel.errors import InvalidType, InvalidValue, UmbelError, did_you_mean
 from umbel.expr import Expr, TypedExpr
 from umbel.operators.columns import quoted
 from umbel.operators.computed import ByExpression, ByFunction
@@ -95,7 +95,7 @@ class _Checks:
             return Evaluated(ByFunction(UserFunction(given.value)), tuple(extra.items()))
         expression = given.value.expr if isinstance(given.value, TypedExpr) else given.value
         known = {**columns, **extra}
-        inferred = expression.dtype(known)
+        inferred = self._inferred(owner, expression, known)
         declared = given.value.dtype if isinstance(given.value, TypedExpr) else inferred
         for found in (inferred, declared):
             if not _is(found, expected):
@@ -103,6 +103,12 @@ class _Checks:
                 raise InvalidType(message, where=self.source.place)
         reads = tuple((name, known[name]) for name in sorted(expression.columns()))
         return Evaluated(ByExpression(expression), reads)
+
+    def _inferred(self, owner: str, expression: Expr, columns: Mapping[str, DType]) -> DType:
+        try:
+            return expression.dtype(columns)
+        except UmbelError as error:
+            raise type(error)(f"{owner}: {error.message}", where=self.source.place, hint=error.hint) from error
 
     def sample(self, sample: Sample) -> Sampling:
         """Return which share of the rows is taken."""
@@ -134,4 +140,4 @@ class _Checks:
 
 def _is(found: DType, expected: DType) -> bool:
     """Whether values of one type are values of the other; restrictions are checked row by row."""
-    return found == expected or expected.base in (found, found.base) or found == expected.plain
+    return (expected.is_optional or not found.is_optional) and found.base in (expected.base, expected.plain)

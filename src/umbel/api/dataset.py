@@ -81,19 +81,19 @@ class Dataset:
     """A dataset. Its fields are attributes: `User.uid` is a `Field`."""
 
     _record: DatasetRecord
-    fields: tuple[Field, ...]
-    key_fields: tuple[str, ...]
-    erase_key_fields: tuple[str, ...]
+    fields: list[Field]
+    key_fields: list[str]
+    erase_key_fields: list[str]
     timestamp_field: str
 
     def __init__(self, record: DatasetRecord) -> None:
-        fields = tuple(replace(each, owner=self) for each in record.fields)
+        fields = [replace(each, owner=self) for each in record.fields]
         own = {
             "_record": record,
             "__name__": record.name,
             "fields": fields,
-            "key_fields": tuple(record.schema.key_names),
-            "erase_key_fields": tuple(each.name for each in record.fields if each.erase_key),
+            "key_fields": record.schema.key_names,
+            "erase_key_fields": [each.name for each in record.fields if each.erase_key],
             "timestamp_field": record.schema.timestamp,
             "__doc__": record.meta.description,
         }

@@ -188,9 +188,7 @@ def extractor(
         given, outputs = _features(owner, found, INPUTS), _features(owner, found, OUTPUTS)
         _check_parameters(found, owner, len(given or ()))
         includes = noted(found, INCLUDES) or ()
-        return Extractor(
-            found, given or (), outputs, datasets, version, selector(env, owner), meta_of(found), includes
-        )
+        return Extractor(found, given or (), outputs, datasets, version, selector(env, owner), meta_of(found), includes)
 
     return decorate if func is None else decorate(func)
 

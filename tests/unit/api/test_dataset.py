@@ -36,8 +36,8 @@ def test_what_users_read() -> None:
     assert isinstance(User, Dataset)
     assert User.__name__ == "User"
     assert [each.name for each in User.fields] == ["uid", "org", "age", "t"]
-    assert User.key_fields == ("uid", "org")
-    assert User.erase_key_fields == ("uid",)
+    assert User.key_fields == ["uid", "org"]
+    assert User.erase_key_fields == ["uid"]
     assert User.timestamp_field == "t"
     assert str(User.age) == "age"
     assert User.age.fqn() == "User.age"

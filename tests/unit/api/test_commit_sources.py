@@ -1,0 +1,86 @@
+"""What a commit checks of preproc, where and sample (api §3.2)."""
+
+from datetime import datetime
+from typing import Any, Optional
+
+import pytest
+
+from tests.unit.api.cases import Cases, check_refused
+from umbel.api.commit import check_commit
+from umbel.api.dataset import dataset
+from umbel.api.metadata import meta
+from umbel.connectors import Kafka, Postgres, Sample, eval, ref, source  # noqa: A004
+from umbel.expr import col
+from umbel.plan.definitions import Constant, Evaluated, Reference, Sampling
+from umbel.types.annotations import between
+
+refused = Cases()
+OWNER = meta(owner="a@b.c")
+COLUMNS = {"uid": int, "amount": float, "note": Optional[str], "few": between(int, 1, 4), "t": datetime}
+NOTED = OWNER(dataset(type("Noted", (), {"__annotations__": COLUMNS, "__module__": __name__})))
+NESTED = Kafka(name="k", bootstrap_servers="b", security_protocol="PLAINTEXT", sasl_mechanism="PLAIN").topic("t")
+FLAT = Postgres(name="p", host="h", db_name="d", username="u", password="x").table("t", "at")
+
+
+def refuse_source(name: str, error: type[Exception], *texts: str, conn: Any = NESTED, **options: Any) -> None:
+    made = source(conn, disorder="1d", cdc="append", **options)(NOTED)
+    refused.add(name, lambda: check_commit([made], []), error, "'Noted'", *texts)
+
+
+refuse_source("preproc: no column", ValueError, "'zz'", preproc={"zz": 1})
+refuse_source("preproc: timestamp", ValueError, "'t'", "timestamp", preproc={"t": eval(lambda df: df["x"])})
+refuse_source("preproc: type", TypeError, "'uid'", "expected int", "found float", preproc={"uid": eval(col("amount"))})
+refuse_source("preproc: promotion", TypeError, "'amount'", "found int", preproc={"amount": eval(col("uid"))})
+refuse_source(
+    "preproc: optional", TypeError, "Optional[str]", preproc={"uid": eval(col("x"), schema={"x": Optional[str]})}
+)
+refuse_source(
+    "preproc: astype",
+    TypeError,
+    "'uid'",
+    "float",
+    preproc={"uid": eval((col("uid2") + 1).astype(float), schema={"uid2": int})},
+)
+refuse_source("preproc: unknown", ValueError, "zz", preproc={"uid": eval(col("zz"))})
+refuse_source("preproc: made by preproc", ValueError, "few", preproc={"uid": eval(col("few")), "few": 2})
+refuse_source("preproc: constant", ValueError, "'uid'", "int", "'x'", preproc={"uid": "x"})
+refuse_source("preproc: constant out of range", ValueError, "'few'", preproc={"few": 9})
+refuse_source("preproc: nested", ValueError, "a[b]", "Postgres", conn=FLAT, preproc={"uid": ref("a[b]")})
+refuse_source("where: type", TypeError, "where", "found int", where=eval(col("uid")))
+refuse_source("where: optional", TypeError, "where", "Optional[bool]", where=eval(col("note") == "x"))
+refuse_source("where: nothing", TypeError, "where", "3", where=3)
+refuse_source("sample: preproc", ValueError, "'uid'", "preproc", sample=Sample(0.5, ["uid"]), preproc={"uid": 1})
+refuse_source("sample: timestamp", ValueError, "'t'", "timestamp", sample=Sample(0.5, ["t"]))
+refuse_source("sample: unknown", ValueError, "'zz'", sample=Sample(0.5, ["zz"]))
+refuse_source(
+    "sample: nothing left",
+    ValueError,
+    "no columns",
+    sample=0.5,
+    preproc={"uid": 1, "amount": 1.0, "note": None, "few": 1},
+)
+
+
+def test_preproc_where_and_sample_as_they_are_committed() -> None:
+    made = source(
+        NESTED,
+        disorder="1d",
+        cdc="append",
+        preproc={"uid": ref("a[b]"), "note": "x", "few": eval(col("few2"), schema={"few2": int}), "amount": eval(abs)},
+        where=eval((col("uid") > col("limit")).astype(bool), schema={"limit": int}),
+        sample=0.5,
+    )(OWNER(dataset(type("Noted", (), {"__annotations__": {**COLUMNS, "kept": int}, "__module__": __name__}))))
+    (found,) = check_commit([made], []).datasets["Noted"].sources
+    preproc = dict(found.preproc)
+    assert (preproc["uid"], preproc["note"]) == (Reference(("a", "b")), Constant("x"))
+    few, where = preproc["few"], found.where
+    assert isinstance(few, Evaluated)
+    assert where is not None
+    assert [name for name, _ in few.reads] == ["few2"]
+    assert [name for name, _ in where.reads] == ["limit", "uid"]
+    assert found.sample == Sampling(0.5, ("kept",))
+
+
+@pytest.mark.parametrize(("define", "error", "texts"), refused.found)
+def test_refused(define: Any, error: type[Exception], texts: tuple[str, ...]) -> None:
+    check_refused(define, error, texts)
