@@ -52,8 +52,10 @@ class Delimited:
         return Raw(_spread(whole, places, len(records)), rejects({**faults, **found}).sort("row"))
 
     def _at_once(self, data: bytes) -> pl.DataFrame | None:
-        if b"\n\n" in data or b"\n\r\n" in data or data.startswith((b"\n", b"\r\n")) or len(data) > MAX_ROW:
-            return None
+        if b"\n\n" in data or b"\n\r\n" in data or data.startswith((b"\n", b"\r\n")):
+            return None  # blank lines, which are no rows
+        if len(data) > MAX_ROW or data.count(b'"') % 2:
+            return None  # a row may be too long, a quote is not closed
         lines, delimiters = _shape(data, ord(self.delimiter))
         if delimiters != lines * (len(self.names) - 1):
             return None

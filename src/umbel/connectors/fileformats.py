@@ -15,7 +15,7 @@ from umbel.connectors.formats import CSV
 from umbel.connectors.jsonlines import JsonLines, lines_of
 from umbel.connectors.rawbatch import TextRows, as_bytes, lost
 from umbel.connectors.texttypes import spelled
-from umbel.types.dtype import DType
+from umbel.types.dtype import DType, nulls
 from umbel.types.raw import Raw, rejects
 
 GZIP_FACTOR = 8
@@ -134,7 +134,7 @@ class DelimitedFormat:
             if chunk.fault is not None:
                 yield _faulty(part, chunk)
                 continue
-            raw = spelled(reader.read(chunk.data), wanted)
+            raw = spelled(_whole(reader.read(chunk.data), wanted), wanted)
             yield _rows(raw, TextRows(part.name, chunk.offset, chunk.data, records_of), 0)
 
 
@@ -167,7 +167,7 @@ class ParquetFormat:
             stop = file.select(pl.len()).collect().item() if part.end is None else part.end
             for start in range(part.begin, stop, PARQUET_ROWS):
                 frame = file.select(present).slice(start, min(PARQUET_ROWS, stop - start)).collect()
-                yield _framed(part, frame, start)
+                yield _framed(part, _whole(Raw(frame, rejects({})), wanted), start)
         except pl.exceptions.PolarsError as error:
             yield _faulty(part, Chunk(0, b"", f"not a readable Parquet file: {error}"))
 
@@ -199,8 +199,15 @@ def _faulty(part: Part, chunk: Chunk) -> Rows:
     return Rows(lost(chunk.fault), lambda _: f"{part.name}: byte {chunk.offset}", lambda _: chunk.data)
 
 
-def _framed(part: Part, frame: pl.DataFrame, start: int) -> Rows:
-    def text(row: int) -> bytes:
-        return as_bytes(frame.row(row, named=True))
+def _whole(raw: Raw, wanted: Mapping[str, DType]) -> Raw:
+    """Return rows with null in the columns that a file may lack."""
+    absent = [name for name, dtype in wanted.items() if dtype.is_optional and name not in raw.frame.columns]
+    height = raw.frame.height
+    return Raw(raw.frame.with_columns(nulls(height, pl.Null()).alias(name) for name in absent), raw.rejects)
 
-    return Rows(Raw(frame, rejects({})), lambda row: f"{part.name}: row {start + row}", text)
+
+def _framed(part: Part, raw: Raw, start: int) -> Rows:
+    def text(row: int) -> bytes:
+        return as_bytes(raw.frame.row(row, named=True))
+
+    return Rows(raw, lambda row: f"{part.name}: row {start + row}", text)

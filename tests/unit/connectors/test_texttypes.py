@@ -8,7 +8,9 @@ from umbel.types.raw import Raw, rejects
 
 
 def test_floats_and_truth_are_read_and_the_rest_stays_text() -> None:
-    frame = pl.DataFrame({"f": ["1.5", " 2 ", None], "b": ["True", "0", None], "i": ["1", "2", "3"], "s": ["1.5", "", None]})
+    frame = pl.DataFrame(
+        {"f": ["1.5", " 2 ", None], "b": ["True", "0", None], "i": ["1", "2", "3"], "s": ["1.5", "", None]}
+    )
     wanted = {"f": Optional(Float()), "b": Bool(), "i": Int(), "s": Str()}
     found = spelled(Raw(frame, rejects({})), wanted).frame
     assert found["f"].to_list() == [1.5, 2.0, None]

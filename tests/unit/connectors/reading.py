@@ -1,0 +1,66 @@
+"""Reads a source whole, as the job does: plan by plan, split by split, judged against a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from umbel.connectors.splits import SplitSource
+from umbel.types.dtype import DType
+from umbel.types.validate import validate
+
+
+@dataclass
+class Read:
+    """What came of a source.
+
+    Args:
+        rows: the good rows as dictionaries, by their number.
+        dead: (place, reason, bytes) of the others, by their number.
+        position: where the plans ended.
+    """
+
+    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    dead: dict[int, tuple[str, str, bytes]] = field(default_factory=dict)
+    position: Any = None
+
+    def values(self) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for _, row in sorted(self.rows.items())]
+
+    def reasons(self) -> list[str]:
+        return [reason for _, (_, reason, _) in sorted(self.dead.items())]
+
+
+def read(
+    source: SplitSource,
+    schema: Mapping[str, DType],
+    *,
+    budget: int = 1 << 40,
+    exact: bool = True,
+    into: Read | None = None,
+) -> Read:
+    """Read everything that is new; no number may come twice."""
+    found = into or Read()
+    while True:
+        splits, found.position = source.plan(found.position, budget)
+        for split, weight in splits:
+            assert weight >= 0
+            _take(source, split, schema, found, exact=exact)
+        if not splits:
+            return found
+
+
+def _take(source: SplitSource, split: Any, schema: Mapping[str, DType], found: Read, *, exact: bool) -> None:
+    for batch in source.open(split, schema, exact=exact):
+        judged = validate(batch.raw.frame, schema, refused=batch.raw.rejects)
+        for kept, row in zip(judged.kept, judged.frame.iter_rows(named=True), strict=True):
+            number = batch.first + kept
+            assert number not in found.rows, number
+            assert number not in found.dead, number
+            found.rows[number] = row
+        for row, at_field, reason in judged.rejects.iter_rows():
+            number = batch.first + row
+            assert number not in found.rows
+            text = f"{at_field}: {reason}" if at_field else reason
+            found.dead.setdefault(number, (batch.where(row), text, batch.text(row)))
