@@ -1,0 +1,115 @@
+"""Webhooks as a source: what was posted is read, each row by itself, in the order it was accepted."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.connectors.reading import Read, read
+from umbel.connectors import ingestlog
+from umbel.connectors.ingestlog import EndpointSource
+from umbel.connectors.webhook import Webhook
+from umbel.log.ingest import IngestLog
+from umbel.types.dtype import DType
+from umbel.types.dtypes import Dict, Float, Int, Optional, Str
+
+SCHEMA: dict[str, DType] = {"i": Int(), "s": Optional(Str())}
+
+VALUES = st.sampled_from(
+    ["x", "},{", "}, {", "]", "\n", '"', "\\", "ü", None, 5, 1.5, [1], {"a": [{"b": 1}, {"b": 2}]}]
+)
+ROWS = st.fixed_dictionaries(
+    {"i": st.integers(-3, 3) | st.just("no") | st.just(2.0)}, optional={"s": VALUES, "z": VALUES}
+)
+POSTS = st.lists(
+    st.tuples(st.lists(ROWS | st.just(7), max_size=4), st.sampled_from([None, 1]), st.booleans()), max_size=8
+)
+
+
+def endpoint(root: Path) -> EndpointSource:
+    return EndpointSource(root, Webhook(name="web").endpoint("payments"))
+
+
+def post(root: Path, payloads: list[tuple[bytes, int]]) -> None:
+    log = IngestLog(root, "web", "payments")
+    for payload, rows in payloads:
+        log.append_blocking(payload, rows)
+    log.close()
+
+
+def judged(row: Any) -> Any:
+    """Return what a naive reader takes of a row, None for nothing."""
+    if not isinstance(row, dict) or isinstance(row["i"], str):
+        return None
+    text = row.get("s")
+    if text is not None and not isinstance(text, str | int):
+        return None
+    return int(row["i"]), None if text is None else str(text)
+
+
+@given(POSTS, st.integers(1, 300), st.booleans(), st.booleans())
+@settings(max_examples=80, deadline=None)
+def test_every_row_is_read_once_and_by_itself(
+    tmp_path_factory: pytest.TempPathFactory, posts: list[Any], budget: int, exact: bool, small: bool
+) -> None:
+    root = tmp_path_factory.mktemp("log")
+    rows = [row for batch, _, _ in posts for row in batch]
+    post(root, [(json.dumps(batch, indent=i, ensure_ascii=a).encode(), len(batch)) for batch, i, a in posts])
+    with pytest.MonkeyPatch.context() as patch:
+        if small:
+            patch.setattr(ingestlog, "CHUNK_BYTES", 100)
+        found = read(endpoint(root), SCHEMA, budget=budget, exact=exact)
+    assert {number: tuple(row.values()) for number, row in found.rows.items()} == {
+        number: judged(row) for number, row in enumerate(rows) if judged(row) is not None
+    }
+    assert {number: json.loads(text) for number, (_, _, text) in found.dead.items()} == {
+        number: row for number, row in enumerate(rows) if judged(row) is None
+    }
+
+
+def test_a_broken_payload_is_dead_and_numbers_stay(tmp_path: Path) -> None:
+    post(tmp_path, [(b'[{"i":1}]', 1), (b'[{"i":2},', 2), (b'{"i":3}', 1), (b'[{"i":4}]', 3), (b'[{"i":5}]', 1)])
+    found = read(endpoint(tmp_path), SCHEMA)
+    assert {number: row["i"] for number, row in found.rows.items()} == {0: 1, 7: 5}
+    assert sorted(found.dead) == [1, 2, 3, 4, 5, 6]
+    assert found.dead[2][2] == b'[{"i":2},'
+    assert "expected a list of 3 rows" in found.dead[5][1]
+    assert found.dead[1][0] == "web/payments: segment 1, byte 73, row 0"
+    places = [place for place, _, _ in found.dead.values()]
+    assert len(set(places)) == len(places)
+
+
+def test_an_endpoint_nobody_posted_to_is_empty(tmp_path: Path) -> None:
+    source = endpoint(tmp_path)
+    assert source.plan(None, 100)[0] == []
+    post(tmp_path, [(b'[{"i":1}]', 1)])
+    assert read(source, SCHEMA).values() == [(1, None)]
+
+
+def test_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    source, found = endpoint(tmp_path), Read()
+    for number in range(5):
+        post(tmp_path, [(b'[{"i":%d}]' % number, 1)])
+        found.position = json.loads(json.dumps(read(source, SCHEMA, into=found).position))
+        source = pickle.loads(pickle.dumps(source))
+    assert found.values() == [(number, None) for number in range(5)]
+
+
+def test_big_integers_and_dictionaries(tmp_path: Path) -> None:
+    post(tmp_path, [(b'[{"i":1,"m":{"a":1}},{"i":99999999999999999999,"m":{}},{"i":2,"m":{"a":1.5}}]', 3)])
+    found = read(endpoint(tmp_path), {"i": Int(), "m": Dict(Int())})
+    assert found.values() == [(1, [{"key": "a", "value": 1}])]
+    assert "99999999999999999999" in found.dead[1][1]
+
+
+def test_large_batches_of_the_fast_kind(tmp_path: Path) -> None:
+    rows = [{"i": number, "s": "x" * (number % 7), "f": number / 3} for number in range(20_000)]
+    post(tmp_path, [(json.dumps(rows[at : at + 500]).encode(), 500) for at in range(0, 20_000, 500)])
+    found = read(endpoint(tmp_path), {**SCHEMA, "f": Float()}, budget=100_000)
+    assert found.values() == [(row["i"], row["s"], row["f"]) for row in rows]
