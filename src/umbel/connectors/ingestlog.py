@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,9 +105,13 @@ class _Group:
         """Return the bytes of a row; of a payload that cannot be taken apart, all of them."""
         record = self._record(row)
         try:
-            return orjson.dumps(_values(record)[self.first + row - record.row])
-        except (ValueError, RecursionError, TypeError):
+            value = _values(record)[self.first + row - record.row]
+        except (ValueError, RecursionError):
             return record.entry.payload
+        try:
+            return orjson.dumps(value)
+        except TypeError:  # integers beyond 64 bits
+            return json.dumps(value).encode()
 
     def _record(self, row: int) -> Record:
         return self.records[bisect_right(self.records, self.first + row, key=lambda record: record.row) - 1]

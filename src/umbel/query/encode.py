@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -53,13 +53,26 @@ def from_json(data: Any, types: Mapping[str, dtypes.DType], what: str = "data") 
         InvalidType: the data is no table.
         InvalidValue: a column is missing, or values do not belong to its type.
     """
+    raw = wanted_columns(data, types, what)
+    return pl.DataFrame([column_from_json(raw[name], dtype, name, what) for name, dtype in types.items()])
+
+
+def wanted_columns(data: Any, types: Iterable[str], what: str = "data") -> dict[str, list[Any]]:
+    """Return the named columns of JSON data as lists of JSON values, all of one length; see `from_json`."""
     raw = columns_of(data, what)
     if isinstance(data, list):  # a row object may leave out what is null
         raw = {**{name: [None] * len(data) for name in types}, **raw}
     missing = [name for name in types if name not in raw]
     if missing:
         raise InvalidValue(f"{what}: missing columns {missing}; present: {sorted(raw)}{did_you_mean(missing[0], raw)}")
-    return pl.DataFrame([column_from_json(raw[name], dtype, name, what) for name, dtype in types.items()])
+    return {name: raw[name] for name in types}
+
+
+def columns_from_json(
+    raw: Mapping[str, Sequence[Any]], types: Mapping[str, dtypes.DType], what: str = "data"
+) -> dict[str, pl.Series]:
+    """Return lists of JSON values as columns in the storage types."""
+    return {name: column_from_json(raw[name], dtype, name, what) for name, dtype in types.items()}
 
 
 def column_from_json(values: Sequence[Any], dtype: dtypes.DType, name: str = "", what: str = "data") -> pl.Series:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+import numpy as np
 import polars as pl
 
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
@@ -112,6 +113,15 @@ def checked_fields(dataset: DatasetDefinition, fields: Sequence[str] | None) -> 
         known = did_you_mean(unknown[0], dataset.dtypes)
         raise InvalidValue(f"dataset '{dataset.name}' has no field '{unknown[0]}'{known}")
     return {name: Optional(dataset.dtypes[name].base) for name in names}
+
+
+def instants(asked: Sequence[datetime | None], heights: Sequence[int]) -> pl.Series:
+    """Return a column of instants, each repeated for as many rows as it has; None stands for the present."""
+    now = datetime.now(UTC)
+    if len(asked) == 1:
+        return repeated(asked[0] or now, heights[0])
+    micros = [((instant or now) - EPOCH) // MICROSECOND for instant in asked]
+    return pl.Series("at", np.repeat(np.array(micros, np.int64), heights)).cast(INSTANT)
 
 
 def repeated(instant: datetime, height: int) -> pl.Series:

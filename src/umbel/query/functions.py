@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 
@@ -71,6 +71,8 @@ class FunctionStep(Step):
     arguments: tuple[Argument, ...]
     returns: tuple[Returned, ...]
     datasets: tuple[str, ...]
+
+    is_rowwise: ClassVar[bool] = False
 
     @property
     def title(self) -> str:

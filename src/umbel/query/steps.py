@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,9 @@ class Step:
     """A part of a query."""
 
     __slots__ = ()
+
+    is_rowwise: ClassVar[bool] = True
+    """Whether it computes each row from that row alone."""
 
     def run(self, rows: Rows, session: Session) -> None:
         """Compute features and add them to the rows."""

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from umbel.log import changes
 from umbel.log.changetail import FileTail
+from umbel.operators.timeline import consolidate
 from umbel.plan.graph import Node
 from umbel.state.port import Stamp
+from umbel.types.schema import AT, SEQ, WEIGHT
 
 PARTS = "umbel-parts"
 FLUSH_BYTES = 8 << 20
@@ -84,6 +88,18 @@ class ChangeLogs:
             until: only batches up to this one.
         """
         return self._log(node).read(self._tail(node), predicate=predicate, through=until)
+
+    def newest(self, node: Node, limit: int) -> pl.DataFrame:
+        """Return the newest rows that no correction took back, superseded ones included, at most `limit`, by time."""
+        schema, now = node.operator.schema, datetime.now(UTC)
+        for back in (timedelta(hours=1), timedelta(days=1), timedelta(days=30), None):
+            since = None if back is None else now - back
+            rows = consolidate(self._log(node).read(self._tail(node), since=since), [*schema.names, AT])
+            if rows.height >= limit:
+                break
+        kept = rows.filter(pl.col(WEIGHT) > 0).sort(schema.timestamp, SEQ).tail(limit)
+        copies = np.repeat(np.arange(kept.height, dtype=np.uint32), kept[WEIGHT].to_numpy())
+        return kept.select(schema.names)[copies].tail(limit)
 
     def _log(self, node: Node) -> changes.ChangeLog:
         return changes.ChangeLog(self._folder / node.log, node.operator.schema.changes(), node.dataset or node.owner)

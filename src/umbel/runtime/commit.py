@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from umbel.errors import InvalidValue
+from umbel.errors import InvalidValue, UmbelError
 from umbel.plan.definitions import Definitions
 from umbel.plan.graph import Graph
 from umbel.plan.serde import dump
+from umbel.plan.versions import version_faults
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.sources import open_sources
 
@@ -27,10 +26,10 @@ def commit(
 
     Args:
         deployment: where.
-        definitions: checked.
+        definitions: checked; all that the branch is to have.
         message: why.
         preview: only say what would change.
-        incremental: keep what is in force and not mentioned.
+        incremental: they are those in force, with some added or replaced; features must not be lost.
         backfill: whether new pipelines may be computed from history.
 
     Returns:
@@ -40,26 +39,20 @@ def commit(
         InvalidValue: a definition changed without a new version, or a backfill would be needed and is not allowed.
     """
     before = deployment.definitions(deployment.catalog.revision())
-    after = _merged(before, definitions) if incremental else definitions
-    difference = _difference(before, after)
-    _check_versions(before, after, difference["changed"])
-    old, new = Graph(before.datasets.values()), Graph(after.datasets.values())
-    list(open_sources(deployment.directory, after.datasets.values()))
-    known = {node.owner for node in old.nodes}
-    recomputed = sorted({name for name, node in new.outputs.items() if before.datasets and node.owner not in known})
-    if not backfill and recomputed:
-        raise InvalidValue(f"datasets {recomputed} would have to be computed from history", hint="backfill=True")
-    told: dict[str, Any] = {**difference, "recomputed": recomputed}
+    told: dict[str, Any] = _difference(before, definitions)
+    is_changed = any(told[kind] for kind in ("new", "changed", "removed")) or not before.datasets
+    _check_versions(before, definitions, incremental=incremental)
+    list(open_sources(deployment.directory, definitions.datasets.values()))
+    told["recomputed"] = _recomputed(before, definitions)
+    if not backfill and told["recomputed"]:
+        raise InvalidValue(
+            f"datasets {told['recomputed']} would have to be computed from history", hint="backfill=True"
+        )
     if preview:
         return {"revision": None, **told}
-    if not any(difference[kind] for kind in ("new", "changed", "removed")) and before.datasets:
+    if not is_changed:
         return {"revision": deployment.catalog.revision(), **told}
-    return {"revision": deployment.catalog.commit("main", message, dump(after)), **told}
-
-
-def _merged(before: Definitions, after: Definitions) -> Definitions:
-    datasets = {**before.datasets, **after.datasets}
-    return replace(after, datasets=datasets, featuresets={**before.featuresets, **after.featuresets})
+    return {"revision": deployment.catalog.commit("main", message, dump(definitions)), **told}
 
 
 def _difference(before: Definitions, after: Definitions) -> dict[str, list[str]]:
@@ -73,22 +66,35 @@ def _difference(before: Definitions, after: Definitions) -> dict[str, list[str]]
     }
 
 
-def _objects(definitions: Definitions) -> dict[str, str]:
+def _objects(definitions: Definitions) -> dict[str, bytes]:
     """Return what each object is, as bytes that differ when anything about it does."""
-    found: Mapping[str, Definitions] = {
-        **{name: Definitions({name: each}, {}) for name, each in definitions.datasets.items()},
-        **{name: Definitions({}, {name: each}) for name, each in definitions.featuresets.items()},
-    }
-    return {name: dump(each).hex() for name, each in found.items()}
+    datasets = {name: dump(Definitions({name: each}, {})) for name, each in definitions.datasets.items()}
+    return {**datasets, **{name: dump(Definitions({}, {name: each})) for name, each in definitions.featuresets.items()}}
 
 
-def _check_versions(before: Definitions, after: Definitions, changed: list[str]) -> None:
-    for name in changed:
-        old, new = before.datasets.get(name), after.datasets.get(name)
-        if old is None or new is None:
-            continue
-        if new.version < old.version or (new.version == old.version and new.signature != old.signature):
-            raise InvalidValue(
-                f"dataset '{name}' version {new.version} differs from what is in force as version {old.version}",
-                hint=f"raise it: @dataset(version={old.version + 1})",
-            )
+def _check_versions(before: Definitions, after: Definitions, *, incremental: bool) -> None:
+    faults = list(version_faults(before, after.datasets, after.featuresets if incremental else {}))
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        raise InvalidValue(f"{len(faults)} faults{''.join(map(_line, faults))}")
+
+
+def _line(fault: UmbelError) -> str:
+    return f"\n  - {fault}"
+
+
+def _recomputed(before: Definitions, after: Definitions) -> list[str]:
+    """Return the datasets whose rows must be computed from what datasets already there have had."""
+    old, new = Graph(before.datasets.values()), Graph(after.datasets.values())
+    known = {node.owner for node in old.nodes}
+    entries = {node.owner for node in old.entries.values()}
+    return sorted(
+        name
+        for name, node in new.outputs.items()
+        if node.owner not in known and any(new.entries[each].owner in entries for each in _sources(new, name))
+    )
+
+
+def _sources(graph: Graph, name: str) -> set[str]:
+    return graph.upstream(name) & graph.entries.keys() - {name}

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from sqlalchemy.exc import OperationalError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from umbel.errors import UmbelError
+from umbel.errors import Transient, UmbelError
 from umbel.runtime.deployment import Deployment
-from umbel.serving import control, data
+from umbel.serving import control, ingestion, inspection, queries, secrets
+from umbel.serving.coalesce import Coalescer
 from umbel.serving.metrics import Metrics
-from umbel.serving.requests import answer, refusal
+from umbel.serving.requests import answer, check_branch, refusal
 from umbel.serving.service import Service
 
 DEPLOYMENT = "UMBEL_DEPLOYMENT"
@@ -27,16 +31,32 @@ DEPLOYMENT = "UMBEL_DEPLOYMENT"
 Handler = Callable[[Request], Awaitable[Response]]
 V1 = "/api/v1"
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("POST", f"{V1}/query", queries.query),
+    ("POST", f"{V1}/log", ingestion.log),
+    ("POST", f"{V1}/dataset/{{name}}/lookup", queries.lookup),
+    ("POST", f"{V1}/query_offline", queries.query_offline),
+    ("GET", f"{V1}/query_offline/status", queries.unknown_offline_query),
+    ("POST", f"{V1}/query_offline/cancel", queries.unknown_offline_query),
+    ("GET", f"{V1}/dataset/{{name}}/inspect", inspection.inspect),
+    ("GET", f"{V1}/dataset/{{name}}/dead_letters", inspection.dead_letters),
+    ("POST", f"{V1}/dataset/{{name}}/erase", inspection.erase),
     ("POST", f"{V1}/commit", control.commit),
-    ("POST", f"{V1}/log", data.log),
-    ("POST", f"{V1}/query", data.query),
-    ("POST", f"{V1}/query_offline", data.query_offline),
-    ("POST", f"{V1}/dataset/{{name}}/lookup", data.lookup),
-    ("GET", f"{V1}/dataset/{{name}}/dead_letters", control.dead_letters),
+    ("GET", f"{V1}/commit", control.definitions),
+    ("GET", f"{V1}/branch/list", inspection.branches),
+    ("POST", f"{V1}/init", inspection.change_branches),
+    ("POST", f"{V1}/delete", inspection.change_branches),
+    ("GET", f"{V1}/lineage", inspection.lineage),
+    ("GET", f"{V1}/xray", inspection.xray),
+    ("GET", f"{V1}/secret/{{name}}", secrets.get_secret),
+    ("POST", f"{V1}/secret/{{name}}", secrets.add_secret),
+    ("PATCH", f"{V1}/secret/{{name}}", secrets.update_secret),
+    ("DELETE", f"{V1}/secret/{{name}}", secrets.delete_secret),
     ("GET", f"{V1}/metrics", control.metrics),
     ("GET", "/healthz", control.healthz),
     ("GET", "/readyz", control.readyz),
 )
+
+log = logging.getLogger("umbel.serve")
 
 
 def application(deployment: Deployment) -> Starlette:
@@ -44,13 +64,18 @@ def application(deployment: Deployment) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.service, app.state.metrics = Service(deployment), Metrics()
+        service = await asyncio.to_thread(Service, deployment)
+        app.state.service, app.state.metrics = service, Metrics()
+        app.state.coalescer = Coalescer(service.vault)
+        following = asyncio.create_task(service.follow())
         yield
-        app.state.service.close()
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+        service.close()
 
-    routes = [Route(path, _measured(path, handler), methods=[method]) for method, path, handler in ROUTES]
-    refusals: Any = {UmbelError: _refused, HTTPException: _unknown, Exception: _broken}
-    return Starlette(routes=routes, lifespan=lifespan, exception_handlers=refusals)
+    refusals: Any = {HTTPException: _unknown, Exception: _broken}
+    return Starlette(routes=_routes(), lifespan=lifespan, exception_handlers=refusals)
 
 
 def from_environment() -> Starlette:
@@ -58,28 +83,49 @@ def from_environment() -> Starlette:
     return application(Deployment.decode(os.environ[DEPLOYMENT]))
 
 
-def _measured(path: str, handler: Handler) -> Handler:
+def _routes() -> list[Route]:
+    """Return one route for each path, so that another method on it is answered as such."""
+    paths = dict.fromkeys(path for _, path, _ in ROUTES)
+    handlers = {path: {method: handler for method, at, handler in ROUTES if at == path} for path in paths}
+    return [Route(path, _measured(path, by_method), methods=list(by_method)) for path, by_method in handlers.items()]
+
+
+def _measured(path: str, handlers: dict[str, Handler]) -> Handler:
     async def measured(request: Request) -> Response:
-        begun = time.perf_counter()
+        begun, status = time.perf_counter(), 500
         try:
-            response = await handler(request)
-        except UmbelError as error:
-            response = refusal(error)
-        request.app.state.metrics.answered(path, response.status_code, time.perf_counter() - begun)
+            response = await _answered(request, handlers.get(request.method) or handlers["GET"])
+            status = response.status_code
+        finally:
+            request.app.state.metrics.answered(path, status, time.perf_counter() - begun)
         return response
 
     return measured
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, UmbelError)
-    return refusal(error)
+async def _answered(request: Request, handler: Handler) -> Response:
+    try:
+        check_branch(request)
+        return await handler(request)
+    except UmbelError as error:
+        return refusal(error)
+    except ClientDisconnect:
+        return Response(status_code=400)  # nobody is there to read it
+    except (OSError, OperationalError) as error:
+        log.exception("%s %s", request.method, request.url.path)
+        told = f"{type(error).__name__}: {error}"
+        return refusal(Transient(f"the server cannot reach what it needs: {told:.500}", hint="try again; see its log"))
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
+    """Answer where there is no such path, or no such method on it."""
     assert isinstance(error, HTTPException)
-    known = ", ".join(f"{method} {path}" for method, path, _ in ROUTES)
     message = f"{request.method} {request.url.path}: {error.detail}"
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        content = {"code": "wrong-method", "message": message, "hint": f"this path takes {allowed}"}
+        return answer(content, 405, error.headers)
+    known = ", ".join(f"{method} {path}" for method, path, _ in ROUTES)
     return answer({"code": "no-such-route", "message": message, "hint": f"known: {known}"}, error.status_code)
 
 

@@ -1,4 +1,4 @@
-"""Routes of control: commit, health, metrics, dead letters, secrets."""
+"""Routes of control: commits, health, metrics."""
 
 from __future__ import annotations
 
@@ -7,31 +7,57 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from umbel.plan.serde import load
+from umbel.errors import InvalidValue, UmbelError
+from umbel.plan.definitions import Definitions
+from umbel.plan.serde import dump, load
 from umbel.runtime.commit import commit as put_into_force
-from umbel.serving.requests import answer, body_of
+from umbel.serving.requests import PROTOBUF, answer, body_of, flag
 from umbel.serving.service import Service
 
 
 async def commit(request: Request) -> Response:
     """Put definitions into force; with `preview=true` only say what would change."""
     service: Service = request.app.state.service
-    data = await body_of(request)
-    options = request.query_params
+    data = await body_of(request, PROTOBUF, "application/octet-stream")
+    message = request.query_params.get("message", "")
+    preview, incremental = flag(request, "preview", default=False), flag(request, "incremental", default=False)
+    backfill = flag(request, "backfill", default=True)
 
     def run() -> dict[str, object]:
-        return put_into_force(
+        told = put_into_force(
             service.deployment,
-            load(data),
-            message=options.get("message", ""),
-            preview=_is_true(options.get("preview")),
-            incremental=_is_true(options.get("incremental")),
-            backfill=options.get("backfill", "true") != "false",
+            _loaded(data),
+            message=message,
+            preview=preview,
+            incremental=incremental,
+            backfill=backfill,
         )
+        service.refresh()
+        return told
 
-    told = await asyncio.to_thread(run)
-    service.refresh()
-    return answer(told)
+    return answer(await asyncio.to_thread(run))
+
+
+def _loaded(data: bytes) -> Definitions:
+    """Return the definitions in a body."""
+    try:
+        return load(data)
+    except UmbelError:
+        raise
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        raise InvalidValue(
+            f"these bytes are not definitions: {told:.500}",
+            hint="commit by umbel.client.Client or `umbel commit`, with the server's versions of umbel and Python",
+        ) from error
+
+
+async def definitions(request: Request) -> Response:
+    """Return what is in force, as `commit` takes it."""
+    service: Service = request.app.state.service
+    in_force = service.current
+    data = await asyncio.to_thread(dump, in_force.definitions)
+    return Response(data, media_type=PROTOBUF, headers={"X-UMBEL-REVISION": str(in_force.revision)})
 
 
 async def healthz(_: Request) -> Response:
@@ -40,39 +66,20 @@ async def healthz(_: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """Say whether queries can be answered."""
+    """Say that requests can be answered: the catalog and the store can be reached."""
     service: Service = request.app.state.service
-    service.refresh()
-    revision = service.current.revision
-    return answer(
-        {"status": "ready" if revision else "nothing committed", "revision": revision}, 200 if revision else 503
-    )
 
+    def reach() -> int:
+        service.refresh()
+        with service.deployment.store.snapshot(0):
+            return service.current.revision
 
-async def dead_letters(request: Request) -> Response:
-    """Return the newest refused records of a dataset."""
-    service: Service = request.app.state.service
-    limit = min(int(request.query_params.get("n", "100")), 10_000)
-    letters = service.deployment.catalog.dead_letters(request.path_params["name"], limit)
-    return answer(
-        [
-            {
-                "position": each.position,
-                "field": each.field,
-                "reason": each.reason,
-                "raw": each.raw.decode("utf-8", "backslashreplace"),
-                "size": each.size,
-                "at": each.at and each.at.isoformat(),
-            }
-            for each in letters
-        ]
-    )
+    revision = await asyncio.to_thread(reach)
+    return answer({"status": "ready" if revision else "ready, nothing is committed", "revision": revision})
 
 
 async def metrics(request: Request) -> Response:
     """Return everything measured, in Prometheus' text format."""
-    return Response(request.app.state.metrics.text(request.app.state.service), media_type="text/plain; version=0.0.4")
-
-
-def _is_true(text: str | None) -> bool:
-    return text is not None and text.lower() in {"1", "true", "yes"}
+    state = request.app.state
+    text = await asyncio.to_thread(state.metrics.text, state.service)
+    return Response(text, media_type="text/plain; version=0.0.4")

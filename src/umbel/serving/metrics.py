@@ -2,42 +2,63 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import os
+import sys
 
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
+
+from umbel.runtime.batch import JOB
 from umbel.serving.service import Service
 
+SHARED = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable that names the folder in which several server processes keep their figures together."""
 BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class Metrics:
-    """What this process has measured, and what the catalog knows of the jobs."""
+    """What the server has measured, and what the catalog knows of the jobs."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        own = self._own = CollectorRegistry()
         labels = ["route", "status"]
         self._seconds = Histogram(
-            "umbel_request_seconds", "Time to answer a request.", labels, buckets=BUCKETS, registry=self._registry
+            "umbel_request_seconds", "Time to answer a request.", labels, buckets=BUCKETS, registry=own
         )
-        self._rows = Counter("umbel_logged_rows", "Rows accepted by webhooks.", registry=self._registry)
-        self._counts = Gauge(
-            "umbel_dataset_rows",
-            "Rows by dataset and what came of them.",
-            ["dataset", "outcome"],
-            registry=self._registry,
+        self._accepted = Counter(
+            "umbel_logged_rows", "Rows accepted by webhooks.", ["webhook", "endpoint"], registry=own
         )
-        self._revision = Gauge("umbel_revision", "The revision in force.", registry=self._registry)
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Note a request."""
         self._seconds.labels(route, str(status)).observe(seconds)
 
-    def logged(self, rows: int) -> None:
+    def logged(self, webhook: str, endpoint: str, rows: int) -> None:
         """Note rows accepted."""
-        self._rows.inc(rows)
+        self._accepted.labels(webhook, endpoint).inc(rows)
 
     def text(self, service: Service) -> bytes:
-        """Return everything as text."""
-        for (dataset, outcome), count in service.deployment.catalog.counts().items():
-            self._counts.labels(dataset, outcome).set(count)
-        self._revision.set(service.current.revision)
-        return generate_latest(self._registry)
+        """Return everything as text: of all server processes, where there are several."""
+        measured = self._own
+        if os.environ.get(SHARED):
+            measured = CollectorRegistry()
+            multiprocess.MultiProcessCollector(measured)  # type: ignore[no-untyped-call]
+        return bytes(generate_latest(measured) + generate_latest(_of_jobs(service)) + generate_latest(REGISTRY))
+
+
+def _of_jobs(service: Service) -> CollectorRegistry:
+    """Return what the catalog knows; the same in every process."""
+    registry, catalog = CollectorRegistry(), service.deployment.catalog
+    rows = Gauge(
+        "umbel_dataset_rows", "Rows by dataset and what came of them.", ["dataset", "outcome"], registry=registry
+    )
+    for (dataset, outcome), count in catalog.counts().items():
+        rows.labels(dataset, outcome).set(count)
+    Gauge("umbel_revision", "The revision in force.", registry=registry).set(service.current.revision)
+    last = catalog.progress(JOB, sys.maxsize)
+    if last is not None:
+        Gauge("umbel_batch", "The last batch finished.", registry=registry).set(last.number)
+        told = "The largest event time taken from a source, in seconds since the epoch."
+        newest = Gauge("umbel_source_newest_seconds", told, ["source"], registry=registry)
+        for source, micros in last.state.get("newest", {}).items():
+            newest.labels(source).set(micros / 1e6)
+    return registry

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
+import logging
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import polars as pl
 
-from umbel.errors import UnknownName, did_you_mean
+from umbel.catalog.vault import Vault
+from umbel.errors import UmbelError, UnknownName, did_you_mean
 from umbel.log.ingest import IngestLog, IngestLogs
 from umbel.plan.definitions import DatasetDefinition, Definitions
 from umbel.plan.graph import Graph, Node
@@ -17,8 +20,14 @@ from umbel.query.history import replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.deployment import Deployment
 
-FRESH_FOR = 0.25
-"""Seconds for which the revision in force is not asked for again."""
+EVERY = 0.25
+"""Seconds between two looks at which revision is in force."""
+
+log = logging.getLogger("umbel.serve")
+
+
+class NeedsHistory(Exception):
+    """The answer is in the change logs; reading them takes too long for the thread that serves everybody."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +37,14 @@ class InForce:
     Args:
         revision: its number.
         definitions: what was committed.
+        graph: its operators.
         engine: answers queries on them.
         endpoints: the datasets behind each webhook endpoint.
     """
 
     revision: int
     definitions: Definitions
+    graph: Graph
     engine: QueryEngine
     endpoints: dict[tuple[str, str], list[DatasetDefinition]]
 
@@ -47,35 +58,40 @@ class Service:
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
+        self.vault = Vault(deployment.catalog, deployment.directory / "secret.key")
         self._logs = IngestLogs(deployment.directory)
-        self._current: InForce | None = None
-        self._asked = 0.0
+        self._loading = threading.Lock()
+        self._hasty: int | None = None
+        self.current = self._loaded(deployment.catalog.revision())
 
-    @property
-    def current(self) -> InForce:
-        """The revision in force, asked of the catalog now and then."""
-        if self._current is None or time.monotonic() - self._asked > FRESH_FOR:
-            self.refresh()
-        assert self._current is not None
-        return self._current
+    def refresh(self) -> bool:
+        """Ask the catalog for the revision in force; return whether it is another one than before."""
+        with self._loading:
+            revision = self.deployment.catalog.revision()
+            if revision == self.current.revision:
+                return False
+            self.current = self._loaded(revision)
+            return True
 
-    def refresh(self) -> None:
-        """Ask the catalog for the revision in force."""
-        revision = self.deployment.catalog.revision()
-        if self._current is None or revision != self._current.revision:
-            self._current = self._loaded(revision)
-        self._asked = time.monotonic()
+    async def follow(self) -> None:
+        """Keep up with commits, until cancelled. This thread is from now on too busy to read change logs."""
+        self._hasty = threading.get_ident()
+        while True:
+            await asyncio.sleep(EVERY)
+            try:
+                await asyncio.to_thread(self.refresh)
+            except UmbelError as error:
+                log.error("cannot follow the catalog: %s", error)
 
-    def endpoint(self, webhook: str, endpoint: str) -> IngestLog:
+    async def endpoint(self, webhook: str, endpoint: str) -> IngestLog:
         """Return the ingest log of an endpoint that some dataset reads.
 
         Raises:
             UnknownName: none does.
         """
+        if (webhook, endpoint) not in self.current.endpoints:
+            await asyncio.to_thread(self.refresh)
         known = self.current.endpoints
-        if (webhook, endpoint) not in known:
-            self.refresh()
-            known = self.current.endpoints
         if (webhook, endpoint) not in known:
             name = f"{webhook}/{endpoint}"
             hint = did_you_mean(name, ("/".join(each) for each in known))
@@ -90,13 +106,15 @@ class Service:
         definitions, graph = self.deployment.definitions(revision), self.deployment.graph(revision)
         lookups = Lookups(graph, self.deployment.store, self._history)
         engine = QueryEngine(definitions, lookups)
-        return InForce(revision, definitions, engine, _endpoints(graph, definitions.datasets.values()))
+        return InForce(revision, definitions, graph, engine, _endpoints(definitions.datasets.values()))
 
     def _history(self, node: Node) -> pl.DataFrame:
+        if threading.get_ident() == self._hasty:
+            raise NeedsHistory
         return replay(node, self.deployment.changes.read)
 
 
-def _endpoints(graph: Graph, datasets: Iterable[DatasetDefinition]) -> dict[tuple[str, str], list[DatasetDefinition]]:
+def _endpoints(datasets: Iterable[DatasetDefinition]) -> dict[tuple[str, str], list[DatasetDefinition]]:
     found: dict[tuple[str, str], list[DatasetDefinition]] = {}
     for dataset in datasets:
         for source in dataset.sources:

@@ -1,0 +1,151 @@
+"""Routes that show what is there: dead letters, rows, branches, lineage."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from umbel.catalog.catalog import DeadLetter
+from umbel.errors import InvalidValue, NotSupported, UnknownName, did_you_mean
+from umbel.plan.definitions import DatasetDefinition, FeaturesetDefinition
+from umbel.query.answer import Answer
+from umbel.serving.requests import JSON, MAIN, answer, count
+from umbel.serving.service import InForce, Service
+
+MOST = 10_000
+"""Rows or records in one answer."""
+
+
+async def dead_letters(request: Request) -> Response:
+    """Return the newest refused records of a dataset."""
+    service: Service = request.app.state.service
+    name = request.path_params["name"]
+    service.current.engine.dataset(name)
+    limit = count(request, "n", 100, MOST)
+    letters = await asyncio.to_thread(service.deployment.catalog.dead_letters, name, limit)
+    return answer([_letter(each) for each in letters])
+
+
+async def inspect(request: Request) -> Response:
+    """Return the newest rows of a dataset."""
+    service: Service = request.app.state.service
+    name, limit = request.path_params["name"], count(request, "n", 10, MOST)
+    definition = service.current.engine.dataset(name)
+    node = service.current.graph.outputs[name]
+    if node.operator.is_terminal:
+        raise InvalidValue(
+            f"dataset '{name}' has no rows of its own: its values depend on the instant they are asked for",
+            hint=f"POST /api/v1/dataset/{name}/lookup",
+        )
+
+    def run() -> bytes:
+        rows = service.deployment.changes.newest(node, limit)
+        columns = {field: rows.get_column(field) for field in definition.dtypes}
+        return orjson.dumps({"data": Answer(columns, definition.dtypes).to_json()})
+
+    return Response(await asyncio.to_thread(run), media_type=JSON)
+
+
+async def erase(_: Request) -> Response:
+    """Say that rows cannot be erased yet."""
+    raise NotSupported("this version cannot erase rows on a server", hint="the mock client can")
+
+
+async def branches(_: Request) -> Response:
+    """Return the names of all branches."""
+    return answer({"branches": [MAIN]})
+
+
+async def change_branches(_: Request) -> Response:
+    """Say that there is one branch only."""
+    raise NotSupported(f"this version has one branch on a server: {MAIN}", hint="the mock client has branches")
+
+
+async def lineage(request: Request) -> Response:
+    """Return what depends on what: objects by name, each with what it reads."""
+    in_force: InForce = request.app.state.service.current
+    definitions = in_force.definitions
+    datasets = {name: {"kind": "dataset", "reads": _reads(each)} for name, each in definitions.datasets.items()}
+    features = {name: {"kind": "featureset", "reads": _uses(each)} for name, each in definitions.featuresets.items()}
+    return answer({**datasets, **features})
+
+
+async def xray(request: Request) -> Response:
+    """Return properties of datasets and featuresets; of all when none is named."""
+    in_force: InForce = request.app.state.service.current
+    wanted = request.query_params.getlist("properties")
+    shown = {
+        "datasets": _chosen(request, "datasets", in_force.definitions.datasets, _dataset),
+        "featuresets": _chosen(request, "featuresets", in_force.definitions.featuresets, _featureset),
+    }
+    if not wanted:
+        return answer(shown)
+    return answer(
+        {
+            kind: [{name: value for name, value in each.items() if name in {"name", *wanted}} for each in found]
+            for kind, found in shown.items()
+        }
+    )
+
+
+def _chosen(request: Request, kind: str, known: Mapping[str, Any], show: Any) -> list[dict[str, Any]]:
+    names = request.query_params.getlist(kind)
+    for name in names:
+        if name not in known:
+            raise UnknownName(f"{kind[:-1]} '{name}' is not committed{did_you_mean(name, known)}")
+    is_asked = names or not {"datasets", "featuresets"} & set(request.query_params)
+    return [show(known[name]) for name in names or known] if is_asked else []
+
+
+def _dataset(each: DatasetDefinition) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "version": each.version,
+        "owner": each.meta.owner,
+        "description": each.meta.description,
+        "tags": each.meta.tags,
+        "keys": each.schema.key_names,
+        "timestamp": each.schema.timestamp,
+        "fields": {name: str(dtype) for name, dtype in each.dtypes.items()},
+        "reads": _reads(each),
+        "is_online": each.online,
+        "is_offline": each.offline,
+    }
+
+
+def _featureset(each: FeaturesetDefinition) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "owner": each.meta.owner,
+        "description": each.meta.description,
+        "tags": each.meta.tags,
+        "features": {feature.name: str(feature.dtype) for feature in each.features},
+        "reads": _uses(each),
+    }
+
+
+def _reads(dataset: DatasetDefinition) -> list[str]:
+    sources = [f"{source.connector.kind}:{source.connector.source_name}" for source in dataset.sources]
+    return [*sources, *dataset.inputs]
+
+
+def _uses(featureset: FeaturesetDefinition) -> list[str]:
+    datasets = [name for each in featureset.extractors for name in each.datasets]
+    others = [fqn.partition(".")[0] for each in featureset.extractors for fqn in each.inputs]
+    return [name for name in dict.fromkeys([*datasets, *others]) if name != featureset.name]
+
+
+def _letter(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "position": letter.position,
+        "field": letter.field,
+        "reason": letter.reason,
+        "raw": letter.raw.decode("utf-8", "backslashreplace"),
+        "size": letter.size,
+        "at": letter.at and letter.at.isoformat(),
+    }

@@ -1,0 +1,136 @@
+"""Routes that answer: `/query`, `/query_offline`, lookups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import orjson
+import polars as pl
+from starlette.requests import Request
+from starlette.responses import Response
+
+from umbel.errors import InvalidValue, NotSupported, UmbelError, UnknownName
+from umbel.query.encode import column_from_json, columns_from_json, wanted_columns
+from umbel.query.execute import repeated
+from umbel.query.session import Mode
+from umbel.serving.coalesce import SMALL, Coalescer, Question, offline
+from umbel.serving.requests import JSON, object_of, strings, text
+from umbel.serving.service import NeedsHistory, Service
+from umbel.types.dtypes import Datetime
+
+
+async def query(request: Request) -> Response:
+    """Answer features from features, as of now or of `as_of`."""
+    body = await object_of(request, ("inputs", "outputs", "data"))
+    _check_query(body)
+    coalescer: Coalescer = request.app.state.coalescer
+    question = await _question(request.app.state.service, body, Mode.ONLINE)
+    return Response(await coalescer.answer(question), media_type=JSON)
+
+
+async def query_offline(request: Request) -> Response:
+    """Answer features from features, each row as of its own instant."""
+    body = await object_of(request, ("inputs", "outputs", "timestamp_column"))
+    _check_offline(body)
+    service: Service = request.app.state.service
+    column = text(body, "timestamp_column")
+    question = await _question(service, body, Mode.OFFLINE)
+
+    def run() -> bytes:
+        given = wanted_columns(body["data"], [column])
+        at = column_from_json(given[column], Datetime(), column, "timestamp column")
+        if not question.plan.inputs:
+            raise InvalidValue("an offline query needs inputs")
+        return offline(question, column, at, service.vault)
+
+    return Response(await asyncio.to_thread(run), media_type=JSON)
+
+
+async def unknown_offline_query(request: Request) -> Response:
+    """Say that there is no offline query that runs on its own: `/query_offline` answers at once."""
+    stated = request.query_params.get("request_id", "")
+    raise UnknownName(f"there is no offline query {stated!r:.100}", hint="POST /api/v1/query_offline answers at once")
+
+
+async def lookup(request: Request) -> Response:
+    """Answer the rows of a dataset for some keys, as of now, of `as_of`, or of a timestamp each."""
+    body = await object_of(request, ("keys",))
+    service: Service = request.app.state.service
+    engine = service.current.engine
+    name = request.path_params["name"]
+    definition = engine.dataset(name)
+    fields = strings(body, "fields") if body.get("fields") is not None else None
+    types = dict(definition.schema.keys)
+    given = wanted_columns(body["keys"], types, "keys")
+
+    def run() -> bytes:
+        keys = pl.DataFrame(columns_from_json(given, types, "keys"))
+        found, is_found = engine.lookup(name, keys, _timestamps(body, keys), fields)
+        return orjson.dumps({"data": found.to_json(), "found": is_found.to_list()})
+
+    if _height(given) <= SMALL and body.get("timestamps") is None:
+        try:
+            return Response(run(), media_type=JSON)
+        except NeedsHistory:
+            pass
+    return Response(await asyncio.to_thread(run), media_type=JSON)
+
+
+async def _question(service: Service, body: Mapping[str, Any], mode: Mode) -> Question:
+    """Return a query as planned for the revision in force.
+
+    What is not known may have been committed to another server process a moment ago.
+    """
+    inputs, outputs = strings(body, "inputs"), strings(body, "outputs")
+    in_force = service.current
+    try:
+        plan = in_force.engine.plan(inputs, outputs, mode)
+    except UmbelError:
+        if not await asyncio.to_thread(service.refresh):
+            raise
+        in_force = service.current
+        plan = in_force.engine.plan(inputs, outputs, mode)
+    columns = wanted_columns(body["data"], plan.inputs)
+    return Question(in_force.engine, plan, columns, _height(columns), _instant(body.get("as_of")))
+
+
+def _height(columns: Mapping[str, list[Any]]) -> int:
+    return len(next(iter(columns.values()), ()))
+
+
+def _check_query(body: Mapping[str, Any]) -> None:
+    if body.get("log"):
+        raise NotSupported("the answers of queries are not kept yet", hint='leave out "log"')
+
+
+def _check_offline(body: Mapping[str, Any]) -> None:
+    for name in ("input", "output"):
+        if body.get(name) is not None:
+            raise NotSupported(f"an offline query cannot have '{name}' yet", hint="send the rows as 'data'")
+    if "data" not in body:
+        raise InvalidValue("the body lacks 'data'", hint="an object of columns, or a list of rows")
+
+
+def _timestamps(body: Mapping[str, Any], keys: pl.DataFrame) -> pl.Series | None:
+    stated = body.get("timestamps")
+    if stated is not None:
+        if not isinstance(stated, list):
+            raise InvalidValue(f"'timestamps' must be a list, found {stated!r:.80}")
+        at = column_from_json(stated, Datetime(), "timestamps", "timestamps")
+        if len(at) != keys.height:
+            raise InvalidValue(f"{keys.height} keys, but {len(at)} timestamps")
+        return at
+    instant = _instant(body.get("as_of"))
+    return None if instant is None else repeated(instant, keys.height)
+
+
+def _instant(value: Any) -> datetime | None:
+    """Return the instant a request asks about, None for now."""
+    if value is None:
+        return None
+    found = column_from_json([value], Datetime(), "as_of", "as_of")[0]
+    assert isinstance(found, datetime)
+    return found

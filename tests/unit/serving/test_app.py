@@ -1,0 +1,156 @@
+"""What holds for every route: paths, methods, media, sizes, branches, and that no request breaks the server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.serving.conftest import NOON, Served
+from umbel.catalog.catalog import Catalog
+from umbel.errors import Transient
+from umbel.serving.app import ROUTES
+from umbel.serving.requests import MAX_BODY
+
+JSON = {"Content-Type": "application/json"}
+
+
+def test_unknown_paths_name_the_known_ones(flights: Served) -> None:
+    answer = flights.http.get("/api/v1/quarry")
+    assert (answer.status_code, answer.json()["code"]) == (404, "no-such-route")
+    assert "POST /api/v1/query" in answer.json()["hint"]
+
+
+def test_the_wrong_method_names_the_right_ones(flights: Served) -> None:
+    answer = flights.http.get("/api/v1/query")
+    assert (answer.status_code, answer.json()["code"]) == (405, "wrong-method")
+    assert answer.headers["Allow"] == "POST"
+    assert flights.http.head("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "application/x-protobuf", "x"])
+def test_other_media_are_refused(flights: Served, media: str) -> None:
+    answer = flights.http.post("/api/v1/log", content=b"{}", headers={"Content-Type": media})
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported-media")
+    assert answer.json()["hint"] == "Content-Type: application/json"
+
+
+def test_json_has_many_names(flights: Served) -> None:
+    for media in ("application/json; charset=utf-8", "APPLICATION/JSON", "application/ld+json"):
+        answer = flights.http.post("/api/v1/log", content=b"{}", headers={"Content-Type": media})
+        assert answer.status_code == 400  # it was read
+
+
+def test_compressed_bodies_are_refused(flights: Served) -> None:
+    answer = flights.http.post("/api/v1/log", content=b"{}", headers=JSON | {"Content-Encoding": "gzip"})
+    assert answer.status_code == 415
+
+
+def test_a_body_that_says_it_is_too_large_is_not_read(flights: Served) -> None:
+    headers = JSON | {"Content-Length": str(MAX_BODY + 1)}
+    answer = flights.http.post("/api/v1/log", content=b"{", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
+
+
+def test_a_body_that_turns_out_too_large_is_refused(flights: Served) -> None:
+    answer = flights.http.post("/api/v1/log", content=b" " * (MAX_BODY + 1), headers=JSON | {"Content-Length": "2"})
+    assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
+
+
+@pytest.mark.parametrize("branch", ["dev", "", "main ", "\xff"])
+def test_there_is_one_branch(flights: Served, branch: str) -> None:
+    headers = [(b"X-UMBEL-BRANCH", branch.encode("latin-1"))]
+    answer = flights.http.get("/api/v1/branch/list", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown-name")
+    assert flights.http.get("/api/v1/branch/list").json() == {"branches": ["main"]}
+
+
+def test_what_is_not_there_yet_says_so(flights: Served) -> None:
+    for path in ("/api/v1/init", "/api/v1/delete", "/api/v1/dataset/Plane/erase"):
+        answer = flights.post(path, {})
+        assert (answer.status_code, answer.json()["code"]) == (422, "not-supported")
+
+
+def test_what_may_pass_is_503_and_says_when_to_come_again(flights: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise Transient("the disk is full")
+
+    monkeypatch.setattr(Catalog, "dead_letters", refuse)
+    answer = flights.http.get("/api/v1/dataset/Departure/dead_letters")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    monkeypatch.setattr(Catalog, "dead_letters", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    assert flights.http.get("/api/v1/dataset/Departure/dead_letters").status_code == 503
+
+
+def test_a_fault_of_ours_is_told_in_the_same_form(flights: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Catalog, "dead_letters", lambda *_: 1 / 0)
+    answer = flights.http.get("/api/v1/dataset/Departure/dead_letters")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+
+
+@pytest.mark.parametrize("n", ["-1", "many", "1.5", "99999", "9" * 5000, "٣"])
+def test_counts_are_counts(flights: Served, n: str) -> None:
+    answer = flights.http.get("/api/v1/dataset/Departure/dead_letters", params={"n": n})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid-value")
+
+
+JSONS = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8"), max_size=8)
+    | st.sampled_from(["Origin.origin", "Origin", "origin", "events", "departures", NOON]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["origin", "Origin.origin", "x"]), inner)
+    ),
+    max_leaves=8,
+)
+MEMBERS = ("inputs", "outputs", "data", "keys", "fields", "timestamps", "timestamp_column", "as_of", "webhook", "value")
+POSTED = [path for method, path, _ in ROUTES if method == "POST"]
+
+
+def _fuzz(served: Served, path: str, content: bytes) -> httpx.Response:
+    filled = path.replace("{name}", "DelayOfOrigin")
+    answer = served.http.post(filled, content=content, headers=JSON)
+    assert answer.status_code < 500, (filled, content, answer.text)
+    if answer.status_code >= 400:
+        assert set(answer.json()) == {"code", "message", "hint"}
+    return answer
+
+
+SHARED = settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+
+
+@SHARED
+@given(st.sampled_from(POSTED), st.binary(max_size=40) | JSONS.map(lambda value: orjson.dumps(str(value))))
+def test_no_bytes_break_the_server(flights: Served, path: str, content: bytes) -> None:
+    _fuzz(flights, path, content)
+
+
+@SHARED
+@given(
+    st.sampled_from(["/api/v1/query", "/api/v1/query_offline", "/api/v1/dataset/{name}/lookup", "/api/v1/log"]),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(MEMBERS, JSONS)),
+)
+def test_no_object_breaks_the_server(flights: Served, path: str, body: dict[str, Any]) -> None:
+    sensible = {
+        "inputs": ["Origin.origin"],
+        "outputs": ["Origin"],
+        "data": {"Origin.origin": ["JFK"], "at": [NOON]},
+        "timestamp_column": "at",
+        "keys": {"origin": ["JFK"]},
+        "webhook": "other",
+        "endpoint": "departures",
+    }
+    try:
+        content = orjson.dumps(sensible | body)
+    except TypeError:  # integers beyond 64 bits
+        import json
+
+        content = json.dumps(sensible | body).encode()
+    _fuzz(flights, path, content)

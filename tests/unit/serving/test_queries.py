@@ -1,0 +1,184 @@
+"""Queries and lookups over HTTP."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.unit.serving.conftest import NOON, Served
+
+LATER = "2013-12-01T16:00:00Z"
+
+
+def query(origins: list[Any], **extra: Any) -> dict[str, Any]:
+    data = {"Origin.origin": origins}
+    outputs = ["Origin.departures", "Origin.average", "Origin.is_late"]
+    return {"inputs": ["Origin.origin"], "outputs": outputs, "data": data, "as_of": LATER, **extra}
+
+
+def test_a_query_answers_columns(flights: Served) -> None:
+    answer = flights.post("/api/v1/query", query(["JFK", "LGA", "EWR"]))
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "Origin.departures": [2, 1, 0],
+        "Origin.average": [20.0, -5.0, 0.0],
+        "Origin.is_late": [True, False, False],
+    }
+
+
+def test_rows_may_be_objects_and_outputs_featuresets(flights: Served) -> None:
+    body = query([]) | {"data": [{"Origin.origin": "JFK"}], "outputs": ["Origin"]}
+    answer = flights.post("/api/v1/query", body).json()
+    assert list(answer) == ["Origin.origin", "Origin.departures", "Origin.average", "Origin.is_late"]
+    assert answer["Origin.origin"] == ["JFK"]
+
+
+def test_without_as_of_it_is_now(flights: Served) -> None:
+    body = query(["JFK"])
+    del body["as_of"]
+    assert flights.post("/api/v1/query", body).json()["Origin.departures"] == [0]
+
+
+def test_no_rows_have_no_answers(flights: Served) -> None:
+    assert flights.post("/api/v1/query", query([])).json()["Origin.departures"] == []
+
+
+def test_queries_that_come_together_get_their_own_answers(flights: Served) -> None:
+    asked = [["JFK", "EWR"][: 1 + n % 2] if n % 3 else ["LGA"] * (n % 7) for n in range(60)]
+    expected = {"JFK": 2, "EWR": 0, "LGA": 1}
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda origins: flights.post("/api/v1/query", query(origins)).json(), asked))
+    assert [each["Origin.departures"] for each in answers] == [[expected[each] for each in row] for row in asked]
+
+
+def test_one_bad_query_among_others_spoils_none(flights: Served) -> None:
+    bodies = [query(["JFK"]) if n % 4 else query([{"not": "text"}]) for n in range(40)]
+    with ThreadPoolExecutor(12) as pool:
+        statuses = list(pool.map(lambda body: flights.post("/api/v1/query", body).status_code, bodies))
+    assert statuses == [200 if n % 4 else 400 for n in range(40)]
+
+
+def test_large_queries_are_answered_too(flights: Served) -> None:
+    answer = flights.post("/api/v1/query", query(["JFK", "LGA"] * 1000))
+    assert answer.json()["Origin.departures"] == [2, 1] * 1000
+
+
+def test_an_offline_query_answers_each_row_as_of_its_instant(flights: Served) -> None:
+    body = query(["JFK", "JFK", "LGA"]) | {"timestamp_column": "at"}
+    body["data"]["at"] = [NOON, LATER, NOON]
+    answer = flights.post("/api/v1/query_offline", body)
+    assert answer.json() == {
+        "Origin.departures": [1, 2, 0],
+        "Origin.average": [30.0, 20.0, 0.0],
+        "Origin.is_late": [True, True, False],
+        "at": [NOON, LATER, NOON],
+    }
+
+
+def test_offline_queries_that_run_on_their_own_do_not_exist(flights: Served) -> None:
+    assert flights.http.get("/api/v1/query_offline/status?request_id=7").status_code == 404
+    assert flights.http.post("/api/v1/query_offline/cancel?request_id=7").status_code == 404
+
+
+def test_a_lookup_answers_rows(flights: Served) -> None:
+    answer = flights.post("/api/v1/dataset/DelayOfOrigin/lookup", {"keys": [{"origin": "JFK"}], "as_of": LATER})
+    assert answer.json() == {
+        "data": {"origin": ["JFK"], "departures": [2], "average": [20.0], "at": [LATER]},
+        "found": [True],
+    }
+
+
+def test_a_lookup_takes_fields_and_a_timestamp_for_each_key(flights: Served) -> None:
+    body = {"keys": {"origin": ["JFK", "JFK", "EWR"]}, "fields": ["departures"], "timestamps": [NOON, LATER, LATER]}
+    answer = flights.post("/api/v1/dataset/DelayOfOrigin/lookup", body)
+    assert answer.json()["data"]["departures"][:2] == [1, 2]
+    assert answer.json()["found"] == [True, True, False]
+
+
+def test_upserts_are_looked_up_by_key(fresh: Served) -> None:
+    rows = [{"tailnum": "N1", "seats": n, "at": f"2013-12-01T1{n}:00:00Z"} for n in range(3)]
+    fresh.log("planes", rows)
+    fresh.process()
+    answer = fresh.post("/api/v1/dataset/Plane/lookup", {"keys": {"tailnum": ["N1", "N2"]}}).json()
+    assert answer["data"]["seats"] == [2, None]
+    assert answer["found"] == [True, False]
+    shown = fresh.http.get("/api/v1/dataset/Plane/inspect?n=2").json()["data"]
+    assert shown["seats"] == [1, 2]
+
+
+def test_extractors_run_and_get_secrets(fresh: Served) -> None:
+    body = {"inputs": ["Greeting.name"], "outputs": ["Greeting.text"], "data": {"Greeting.name": ["you", "me"]}}
+    assert fresh.post("/api/v1/query", body).status_code == 422  # there is no secret yet
+    assert fresh.post("/api/v1/secret/mark", {"value": "!"}).status_code == 200
+    assert fresh.post("/api/v1/query", body).json() == {"Greeting.text": ["you!", "me!"]}
+    offline = body | {"timestamp_column": "at", "data": {"Greeting.name": ["you"], "at": [NOON]}}
+    assert fresh.post("/api/v1/query_offline", offline).json()["Greeting.text"] == ["you!"]
+
+
+def test_an_extractor_that_fails_says_so(fresh: Served) -> None:
+    fresh.post("/api/v1/secret/mark", {"value": "!"})
+    body = {"inputs": ["Greeting.name"], "outputs": ["Greeting.text"], "data": {"Greeting.name": ["nobody"]}}
+    answer = fresh.post("/api/v1/query", body)
+    assert answer.status_code == 422
+    assert "nobody is not somebody" in answer.json()["message"]
+    assert answer.json()["code"] == "extractor-refused"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        ({"inputs": ["Origin.orgin"]}, 400, "did you mean 'origin'"),
+        ({"outputs": ["Orgin"]}, 404, "did you mean 'Origin'"),
+        ({"outputs": ["Origin.origin", "Greeting.text"]}, 400, "Greeting"),
+        ({"inputs": ["Origin"]}, 400, "is a featureset"),
+        ({"inputs": "Origin.origin"}, 400, "list of strings"),
+        ({"outputs": [3]}, 400, "list of strings"),
+        ({"outputs": None}, 400, "list of strings"),
+        ({"data": {}}, 400, "missing columns ['Origin.origin']"),
+        ({"data": 3}, 400, "expected an object of lists"),
+        ({"data": [1, 2]}, 400, "expected an object of lists"),
+        ({"data": {"Origin.origin": "JFK"}}, 400, "expected a list"),
+        ({"data": {"Origin.origin": [{}]}}, 400, "Origin.origin"),
+        ({"data": {"Origin.origin": [None]}}, 400, "null"),
+        ({"data": {"Origin.origin": ["a"], "Origin.average": [1, 2]}}, 400, "differ in length"),
+        ({"as_of": "yesterday"}, 400, "as_of"),
+        ({"as_of": []}, 400, "as_of"),
+        ({"as_of": 10**30}, 400, "as_of"),
+        ({"log": True}, 422, "not kept yet"),
+    ],
+)
+def test_queries_that_make_no_sense(flights: Served, change: dict[str, Any], status: int, words: str) -> None:
+    body = query(["JFK"]) | change
+    answer = flights.http.post("/api/v1/query", json=body)
+    assert (answer.status_code, words in answer.json()["message"]) == (status, True), answer.text
+    assert set(answer.json()) == {"code", "message", "hint"}
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status", "words"),
+    [
+        ("Nothing", {"keys": []}, 404, "Nothing"),
+        ("DelayOfOrigin", {}, 400, "lacks 'keys'"),
+        ("DelayOfOrigin", {"keys": 7}, 400, "expected an object of lists"),
+        ("DelayOfOrigin", {"keys": {"orign": ["JFK"]}}, 400, "did you mean 'orign'"),
+        ("DelayOfOrigin", {"keys": {"origin": ["JFK"]}, "fields": ["x"]}, 400, "no field 'x'"),
+        ("DelayOfOrigin", {"keys": {"origin": ["JFK"]}, "fields": "x"}, 400, "list of strings"),
+        ("DelayOfOrigin", {"keys": {"origin": ["JFK"]}, "timestamps": []}, 400, "1 keys, but 0 timestamps"),
+        ("DelayOfOrigin", {"keys": {"origin": ["JFK"]}, "timestamps": "now"}, 400, "must be a list"),
+        ("DelayOfOrigin", {"keys": {"origin": ["JFK"]}, "timestamps": [None]}, 400, "timestamps"),
+        ("Departure", {"keys": {"origin": ["JFK"]}}, 400, "no index"),
+    ],
+)
+def test_lookups_that_make_no_sense(flights: Served, name: str, body: Any, status: int, words: str) -> None:
+    answer = flights.post(f"/api/v1/dataset/{name}/lookup", body)
+    assert (answer.status_code, words in answer.json()["message"]) == (status, True), answer.text
+
+
+def test_offline_queries_that_make_no_sense(flights: Served) -> None:
+    body = query(["JFK"]) | {"timestamp_column": "at"}
+    assert "missing columns ['at']" in flights.post("/api/v1/query_offline", body).json()["message"]
+    assert flights.post("/api/v1/query_offline", body | {"input": {"type": "S3"}}).status_code == 422
+    body["data"]["at"] = ["no instant"]
+    assert "no instant" in flights.post("/api/v1/query_offline", body).json()["message"]
