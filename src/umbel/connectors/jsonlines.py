@@ -21,8 +21,8 @@ from umbel.connectors.chunks import MAX_ROW
 from umbel.types.dtype import DType, nulls
 from umbel.types.raw import Raw, from_records, rejects
 
-GROUP = 1024
-"""Lines that are read one by one when one of them is at fault."""
+GROUP = 512
+"""Lines that are read one by one when one of them is at fault. Smaller groups cost more calls than they save."""
 
 _BIG = re.compile(rb"[0-9]{19}")
 _SURROGATE = r"\\u[dD][89abAB]"
