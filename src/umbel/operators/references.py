@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cache
 from hashlib import blake2b
 from typing import Any
@@ -61,6 +62,11 @@ def _globals_used(code: types.CodeType) -> set[str]:
     return {step.argval for part in codes(code) for step in dis.get_instructions(part) if step.opname in GLOBAL_LOADS}
 
 
+def mentions(module: types.ModuleType, names: AbstractSet[str]) -> dict[str, Any]:
+    """Return what a module has under some names."""
+    return {name: part for name, part in vars(module).items() if name in names and not name.startswith("__")}
+
+
 class References:
     """A walk over everything a value refers to, which writes down what of it matters for its behaviour.
 
@@ -75,6 +81,8 @@ class References:
         self.packages: set[str] = set()
         self.names: set[str] = set()
         self._seen: dict[int, tuple[int, Any]] = {}
+        self._mentioned: list[frozenset[str]] = []
+        self._asked: set[tuple[str, frozenset[str]]] = set()
         self._path: list[str] = []
 
     def text(self, value: Any, name: str = "") -> str:
@@ -90,6 +98,8 @@ class References:
             return f"{type(value).__name__}:{value!r}"
         if isinstance(value, tuple):
             return f"({self._all(value)})"
+        if isinstance(value, types.ModuleType):
+            return self._module(value)
         if id(value) in self._seen:
             return f"^{self._seen[id(value)][0]}"
         self._seen[id(value)] = (len(self._seen), value)
@@ -115,9 +125,13 @@ class References:
         self.modules.add(value.__module__ or "__main__")
         cells = dict(zip(value.__code__.co_freevars, map(_content, value.__closure__ or ()), strict=True))
         found = {name: value.__globals__[name] for name in _globals_used(value.__code__) if name in value.__globals__}
-        self.names |= {name for code in codes(value.__code__) for name in code.co_names}
-        parts = (self.code(value.__code__), self._all((value.__defaults__, value.__kwdefaults__)), self._named(cells))
-        return f"def({';'.join(parts)};{self._named(found)};{self._named(vars(value))})"
+        mentioned = frozenset(name for code in codes(value.__code__) for name in code.co_names)
+        self.names |= mentioned
+        self._mentioned.append(mentioned)
+        parts = (self.code(value.__code__), self._all((value.__defaults__, value.__kwdefaults__)))
+        text = f"def({';'.join(parts)};{self._named(cells)};{self._named(found)};{self._named(vars(value))})"
+        self._mentioned.pop()
+        return text
 
     def code(self, code: types.CodeType) -> str:
         """Return the text of a code object: the instructions, without line numbers and file names."""
@@ -137,8 +151,12 @@ class References:
         if not is_own(value.__name__):
             return self._reference(value.__name__, "")
         self.modules.add(value.__name__)
-        used = {name: part for name, part in vars(value).items() if name in self.names and not name.startswith("__")}
-        return f"module {value.__name__}{{{self._named(used)}}}"
+        mentioned = self._mentioned[-1] if self._mentioned else frozenset[str]()
+        asked = (value.__name__, mentioned)
+        if asked in self._asked:
+            return f"module {value.__name__}"
+        self._asked.add(asked)
+        return f"module {value.__name__}{{{self._named(mentions(value, mentioned))}}}"
 
     def _set(self, value: Iterable[Any]) -> str:
         return f"{{{','.join(sorted(References().text(item) for item in value))}}}"
@@ -200,7 +218,6 @@ _DESCRIPTIONS: dict[type, Callable[[References, Any], str]] = {
     types.CodeType: References.code,
     types.BuiltinFunctionType: _builtin,
     type: References._class,
-    types.ModuleType: References._module,
     types.MethodType: lambda walk, value: f"bound({walk._all((value.__func__, value.__self__))})",
     functools.partial: lambda walk, value: f"partial({walk._all((value.func, value.args, value.keywords))})",
     functools._lru_cache_wrapper: lambda walk, value: f"cached({walk.text(value.__wrapped__)})",

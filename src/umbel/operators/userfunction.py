@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 
 from umbel.errors import InvalidValue
-from umbel.operators.references import References, digest_of, is_own
+from umbel.operators.references import References, digest_of, is_own, mentions
 
 _BY_VALUE = threading.Lock()
 
@@ -119,8 +119,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
             options = obj.cache_parameters()
             return _cached, (obj.__wrapped__, options["maxsize"], options["typed"])
         if isinstance(obj, types.ModuleType) and is_own(obj.__name__):
-            used = {name: part for name, part in vars(obj).items() if name in self.names and not name.startswith("__")}
-            return _module, (obj.__name__,), used, None, None, _fill
+            return _module, (obj.__name__,), mentions(obj, self.names), None, None, _fill
         return super().reducer_override(obj)
 
 

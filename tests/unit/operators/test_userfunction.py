@@ -134,6 +134,33 @@ def test_travels_to_a_process_without_the_module(tmp_path: Path) -> None:
     assert any(r.startswith("numpy==") for r in pickle.loads(sent)[0].parcel.requirements)
 
 
+@pytest.mark.parametrize("changed", ["one", "two", "three", "CONSTANT"])
+def test_what_a_module_has_counts_when_anything_mentions_it(tmp_path: Path, changed: str) -> None:
+    (tmp_path / "used.py").write_text("def one(): return 1\ndef two(): return 1\ndef three(): return 1\nCONSTANT = 1\n")
+    program = """
+import sys
+sys.path.insert(0, ".")
+import used
+from umbel.operators.userfunction import UserFunction
+def helper(): return used.two() + inner()
+def inner(): return used.CONSTANT
+def work(): return used.one() + helper()
+digest = UserFunction(work).digest
+setattr(used, sys.argv[1], 2 if sys.argv[1] == "CONSTANT" else lambda: 2)
+print(digest != UserFunction(work).digest)
+"""
+    (tmp_path / "main.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "main.py", changed],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ":".join(p for p in sys.path if p)},
+    )
+    assert done.stdout.strip() == str(changed != "three")
+
+
 def test_what_cannot_travel_is_named() -> None:
     def guarded(x: int) -> int:
         with LOCK:
