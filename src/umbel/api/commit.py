@@ -10,8 +10,9 @@ from umbel.api.commit_featuresets import featureset_definition
 from umbel.api.commit_graph import extractor_faults, pipeline_faults
 from umbel.api.dataset import Dataset, record_of
 from umbel.api.env import check_env
+from umbel.api.faults import Faults
 from umbel.api.featureset import Featureset, featureset_record
-from umbel.errors import InvalidType, InvalidValue, UmbelError
+from umbel.errors import InvalidType, InvalidValue
 from umbel.plan.definitions import DatasetDefinition, Definitions, FeaturesetDefinition, Metadata
 from umbel.plan.versions import version_faults
 
@@ -40,7 +41,7 @@ def check_commit(
     check_env(env)
     given = [_checked(each, Dataset, "dataset") for each in datasets or ()]
     described = [_checked(each, Featureset, "featureset") for each in featuresets or ()]
-    faults: list[UmbelError] = []
+    faults = Faults("commit")
     made = _made(given, lambda each: dataset_definition(record_of(each), env), _dataset_key, faults)
     features = _made(
         described, lambda each: featureset_definition(featureset_record(each), env), _featureset_key, faults
@@ -51,9 +52,10 @@ def check_commit(
         {**_without(kept.featuresets, map(_featureset_key, described)), **features},
         env,
     )
-    if not faults:
-        faults += [*pipeline_faults(whole), *extractor_faults(whole)]
-    _raise([*faults, *version_faults(kept, made, features)])
+    if not faults.found:
+        faults.add(*pipeline_faults(whole), *extractor_faults(whole))
+    faults.add(*version_faults(kept, made, features))
+    faults.check()
     return whole
 
 
@@ -82,7 +84,7 @@ def _made(
     objs: Sequence[T],
     define: Callable[[T], Definition],
     key: Callable[[T], tuple[str, Metadata]],
-    faults: list[UmbelError],
+    faults: Faults,
 ) -> dict[str, Definition]:
     """Return the definitions by name, without those that are marked deleted."""
     made: dict[str, Definition] = {}
@@ -90,21 +92,10 @@ def _made(
         name, meta = key(obj)
         if meta.deleted:
             continue
-        try:
+        with faults.noted():
             definition = define(obj)
             _ = definition.fingerprint  # raises when a function cannot travel
-        except UmbelError as error:
-            faults.append(error)
-            continue
-        if name in made:
-            faults.append(InvalidValue(f"commit: '{name}' is given twice", where=definition.place))
-        made[name] = definition
+            if name in made:
+                raise InvalidValue(f"commit: '{name}' is given twice", where=definition.place)
+            made[name] = definition
     return made
-
-
-def _raise(faults: Sequence[UmbelError]) -> None:
-    if len(faults) == 1:
-        raise faults[0]
-    if faults:
-        lines = "".join(f"\n  - {fault}" for fault in faults)
-        raise type(faults[0])(f"commit: {len(faults)} faults{lines}")

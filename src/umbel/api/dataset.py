@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from umbel.api.classtext import ClassText, read_class
 from umbel.api.declaration import fields_of, schema_of
 from umbel.api.expectations import expectations_of
+from umbel.api.faults import located
 from umbel.api.field import Field
 from umbel.api.lookup import lookup
 from umbel.api.metadata import meta_of
@@ -202,10 +203,11 @@ def dataset(
         if not isinstance(found, type):
             raise InvalidType(f"@dataset needs a class, found {found!r}", where=place(frame))
         owner = f"dataset '{found.__name__}'"
-        _check_version(version, owner)
-        indexes = _shorthand(index, online, offline, owner)
-        record = _record(found, frame, version=version, history=parse_duration(history))
-        return Dataset(_indexed(record, *indexes) if index or any(indexes) else record)
+        with located(place(frame)):
+            _check_version(version, owner)
+            indexes = _shorthand(index, online, offline, owner)
+            record = _record(found, frame, version=version, history=parse_duration(history))
+            return Dataset(_indexed(record, *indexes) if index or any(indexes) else record)
 
     return decorate if cls is None else decorate(cls)
 

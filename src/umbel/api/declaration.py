@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from umbel.api.classtext import ClassText
+from umbel.api.faults import Faults
 from umbel.api.field import Field, FieldOptions
 from umbel.errors import InvalidType, InvalidValue, all_faults
 from umbel.operators.columns import check_reserved, quoted
@@ -27,9 +28,12 @@ def fields_of(cls: type, where: str, text: ClassText) -> tuple[Field, ...]:
     annotations, names = annotations_of(cls)
     check_names(cls.__name__, list(annotations), text)
     read = partial(from_annotation, owner=f"dataset {cls.__name__}", where=where, names=names)
-    return tuple(
-        _field(cls, name, annotation, read(annotation, field=name), text) for name, annotation in annotations.items()
-    )
+    faults, found = Faults(f"dataset '{cls.__name__}'", where), list[Field]()
+    for name, annotation in annotations.items():
+        with faults.noted():
+            found.append(_field(cls, name, annotation, read(annotation, field=name), text))
+    faults.check()
+    return tuple(found)
 
 
 def check_names(dataset: str, names: Sequence[str], text: ClassText) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
@@ -12,6 +12,7 @@ from umbel.api.derived import Deriving
 from umbel.api.env import Selector
 from umbel.api.expectations import ExpectationsRecord
 from umbel.api.extractor import Extractor
+from umbel.api.faults import Faults
 from umbel.api.feature import Feature, FeatureOptions
 from umbel.api.field import Field
 from umbel.api.metadata import meta_of
@@ -128,13 +129,16 @@ def featureset(cls: type) -> Featureset:
     bare = Featureset(record.bare())
     features = {each.name: each for each in record.features}
     options = {name: value for name, value in vars(cls).items() if isinstance(value, FeatureOptions)}
-    derived = (_derived(each, features, where) for each in record.features if each.options.reference is not None)
-    functions = (Selectable(each.env, each.resolve(bare, features, options)) for each in record.written)
-    return Featureset(replace(record, extractors=(*derived, *functions)))
-
-
-def _derived(feature: Feature, features: Mapping[str, Feature], where: str) -> Selectable:
-    return Selectable(feature.options.env, Deriving(feature, features, where).extractor())
+    faults, found = Faults(f"featureset '{record.name}'", where), list[Selectable]()
+    for feature in record.features:
+        if feature.options.reference is not None:
+            with faults.noted():
+                found.append(Selectable(feature.options.env, Deriving(feature, features, where).extractor()))
+    for each in record.written:
+        with faults.noted():
+            found.append(Selectable(each.env, each.resolve(bare, features, options)))
+    faults.check()
+    return Featureset(replace(record, extractors=tuple(found)))
 
 
 def _record(cls: type, frame: FrameType, where: str, text: ClassText) -> FeaturesetRecord:
@@ -146,12 +150,17 @@ def _record(cls: type, frame: FrameType, where: str, text: ClassText) -> Feature
         raise error
     if any(isinstance(each, ExpectationsRecord) for each in vars(cls).values()):
         raise NotSupported(f"featureset '{cls.__name__}': expectations on featuresets are not supported", where=where)
-    features = tuple(_feature(cls, name, each, names, text, where) for name, each in annotations.items())
-    _check_fields_once(cls.__name__, features, where)
+    faults, features = Faults(f"featureset '{cls.__name__}'", where), list[Feature]()
+    for name, each in annotations.items():
+        with faults.noted():
+            features.append(_feature(cls, name, each, names, text, where))
+    with faults.noted():
+        _check_fields_once(cls.__name__, features, where)
+    faults.check()
     described = meta_of(cls)
     return FeaturesetRecord(
         name=cls.__name__,
-        features=features,
+        features=tuple(features),
         written=tuple(each for each in vars(cls).values() if isinstance(each, Extractor)),
         meta=replace(described, description=described.description or (cls.__doc__ or "").strip()),
         module_owner=frame.f_globals.get("__owner__", ""),
@@ -181,7 +190,7 @@ def _feature(cls: type, name: str, annotation: Any, names: Mapping[str, Any], te
     return Feature(name, cls.__name__, dtype, written, options)
 
 
-def _check_fields_once(featureset: str, features: tuple[Feature, ...], where: str) -> None:
+def _check_fields_once(featureset: str, features: Sequence[Feature], where: str) -> None:
     seen: dict[str, str] = {}
     for each in features:
         reference = each.options.reference

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
 from umbel.api.env import Selector, selector
+from umbel.api.faults import Faults, located
 from umbel.api.inputs import INCLUDES, INPUTS, noted
 from umbel.api.metadata import meta_of
 from umbel.api.node import Building, Node
-from umbel.errors import InvalidType, UmbelError, all_faults
+from umbel.errors import InvalidType, all_faults
 from umbel.operators.operator import Operator
 from umbel.operators.userfunction import place_of
 from umbel.plan.definitions import Metadata
@@ -106,11 +107,8 @@ class Pipeline:
         return node
 
     def _run(self, owner: Dataset, nodes: Sequence[Node], building: Building) -> Node:
-        try:
+        with located(self.place):
             result = self.func(owner, *nodes)
-        except UmbelError as error:
-            error.where = error.where or self.place
-            raise
         if not isinstance(result, Node):
             found = "nothing" if result is None else repr(result)
             raise InvalidType(
@@ -177,17 +175,21 @@ def built_pipelines(
     Raises:
         InvalidType: a pipeline makes other columns; the message lists every difference.
     """
-    built = tuple(each.build(owner, dataset.name) for each in pipelines)
-    for each in built:
-        error = all_faults(
-            mismatches(each.output.schema, dataset.schema),
-            InvalidType,
-            f"pipeline '{dataset.name}.{each.name}' makes other columns than dataset '{dataset.name}' has",
-        )
-        if error:
-            error.where = each.place
-            raise error
-    return built
+    faults, built = Faults(f"dataset '{dataset.name}'"), list[PipelineRecord]()
+    for each in pipelines:
+        with faults.noted():
+            built.append(each.build(owner, dataset.name))
+            _check_columns(built[-1], dataset)
+    faults.check()
+    return tuple(built)
+
+
+def _check_columns(made: PipelineRecord, dataset: DatasetRecord) -> None:
+    title = f"pipeline '{dataset.name}.{made.name}' makes other columns than dataset '{dataset.name}' has"
+    error = all_faults(mismatches(made.output.schema, dataset.schema), InvalidType, title)
+    if error:
+        error.where = made.place
+        raise error
 
 
 def mismatches(made: Schema, declared: Schema) -> Iterator[str]:

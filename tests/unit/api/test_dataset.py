@@ -290,6 +290,16 @@ def two_structs() -> None:
         t: datetime
 
 
+@refused(TypeError, "D", "3 faults", "object", "'k'", "'x'", "test_dataset.py:")
+def all_at_once() -> None:
+    @dataset
+    class D:
+        a: object
+        k: Optional[int] = field(key=True)
+        c: int = "x"
+        t: datetime
+
+
 @refused(TypeError, "@dataset needs a class")
 def not_a_class() -> None:
     dataset(lambda: 1)

@@ -235,6 +235,20 @@ def same_field_twice() -> None:
         b: Optional[int] = F(Users.age)
 
 
+@refused(TypeError, "'FS'", "3 faults", "'FS.a'", "'FS.b'", "'e'", "'zz'")
+def all_at_once() -> None:
+    @featureset
+    class FS:
+        uid: int
+        a: int = F(Users.age)
+        b: str = F(Request.uid)
+
+        @extractor
+        @inputs("zz")
+        def e(cls, ts, a):
+            return a
+
+
 @refused(ValueError, "FS", "'features' is reserved", "'dtype' is reserved")
 def reserved() -> None:
     @featureset
