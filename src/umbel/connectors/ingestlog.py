@@ -16,11 +16,12 @@ from umbel.connectors.chunks import CHUNK_BYTES
 from umbel.connectors.jsonlines import JsonLines, parse_value
 from umbel.connectors.rawbatch import RawBatch
 from umbel.connectors.splits import Found, Position, Split
-from umbel.connectors.webhook import WebhookConnector
+from umbel.connectors.webhook import Webhook, WebhookConnector
 from umbel.log.reading import IngestReader, LogRange
 from umbel.log.records import Record
 from umbel.log.segments import LogPosition
 from umbel.types.dtype import DType
+from umbel.types.durations import parse_duration
 from umbel.types.raw import Raw, rejects
 
 
@@ -64,6 +65,16 @@ class EndpointSource:
                 held, size = [], 0
         if held:
             yield _Group(name, part.begin.segment, held).batch(reader)
+
+    def expire(self, now: int, read: LogPosition) -> None:
+        """Delete what is read and older than the webhook retains it.
+
+        Args:
+            now: microseconds since the epoch.
+            read: the position up to which every reader is done.
+        """
+        assert isinstance(self.connector.source, Webhook)
+        self._reader.expire(now - parse_duration(self.connector.source.retention), read)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ TAIL = "umbel-tail"
 
 ROW_GROUP = 131_072
 SMALL_FILE = 32 << 20
+MANY_FILES = 64
 KEPT_FOR = timedelta(days=7)
 
 
@@ -163,6 +164,16 @@ class ChangeLog:
             found = found.filter(condition)
         wanted = list(self.columns) if columns is None else list(columns)
         return told_frame(found.select(wanted).collect(), self.columns)
+
+    def tidy(self) -> None:
+        """Merge small files once there are many, and delete what merging left behind long ago."""
+        table = self._table()
+        if table is None:
+            return
+        sizes = pl.DataFrame(table.get_add_actions(flatten=True))["size_bytes"]
+        if (sizes < SMALL_FILE // 4).sum() >= MANY_FILES:
+            self.compact()
+        self.vacuum()
 
     def compact(self) -> int:
         """Merge small files of a month; return how many were merged."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from umbel.errors import Terminal
@@ -137,8 +138,9 @@ class IngestReader:
         tail, ids = Tail(self.directory), BatchIds(self.directory)
         try:
             with tail.held():
-                old = [one for one in segments_in(self.directory) if one.path.stat().st_mtime_ns // 1000 < before]
-                done = [segment for segment in old if segment.number < read.segment]
+                past = (segment for segment in segments_in(self.directory) if segment.number < read.segment)
+                # The oldest ones only, so that those that stay follow each other.
+                done = list(takewhile(lambda segment: segment.path.stat().st_mtime_ns // 1000 < before, past))
                 for segment in done:
                     ids.forget(segment)
                     segment.path.unlink()

@@ -89,6 +89,10 @@ class ChangeLogs:
         """
         return self._log(node).read(self._tail(node), predicate=predicate, through=until)
 
+    def tidy(self, node: Node) -> None:
+        """Merge small files, delete those that nobody reads any more."""
+        self._log(node).tidy()
+
     def newest(self, node: Node, limit: int) -> pl.DataFrame:
         """Return the newest rows that no correction took back, superseded ones included, at most `limit`, by time."""
         schema, now = node.operator.schema, datetime.now(UTC)

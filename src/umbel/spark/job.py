@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from umbel.runtime.batch import JOB, Batch, Counts, Told
 from umbel.runtime.deployment import Deployment
+from umbel.runtime.upkeep import Upkeep
 from umbel.spark.backfill import Backfill
 from umbel.spark.envelopes import SCHEMA
 from umbel.spark.source import NAME, SplitSource
@@ -53,6 +54,7 @@ class LiveJob:
         self._plans = deployment.plans()
         self._checkpoint = deployment.directory / "checkpoint" / JOB
         self._on_batch = on_batch
+        self._upkeep = Upkeep(deployment)
         self._epoch = 0
 
     def start(self) -> StreamingQuery:
@@ -70,6 +72,7 @@ class LiveJob:
         backfill.attach(is_first=batch.is_first)
         told = batch.run_here() if plan.size <= self._small else self._in_tasks(splits, batch)
         counts = batch.finish(told)
+        self._upkeep.after(plan)
         if self._on_batch is not None:
             self._on_batch(number, counts)
 

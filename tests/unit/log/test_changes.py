@@ -17,6 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from umbel.errors import Transient
+from umbel.log import changes as module
 from umbel.log.changes import TAIL, ChangeLog
 from umbel.log.changetail import ChangeTail, FileTail, StoreTail, tail_put, tail_read
 from umbel.state.lmdb import LmdbStore
@@ -326,3 +327,31 @@ def test_a_tail_inside_the_folder_of_its_table_is_not_taken_for_rubbish(tmp_path
     log.write(changes([(3, 1)]), 2)
     assert len(log.vacuum(timedelta(0))) == 1
     assert users(log.read(files)) == [1, 2]
+
+
+def test_tidying_waits_until_it_is_worth_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = ChangeLog(tmp_path / "log", PLAIN)
+    log.tidy()
+    monkeypatch.setattr(module, "MANY_FILES", 5)
+    for batch in range(5):
+        assert len(list((tmp_path / "log").glob("*/*.parquet"))) == batch
+        log.commit(log.write(changes([(batch, 1)]), batch), "job", batch)
+        log.tidy()
+    assert len(DeltaTable(log.path).file_uris()) == 1
+    assert users(log.read()) == [0, 1, 2, 3, 4]
+
+
+def test_merging_and_committing_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = ChangeLog(tmp_path / "log", PLAIN)
+    for batch in range(3):
+        log.commit(log.write(changes([(batch, 1)]), batch), "job", batch)
+    opened = ChangeLog._opened
+
+    def merged_meanwhile(self: ChangeLog) -> DeltaTable:
+        table = opened(self)
+        assert log.compact() == 3
+        return table
+
+    monkeypatch.setattr(ChangeLog, "_opened", merged_meanwhile)
+    assert log.commit(log.write(changes([(3, 1)]), 3), "job", 3)
+    assert users(log.read()) == [0, 1, 2, 3]
