@@ -39,11 +39,23 @@ EXACT = (Count(window=SHORT), Sum(of="x", window=SHORT), Min(of="x", window=LONG
 """Aggregates whose states are compared to the bit."""
 
 values = st.tuples(st.none() | st.integers(-5, 5), st.none() | st.integers(-20, 20).map(lambda n: n / 4))
-# crowds: many instants within a few tiles, so that some collapse
-crowded = st.tuples(st.integers(0, 4).map(lambda n: n * 331 * SECOND), st.integers(0, 29).map(lambda n: n * SECOND // 10))
-sparse = st.tuples(st.integers(0, 20_000).map(lambda n: n * SECOND // 10), st.just(0))
-times = (crowded | sparse).map(sum)
-streams = st.lists(st.tuples(st.integers(1, 2), times, values), min_size=1, max_size=70)
+sparse = st.integers(0, 20_000).map(lambda n: n * SECOND // 10)
+
+
+@st.composite
+def crowds(draw: Any) -> list[tuple[int, int, tuple[Any, Any]]]:
+    """Draw rows at many instants within a few seconds, so that tiles collapse."""
+    key, base = draw(st.integers(1, 2)), draw(st.sampled_from([0, 3, 331, 1204])) * SECOND
+    offsets = draw(st.lists(st.integers(0, 29), min_size=1, max_size=22))
+    return [(key, base + offset * SECOND // 10, draw(values)) for offset in offsets]
+
+
+rows = st.tuples(st.integers(1, 2), sparse, values)
+streams = st.builds(
+    lambda some, many: [*some, *(row for crowd in many for row in crowd)],
+    st.lists(rows, min_size=1, max_size=25),
+    st.lists(crowds(), max_size=3),
+)
 points = st.lists(st.tuples(st.integers(1, 3), st.integers(-10, 40_000).map(lambda n: n * SECOND // 10)), max_size=12)
 
 
@@ -53,7 +65,8 @@ def inserts(drawn: list[tuple[int, int, tuple[Any, Any]]]) -> list[tuple[int, Ch
 
 def instants(changes: list[tuple[int, Change]], asked: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return points: those drawn, and those at and around the instants at which rows come and go."""
-    edges = [(key, c.time + shift) for key, c in changes[:6] for shift in (0, 100 * SECOND, 101 * SECOND, -1)]
+    shifts = (-1, 0, *(n * SECOND for n in (99, 100, 101, 1500, 1501, 1502)))
+    edges = [(key, c.time + shift) for key, c in [*changes[:3], *changes[-6::2]] for shift in shifts]
     return [*asked, *edges]
 
 
@@ -200,7 +213,11 @@ def test_corrections_are_as_if_the_rows_had_never_been(drawn: Any, gone: Any, as
     assert with_them.table() == without.table()
 
 
-tables = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 2), times, values), min_size=1, max_size=50)
+tables = st.builds(
+    lambda some, many: [(one, *row) for one, row in some] + [(one, *row) for one, crowd in many for row in crowd],
+    st.lists(st.tuples(st.integers(1, 4), rows), min_size=1, max_size=25),
+    st.lists(st.tuples(st.integers(1, 4), crowds()), max_size=3),
+)
 
 
 def timeline(drawn: list[tuple[int, int, int, tuple[Any, Any]]]) -> list[tuple[int, Change]]:
@@ -210,9 +227,9 @@ def timeline(drawn: list[tuple[int, int, int, tuple[Any, Any]]]) -> list[tuple[i
         rows = sorted({row[2]: row for row in drawn if row[0] == one}.items())
         for place, (t, (_, key, _, (x, f))) in enumerate(rows):
             content = {"x": x, "f": f, "id": one}
-            changes.append((key, Change(t, t, content, 1, place)))
+            changes.append((key, Change(t, t, content, 1, 1000 * one + place)))
             if place + 1 < len(rows):
-                changes.append((key, Change(rows[place + 1][0], t, content, -1, place)))
+                changes.append((key, Change(rows[place + 1][0], t, content, -1, 1000 * one + place)))
     return changes
 
 

@@ -55,6 +55,7 @@ class Placed:
         place: the instant that decides whether the window reaches it.
         since: when the first of its changes takes effect.
         until: when the last one does.
+        grain: how far from its instants an entry may be placed.
         is_running: whether each holds all entries before it as well.
     """
 
@@ -63,6 +64,7 @@ class Placed:
     place: Ints
     since: Ints
     until: Ints
+    grain: int
     is_running: bool = False
 
 
@@ -122,7 +124,7 @@ def _kept(tiles: Tiles, entries: pl.DataFrame, number: int) -> Placed:
     first, last = mine[FIRST].to_numpy(), mine[LAST].to_numpy()
     place = np.zeros(len(mine), np.int64) if forever else _middle(first, last)
     since, until = (mine[name].to_numpy() for name in (SINCE, UNTIL)) if tiles.is_keyed else (first, last)
-    return Placed(mine, mine[ID].to_numpy().astype(np.int64), place, since, until)
+    return Placed(mine, mine[ID].to_numpy().astype(np.int64), place, since, until, int(tiles.grains[number]))
 
 
 def _replayed(tiles: Tiles, partial: pl.DataFrame, number: int, points: Points) -> Placed:
@@ -148,7 +150,7 @@ def _replayed(tiles: Tiles, partial: pl.DataFrame, number: int, points: Points) 
         pieces = partials.accumulate(pieces, pieces[ID].to_numpy(), spans)
     last = pieces[UNTIL].to_numpy()
     where = last if forever else pieces[PLACE].to_numpy()
-    return Placed(pieces, pieces[ID].to_numpy().astype(np.int64), where, last, last, is_running=forever)
+    return Placed(pieces, pieces[ID].to_numpy().astype(np.int64), where, last, last, int(tiles.grains[number]), forever)
 
 
 def _rounded(tiles: Tiles, entries: pl.DataFrame, ids: Ints, number: int) -> Ints:
@@ -208,7 +210,7 @@ def _ranges(entries: Placed, points: Points, window: Continuous) -> tuple[Ints, 
         ends = np.full(len(points.at), NEVER)
         return search.first_at_or_after(points.ids, -ends), search.first_after(points.ids, ends)
     begin = points.at // SECOND * SECOND - window.duration_us
-    return search.first_at_or_after(points.ids, begin), search.first_after(points.ids, points.at)
+    return search.first_at_or_after(points.ids, begin), search.first_after(points.ids, points.at + entries.grain)
 
 
 def _needed(tiles: Tiles, number: int) -> Partials:

@@ -1,0 +1,268 @@
+"""Discrete windows tell what the naive reference does, however rows arrive, and correct it when rows are late or taken back."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.aggregating import TABLE, Job, aggregation, frame, instant, micros
+from tests.comparing import assert_rows
+from tests.reference import Change, continuous, hopping, live, sessions
+from umbel.aggregates import Average, Count, FirstK, Max, Stddev, Sum
+from umbel.operators.aggregate import Aggregate
+from umbel.types.windows import Continuous, Hopping, Session, Tumbling
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+PLAIN = (Count(), Sum(of="x"), Max(of="x"), Average(of="f"), FirstK(of="x", limit=2, dedup=False, dropnull=False))
+WINDOWS = (
+    Tumbling("1m"),
+    Hopping("3m", "1m"),
+    Hopping("150s", "1m"),
+    Hopping("forever", "1m"),
+    Tumbling("1m", lookback="90s"),
+    Hopping("5m", "2m", lookback="1m"),
+)
+
+values = st.tuples(st.none() | st.integers(-5, 5), st.none() | st.integers(-20, 20).map(lambda n: n / 4))
+instants = (st.integers(0, 40).map(lambda n: n * 15 * SECOND) | st.integers(0, 12_000).map(lambda n: n * SECOND // 10))
+streams = st.lists(st.tuples(st.integers(1, 2), instants, values), min_size=1, max_size=25)
+orders = st.randoms(use_true_random=False)
+
+
+def inserts(drawn: list[tuple[int, int, tuple[Any, Any]]]) -> list[tuple[int, Change]]:
+    return [(key, Change(t, t, {"x": x, "f": f}, 1, seq)) for seq, (key, t, (x, f)) in enumerate(drawn)]
+
+
+def batches(changes: list[Any], order: random.Random, count: int) -> list[list[Any]]:
+    shuffled = list(changes)
+    order.shuffle(shuffled)
+    cuts = sorted(order.randrange(len(shuffled) + 1) for _ in range(count - 1))
+    return [shuffled[a:b] for a, b in zip([0, *cuts], [*cuts, len(shuffled)], strict=True) if a < b]
+
+
+def of(window: Any) -> list[Any]:
+    return [type(each)(**{**vars(each), "window": window}) for each in PLAIN]
+
+
+def frontier(changes: list[tuple[int, Change]]) -> int:
+    return max(change.time for _, change in changes if change.weight > 0) // SECOND * SECOND
+
+
+def rows(found: pl.DataFrame, operator: Aggregate, key: int) -> list[tuple[Any, ...]]:
+    """Return the rows of a key ever current: (timestamp, values…)."""
+    began = found.filter((pl.col("_weight") > 0) & (pl.col("k") == key))
+    names = [each.into_field for each in operator.aggregates]
+    return [(micros(row["t"]), *(row[name] for name in names)) for row in began.iter_rows(named=True)]
+
+
+def check_timeline(found: pl.DataFrame, key: int) -> None:
+    """Assert that each row of a key ends where the next one begins, and the last one never."""
+    mine = found.filter(pl.col("k") == key)
+    assert mine["_weight"].abs().to_list() == [1] * len(mine)
+    begins = mine.filter(pl.col("_weight") > 0).sort("t")
+    ends = mine.filter(pl.col("_weight") < 0).sort("t")
+    assert (begins["_at"] == begins["t"]).all()
+    assert ends["_at"].to_list() == begins["t"].to_list()[1:]
+    assert ends.drop("_at", "_weight").equals(begins[:-1].drop("_at", "_weight"))
+
+
+def check(found: pl.DataFrame, operator: Aggregate, wanted: dict[int, dict[int, list[Any]]]) -> None:
+    for key, results in wanted.items():
+        check_timeline(found, key)
+        got = rows(found, operator, key)
+        assert [row[0] for row in got] == sorted(results), key
+        for row in got:
+            assert_rows(row[1:], results[row[0]], 1e3, (key, row[0]))
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@given(drawn=streams, order=orders)
+@settings(max_examples=15, deadline=None)
+def test_timelines(window: Any, drawn: Any, order: Any) -> None:
+    changes = inserts(drawn)
+    job = Job(aggregation(*of(window)))
+    for batch in batches(changes, order, 4):
+        job.feed(frame(batch), parts=order.randrange(1, 3))
+    closed = frontier(changes) - window.lookback_us
+    wanted = {
+        key: hopping(PLAIN, [c for k, c in changes if k == key], window.duration_us, window.stride_us, closed)
+        for key in (1, 2)
+    }
+    check(job.changes(), job.operator, wanted)
+
+
+@pytest.mark.parametrize("window", WINDOWS[:4], ids=str)
+@given(drawn=streams, gone=st.sets(st.integers(0, 24)), order=orders)
+@settings(max_examples=15, deadline=None)
+def test_rows_taken_back(window: Any, drawn: Any, gone: Any, order: Any) -> None:
+    changes = inserts(drawn)
+    back = [(key, Change(c.at, c.time, c.values, -1, c.seq)) for n, (key, c) in enumerate(changes) if n in gone]
+    job = Job(aggregation(*of(window), appends=False))
+    for batch in batches(changes, order, 3):
+        job.feed(frame(batch))
+    for batch in batches(back, order, 3) if back else []:
+        job.feed(frame(batch))
+    wanted = {}
+    for key in (1, 2):
+        left = live(c for k, c in [*changes, *back] if k == key)
+        wanted[key] = hopping(PLAIN, left, window.duration_us, window.stride_us, frontier(changes))
+    check(job.changes(), job.operator, wanted)
+
+
+@given(drawn=streams, order=orders, disorder=st.integers(0, 200), appends=st.booleans())
+@settings(max_examples=30, deadline=None)
+@pytest.mark.parametrize("window", WINDOWS[:4], ids=str)
+def test_watermark_forgets_only_what_it_may(window: Any, drawn: Any, order: Any, disorder: int, appends: bool) -> None:
+    changes = sorted(inserts(drawn), key=lambda change: change[1].time + order.randrange(disorder + 1) * SECOND)
+    job = Job(aggregation(*of(window), appends=appends))
+    seen = -MINUTE
+    for start in range(0, len(changes), 4):
+        batch = changes[start : start + 4]
+        job.feed(frame(batch), watermark=instant(seen))
+        seen = max(seen, *(change.time - disorder * SECOND for _, change in batch))
+    wanted = {
+        key: hopping(
+            PLAIN, [c for k, c in changes if k == key], window.duration_us, window.stride_us, frontier(changes)
+        )
+        for key in (1, 2)
+    }
+    check(job.changes(), job.operator, wanted)
+
+
+def test_state_stays_bounded() -> None:
+    job = Job(aggregation(*of(Hopping("3m", "1m"))))
+    forever = Job(aggregation(*of(Hopping("forever", "1m")), appends=False))
+    for minute in range(100):
+        batch = frame([(1, Change(minute * MINUTE, minute * MINUTE, {"x": 1, "f": None}, 1, minute))])
+        for each in (job, forever):
+            each.feed(batch, watermark=instant(minute * MINUTE - 2 * MINUTE))
+    for each in (job, forever):
+        assert len(each.table("windows")[0][1]) < 1500
+        assert len(each.table("timers")) <= 2
+
+
+@given(drawn=streams, order=orders)
+@settings(max_examples=20, deadline=None)
+def test_windows_of_different_lengths(drawn: Any, order: Any) -> None:
+    changes = inserts(drawn)
+    short, long, ever = Tumbling("1m"), Hopping("4m", "2m"), Hopping("forever", "3m")
+    operator = aggregation(Count(window=short), Sum(of="x", window=long), Stddev(of="f", window=short), Max(of="x", window=ever))
+    job = Job(operator)
+    for batch in batches(changes, order, 4):
+        job.feed(frame(batch))
+    for key in (1, 2):
+        mine = [c for k, c in changes if k == key]
+        check_timeline(job.changes(), key)
+        parts = {w: hopping([a for a in operator.aggregates if a.window == w], mine, w.duration_us, w.stride_us, frontier(changes)) for w in (short, long, ever)}
+        got = rows(job.changes(), operator, key)
+        assert [row[0] for row in got] == sorted({end for part in parts.values() for end in part})
+        for row in got:
+            now = {w: part[max(end for end in part if end <= row[0])] if min(part, default=2**62) <= row[0] else None for w, part in parts.items()}
+            wanted = [
+                *([0, -1.0] if now[short] is None else now[short]),
+                *([0] if now[long] is None else now[long]),
+                *([None] if now[ever] is None else now[ever]),
+            ]
+            assert_rows(row[1:], [wanted[0], wanted[2], wanted[1], wanted[3]], 1e3, (key, row[0]))
+
+
+@pytest.mark.parametrize("window", WINDOWS[:3], ids=str)
+@given(drawn=streams, order=orders, appends=st.booleans())
+@settings(max_examples=15, deadline=None)
+def test_window_as_key(window: Any, drawn: Any, order: Any, appends: bool) -> None:
+    changes = inserts(drawn)
+    job = Job(aggregation(*PLAIN, window=window, appends=appends))
+    for batch in batches(changes, order, 4):
+        job.feed(frame(batch))
+    found = job.changes()
+    assert (found["_weight"] == 1).all()
+    for key in (1, 2):
+        mine = [c for k, c in changes if k == key]
+        wanted = hopping(PLAIN, mine, window.duration_us, window.stride_us, frontier(changes))
+        got = rows(found, job.operator, key)
+        spans = [(micros(w["begin"]), micros(w["end"])) for w in found.filter(pl.col("k") == key)["window"]]
+        assert spans == [(end - window.duration_us, end) for end in sorted(wanted)]
+        for row in got:
+            assert_rows(row[1:], wanted[row[0]], 1e3, (key, row[0]))
+
+
+@given(drawn=streams, gone=st.sets(st.integers(0, 24)), order=orders, final=st.booleans(), forget=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_sessions(drawn: Any, gone: Any, order: Any, final: bool, forget: bool) -> None:
+    gap = 40 * SECOND
+    changes = inserts(drawn)
+    back = [(key, Change(c.at, c.time, c.values, -1, c.seq)) for n, (key, c) in enumerate(changes) if n in gone]
+    job = Job(aggregation(*PLAIN, window=Session("40s"), appends=not back, emit="final" if final else "eager"))
+    parts = [*batches(changes, order, 3), *(batches(back, order, 2) if back else [])]
+    if forget:
+        parts = [sorted([*changes, *back], key=lambda change: change[1].time)]
+        parts = [parts[0][start : start + 5] for start in range(0, len(parts[0]), 5)]
+    for batch in parts:
+        job.feed(frame(batch), watermark=instant(batch[0][1].time - 1) if forget else None)
+    end = instant(10**10)
+    job.tick(watermark=end if forget else None, frontier=end)
+    found = job.changes()
+    assert (found["_weight"] == 1).all()
+    for key in (1, 2):
+        wanted = sessions(PLAIN, [c for k, c in [*changes, *back] if k == key], gap)
+        mine = found.filter(pl.col("k") == key)
+        spans = [(micros(w["begin"]), micros(w["end"])) for w in mine["window"]]
+        assert spans == sorted(wanted)
+        for span, row in zip(spans, rows(found, job.operator, key), strict=True):
+            assert row[0] == span[1]
+            assert_rows(row[1:], wanted[span], 1e3, (key, span))
+
+
+@given(drawn=streams, order=orders, length=st.sampled_from(["2m", "90s", "forever"]), forget=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_continuous_windows_emitted_when_final(drawn: Any, order: Any, length: str, forget: bool) -> None:
+    window = Continuous(length)
+    changes = inserts(drawn)
+    job = Job(aggregation(*of(window), emit="final"))
+    parts = batches(changes, order, 4)
+    if forget:
+        ordered = sorted(changes, key=lambda change: change[1].time)
+        parts = [ordered[start : start + 5] for start in range(0, len(ordered), 5)]
+    for batch in parts:
+        job.feed(frame(batch), watermark=instant(batch[0][1].time) if forget else None)
+    end = instant(10**10)
+    job.tick(watermark=end if forget else None, frontier=end)
+    wanted = {}
+    for key in (1, 2):
+        mine = [c for k, c in changes if k == key]
+        points = {c.time for c in mine}
+        if window.duration_us is not None:
+            points |= {(c.time + window.duration_us) // SECOND * SECOND + SECOND for c in mine}
+        wanted[key] = {at: [continuous(each, mine, at, window.duration_us) for each in PLAIN] for at in points}
+    check(job.changes(), job.operator, wanted)
+
+
+@given(
+    drawn=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 2), instants, values), min_size=1, max_size=25),
+    order=orders,
+)
+@settings(max_examples=30, deadline=None)
+def test_cumulative_windows_of_a_table(drawn: Any, order: Any) -> None:
+    changes: list[tuple[int, Change]] = []
+    for one in {row[0] for row in drawn}:
+        history = sorted({row[2]: row for row in drawn if row[0] == one}.items())
+        for place, (t, (_, key, _, (x, f))) in enumerate(history):
+            row = {"x": x, "f": f, "id": one}
+            changes.append((key, Change(t, t, row, 1, 1000 * one + place)))
+            if place + 1 < len(history):
+                changes.append((key, Change(history[place + 1][0], t, row, -1, 1000 * one + place)))
+    window = Hopping("forever", "1m")
+    job = Job(aggregation(*of(window), keyed=True))
+    for batch in batches(changes, order, 4):
+        job.feed(frame(batch, TABLE))
+    wanted = {
+        key: hopping(PLAIN, [c for k, c in changes if k == key], None, window.stride_us, frontier(changes))
+        for key in (1, 2)
+    }
+    check(job.changes(), job.operator, wanted)
