@@ -22,22 +22,7 @@ def upgrade() -> None:
         _now(),
         sa.Column("definitions", sa.LargeBinary, nullable=False),
     )
-    op.create_table("jobs", sa.Column("name", sa.String(64), primary_key=True), _number("epoch"))
-    op.create_table(
-        "batches",
-        sa.Column("job", sa.String(64), primary_key=True),
-        sa.Column("number", sa.BigInteger, primary_key=True),
-        _number("revision"),
-        _now(),
-        sa.Column("progress", sa.JSON, nullable=False),
-    )
-    op.create_table(
-        "counters",
-        sa.Column("dataset", sa.String(256), primary_key=True),
-        sa.Column("name", sa.String(64), primary_key=True),
-        sa.Column("batch", sa.BigInteger, primary_key=True),
-        _number("value"),
-    )
+    _create_jobs()
     _create_dead_letters()
     op.create_table(
         "backfills", sa.Column("owner", sa.String(64), primary_key=True), sa.Column("done", sa.Boolean, nullable=False)
@@ -54,6 +39,25 @@ def upgrade() -> None:
         sa.Column("process", sa.String(32), nullable=False),
         sa.Column("level", sa.String(16), nullable=False),
         sa.Column("text", sa.Text, nullable=False),
+    )
+
+
+def _create_jobs() -> None:
+    op.create_table("jobs", sa.Column("name", sa.String(64), primary_key=True), _number("epoch"))
+    op.create_table(
+        "batches",
+        sa.Column("job", sa.String(64), primary_key=True),
+        sa.Column("number", sa.BigInteger, primary_key=True),
+        _number("revision"),
+        _now(),
+        sa.Column("progress", sa.JSON, nullable=False),
+    )
+    op.create_table(
+        "counters",
+        sa.Column("dataset", sa.String(256), primary_key=True),
+        sa.Column("name", sa.String(64), primary_key=True),
+        sa.Column("batch", sa.BigInteger, primary_key=True),
+        _number("value"),
     )
 
 
