@@ -1,7 +1,7 @@
 """Flights become features: backfill, live replay, queries, and a comparison of what is served with a recomputation.
 
-    make demo            the whole of it
-    make demo-crash      the same, while processes of the worker are killed at random
+make demo            the whole of it
+make demo-crash      the same, while processes of the worker are killed at random
 """
 
 from __future__ import annotations
@@ -124,7 +124,11 @@ def _compare_training(server: Server, events: pl.DataFrame) -> Comparison:
     frame = pl.DataFrame(server.ask("/api/v1/query_offline", body), infer_schema_length=None)
     console.print(f"point-in-time training frame for {PAIRS} random (flight, time) pairs:")
     short = frame.rename(lambda name: name.removeprefix("FlightFeatures."))
-    _print(short.select("timestamp", "origin", "carrier", "origin_count_6h", "origin_average_1d", "temp", "shuttles").head(5))
+    _print(
+        short.select("timestamp", "origin", "carrier", "origin_count_6h", "origin_average_1d", "temp", "shuttles").head(
+            5
+        )
+    )
     total = Comparison()
     for dataset, key in (("OriginDelays", "origin"), ("CarrierDelays", "carrier")):
         served = server.lookup(dataset, pairs.select(key), pairs["at"])
@@ -152,7 +156,9 @@ def _show_features(server: Server) -> None:
     body = {"inputs": list(data), "outputs": ["FlightFeatures"], "data": data, "as_of": END.isoformat()}
     begun = time.perf_counter()
     found = server.ask("/api/v1/query", body)
-    console.print(f"features as of {END:%Y-%m-%d %H:%M} UTC, answered in {(time.perf_counter() - begun) * 1000:.1f} ms:")
+    console.print(
+        f"features as of {END:%Y-%m-%d %H:%M} UTC, answered in {(time.perf_counter() - begun) * 1000:.1f} ms:"
+    )
     table = Table("feature", *data["FlightFeatures.origin"], box=None)
     for name, values in found.items():
         table.add_row(name.removeprefix("FlightFeatures."), *(_short(value) for value in values))
@@ -176,7 +182,11 @@ def _wait(server: Server, what: str, wanted: dict[str, int], within: float = 900
 
 @contextmanager
 def _bar(what: str, total: int, extra: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f} of {task.total:,.0f} rows"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} rows"),
+    )
     rest = (TextColumn("{task.fields[rate]} rows/s"), TextColumn("{task.fields[extra]}"), TimeElapsedColumn())
     with Progress(*columns, *rest, console=console) as progress:
         task, begun = progress.add_task(what, total=total, rate="…", extra=""), time.monotonic()

@@ -70,7 +70,7 @@ class Weather:
     """The latest weather observed at an airport."""
 
     origin: str = field(key=True)
-    temp: float
+    temp: Optional[float]
     wind_speed: Optional[float]
     visib: float
     time_hour: datetime

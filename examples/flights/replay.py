@@ -52,7 +52,12 @@ def requests(tables: Tables, month: int) -> Iterator[tuple[str, list[dict[str, o
 
 
 def replay(
-    server: Server, tables: Tables, month: int, rate: float, told: Callable[[int, Freshness], None], stop: threading.Event
+    server: Server,
+    tables: Tables,
+    month: int,
+    rate: float,
+    told: Callable[[int, Freshness], None],
+    stop: threading.Event,
 ) -> Freshness:
     """Post a month, `rate` rows a second at the most; measure freshness on the way.
 

@@ -82,7 +82,9 @@ class Server:
     def taken(self) -> dict[str, int]:
         """Return how many rows each dataset has taken in."""
         lines = (line for line in self._http.get("/api/v1/metrics").text.splitlines() if 'outcome="rows"' in line)
-        return {line.split('"')[1]: int(float(line.split()[-1])) for line in lines if line.startswith("umbel_dataset_rows")}
+        return {
+            line.split('"')[1]: int(float(line.split()[-1])) for line in lines if line.startswith("umbel_dataset_rows")
+        }
 
     def kill_one(self) -> str:
         """Kill one process of the worker, any of them, with SIGKILL; return which."""
