@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from umbel.api.dataset import Dataset
-from umbel.api.featureset import Featureset
+from typing import Any
 
 
 @dataclass(frozen=True)
 class App:
     """What `umbel run module:app` runs.
 
+    Type checkers take a decorated class for the class it was, hence `Any`.
+
     Args:
         datasets: to commit.
         featuresets: to commit.
     """
 
-    datasets: Sequence[Dataset] = ()
-    featuresets: Sequence[Featureset] = ()
+    datasets: Sequence[Any] = ()
+    featuresets: Sequence[Any] = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Parameter, signature
@@ -171,4 +170,26 @@ def expect_multicolumn_sum_to_equal(column_list: Sequence[str], sum_total: float
     """The values of some columns add up to a total in every row."""
 
 
-__all__ = [name for name in vars(sys.modules[__name__]) if name.startswith("expect_")]
+__all__ = [
+    "expect_column_pair_values_A_to_be_greater_than_B",
+    "expect_column_pair_values_to_be_equal",
+    "expect_column_pair_values_to_be_in_set",
+    "expect_column_value_lengths_to_be_between",
+    "expect_column_value_lengths_to_equal",
+    "expect_column_values_to_be_between",
+    "expect_column_values_to_be_dateutil_parseable",
+    "expect_column_values_to_be_in_set",
+    "expect_column_values_to_be_in_type_list",
+    "expect_column_values_to_be_json_parseable",
+    "expect_column_values_to_be_null",
+    "expect_column_values_to_be_of_type",
+    "expect_column_values_to_match_json_schema",
+    "expect_column_values_to_match_regex",
+    "expect_column_values_to_match_regex_list",
+    "expect_column_values_to_match_strftime_format",
+    "expect_column_values_to_not_be_in_set",
+    "expect_column_values_to_not_be_null",
+    "expect_column_values_to_not_match_regex",
+    "expect_column_values_to_not_match_regex_list",
+    "expect_multicolumn_sum_to_equal",
+]

@@ -154,19 +154,19 @@ def extractor(func: Body) -> Extractor: ...
 @overload
 def extractor(
     func: None = None,
-    deps: Sequence[Dataset] | None = None,
+    deps: Sequence[Any] | None = None,
     version: int = 0,
     env: str | Sequence[str] | None = None,
-    depends_on: Sequence[Dataset] | None = None,
+    depends_on: Sequence[Any] | None = None,
 ) -> Callable[[Body], Extractor]: ...
 
 
 def extractor(
     func: Body | None = None,
-    deps: Sequence[Dataset] | None = None,
+    deps: Sequence[Any] | None = None,
     version: int = 0,
     env: str | Sequence[str] | None = None,
-    depends_on: Sequence[Dataset] | None = None,
+    depends_on: Sequence[Any] | None = None,
 ) -> Extractor | Callable[[Body], Extractor]:
     """Make a method of a featureset class an extractor of features.
 
