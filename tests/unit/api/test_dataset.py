@@ -300,6 +300,14 @@ def all_at_once() -> None:
         t: datetime
 
 
+@refused(ValueError, "Point", "@meta")
+def meta_on_a_struct() -> None:
+    @meta(owner="a@b.c")
+    @struct
+    class Point:
+        x: int
+
+
 @refused(TypeError, "@dataset needs a class")
 def not_a_class() -> None:
     dataset(lambda: 1)
