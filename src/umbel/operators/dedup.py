@@ -6,7 +6,6 @@ Class `Dedup`; fields `by` (columns; all values when empty), `window`; property 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
 from datetime import timedelta
 
 import polars as pl
@@ -19,7 +18,7 @@ from umbel.operators.tables import State, Table
 from umbel.operators.timeline import TIME
 from umbel.operators.upsert_kernel import with_key
 from umbel.types.schema import Schema
-from umbel.types.windows import Session, Tumbling
+from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -32,7 +31,7 @@ class Dedup(Keyed):
     """
 
     by: tuple[str, ...] = ()
-    window: Tumbling | Session | None = None
+    window: Tumbling | Session | Hopping | Continuous | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -60,7 +59,9 @@ class Dedup(Keyed):
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         kept = state.table("rows", self.schema.changes())
-        chosen = self._in_bucket(changes[0], kept) if isinstance(self.window, Tumbling) else self._nearby(changes[0], kept)
+        chosen = (
+            self._in_bucket(changes[0], kept) if isinstance(self.window, Tumbling) else self._nearby(changes[0], kept)
+        )
         return chosen.select(list(self.schema.changes()))
 
     def _in_bucket(self, rows: pl.DataFrame, kept: Table) -> pl.DataFrame:
