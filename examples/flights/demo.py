@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -33,7 +33,7 @@ LIVE = 12
 RATE = 1_500
 """Rows a second of the replay."""
 PAIRS = 1_000
-END = datetime(2014, 1, 2, tzinfo=timezone.utc)
+END = datetime(2014, 1, 2, tzinfo=UTC)
 SECONDS_PER_KILL = 22
 console = Console()
 
@@ -83,7 +83,7 @@ def _acts(server: Server, tables: Tables, kills: int) -> Comparison:
 def _compare(server: Server, tables: Tables) -> Comparison:
     events = departures(tables.flights)
     total = Comparison()
-    instants = [END, *(datetime(2013, 12, day, 17, 30, tzinfo=timezone.utc) for day in (3, 10, 17, 24, 31))]
+    instants = [END, *(datetime(2013, 12, day, 17, 30, tzinfo=UTC) for day in (3, 10, 17, 24, 31))]
     for dataset, key in (("OriginDelays", "origin"), ("CarrierDelays", "carrier")):
         keys = events.select(key).unique().sort(key)
         for instant in instants:
@@ -181,7 +181,7 @@ def _wait(server: Server, what: str, wanted: dict[str, int], within: float = 900
 
 
 @contextmanager
-def _bar(what: str, total: int, extra: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _bar(what: str, total: int, extra: str):  # type: ignore[no-untyped-def]
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -199,7 +199,7 @@ def _bar(what: str, total: int, extra: str):  # type: ignore[no-untyped-def]  # 
 
 
 @contextmanager
-def _killer(server: Server, kills: int):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _killer(server: Server, kills: int):  # type: ignore[no-untyped-def]
     """Kill processes of the worker at random instants, meanwhile; the block may ask to wait for the last of them."""
     done: list[str] = []
     ended = threading.Event()

@@ -111,7 +111,7 @@ class Departure:
 
     @pipeline
     @inputs(Flight)
-    def left(cls, flights):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, N805
+    def left(cls, flights):  # type: ignore[no-untyped-def]
         kept = {"carrier": str, "flight": int, "tailnum": str, "origin": str, "dest": str, "delay": int}
         return (
             flights.filter(~col("dep_time").isnull())
@@ -141,7 +141,7 @@ class DepartureInContext:
 
     @pipeline
     @inputs(Departure, Plane, Weather)
-    def joined(cls, departures, planes, weather):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, N805
+    def joined(cls, departures, planes, weather):  # type: ignore[no-untyped-def]
         return (
             departures.join(planes, how="left", on=["tailnum"], fields=["year", "seats"])
             .rename({"year": "plane_year"})
@@ -175,11 +175,11 @@ class LastDeparture:
 
     @pipeline
     @inputs(DepartureInContext)
-    def last(cls, departures):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, N805
+    def last(cls, departures):  # type: ignore[no-untyped-def]
         return departures.groupby("tailnum").latest()
 
 
-def of_delay(windows):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def of_delay(windows):  # type: ignore[no-untyped-def]
     """Return the aggregates of the departure delay, in minutes, over some windows."""
     kinds = {
         "count": lambda window: Count(window=window),
@@ -225,7 +225,7 @@ class OriginDelays:
 
     @pipeline
     @inputs(Departure)
-    def by_origin(cls, departures):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, N805
+    def by_origin(cls, departures):  # type: ignore[no-untyped-def]
         return departures.groupby("origin").aggregate(**of_delay(WINDOWS))
 
 
@@ -262,7 +262,7 @@ class CarrierDelays:
 
     @pipeline
     @inputs(Departure)
-    def by_carrier(cls, departures):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, N805
+    def by_carrier(cls, departures):  # type: ignore[no-untyped-def]
         return departures.groupby("carrier").aggregate(**of_delay(WINDOWS))
 
 
@@ -276,7 +276,7 @@ class Destinations:
 
     @pipeline
     @inputs(Departure)
-    def by_plane(cls, departures):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, N805
+    def by_plane(cls, departures):  # type: ignore[no-untyped-def]
         return departures.groupby("tailnum").aggregate(
             destinations=LastK(of="dest", limit=5, dedup=False, window=Continuous("forever"))
         )
@@ -310,7 +310,7 @@ class FlightFeatures:
     @extractor
     @inputs("destinations")
     @outputs("shuttles")
-    def of_destinations(cls, ts: pd.Series, destinations: pd.Series) -> pd.Series:  # noqa: N805
+    def of_destinations(cls, ts: pd.Series, destinations: pd.Series) -> pd.Series:
         """Say whether few airports recur among the last destinations."""
         few = [len(set(each)) * 2 <= len(each) for each in destinations]
         return pd.Series(few, name="shuttles", dtype="boolean")

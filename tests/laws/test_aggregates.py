@@ -103,7 +103,9 @@ def expected(changes: list[Change], now: int) -> list[Any]:
 
 
 def magnitude(changes: list[Change]) -> float:
-    return max(1.0, sum(abs(float(v)) for c in changes for v in c.values.values() if isinstance(v, int | float | Decimal)))
+    return max(
+        1.0, sum(abs(float(v)) for c in changes for v in c.values.values() if isinstance(v, int | float | Decimal))
+    )
 
 
 def fitting(changes: list[Change]) -> bool:
@@ -119,7 +121,9 @@ def test_registry_is_complete() -> None:
 @pytest.mark.parametrize("is_retractable", MODES)
 @given(changes=histories, cut=st.integers(0, 25), now=st.integers(2 * HOUR, 30 * HOUR))
 @settings(max_examples=10, deadline=None)
-def test_agrees_with_reference_whole_and_merged(is_retractable: bool, changes: list[Change], cut: int, now: int) -> None:
+def test_agrees_with_reference_whole_and_merged(
+    is_retractable: bool, changes: list[Change], cut: int, now: int
+) -> None:
     if not changes or not fitting(changes):
         return
     states = partials(is_retractable)
@@ -202,7 +206,9 @@ def test_unique_count_error(many: int) -> None:
         begins = np.zeros(many, np.bool_)
         begins[:: many // 4 + 1] = True
         parts = states.lift(rows, begins, [pl.col("_weight").sum()])
-        (found,) = states.results(merged(states, [parts, parts]), [Count(of="x", unique=True, approx=True, into_field="n")])
+        (found,) = states.results(
+            merged(states, [parts, parts]), [Count(of="x", unique=True, approx=True, into_field="n")]
+        )
         errors.append(abs(found[0] - many) / many)
     assert max(errors) <= (0.0 if many <= 2_048 else 0.02)
 

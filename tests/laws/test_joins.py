@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -25,7 +25,7 @@ from umbel.types.dtypes import Int, Str
 from umbel.types.schema import Schema
 from umbel.types.windows import Session, Tumbling
 
-EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 LEFT = Schema((), (("k", Int()), ("v", Str())), "t")
 TABLE = Schema((("id", Int()),), (("k", Int()), ("v", Str())), "t")
 RIGHT = Schema((("k", Int()),), (("r", Int()),), "rt")

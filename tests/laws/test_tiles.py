@@ -35,7 +35,13 @@ MIXED = (
     Distinct(of="x", unordered=True, window=FOREVER),
     Quantile(of="x", p=0.5, approx=True, window=FOREVER),
 )
-EXACT = (Count(window=SHORT), Sum(of="x", window=SHORT), Min(of="x", window=LONG), LastK(of="x", limit=2, dedup=True, window=LONG), Sum(of="x", window=FOREVER))
+EXACT = (
+    Count(window=SHORT),
+    Sum(of="x", window=SHORT),
+    Min(of="x", window=LONG),
+    LastK(of="x", limit=2, dedup=True, window=LONG),
+    Sum(of="x", window=FOREVER),
+)
 """Aggregates whose states are compared to the bit."""
 
 values = st.tuples(st.none() | st.integers(-5, 5), st.none() | st.integers(-20, 20).map(lambda n: n / 4))
@@ -70,7 +76,9 @@ def instants(changes: list[tuple[int, Change]], asked: list[tuple[int, int]]) ->
     return [*asked, *edges]
 
 
-def expected(operator: Any, changes: list[tuple[int, Change]], key: int, now: int, *, entered: bool = False) -> list[Any]:
+def expected(
+    operator: Any, changes: list[tuple[int, Change]], key: int, now: int, *, entered: bool = False
+) -> list[Any]:
     """Return found and the values of a point by the reference, rounded as tiles do."""
     mine = [change for k, change in changes if k == key]
     found = is_found(mine, now)

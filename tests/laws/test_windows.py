@@ -30,7 +30,7 @@ WINDOWS = (
 )
 
 values = st.tuples(st.none() | st.integers(-5, 5), st.none() | st.integers(-20, 20).map(lambda n: n / 4))
-instants = (st.integers(0, 40).map(lambda n: n * 15 * SECOND) | st.integers(0, 12_000).map(lambda n: n * SECOND // 10))
+instants = st.integers(0, 40).map(lambda n: n * 15 * SECOND) | st.integers(0, 12_000).map(lambda n: n * SECOND // 10)
 streams = st.lists(st.tuples(st.integers(1, 2), instants, values), min_size=1, max_size=25)
 orders = st.randoms(use_true_random=False)
 
@@ -152,18 +152,28 @@ def test_state_stays_bounded() -> None:
 def test_windows_of_different_lengths(drawn: Any, order: Any) -> None:
     changes = inserts(drawn)
     short, long, ever = Tumbling("1m"), Hopping("4m", "2m"), Hopping("forever", "3m")
-    operator = aggregation(Count(window=short), Sum(of="x", window=long), Stddev(of="f", window=short), Max(of="x", window=ever))
+    operator = aggregation(
+        Count(window=short), Sum(of="x", window=long), Stddev(of="f", window=short), Max(of="x", window=ever)
+    )
     job = Job(operator)
     for batch in batches(changes, order, 4):
         job.feed(frame(batch))
     for key in (1, 2):
         mine = [c for k, c in changes if k == key]
         check_timeline(job.changes(), key)
-        parts = {w: hopping([a for a in operator.aggregates if a.window == w], mine, w.duration_us, w.stride_us, frontier(changes)) for w in (short, long, ever)}
+        parts = {
+            w: hopping(
+                [a for a in operator.aggregates if a.window == w], mine, w.duration_us, w.stride_us, frontier(changes)
+            )
+            for w in (short, long, ever)
+        }
         got = rows(job.changes(), operator, key)
         assert [row[0] for row in got] == sorted({end for part in parts.values() for end in part})
         for row in got:
-            now = {w: part[max(end for end in part if end <= row[0])] if min(part, default=2**62) <= row[0] else None for w, part in parts.items()}
+            now = {
+                w: part[max(end for end in part if end <= row[0])] if min(part, default=2**62) <= row[0] else None
+                for w, part in parts.items()
+            }
             wanted = [
                 *([0, -1.0] if now[short] is None else now[short]),
                 *([0] if now[long] is None else now[long]),

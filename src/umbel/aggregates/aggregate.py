@@ -31,7 +31,9 @@ class Arguments(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         name = cls.__name__
         if args:
-            raise InvalidValue(f"{name}: arguments are given by keyword, found {args!r}", hint=f"{name}(of='column', …)")
+            raise InvalidValue(
+                f"{name}: arguments are given by keyword, found {args!r}", hint=f"{name}(of='column', …)"
+            )
         known = {f.name: f for f in fields(cls) if f.init}  # type: ignore[arg-type]
         for given in kwargs:
             if given not in known:

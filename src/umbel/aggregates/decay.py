@@ -52,7 +52,12 @@ class ExpDecaySum(Aggregate):
         value = state.value.cast(pl.Float64) * WEIGHT * self._share(second.max() - second)
         is_gain = state.value >= 0
         counted = {"count": WEIGHT.filter(state.value.is_not_null()).sum()} if state.is_retractable else {}
-        return {"second": second.max(), "gain": value.filter(is_gain).sum(), "loss": -value.filter(~is_gain).sum(), **counted}
+        return {
+            "second": second.max(),
+            "gain": value.filter(is_gain).sum(),
+            "loss": -value.filter(~is_gain).sum(),
+            **counted,
+        }
 
     def merge(self, state: Columns) -> Partial:
         newest = state["second"].max()

@@ -43,7 +43,9 @@ def _values(column: pl.Series) -> Hashes:
         return _lists(column)
     if isinstance(kind, pl.Struct):
         parts = [_hashes(part) for part in column.struct.unnest().iter_columns()]
-        return _mix(sum((_mix(part + _at(place)) for place, part in enumerate(parts)), np.zeros(len(column), np.uint64)))
+        return _mix(
+            sum((_mix(part + _at(place)) for place, part in enumerate(parts)), np.zeros(len(column), np.uint64))
+        )
     raise InvalidType(f"column '{column.name}' of type {kind} cannot be hashed")
 
 

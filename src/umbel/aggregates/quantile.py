@@ -61,7 +61,10 @@ class Quantile(Aggregate):
 
     def lift(self, state: Columns) -> Partial:
         value = state.value.cast(pl.Float64) + 0.0  # -0.0 is 0.0
-        return {**VALUES.lift({"values": value, "counts": WEIGHT}, value.is_not_null()), "is_rounded": pl.lit(value=False)}
+        return {
+            **VALUES.lift({"values": value, "counts": WEIGHT}, value.is_not_null()),
+            "is_rounded": pl.lit(value=False),
+        }
 
     def merge(self, state: Columns) -> Partial:
         return {**VALUES.merge(state), "is_rounded": state["is_rounded"].any()}
@@ -81,7 +84,9 @@ class Quantile(Aggregate):
         total = pl.col("counts").sum().over(ROW)
         index = pl.min_horizontal((self.p * total).floor().cast(pl.Int64), total - 1)
         reached = rows.filter(pl.col("counts").cum_sum().over(ROW) > index)
-        found = VALUES.spread(reached.unique(ROW, keep="first", maintain_order=True).select(ROW, "values"), states.height)
+        found = VALUES.spread(
+            reached.unique(ROW, keep="first", maintain_order=True).select(ROW, "values"), states.height
+        )
         return found if self.default is None else found.fill_null(float(self.default))
 
 

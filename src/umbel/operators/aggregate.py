@@ -11,13 +11,13 @@ from functools import cached_property
 import polars as pl
 
 from umbel.aggregates import Aggregate as Algebra
-from umbel.operators.aggregate_rules import check_aggregate
 from umbel.operators import tile_kernel, window_kernel
+from umbel.operators.aggregate_rules import check_aggregate
 from umbel.operators.operator import Clock, Keyed
 from umbel.operators.partials import Partials
+from umbel.operators.sessions import Sessions
 from umbel.operators.tables import State
 from umbel.operators.tile_answers import answer_from_changes
-from umbel.operators.sessions import Sessions
 from umbel.operators.tiles import Tiles
 from umbel.operators.tiling import Tiling, micros
 from umbel.operators.timeline import TIME

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
@@ -79,7 +79,7 @@ def _affected(right: pl.DataFrame, timeline: Table, reach: Reach) -> pl.DataFram
     stored = timeline.scan(merged(single), after=True).select(KEY, TIME)
     instants = pl.concat([touched, stored]).unique().sort(KEY, TIME)
     until = pl.col(TIME).shift(-1).over(KEY)
-    last = pl.lit(datetime(9999, 1, 1, tzinfo=timezone.utc), pl.Datetime("us", "UTC"))
+    last = pl.lit(datetime(9999, 1, 1, tzinfo=UTC), pl.Datetime("us", "UTC"))
     ranges = instants.with_columns(until.fill_null(last).alias("_high")).join(touched, on=[KEY, TIME], how="semi")
     return ranges.select(KEY, (pl.col(TIME) - reach.ahead).alias("_low"), pl.col("_high") - reach.ahead)
 

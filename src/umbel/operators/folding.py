@@ -20,7 +20,9 @@ Counted = Callable[[Ints, Ints], Flags]
 """Says of pairs, given as positions of the questions and of the states, which ones count."""
 
 
-def fold(states: pl.DataFrame, low: Ints, high: Ints, partials: Partials, counted: Counted | None = None) -> pl.DataFrame:
+def fold(
+    states: pl.DataFrame, low: Ints, high: Ints, partials: Partials, counted: Counted | None = None
+) -> pl.DataFrame:
     """Return for each range [low, high) of states their merge: `_weight` and the state columns, null where there is none.
 
     Args:

@@ -60,7 +60,9 @@ def _overlaps(
         cut = cut.filter(pl.col(ALIVE).fill_null(value=False))
     cut = cut.with_columns(pl.col(BEGIN).alias(timestamp)).drop("_from", "_to", ALIVE)
     begun = cut.with_columns(pl.col(BEGIN).alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
-    ended = cut.filter(pl.col(END).is_not_null()).with_columns(pl.col(END).alias(AT), pl.lit(-1, pl.Int64).alias(WEIGHT))
+    ended = cut.filter(pl.col(END).is_not_null()).with_columns(
+        pl.col(END).alias(AT), pl.lit(-1, pl.Int64).alias(WEIGHT)
+    )
     return pl.concat([begun, ended]).drop(BEGIN, END)
 
 
@@ -83,4 +85,3 @@ def _intervals(rows: pl.DataFrame, versions: pl.DataFrame, fields: Mapping[str, 
     first = ordered.group_by(KEY).agg(pl.col(TIME).min().alias("_to"))
     ahead = first.with_columns(pl.lit(None, INSTANT).alias("_from"), pl.lit(value=False).alias(ALIVE))
     return pl.concat([told, ahead], how="diagonal")
-

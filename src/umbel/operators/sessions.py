@@ -57,7 +57,9 @@ class Sessions:
 
     def combine(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return partial entries of changes: one for each key and instant."""
-        read = dict.fromkeys([*self.keys, self.timestamp, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT])
+        read = dict.fromkeys(
+            [*self.keys, self.timestamp, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT]
+        )
         instant = pl.col(self.timestamp).dt.epoch("us")
         ordered = rows.select(*read, instant.alias(FIRST), instant.alias(LAST)).sort([*self.keys, FIRST])
         begins = runs.key_changes(ordered, self.keys) | runs.changes(ordered[FIRST].to_numpy())

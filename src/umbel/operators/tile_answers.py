@@ -143,7 +143,9 @@ def _replayed(tiles: Tiles, partial: pl.DataFrame, number: int, points: Points) 
     begins = runs.changes(ids[order], place[order], piece[order])
     partials = _needed(tiles, number)
     columns = {PLACE: place[order], UNTIL: until[order]}
-    states = entries[order].select(ID, WEIGHT, *partials.columns).with_columns(pl.Series(*each) for each in columns.items())
+    states = (
+        entries[order].select(ID, WEIGHT, *partials.columns).with_columns(pl.Series(*each) for each in columns.items())
+    )
     spans = [pl.col(ID, PLACE).first(), pl.col(UNTIL).max(), pl.col(WEIGHT).sum()]
     pieces = partials.merge(states, begins, spans)
     if forever:

@@ -35,9 +35,7 @@ class Fate:
     horizon: Ints
 
 
-def retire(
-    tiles: Tiles, base: pl.DataFrame, kept: pl.DataFrame, watermark: int
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+def retire(tiles: Tiles, base: pl.DataFrame, kept: pl.DataFrame, watermark: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the bases and the entries of some keys, the latter without those of no use behind the watermark.
 
     Args:
@@ -53,7 +51,9 @@ def retire(
         kept = pl.concat([settled, kept.filter(~fate.settled)])[order]
     retired = fate.absorbed | fate.dropped
     if retired.any():
-        leaving = kept.with_columns(pl.Series("_horizon", fate.horizon), pl.Series("_dropped", fate.dropped)).filter(retired)
+        leaving = kept.with_columns(pl.Series("_horizon", fate.horizon), pl.Series("_dropped", fate.dropped)).filter(
+            retired
+        )
         base = _merged(tiles, pl.concat([base, _as_base(tiles, leaving)]))
         kept = kept.filter(~retired)
     return base, kept

@@ -38,7 +38,6 @@ from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import Continuous
 
 
-
 @dataclass(frozen=True)
 class Tiles:
     """The entries of continuous windows: how they are made from rows, put together and dropped.
@@ -123,7 +122,9 @@ class Tiles:
         if self.is_keyed:
             entered = pl.max_horizontal(instant, pl.col(AT).dt.epoch("us"))
             placed += [entered.alias(SINCE), entered.alias(UNTIL)]
-        read = dict.fromkeys([*self.keys, self.timestamp, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT])
+        read = dict.fromkeys(
+            [*self.keys, self.timestamp, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT]
+        )
         return rows.select(*read, *placed)
 
     # partial entries to entries of windows

@@ -101,9 +101,13 @@ class Panes:
     def combine(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return partial panes of changes, not yet of any window: as short as the shortest need them."""
         ordered = self._placed(rows).sort([*self.keys, *self.places])
-        begins = runs.key_changes(ordered, self.keys) | runs.changes(*(ordered[name].to_numpy() for name in self.places))
+        begins = runs.key_changes(ordered, self.keys) | runs.changes(
+            *(ordered[name].to_numpy() for name in self.places)
+        )
         latest = pl.col(AXIS).max().alias(self.timestamp)
-        return self.partials.lift(ordered, begins, [pl.col(*self.keys, *self.places).first(), latest, pl.col(WEIGHT).sum()])
+        return self.partials.lift(
+            ordered, begins, [pl.col(*self.keys, *self.places).first(), latest, pl.col(WEIGHT).sum()]
+        )
 
     def _placed(self, rows: pl.DataFrame) -> pl.DataFrame:
         axis = pl.col(self.along or self.timestamp)
@@ -123,7 +127,9 @@ class Panes:
         place = at // grid.size * grid.size
         entered = [place.alias(UNTIL)] if self.is_keyed and grid.is_cumulative else []
         needed = self._needed(number).columns
-        unneeded = [pl.lit(None, dtype).alias(name) for name, dtype in self.partials.columns.items() if name not in needed]
+        unneeded = [
+            pl.lit(None, dtype).alias(name) for name, dtype in self.partials.columns.items() if name not in needed
+        ]
         panes = partial.with_columns(pl.lit(number, pl.Int8).alias(WINDOW), place.alias(PANE), *entered, *unneeded)
         return panes.select(ID, *self.columns)
 
@@ -180,12 +186,14 @@ class Panes:
             mine = [each for each in self.aggregates if self.window_of(each) == window]
             found = self.partials.results(states.with_columns(instants), mine)
             columns |= {column.name: column for column in found}
-        return pl.DataFrame([
-            pl.Series(ID, results.ids.astype(np.uint32)),
-            instants,
-            *self._span(results),
-            *(columns[each.into_field] for each in self.aggregates),
-        ])
+        return pl.DataFrame(
+            [
+                pl.Series(ID, results.ids.astype(np.uint32)),
+                instants,
+                *self._span(results),
+                *(columns[each.into_field] for each in self.aggregates),
+            ]
+        )
 
     def _span(self, results: Results) -> list[pl.Series]:
         if not self.is_key:
@@ -200,7 +208,9 @@ class Panes:
         search = Sorted(ids, pane)
         low, high = search.first_at_or_after(results.ids, first), search.first_at_or_after(results.ids, last)
         if grid.is_cumulative:
-            panes = partials.accumulate(panes.select(ID, WEIGHT, *partials.columns), ids, [pl.col(ID).first(), pl.col(WEIGHT).sum()])
+            panes = partials.accumulate(
+                panes.select(ID, WEIGHT, *partials.columns), ids, [pl.col(ID).first(), pl.col(WEIGHT).sum()]
+            )
             low = np.maximum(high - 1, low)
         if not self.is_keyed or grid.is_cumulative:
             return fold(panes, low, high, partials)

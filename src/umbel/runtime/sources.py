@@ -20,6 +20,7 @@ from umbel.types.dtype import DType
 SOURCE_SHIFT = 56
 """Rows are numbered by source, then by place in the source: of two with one key and instant the later source's wins."""
 
+
 @dataclass
 class OpenedSource:
     """A source of a dataset, ready to be read. What is no stream is asked for news once per `every`.

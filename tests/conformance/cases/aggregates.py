@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import List, Optional
+from typing import Optional
 
 from tests.conformance.case import AsOf, Case, Log, Step, instant
 from umbel.datasets import (
@@ -60,12 +60,12 @@ class Values:
     min_amt: int
     min_none: Optional[int]
     max_amt: int
-    last_amt: List[int]
-    last_x: List[Optional[int]]
-    last_x_known: List[int]
-    first_amt: List[int]
-    distinct_x: List[Optional[int]]
-    distinct_x_known: List[int]
+    last_amt: list[int]
+    last_x: list[Optional[int]]
+    last_x_known: list[int]
+    first_amt: list[int]
+    distinct_x: list[Optional[int]]
+    distinct_x_known: list[int]
     median: float
     decayed: float
     t: datetime

@@ -106,7 +106,9 @@ PROBES: list[Step] = [
         {at("00:59"): None, at("01:00"): (9, 1), at("02:00"): (15, 1), at("03:00"): (0, 0)},
     ),
     AsOf("Hourly", {"shop": 2}, ("profit", "sales"), {at("01:59"): None, at("02:00"): (2, 1), at("03:00"): (0, 0)}),
-    AsOf("Best", {"sales": 1}, ("best",), {at("01:59"): None, at("02:00"): (9,), at("03:00"): (15,), at("05:00"): (15,)}),
+    AsOf(
+        "Best", {"sales": 1}, ("best",), {at("01:59"): None, at("02:00"): (9,), at("03:00"): (15,), at("05:00"): (15,)}
+    ),
     AsOf("Total", {"shop": 1}, ("profit",), {at("00:09"): None, at("00:10"): (9,), at("02:00"): (24,)}),
 ]
 # Item b gets a cost before its sale: its profit joins all that was told about that hour.

@@ -92,7 +92,9 @@ CORRECTED = [
     AsOf("K", {"uid": 1}, ("v",), {JAN1: (2,), NOON: (9,), AFTERNOON: (9,), JAN2: (1,)}),
     AsOf("Large", {"uid": 1}, ("v",), {JAN1: (2,), NOON: (9,), JAN2: None}),
     AsOf("ByValue", {"v": 2}, ("n",), {JAN1: (2,), NOON: (1,), JAN2: (1,)}),
-    Table("Changes", ("uid", "v", "d", "t"), [*CHANGES[:3], (1, 2, True, NOON), (1, 9, False, NOON), (1, 9, True, JAN2)]),
+    Table(
+        "Changes", ("uid", "v", "d", "t"), [*CHANGES[:3], (1, 2, True, NOON), (1, 9, False, NOON), (1, 9, True, JAN2)]
+    ),
 ]
 
 CASES = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import List, Optional
+from typing import Optional
 
 from tests.conformance.case import AsOf, Case, Log, Step, Table, instant
 from umbel.datasets import dataset, field, pipeline
@@ -20,7 +20,7 @@ BEFORE = instant("2023-12-31")
 class Events:
     uid: int
     amt: Optional[float]
-    tags: List[str]
+    tags: list[str]
     t: datetime
 
 
@@ -28,7 +28,7 @@ class Events:
 class Same:
     uid: int
     amt: Optional[float]
-    tags: List[str]
+    tags: list[str]
     t: datetime
 
     @pipeline

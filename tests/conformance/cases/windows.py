@@ -126,7 +126,11 @@ PROBES: list[Step] = [
         "Sliding",
         {"uid": 1},
         ("n",),
-        {at("23:59:59", DAY_BEFORE): None, **{at(clock): (n,) for clock, n in CHANGE_POINTS.items()}, at("23:00"): (0,)},
+        {
+            at("23:59:59", DAY_BEFORE): None,
+            **{at(clock): (n,) for clock, n in CHANGE_POINTS.items()},
+            at("23:00"): (0,),
+        },
     ),
     AsOf(
         "Total",
@@ -147,9 +151,7 @@ PROBES: list[Step] = [
 SESSION_TIMES = ["00:00", "00:10", "00:25", "00:35:00", "01:00"]
 SESSION_ROWS = [{"uid": 1, "t": at(clock)} for clock in SESSION_TIMES]
 ENDS = ["00:10:00.000001", "00:35:00.000001", "01:00:00.000001"]
-SESSIONS = spans(
-    "Sessions", {("00:00", ENDS[0]): 2, ("00:25", ENDS[1]): 2, ("01:00", ENDS[2]): 1}
-)
+SESSIONS = spans("Sessions", {("00:00", ENDS[0]): 2, ("00:25", ENDS[1]): 2, ("01:00", ENDS[2]): 1})
 
 CASES = [
     Case("windows in one call", DATASETS, [Log("Events", ROWS), *PROBES]),
@@ -167,6 +169,8 @@ CASES = [
     ),
     Case("sessions in one call", [Events, Sessions], [Log("Events", SESSION_ROWS), SESSIONS]),
     Case(
-        "sessions, newest first", [Events, Sessions], [*(Log("Events", [row]) for row in reversed(SESSION_ROWS)), SESSIONS]
+        "sessions, newest first",
+        [Events, Sessions],
+        [*(Log("Events", [row]) for row in reversed(SESSION_ROWS)), SESSIONS],
     ),
 ]
