@@ -210,3 +210,15 @@ def test_choices_are_confluent_and_undone_by_retraction(kind: str, given_batches
         out.append(engine.step(operator, back))
     left = [row for number, (row, _) in enumerate(fed) if number not in taken]
     assert total(out, ["k", "v", "t"]) == expected(left)
+
+
+@pytest.mark.parametrize("kind", ["latest", "first", "instant", "tumbling", "session"])
+def test_a_corrected_row_is_corrected_downstream(kind: str) -> None:
+    """A join corrects a row by taking it back and giving it again with other values, at the same place of its source."""
+    engine = Engine()
+    operator, expected = _made(kind)
+    first = engine.changes(LEFT, [{"k": 1, "v": "a", "t": at(0)}, {"k": 1, "v": "a", "t": at(5)}])
+    corrected = first.with_columns(pl.lit("b").alias("v"))
+    out = [engine.step(operator, first)]
+    out.append(engine.step(operator, pl.concat([first.with_columns(-pl.col("_weight")), corrected])))
+    assert total(out, ["k", "v", "t"]) == expected([(1, 0, "b"), (1, 5, "b")])

@@ -26,13 +26,12 @@ def latest(rows: pl.DataFrame, kept: Table) -> pl.DataFrame:
         kept: the rows so far, by key and time; written.
     """
     before, after = _around(rows, kept)
-    identity = [KEY, "_begun", SEQ, "_at"]
-    return difference(_upserts(before), _upserts(after), identity).drop(KEY, "_begun")
+    return difference(_upserts(before), _upserts(after)).drop(KEY)
 
 
 def _upserts(rows: pl.DataFrame) -> pl.DataFrame:
     chosen = last_of_instant(rows).drop("_at", WEIGHT)
-    return changelog(chosen.with_columns(pl.lit(value=True).alias(ALIVE), pl.col(TIME).alias("_begun")))
+    return changelog(chosen.with_columns(pl.lit(value=True).alias(ALIVE)))
 
 
 def nearby(rows: pl.DataFrame, kept: Table, choose: Chooser) -> pl.DataFrame:
