@@ -54,7 +54,7 @@ def judged(row: Any) -> Any:
 
 
 @given(POSTS, st.integers(1, 300), st.booleans(), st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=35, deadline=None)
 def test_every_row_is_read_once_and_by_itself(
     tmp_path_factory: pytest.TempPathFactory, posts: list[Any], budget: int, exact: bool, small: bool
 ) -> None:

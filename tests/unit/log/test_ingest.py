@@ -110,7 +110,7 @@ def test_segments_follow_each_other(tmp_path: Path) -> None:
     split=st.integers(1, 2000),
     segment=st.integers(100, 3000),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_plan_reads_every_record_once(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], limit: int, split: int, segment: int
 ) -> None:
