@@ -1,0 +1,91 @@
+"""The write path: transactions in files to durable, queryable windows, beside Spark's own stateful streaming.
+
+python -m benchmarks.write_path [FOLDER OF NDJSON FILES]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.data import transactions
+from benchmarks.figure import Figure
+from benchmarks.process import GIB, Measured, measure
+
+SLOTS = 2
+
+
+def run() -> list[Figure]:
+    """Measure umbel and the baseline on the same files, one after the other."""
+    return figures(str(transactions()))
+
+
+def figures(folder: str) -> list[Figure]:
+    """Measure on a folder of NDJSON files."""
+    baseline = measure("benchmarks.baseline_spark", folder)
+    measured = measure("benchmarks.write_path", folder)
+    told, theirs = measured.report, baseline.report
+    ours, other = told["rows"] / told["seconds"], theirs["rows"] / theirs["seconds"]
+    note = f"{told['rows']:,.0f} rows in {told['batches']:.0f} batches, {told['seconds']:.1f} s"
+    return [
+        Figure("umbel", ours, "rows/s", note=note),
+        Figure("Spark's own stateful streaming", other, "rows/s", note=f"{theirs['seconds']:.1f} s"),
+        Figure("umbel / Spark's own", ours / other, "×", at_least=4),
+        Figure("umbel, peak memory", measured.rss / GIB, "GiB", at_most=3, note="resident, all processes"),
+        Figure("Spark's own, peak memory", baseline.rss / GIB, "GiB"),
+        Figure("memory of the last third / the middle third", _growth(measured), "×", at_most=1.1),
+    ]
+
+
+def _growth(measured: Measured) -> float:
+    third = len(measured.samples) // 3
+    middle = max((rss for _, rss in measured.samples[third : 2 * third]), default=1)
+    last = max((rss for _, rss in measured.samples[2 * third :]), default=1)
+    return last / middle
+
+
+def stream(folder: str, place: Path) -> dict[str, float]:
+    """Run the live job until every row is in the store; return rows, seconds and batches."""
+    os.environ["TRANSACTIONS"] = folder
+    from umbel.cli.loading import definitions
+    from umbel.runtime.commit import commit
+    from umbel.runtime.deployment import Deployment
+    from umbel.spark.job import LiveJob
+    from umbel.spark.session import Settings, running
+
+    wanted = sum(sum(1 for _ in path.open("rb")) for path in Path(folder).glob("*.ndjson"))
+    deployment = Deployment.at(place)
+    commit(deployment, definitions("benchmarks.transactions"))
+    done, batches, rows = threading.Event(), 0, 0
+
+    def count(_: int, counts: Mapping[tuple[str, str], int]) -> None:
+        nonlocal rows, batches
+        batches, rows = batches + 1, rows + counts.get(("Transaction", "rows"), 0)
+        if rows >= wanted:
+            done.set()
+
+    with running(Settings(place, slots=SLOTS)) as session:
+        begun = time.monotonic()
+        query = LiveJob(deployment, session, on_batch=count).start()
+        while not done.wait(0.05) and query.isActive:
+            pass
+        seconds = time.monotonic() - begun
+        if not done.is_set():
+            raise SystemExit(str(query.exception()))
+    return {"rows": rows, "seconds": seconds, "batches": batches}
+
+
+def main(folder: str) -> None:
+    """Run the job in this process and print what it reports."""
+    with tempfile.TemporaryDirectory() as place:
+        print(json.dumps(stream(folder, Path(place))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else str(transactions()))
