@@ -1,58 +1,22 @@
-"""What every store must do. A store of another package joins by its URL in `UMBEL_CONTRACT_STORES`."""
+"""What every store must do within and between transactions. Batches that run again: `test_store_undo`."""
 
 from __future__ import annotations
 
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable
 from typing import TypeVar
 
 import polars as pl
 import pytest
 
-from tests.contracts import store_scenario as scenario
+from tests.contracts.store_entries import SHARDS, A, B, everything, held, put
 from umbel.errors import InvalidValue
-from umbel.state import failpoints
 from umbel.state.keys import encode_keys
-from umbel.state.port import LAST, MAX_KEY, Fenced, Reader, StaleBatch, Stamp, Store
-from umbel.state.urls import open_store
+from umbel.state.port import LAST, MAX_KEY, Stamp, Store
 
-OWN = ["memory://", "lmdb://{directory}?sync=off"]
-URLS = OWN + os.environ.get("UMBEL_CONTRACT_STORES", "").split()
-A, B = "a" * 16, "b" * 16
-SHARDS = 2
 T = TypeVar("T")
-
-
-@pytest.fixture(params=URLS, ids=lambda url: url.partition(":")[0])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(request.param.format(directory=tmp_path / "db"), SHARDS)
-    for shard in range(SHARDS):
-        for owner in opened.owners(shard):
-            opened.drop(owner)
-    yield opened
-    opened.close()
-
-
-def put(store: Store, stamp: Stamp, entries: dict[bytes, bytes | None], *, owner: str = A, shard: int = 0) -> None:
-    """Set (None: delete) the entries of table `t` in one transaction."""
-    with store.transaction(shard, [owner], stamp) as tx:
-        kept = {key: value for key, value in entries.items() if value is not None}
-        tx.put(owner, "t", list(kept), list(kept.values()))
-        tx.delete(owner, "t", [key for key, value in entries.items() if value is None])
-
-
-def held(store: Store, owner: str = A, table: str = "t", shard: int = 0) -> dict[bytes, bytes]:
-    """Return what a table holds, as a new snapshot sees it."""
-    with store.snapshot(shard) as reader:
-        return everything(reader, owner, table)
-
-
-def everything(reader: Reader, owner: str = A, table: str = "t") -> dict[bytes, bytes]:
-    return dict(reader.scan(owner, table, [(b"", LAST)])[0])
 
 
 # reading and writing
@@ -255,203 +219,3 @@ def in_a_thread(work: Callable[[], T]) -> T:
     thread.start()
     thread.join(30)
     return results[0]
-
-
-# stamps and undo
-
-
-def test_stamps_are_kept_for_each_owner_and_shard(store: Store) -> None:
-    put(store, Stamp(3, 7, 2), {b"a": b"1"})
-    put(store, Stamp(2, 4), {b"a": b"1"}, owner=B, shard=1)
-    assert store.stamp(0, A) == Stamp(3, 7, 2)
-    assert store.stamp(1, A) is None
-    assert store.stamp(1, B) == Stamp(2, 4, 0)
-
-
-def test_a_batch_that_runs_again_finds_the_state_before_it(store: Store) -> None:
-    put(store, Stamp(1, 1), {b"kept": b"1", b"changed": b"1", b"removed": b"1"})
-    before = held(store)
-    put(store, Stamp(1, 2), {b"changed": b"2", b"removed": None, b"added": b"2"})
-    with store.transaction(0, [A], Stamp(1, 2)) as tx:
-        assert everything(tx) == before
-        tx.put(A, "t", [b"changed"], [b"3"])
-    assert held(store) == {**before, b"changed": b"3"}
-
-
-def test_undo_counts_from_the_first_write_of_a_step(store: Store) -> None:
-    put(store, Stamp(1, 1), {b"a": b"1"})
-    for _ in range(2):
-        with store.transaction(0, [A], Stamp(1, 2)) as tx:
-            assert everything(tx) == {b"a": b"1"}
-            tx.put(A, "t", [b"a", b"a"], [b"2", b"3"])
-            tx.delete(A, "t", [b"a"])
-            tx.put(A, "t", [b"a", b"b"], [b"4", b"4"])
-            tx.put(A, "t", [b"b", b"c"], [b"5", b"5"])
-            tx.delete(A, "t", [b"b", b"x"])
-            tx.put(A, "u", [b"a"], [b"6"])
-        assert held(store) == {b"a": b"4", b"c": b"5"}
-
-
-def test_a_failed_run_again_leaves_the_former_run(store: Store) -> None:
-    put(store, Stamp(1, 1), {b"a": b"1"})
-    put(store, Stamp(1, 2), {b"a": b"2"})
-    with pytest.raises(RuntimeError, match="stop"), store.transaction(0, [A], Stamp(1, 2)) as tx:  # noqa: PT012
-        tx.put(A, "t", [b"b"], [b"9"])
-        raise RuntimeError("stop")
-    assert held(store) == {b"a": b"2"}
-    with store.transaction(0, [A], Stamp(1, 2)) as tx:
-        assert everything(tx) == {b"a": b"1"}
-
-
-def test_steps_of_a_batch_are_taken_back_newest_first(store: Store) -> None:
-    states = [{b"a": b"-"}]
-    put(store, Stamp(1, 1), {b"a": b"-"})
-    for step in range(5):
-        states.append({b"a": b"%d" % step, b"s%d" % (step % 2): b"%d" % step, **_others(states[-1], step)})
-        put(store, Stamp(1, 2, step), {b"a": b"%d" % step, b"s%d" % (step % 2): b"%d" % step})
-    for step in (4, 2, 0):
-        with store.transaction(0, [A], Stamp(1, 2, step)) as tx:
-            assert everything(tx) == states[step]
-            tx.put(A, "t", [b"a"], [b"again"])
-        assert held(store) == {**states[step], b"a": b"again"}
-        assert store.stamp(0, A) == Stamp(1, 2, step)
-
-
-def _others(state: dict[bytes, bytes], step: int) -> dict[bytes, bytes]:
-    return {key: value for key, value in state.items() if key not in (b"a", b"s%d" % (step % 2))}
-
-
-def test_undo_of_steps_that_were_taken_back_is_forgotten(store: Store) -> None:
-    put(store, Stamp(1, 1), {b"a": b"before"})
-    put(store, Stamp(1, 2, 0), {b"a": b"0"})
-    put(store, Stamp(1, 2, 1), {b"a": b"1"})
-    put(store, Stamp(1, 2, 0), {b"b": b"0"})
-    put(store, Stamp(1, 2, 0), {})
-    assert held(store) == {b"a": b"before"}
-
-
-def test_a_skipped_step_keeps_the_undo_of_those_before(store: Store) -> None:
-    put(store, Stamp(1, 1), {b"a": b"1"})
-    put(store, Stamp(1, 2, 0), {b"a": b"2"})
-    put(store, Stamp(1, 2, 5), {b"a": b"3"})
-    put(store, Stamp(1, 2, 3), {})
-    assert held(store) == {b"a": b"2"}
-    put(store, Stamp(1, 2, 0), {})
-    assert held(store) == {b"a": b"1"}
-
-
-def test_a_new_batch_forgets_the_undo_of_the_last(store: Store) -> None:
-    put(store, Stamp(1, 1), {b"a": b"1"})
-    put(store, Stamp(1, 2, 0), {b"a": b"2"})
-    put(store, Stamp(1, 2, 1), {b"a": b"3"})
-    put(store, Stamp(1, 3, 0), {b"b": b"1"})
-    put(store, Stamp(1, 3, 0), {})
-    assert held(store) == {b"a": b"3"}
-
-
-def test_owners_of_a_transaction_are_taken_back_each_to_its_own_batch(store: Store) -> None:
-    put(store, Stamp(1, 1), {b"a": b"1"})
-    put(store, Stamp(1, 1), {b"a": b"1"}, owner=B)
-    put(store, Stamp(1, 2), {b"a": b"2"}, owner=B)
-    with store.transaction(0, [A, B], Stamp(1, 2)) as tx:
-        assert everything(tx, A) == {b"a": b"1"}
-        assert everything(tx, B) == {b"a": b"1"}
-        tx.put(A, "t", [b"a"], [b"2"])
-    assert (held(store, A), held(store, B)) == ({b"a": b"2"}, {b"a": b"1"})
-    assert store.stamp(0, A) == store.stamp(0, B) == Stamp(1, 2)
-
-
-def test_a_higher_epoch_takes_over_and_the_old_one_is_fenced_off(store: Store) -> None:
-    put(store, Stamp(1, 1), {b"a": b"1"})
-    put(store, Stamp(1, 2), {b"a": b"2"})
-    put(store, Stamp(2, 2), {b"b": b"2"})
-    assert held(store) == {b"a": b"1", b"b": b"2"}
-    for zombie in (Stamp(1, 2), Stamp(1, 3), Stamp(0, 9)):
-        with pytest.raises(Fenced, match=A), store.transaction(0, [B, A], zombie) as tx:
-            tx.put(B, "t", [b"z"], [b"z"])
-    assert held(store, B) == {}
-    assert store.stamp(0, A) == Stamp(2, 2)
-
-
-def test_an_earlier_batch_is_refused(store: Store) -> None:
-    put(store, Stamp(1, 5), {b"a": b"1"})
-    for stamp in (Stamp(1, 4), Stamp(1, 4, 9), Stamp(2, 4)):
-        with pytest.raises(StaleBatch, match="batch 4"), store.transaction(0, [A], stamp):
-            pass
-    assert store.stamp(0, A) == Stamp(1, 5)
-
-
-def test_without_undo_a_batch_cannot_run_again(store: Store) -> None:
-    with store.transaction(0, [A], Stamp(1, 1), undo=False) as tx:
-        tx.put(A, "t", [b"a"], [b"1"])
-    with pytest.raises(StaleBatch, match="without undo"), store.transaction(0, [A], Stamp(1, 1)):
-        pass
-    assert store.stamp(0, A) == Stamp(1, 1)
-    put(store, Stamp(1, 1, 1), {b"a": b"2"})
-    put(store, Stamp(1, 1, 1), {b"b": b"2"})
-    assert held(store) == {b"a": b"1", b"b": b"2"}
-    with pytest.raises(StaleBatch, match="without undo"), store.transaction(0, [A], Stamp(2, 1)):
-        pass
-    put(store, Stamp(1, 2), {b"a": b"3"})
-    put(store, Stamp(1, 2), {})
-    assert held(store) == {b"a": b"1", b"b": b"2"}
-
-
-def test_a_dropped_owner_starts_from_nothing(store: Store) -> None:
-    for shard in range(SHARDS):
-        for owner in (A, B):
-            put(store, Stamp(9, 9), {b"%d" % number: b"x" * 100 for number in range(500)}, owner=owner, shard=shard)
-    store.drop(A)
-    for shard in range(SHARDS):
-        assert store.owners(shard) == [B]
-        assert store.stamp(shard, A) is None
-        assert held(store, A, shard=shard) == {}
-        assert len(held(store, B, shard=shard)) == 500
-    put(store, Stamp(1, 1), {b"a": b"1"})
-    put(store, Stamp(1, 1), {})
-    assert held(store) == {}
-
-
-def test_sizes_are_of_what_is_there(store: Store) -> None:
-    assert [size.shard for size in store.sizes()] == list(range(SHARDS))
-    put(store, Stamp(1, 1), {b"%d" % number: b"x" * 100 for number in range(500)}, shard=1)
-    empty, filled = store.sizes()
-    assert empty.entries == 0
-    assert filled.entries >= 500
-    assert filled.size >= 50_000
-
-
-# exactly once
-
-
-@pytest.mark.parametrize("by_step", [True, False], ids=["checkpoint of steps", "checkpoint of batches"])
-def test_a_job_interrupted_at_any_place_ends_the_same(store: Store, by_step: bool) -> None:
-    expected = scenario.uninterrupted()
-    for turn in range(1, expected.places + 1):
-        for shard in range(SHARDS):
-            for owner in store.owners(shard):
-                store.drop(owner)
-        state, output = _interrupted(store, by_step, turn)
-        assert not scenario.wrongs(expected, state, output), f"interrupted at place {turn}"
-
-
-class Interrupted(Exception):
-    pass
-
-
-def _interrupted(store: Store, by_step: bool, turn: int) -> tuple[str, scenario.Emitted]:
-    position: list[tuple[int, int]] = [(0, 0)]
-    output: scenario.Emitted = []
-    job = scenario.Job(
-        store, lambda: position[-1], position.append, by_step, lambda place, seen: output.append((place, seen))
-    )
-    with ExitStack() as stack:
-        stack.enter_context(failpoints.armed("*", turn, _interrupt))
-        with pytest.raises(Interrupted):
-            job.run()
-    job.run()
-    return scenario.dump(store), output
-
-
-def _interrupt() -> None:
-    raise Interrupted
