@@ -1,0 +1,1 @@
+"""The command line: each module with a function `command` is a subcommand."""

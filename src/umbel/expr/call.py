@@ -41,6 +41,7 @@ class Call(Expr):
 
     @property
     def zone(self) -> str:  # type: ignore[override]
+        """The time zone in which it reads an instant."""
         return self.constant(self.function.views) if self.function.views else "UTC"
 
     @property

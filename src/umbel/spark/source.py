@@ -33,6 +33,7 @@ class SplitSource(DataSource):
         return f"{COLUMN} string"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        """Return the reader of plans."""
         return PlanReader(self.options["deployment"])
 
 
@@ -48,12 +49,15 @@ class PlanReader(DataSourceStreamReader):
         self._plans: Any = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Return the offset before the first plan."""
         return {"plan": 0}
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
+        """Return the offset of the plan to run next."""
         return {"plan": self._opened().next(start["plan"])}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Return the splits of the plans between two offsets, one to a partition."""
         numbers = range(start["plan"] + 1, end["plan"] + 1)
         splits = [split for number in numbers for split in self._opened().read(number).splits]
         return [InputPartition([encoded(split)]) for split in splits] or [InputPartition([])]
