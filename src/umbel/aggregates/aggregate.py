@@ -7,6 +7,7 @@ An aggregate says how rows become a partial state (`lift`), how partial states b
 from __future__ import annotations
 
 import warnings
+from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Self
@@ -25,7 +26,7 @@ Partial = dict[str, pl.Expr]
 _KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "bool": (bool,), "int": (int,), "float": (int, float)}
 
 
-class Arguments(type):
+class Arguments(ABCMeta):
     """Answers wrong arguments with an error that names them, as a value error."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -61,16 +62,19 @@ class Aggregate(metaclass=Arguments):
     """Whether the result depends on the instant it is asked for."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.window, str):
-            hint = f'{self.kind}(window=Continuous("{self.window}"))'
-            warnings.warn(f"{self.kind}: a window given as text; write {hint}", DeprecationWarning, stacklevel=5)
-            object.__setattr__(self, "window", Continuous(self.window))
-        if isinstance(self.window, Session):
-            raise InvalidValue(f"{self.kind}: window cannot be a Session", hint="groupby(..., window=Session(gap))")
-        if self.window is not None and not isinstance(self.window, Continuous | Tumbling | Hopping):
-            found = type(self.window).__name__
-            raise InvalidValue(f"{self.kind}: window must be Continuous, Tumbling or Hopping, found {found}")
+        self._check_window(self.window)
         self._check_arguments()
+
+    def _check_window(self, given: object) -> None:
+        if isinstance(given, str):
+            hint = f'{self.kind}(window=Continuous("{given}"))'
+            warnings.warn(f"{self.kind}: a window given as text; write {hint}", DeprecationWarning, stacklevel=6)
+            object.__setattr__(self, "window", Continuous(given))
+        elif isinstance(given, Session):
+            raise InvalidValue(f"{self.kind}: window cannot be a Session", hint="groupby(..., window=Session(gap))")
+        elif given is not None and not isinstance(given, Continuous | Tumbling | Hopping):
+            found = type(given).__name__
+            raise InvalidValue(f"{self.kind}: window must be Continuous, Tumbling or Hopping, found {found}")
 
     def _check_arguments(self) -> None:
         for each in fields(self):
@@ -136,9 +140,9 @@ class Aggregate(metaclass=Arguments):
         if self.numeric and dtype is not None and not dtype.is_numeric:
             raise self.type_error(dtype, "numeric types (int, float, Decimal)")
 
+    @abstractmethod
     def result_type(self, schema: Schema) -> DType:
         """Return the type of its result over rows of `schema`."""
-        raise NotImplementedError(self.kind)
 
     def type_error(self, found: DType, supported: str) -> InvalidType:
         """Return the error that its input has a type it does not take."""
@@ -161,20 +165,20 @@ class Aggregate(metaclass=Arguments):
         """The value for a key never seen."""
         return getattr(self, "default", None)
 
+    @abstractmethod
     def state(self, state: Columns) -> dict[str, pl.DataType]:
         """Return the columns of a partial state."""
-        raise NotImplementedError(self.kind)
 
+    @abstractmethod
     def lift(self, state: Columns) -> Partial:
         """Return the state of a group of rows, as expressions in a group_by.
 
         The rows have `of`, `_weight` (their net multiplicity), `_time_first` (their instant in µs) and `_seq`.
         """
-        raise NotImplementedError(self.kind)
 
+    @abstractmethod
     def merge(self, state: Columns) -> Partial:
         """Return the one state of a group of states, as expressions in a group_by."""
-        raise NotImplementedError(self.kind)
 
     def tidy(self, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
         """Bring states as `lift` and `merge` left them into the form they are kept in."""
@@ -184,6 +188,7 @@ class Aggregate(metaclass=Arguments):
         """Drop what states hold only so that rows can be taken back."""
         return states
 
+    @abstractmethod
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
         """Return what each state is worth, its empty value included.
 
@@ -191,7 +196,6 @@ class Aggregate(metaclass=Arguments):
             states: `_weight` and the state columns; `_time`, the instant asked for, when `needs_instant`.
             state: names the columns.
         """
-        raise NotImplementedError(self.kind)
 
 
 AggregateType = Aggregate

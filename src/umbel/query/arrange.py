@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from umbel.errors import NotSupported
 from umbel.plan.definitions import (
     AliasExtractor,
     DatasetDefinition,
@@ -60,7 +61,7 @@ class _Level:
     @singledispatchmethod
     def add(self, extractor: ExtractorDefinition) -> None:
         """Add an extractor's work."""
-        raise NotImplementedError(type(extractor).__name__)
+        raise NotSupported(f"extractor {type(extractor).__name__} has no step")
 
     @add.register
     def _(self, extractor: LookupExtractor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,7 +22,7 @@ from umbel.types.dtypes import DType
 NOW = "@now"
 
 
-class Step:
+class Step(ABC):
     """A part of a query."""
 
     __slots__ = ()
@@ -29,9 +30,9 @@ class Step:
     is_rowwise: ClassVar[bool] = True
     """Whether it computes each row from that row alone."""
 
+    @abstractmethod
     def run(self, rows: Rows, session: Session) -> None:
         """Compute features and add them to the rows."""
-        raise NotImplementedError(type(self).__name__)
 
 
 @dataclass(frozen=True, slots=True)
