@@ -35,9 +35,7 @@ class Freshness:
 def requests(tables: Tables, month: int) -> Iterator[tuple[str, list[dict[str, object]]]]:
     """Yield the requests of a month: endpoint and rows."""
     late = random.Random(SEED)
-    known = []
-    for row in _of_month(tables.flights, month).to_dicts():
-        known.append((row["_known"], "flights", row))
+    known = [(row["_known"], "flights", row) for row in _of_month(tables.flights, month).to_dicts()]
     for row in _of_month(tables.weather, month).to_dicts():
         delay = timedelta(minutes=late.uniform(0, 300)) if late.random() < LATE else timedelta()
         known.append((row["_known"] + delay, "weather", row))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -55,8 +54,8 @@ def _imported(name: str) -> Any:
     if path.suffix == ".py":
         sys.path.insert(0, str(path.parent.absolute()))
         name = path.stem
-    elif os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    elif str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

@@ -84,8 +84,7 @@ class Transport:
         """
         import httpx
 
-        headers = {BRANCH_HEADER: branch, "Content-Type": "application/json" if content is None else PROTOBUF}
-        headers |= {} if key is None else {KEY_HEADER: key}
+        headers = _headers(branch, "application/json" if content is None else PROTOBUF, key)
         payload = content if content is not None else None if body is None else json.dumps(body, allow_nan=False)
         stated = {name: _spelled(value) for name, value in (params or {}).items() if value is not None}
         try:
@@ -137,6 +136,11 @@ def _subclasses(kind: type[UmbelError]) -> Iterator[type[UmbelError]]:
     for each in kind.__subclasses__():
         yield from _subclasses(each)
         yield each
+
+
+def _headers(branch: str, kind: str, key: str | None) -> dict[str, str]:
+    headers = {BRANCH_HEADER: branch, "Content-Type": kind}
+    return headers if key is None else headers | {KEY_HEADER: key}
 
 
 def _spelled(value: Any) -> str | list[str]:

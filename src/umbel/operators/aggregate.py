@@ -5,7 +5,7 @@ Class `Aggregate`; its rule is in `aggregate_rules`, its kernels are `tiles` (co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import polars as pl
@@ -49,7 +49,7 @@ class Aggregate(Keyed):
     window: Tumbling | Hopping | Session | None = None
     along: str | None = None
     emit: str = EAGER
-    tiling: Tiling = Tiling()
+    tiling: Tiling = field(default_factory=Tiling)
 
     def output(self, *inputs: Schema) -> Schema:
         (rows,) = inputs

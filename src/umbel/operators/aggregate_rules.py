@@ -61,15 +61,19 @@ def _check_along(node: Aggregate, rows: Schema) -> None:
         raise InvalidValue(f"{node.title}: along='{node.along}' must be a datetime column, found {found}")
 
 
+def _check_kind(node: Aggregate, window: object) -> None:
+    if not isinstance(window, Tumbling | Hopping | Session):
+        found = type(window).__name__
+        raise InvalidType(f"{node.title}: groupby window must be Hopping, Session or Tumbling, found {found}")
+
+
 def _check_groupby_window(node: Aggregate, rows: Schema) -> None:
     window = node.window
     if window is None:
         if not node.aggregates:
             raise InvalidType(f"{node.title}: no aggregates given", hint="aggregate(n=Count(window=…))")
         return
-    if not isinstance(window, Tumbling | Hopping | Session):
-        found = type(window).__name__
-        raise InvalidType(f"{node.title}: groupby window must be Hopping, Session or Tumbling, found {found}")
+    _check_kind(node, window)
     if isinstance(window, Hopping) and window.is_forever:
         raise InvalidType(f"{node.title}: groupby window cannot be a Hopping of duration 'forever'")
     if rows.is_keyed:

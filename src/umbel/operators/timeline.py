@@ -89,7 +89,7 @@ def rewind(versions: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
 def _as_versions(changes: pl.DataFrame, like: pl.DataFrame, *, alive: bool) -> pl.DataFrame:
     rows = changes.with_columns(pl.col(AT).alias(TIME), pl.lit(alive).alias(ALIVE))
     missing = [pl.lit(None, dtype).alias(name) for name, dtype in like.schema.items() if name not in rows.columns]
-    return rows.with_columns(missing).select(like.columns).cast(dict(like.schema))
+    return rows.with_columns(missing).select(like.columns).cast(like.schema)
 
 
 def spans(frame: pl.DataFrame, low: pl.Expr, high: pl.Expr) -> pl.DataFrame:

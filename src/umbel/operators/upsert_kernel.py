@@ -42,10 +42,8 @@ def upsert(rows: pl.DataFrame, timeline: Table) -> pl.DataFrame:
 def version_difference(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     """Return the changes between two states of timelines whose rows are told apart by key, start and `_seq`."""
     identity = [KEY, "_begun", SEQ, AT]
-    changed = difference(
-        *(changelog(versions.with_columns(pl.col(TIME).alias("_begun"))) for versions in (before, after)), identity
-    )
-    return changed.drop("_begun")
+    former, later = (changelog(versions.with_columns(pl.col(TIME).alias("_begun"))) for versions in (before, after))
+    return difference(former, later, identity).drop("_begun")
 
 
 def follow(changes: pl.DataFrame, timeline: Table) -> None:

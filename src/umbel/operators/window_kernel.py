@@ -27,8 +27,13 @@ DUE = "_time_due"
 class Windows(Protocol):
     """Windows of one kind: what is kept of them, and what they tell."""
 
-    columns: dict[str, pl.DataType]
-    keys: tuple[str, ...]
+    @property
+    def columns(self) -> dict[str, pl.DataType]:
+        """What is kept of an entry."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of the group."""
 
     def combine(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return what changes are combined to before the exchange."""

@@ -23,7 +23,7 @@ from umbel.state.port import Stamp
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 SMALL = 2 << 20
 """Batches of at most so many bytes of input are run by the driver."""

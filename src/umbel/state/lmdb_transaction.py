@@ -113,7 +113,10 @@ def _down(cursor: Cursor, prefix: bytes, low: bytes, high: bytes, limit: int | N
 def _walked(
     cursor: Cursor, advance: Callable[[], bool], inside: Callable[[bytes], bool], skip: int, limit: int | None
 ) -> list[Entry]:
-    """Collect entries from where the cursor is. The value behind the last one is never read: it may be another table's, and huge."""
+    """Collect entries from where the cursor is.
+
+    The value behind the last one is never read: it may be another table's, and huge.
+    """
     found: list[Entry] = []
     while len(found) != limit and (key := cursor.key()) and inside(key):
         found.append((key[skip:], cursor.value()))

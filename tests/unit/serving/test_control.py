@@ -27,9 +27,11 @@ PROTOBUF = {"Content-Type": "application/x-protobuf"}
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Iterator[httpx.Client]:
-    with serving(application(Deployment.at(tmp_path, shards=1))) as transport:
-        with httpx.Client(transport=transport, base_url="http://umbel") as http:
-            yield http
+    with (
+        serving(application(Deployment.at(tmp_path, shards=1))) as transport,
+        httpx.Client(transport=transport, base_url="http://umbel") as http,
+    ):
+        yield http
 
 
 def test_an_empty_server_is_ready_to_be_committed_to(empty: httpx.Client) -> None:
