@@ -6,7 +6,7 @@ The in-process runner is this with one shard in memory; the Spark driver uses it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -58,11 +58,12 @@ class InProcess:
     Args:
         graph: what to run.
         store: where the state is.
+        only: the owners of the nodes that run; None for all.
     """
 
-    def __init__(self, graph: Graph, store: Store) -> None:
-        self.graph, self._store = graph, store
-        self._timed = timed(graph)
+    def __init__(self, graph: Graph, store: Store, only: Container[str] | None = None) -> None:
+        self.graph, self._store, self._only = graph, store, only
+        self._timed = [node for node in timed(graph) if only is None or node.owner in only]
 
     def run(self, outbox: Outbox, stamp: Stamp, clocks: Mapping[int, Clock]) -> Result:
         """Run the stages after stage 0 over what stage 0 made."""
@@ -70,7 +71,7 @@ class InProcess:
         result.add(outbox)
         frames = self._routed(outbox)
         for number in range(1, self.graph.depth + 1):
-            nodes = self.graph.stage(number)
+            nodes = self.graph.stage(number, self._only)
             for shard in sorted(frames):
                 produced = self._shard(nodes, shard, frames[shard], stamp, clocks)
                 result.add(produced)
@@ -101,7 +102,7 @@ class InProcess:
     def _tick(self, stamp: Stamp, clocks: Mapping[int, Clock]) -> Result:
         result, frames = Result(), self._routed(Outbox())
         for number in range(1, self.graph.depth + 1):
-            nodes = self.graph.stage(number)
+            nodes = self.graph.stage(number, self._only)
             due = [node for node in nodes if node in self._timed]
             for shard in range(self._store.shards) if due else sorted(frames):
                 produced = self._shard(nodes, shard, frames.get(shard, {}), stamp, clocks, due)

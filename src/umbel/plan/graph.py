@@ -6,7 +6,7 @@ exchanged by key; row-wise operators after it ride along in its stage. A graph o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from umbel.errors import InvalidValue
@@ -76,9 +76,10 @@ class Graph:
         """The number of the last stage."""
         return max((node.stage for node in self.nodes), default=0)
 
-    def stage(self, number: int) -> list[Node]:
-        """Return the keyed nodes of a stage, parents first."""
-        return [node for node in self.nodes if node.is_keyed and node.stage == number]
+    def stage(self, number: int, only: Container[str] | None = None) -> list[Node]:
+        """Return the keyed nodes of a stage, parents first; only those with these owners, if any are given."""
+        found = [node for node in self.nodes if node.is_keyed and node.stage == number]
+        return [node for node in found if only is None or node.owner in only]
 
     def terminal(self, dataset: str) -> Node | None:
         """Return the aggregate that answers for a dataset at read time, if it has one."""

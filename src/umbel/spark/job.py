@@ -69,7 +69,7 @@ class LiveJob:
         plan = self._plans.read(self._planned(number))
         batch = Batch.begin(self._deployment, plan, Stamp(self._epoch, number))
         backfill = Backfill(self._session, self._deployment, batch.graph, plan.revision, batch.stamp)
-        backfill.attach(is_first=batch.is_first)
+        backfill.attach(batch.time, is_first=batch.is_first)
         told = batch.run_here() if plan.size <= self._small else self._in_tasks(splits, batch)
         counts = batch.finish(told)
         self._upkeep.after(plan)

@@ -35,6 +35,7 @@ class BatchContext:
         stamp: of the batch.
         clocks: event time as of the batch before, by node number.
         watermarks: of each source as of the batch before, by its key.
+        only: the owners of the nodes that run; None for all.
     """
 
     deployment: str
@@ -42,6 +43,7 @@ class BatchContext:
     stamp: Stamp
     clocks: Mapping[int, Clock] = field(default_factory=dict)
     watermarks: Mapping[str, datetime] = field(default_factory=dict)
+    only: frozenset[str] | None = None
 
     def opened(self) -> Deployment:
         """Return the deployment, opened once per process."""
@@ -78,7 +80,7 @@ def merging(context: BatchContext, stage: int) -> Task:
 
         deployment = context.opened()
         graph, store = deployment.graph(context.revision), deployment.store
-        nodes = graph.stage(stage)
+        nodes = graph.stage(stage, context.only)
         mail = Mail.sort(arrived, {node.number for node in nodes})
         yield from batches(mail.onward)
         for shard in sorted(mail.blobs):
