@@ -114,6 +114,6 @@ def settled(envelopes: DataFrame, graph: Graph, context: BatchContext, shards: i
     from umbel.spark.envelopes import REPORT, SCHEMA, opened
 
     for stage in range(1, graph.depth + 1):
-        envelopes = envelopes.repartition(shards, "shard").mapInArrow(merging(context, stage), SCHEMA)
+        envelopes = envelopes.repartitionById(shards, "shard").mapInArrow(merging(context, stage), SCHEMA)
     rows = envelopes.where(f"node = {REPORT}").select("blob").collect()
     return [opened(bytes(row.blob)) for row in rows]
