@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from umbel.api.app import App
-from umbel.api.commit import check_commit
-from umbel.api.dataset import Dataset
-from umbel.api.featureset import Featureset
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
-from umbel.plan.definitions import Definitions
+
+if TYPE_CHECKING:
+    from umbel.api.app import App
+    from umbel.plan.definitions import Definitions
 
 
 def definitions(target: str, env: str | None = None) -> Definitions:
@@ -25,12 +24,18 @@ def definitions(target: str, env: str | None = None) -> Definitions:
     Raises:
         InvalidValue: it defines nothing, or something that cannot be committed.
     """
+    from umbel.api.commit import check_commit
+
     found = app(target)
     return check_commit(found.datasets, found.featuresets, env)
 
 
 def app(target: str) -> App:
     """Return what `MODULE[:APP]` defines."""
+    from umbel.api.app import App
+    from umbel.api.dataset import Dataset
+    from umbel.api.featureset import Featureset
+
     name, _, attribute = target.partition(":")
     module = _imported(name)
     if attribute:
@@ -51,16 +56,18 @@ def app(target: str) -> App:
 
 def _imported(name: str) -> Any:
     path = Path(name)
-    if path.suffix == ".py":
-        sys.path.insert(0, str(path.parent.absolute()))
-        name = path.stem
-    elif str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    is_file = path.suffix == ".py"
+    if is_file and not path.is_file():
+        raise UnknownName(f"there is no file {path}", hint="name a Python file, or a module that can be imported")
+    folder = str(path.parent.absolute() if is_file else Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    wanted = path.stem if is_file else name
     try:
-        return import_module(name)
+        return import_module(wanted)
     except ModuleNotFoundError as error:
-        if error.name != name.split(".")[0] and error.name != name:
-            raise
+        if error.name is None or not f"{wanted}.".startswith(f"{error.name}."):
+            raise  # the module is there; what it imports is not
         raise UnknownName(f"there is no module '{name}'", hint="run umbel where the module can be imported") from None
 
 

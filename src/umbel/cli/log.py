@@ -9,23 +9,31 @@ from typing import Annotated
 
 import orjson
 import typer
-from rich.progress import Progress
 
 from umbel.cli.options import URL, Url
 
 
 def command(
-    webhook: str,
-    endpoint: str,
-    file: Annotated[Path, typer.Argument(help="NDJSON; - for standard input.")],
+    webhook: Annotated[str, typer.Argument(help="The name of a webhook.", show_default=False)],
+    endpoint: Annotated[str, typer.Argument(help="One of its endpoints.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="A JSON object per line; - for standard input.", show_default=False)],
     url: Url = URL,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows per request.")] = 1000,
 ) -> None:
-    """Post the rows of an NDJSON file to a webhook's endpoint."""
+    """Post the rows of an NDJSON file to a webhook's endpoint.
+
+    Examples:
+        umbel log airports flights december.ndjson
+
+        echo '{"origin": "JFK", "delay": 3, "at": "2024-01-01T00:00:00Z"}' | umbel log events departures -
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
     from umbel.client.transport import Transport
 
     transport, sent = Transport(url, ""), 0
-    with Progress(transient=True) as progress:
+    with Progress(transient=True, console=Console(stderr=True)) as progress:
         task = progress.add_task("rows", total=None)
         for rows in _batches(file, batch_size):
             body = {"webhook": webhook, "endpoint": endpoint, "data": rows}
@@ -36,6 +44,8 @@ def command(
 
 
 def _batches(file: Path, size: int) -> Iterator[list[object]]:
+    if str(file) != "-" and not file.is_file():
+        raise typer.BadParameter(f"there is no file {file}")
     stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
     with stream:
         rows: list[object] = []

@@ -11,14 +11,17 @@ from umbel.cli.tables import pairs, show
 
 
 def command(
-    dataset: str,
-    keys: Annotated[list[str], typer.Argument(help="KEY=VALUE for each key field.")],
+    dataset: Annotated[str, typer.Argument(help="A dataset with keys.", show_default=False)],
+    keys: Annotated[list[str], typer.Argument(help="KEY=VALUE for each key field.", show_default=False)],
     as_of: Annotated[str | None, typer.Option(help="The instant to answer for; now when left out.")] = None,
     url: Url = URL,
 ) -> None:
     """Look up the row of a key in a dataset.
 
-    Example: umbel lookup Plane tailnum=N14228
+    Examples:
+        umbel lookup Plane tailnum=N14228
+
+        umbel lookup OriginDelays origin=JFK --as-of 2013-12-24T18:00:00Z
     """
     from umbel.client.transport import Transport
 

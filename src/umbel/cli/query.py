@@ -11,14 +11,22 @@ from umbel.cli.tables import pairs, show
 
 
 def command(
-    outputs: Annotated[list[str], typer.Argument(help="Features (Featureset.feature) or featuresets.")],
-    inputs: Annotated[list[str], typer.Option("-i", "--input", help="FEATURE=VALUE; repeat for more features.")],
+    outputs: Annotated[
+        list[str], typer.Argument(help="Features (Featureset.feature) or featuresets.", show_default=False)
+    ],
+    inputs: Annotated[
+        list[str],
+        typer.Option("-i", "--input", help="FEATURE=VALUE; repeat for more features.", show_default=False),
+    ],
     as_of: Annotated[str | None, typer.Option(help="The instant to answer for; now when left out.")] = None,
     url: Url = URL,
 ) -> None:
     """Ask a running server for features.
 
-    Example: umbel query OriginFeatures -i OriginFeatures.origin=JFK
+    Examples:
+        umbel query OriginFeatures -i OriginFeatures.origin=JFK
+
+        umbel query OriginFeatures.average -i OriginFeatures.origin=JFK --as-of 2013-12-24T18:00:00Z
     """
     from umbel.client.transport import Transport
 

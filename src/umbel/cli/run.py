@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-
-from umbel.cli.loading import definitions
 from umbel.cli.options import (
     DIRECTORY,
+    LOOPBACK,
     PORT,
     Catalog,
     Directory,
+    Env,
+    Host,
     Module,
     Port,
     Servers,
@@ -18,9 +18,6 @@ from umbel.cli.options import (
     Workers,
     deployment,
 )
-from umbel.cli.up import up
-from umbel.runtime.commit import commit
-from umbel.runtime.deployment import SHARDS
 
 
 def command(
@@ -29,19 +26,33 @@ def command(
     port: Port = PORT,
     workers: Workers = 2,
     servers: Servers = 1,
-    env: str | None = None,
+    env: Env = None,
+    host: Host = LOOPBACK,
     catalog: Catalog = None,
     store: Store = None,
-    shards: Shards = SHARDS,
+    shards: Shards = None,
 ) -> None:
-    """Commit what MODULE defines, and run the server and the worker for it. Ctrl-C stops both.
+    """Commit what MODULE defines, and run the server and the worker for it, until Ctrl-C.
 
-    Example: umbel run examples.flights.features -w 2
+    Everything is kept in one folder, .umbel unless --dir says otherwise; the next run goes on where this one stopped.
+    A process that ends is started again.
+
+    Examples:
+        umbel run examples.flights.features -w 2
+
+        umbel run my_features.py:app --dir /var/lib/umbel --port 9000
     """
+    from rich.console import Console
+
+    from umbel.cli.loading import definitions
+    from umbel.cli.up import check, up
+    from umbel.runtime.commit import commit
+
+    check(host, port)
     place = deployment(directory, catalog, store, shards)
     told = commit(place, definitions(module, env), message=f"umbel run {module}")
     console = Console(stderr=True)
     for kind in ("new", "changed", "removed", "recomputed"):
         if told[kind]:
-            console.print(f"umbel: {kind}: {', '.join(told[kind])}", highlight=False)
-    up(place, port, workers, servers)
+            console.print(f"umbel: {kind}: {', '.join(told[kind])}", highlight=False, markup=False)
+    up(place, host, port, workers, servers)

@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-import os
-
-from umbel.cli.options import DIRECTORY, PORT, Catalog, Directory, Port, Servers, Shards, Store, deployment
-from umbel.runtime.deployment import SHARDS
-from umbel.runtime.supervise import die_with_parent
-
-LOOPBACK = "127.0.0.1"
+from umbel.cli.options import (
+    DIRECTORY,
+    LOOPBACK,
+    PORT,
+    Catalog,
+    Directory,
+    Host,
+    Port,
+    Servers,
+    Shards,
+    Store,
+)
 
 
 def command(
     directory: Directory = DIRECTORY,
     port: Port = PORT,
     servers: Servers = 1,
-    host: str = LOOPBACK,
+    host: Host = LOOPBACK,
     catalog: Catalog = None,
     store: Store = None,
-    shards: Shards = SHARDS,
+    shards: Shards = None,
 ) -> None:
-    """Answer HTTP requests, until stopped."""
-    from granian.constants import Interfaces
-    from granian.server import Server
+    """Answer HTTP requests, until stopped: the server alone, without a worker.
 
-    from umbel.serving.app import DEPLOYMENT
+    Examples:
+        umbel serve --servers 4
+
+        UMBEL_CATALOG=postgresql://… umbel serve --host 0.0.0.0
+    """
+    from umbel.cli.up import check
+    from umbel.runtime.kinship import die_with_parent
+    from umbel.serving.environment import Place
+    from umbel.serving.server import serve
 
     die_with_parent()
-    os.environ[DEPLOYMENT] = deployment(directory, catalog, store, shards).encode()
-    os.environ.setdefault("POLARS_MAX_THREADS", "2")
-    Server(
-        "umbel.serving.app:from_environment",
-        address=host,
-        port=port,
-        interface=Interfaces.ASGI,
-        workers=servers,
-        factory=True,
-        log_access=False,
-        log_level="warning",  # type: ignore[arg-type]
-    ).serve()
+    check(host, port)
+    serve(Place(str(directory), catalog, store, shards), host, port, servers)

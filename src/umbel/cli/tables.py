@@ -7,8 +7,6 @@ from typing import Any
 
 import orjson
 import typer
-from rich.console import Console
-from rich.table import Table
 
 
 def pairs(texts: Sequence[str]) -> dict[str, Any]:
@@ -27,15 +25,19 @@ def pairs(texts: Sequence[str]) -> dict[str, Any]:
 
 def show(columns: Mapping[str, Sequence[Any]]) -> None:
     """Print columns: a single row downwards, more rows as a table."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, show_header=False) if _height(columns) == 1 else Table(box=None)
     if _height(columns) == 1:
         for name, values in columns.items():
-            table.add_row(name, _text(values[0]))
+            table.add_row(Text(name), Text(_text(values[0])))
     else:
         for name in columns:
-            table.add_column(name)
+            table.add_column(Text(name))
         for row in zip(*columns.values(), strict=True):
-            table.add_row(*map(_text, row))
+            table.add_row(*(Text(_text(value)) for value in row))
     Console().print(table)
 
 

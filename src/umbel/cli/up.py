@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import socket
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+from umbel.cli.options import (
+    DIRECTORY,
+    LOOPBACK,
+    PORT,
+    Catalog,
+    Directory,
+    Host,
+    Port,
+    Servers,
+    Shards,
+    Store,
+    Workers,
+    deployment,
+)
 
-from umbel.cli.options import DIRECTORY, PORT, Catalog, Directory, Port, Servers, Shards, Store, Workers, deployment
-from umbel.runtime.deployment import SHARDS, Deployment
-from umbel.runtime.supervise import Child, Supervisor
+if TYPE_CHECKING:
+    from umbel.runtime.deployment import Deployment
 
 
 def command(
@@ -16,30 +29,60 @@ def command(
     port: Port = PORT,
     workers: Workers = 2,
     servers: Servers = 1,
+    host: Host = LOOPBACK,
     catalog: Catalog = None,
     store: Store = None,
-    shards: Shards = SHARDS,
+    shards: Shards = None,
 ) -> None:
-    """Start the server and the worker for what is committed, and keep them running. Ctrl-C stops both."""
-    up(deployment(directory, catalog, store, shards), port, workers, servers)
+    """Run the server and the worker for what is committed, until Ctrl-C; commit with `umbel commit`.
+
+    Examples:
+        umbel up
+
+        umbel up --dir /var/lib/umbel --servers 2 -w 4
+    """
+    check(host, port)
+    up(deployment(directory, catalog, store, shards), host, port, workers, servers)
 
 
-def up(place: Deployment, port: int, workers: int, servers: int) -> None:
+def check(host: str, port: int) -> None:
+    """Refuse a port that is taken.
+
+    Raises:
+        Transient: it is.
+    """
+    from umbel.cli.checks import holder
+    from umbel.errors import Transient
+
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+            probe.listen(1)
+    except OSError as error:
+        by = holder(port)
+        raise Transient(
+            f"cannot listen on {host}:{port}: {error.strerror}{f'; process {by} does' if by else ''}",
+            hint=f"stop it, or choose another port: --port {port + 1}",
+        ) from None
+
+
+def up(place: Deployment, host: str, port: int, workers: int, servers: int) -> None:
     """Run a server and a worker until stopped."""
-    console = Console(stderr=True)
+    from umbel.cli.watching import Watch
+    from umbel.runtime.locks import alone
+    from umbel.runtime.status import forget_status
+    from umbel.runtime.supervise import Child, Supervisor
+
     common = ["--dir", str(place.directory), "--catalog", place.catalog_url, "--store", place.store_url]
+    logs = place.directory / "logs"
+    serve = ["serve", *common, "--host", host, "--port", str(port), "--servers", str(servers)]
     children = [
-        Child("server", ["serve", *common, "--port", str(port), "--servers", str(servers)]),
-        Child("worker", ["work", *common, "-w", str(workers)]),
+        Child.umbel("server", serve, logs / "server.log"),
+        Child.umbel("worker", ["work", *common, "-w", str(workers)], logs / "worker.log"),
     ]
-    Path(place.directory, "work.json").unlink(missing_ok=True)
-    place.catalog.close()
-    console.print(
-        f"umbel: http://127.0.0.1:{port}, everything is kept in {place.directory}; Ctrl-C stops it", highlight=False
-    )
-
-    def tell(text: str) -> None:
-        console.print(f"umbel: {text}", highlight=False)
-
-    Supervisor(children, tell).run()
-    tell("stopped")
+    with alone(place.directory, "supervisor"):
+        forget_status(place.directory)
+        with Watch(place, host, port) as watch:
+            Supervisor(children, watch.tell).run(watch.look)
+        watch.tell("stopped")

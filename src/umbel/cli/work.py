@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from umbel.cli.options import DIRECTORY, Catalog, Directory, Shards, Store, Workers, deployment
-from umbel.runtime.deployment import SHARDS
-from umbel.runtime.supervise import die_with_parent
+
+if TYPE_CHECKING:
+    from umbel.runtime.deployment import Deployment
 
 
 def command(
@@ -22,55 +22,78 @@ def command(
     workers: Workers = 2,
     catalog: Catalog = None,
     store: Store = None,
-    shards: Shards = SHARDS,
+    shards: Shards = None,
 ) -> None:
-    """Process the data of what is committed, until stopped."""
-    from umbel.spark.job import LiveJob
-    from umbel.spark.session import Settings, running
+    """Process the data of what is committed, until stopped: the worker alone, without a server.
+
+    Example:
+        umbel work -w 4
+    """
+    from umbel.runtime.kinship import die_with_parent
+    from umbel.runtime.locks import alone
+    from umbel.runtime.status import write_status
 
     die_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    for name in ("py4j", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    stop = Stop()
     place = deployment(directory, catalog, store, shards)
-    stopping = threading.Event()
-
-    def stop(_: int, __: FrameType | None) -> None:
-        stopping.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    status = Status(place.directory / "work.json")
-    with running(Settings(place.directory, slots=workers)) as session:
-        query = LiveJob(place, session, on_batch=status.batch).start()
-        status.write("running")
-        while not stopping.is_set() and query.isActive:
-            stopping.wait(0.2)
-        failure = query.exception()
-    if failure is not None and not stopping.is_set():
-        place.catalog.tell("work", "error", str(failure)[:4000])
-        logging.getLogger("umbel.work").error("%s", str(failure)[:4000])
+    with alone(place.directory, "worker"):
+        write_status(place.directory, "starting")
+        failure = _work(place, workers, stop)
+        write_status(place.directory, "failed" if failure else "stopped")
+    if failure:
+        place.catalog.tell("work", "error", failure[:4000])
+        logging.getLogger("umbel.work").error("%s", failure)
         sys.exit(1)
-    status.write("stopped")
 
 
-class Status:
-    """A small file that says how the worker does.
+def _work(place: Deployment, workers: int, stop: Stop) -> str:
+    """Run the live job until it is stopped; return why it failed, if it did."""
+    from umbel.spark.job import LiveJob
+    from umbel.spark.session import Settings, running
 
-    Args:
-        path: of the file.
-    """
+    with running(Settings(place.directory, slots=workers)) as session:
+        query = LiveJob(place, session, on_batch=_Told(place.directory)).start()
+        stop.has_begun(place.directory)
+        while not stop.is_asked.is_set() and query.isActive:
+            stop.is_asked.wait(0.2)
+        failure = query.exception()
+    return "" if failure is None or stop.is_asked.is_set() else str(failure)
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._written = path, 0.0
 
-    def batch(self, number: int, counts: Mapping[tuple[str, str], int]) -> None:
-        """Note a finished batch."""
+class Stop:
+    """Listens for SIGINT and SIGTERM: before the job has begun they end the process at once."""
+
+    def __init__(self) -> None:
+        self.is_asked = threading.Event()
+        self._has_begun = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._asked)
+
+    def has_begun(self, directory: Path) -> None:
+        """Note that the job runs, and say so."""
+        from umbel.runtime.status import RUNNING, write_status
+
+        self._has_begun = True
+        write_status(directory, RUNNING)
+
+    def _asked(self, _: int, __: FrameType | None) -> None:
+        self.is_asked.set()
+        if not self._has_begun:
+            sys.exit(0)
+
+
+class _Told:
+    """Keeps the status file fresh while batches are finished."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._written = directory, 0.0
+
+    def __call__(self, number: int, _: object) -> None:
+        from umbel.runtime.status import RUNNING, write_status
+
         if time.monotonic() - self._written > 0.5:
-            self.write("running", number)
-
-    def write(self, state: str, batch: int | None = None) -> None:
-        """Write the file."""
-        fresh = self._path.with_suffix(".new")
-        fresh.write_text(json.dumps({"state": state, "batch": batch, "at": time.time()}))
-        fresh.rename(self._path)
-        self._written = time.monotonic()
+            write_status(self._directory, RUNNING, number)
+            self._written = time.monotonic()

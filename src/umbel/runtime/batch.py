@@ -108,7 +108,8 @@ class Batch:
         time.move_frontiers(graph, frontiers)
         self._log_changes(told)
         counts = {key: count for key, count in told.counts.items() if count}
-        progress = Progress(self.stamp.batch, self.plan.revision, time.state)
+        state = {**time.state, "plan": self.plan.number}
+        progress = Progress(self.stamp.batch, self.plan.revision, state)
         self.deployment.catalog.finish(JOB, progress, counts, told.dead, epoch=self.stamp.epoch)
         return counts
 

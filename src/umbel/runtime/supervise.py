@@ -1,8 +1,11 @@
-"""Supervision: keep a few processes running, restart what dies, and leave none behind."""
+"""Supervision: keep a few processes running, restart what dies, and leave none behind.
+
+A process started here is the head of a session of its own, dies with the supervisor (its parent) however that one ends, and
+what it leaves behind becomes the supervisor's child, which ends it: however deep, in whatever process group.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -10,15 +13,18 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
+
+from umbel.runtime.kinship import PARENT, adopt_orphans, die_with, end_family, end_group, end_strays
 
 PATIENCE = 30.0
 """Seconds a process gets to stop before it is killed."""
 STEADY = 30.0
 """Seconds a process must have run for its next death to count as the first."""
 LONGEST_WAIT = 30.0
-PARENT = "UMBEL_PARENT"
-_PR_SET_PDEATHSIG = 1
+LARGEST_LOG = 64 << 20
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Tell = Callable[[str], None]
 
@@ -29,23 +35,40 @@ class Child:
 
     Args:
         name: for messages.
-        arguments: of `umbel`.
+        command: the program and its arguments.
+        log: the file its output is appended to; ours when None.
         environment: added to ours.
+        first_wait: seconds before it is started again after its first death; doubled with each further one.
     """
 
     name: str
-    arguments: Sequence[str]
+    command: Sequence[str]
+    log: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    first_wait: float = 0.25
     process: subprocess.Popen[bytes] | None = None
     begun_at: float = 0.0
     deaths: int = 0
     start_at: float = 0.0
 
+    @classmethod
+    def umbel(cls, name: str, arguments: Sequence[str], log: Path | None = None) -> Child:
+        """Return a subcommand of umbel as a child."""
+        return cls(name, [sys.executable, "-m", "umbel.cli.main", *arguments], log)
+
     def start(self) -> None:
-        """Start it, in a process group of its own."""
-        own = {PARENT: str(os.getpid()), **self.environment}
-        command = [sys.executable, "-m", "umbel.cli.main", *self.arguments]
-        self.process = subprocess.Popen(command, env={**os.environ, **own}, start_new_session=True)
+        """Start it, in a session of its own."""
+        environment = {**os.environ, PARENT: str(os.getpid()), **self.environment}
+        with _Output(self.log) as output:
+            self.process = subprocess.Popen(
+                self.command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=die_with(os.getpid()),  # noqa: PLW1509  the supervisor has one thread when it starts them
+            )
         self.begun_at = time.monotonic()
 
     def died(self) -> int | None:
@@ -54,89 +77,115 @@ class Child:
             return None
         code, group = self.process.returncode, self.process.pid
         self.process = None
-        _signal_group(group, signal.SIGKILL)
+        end_group(group)
         self.deaths = 1 if time.monotonic() - self.begun_at > STEADY else self.deaths + 1
-        self.start_at = time.monotonic() + min(LONGEST_WAIT, 0.25 * 2 ** (self.deaths - 1))
+        self.start_at = time.monotonic() + min(LONGEST_WAIT, self.first_wait * 2 ** (self.deaths - 1))
         return code
+
+    def last_words(self, lines: int = 8) -> str:
+        """Return the end of its log."""
+        if self.log is None or not self.log.exists():
+            return ""
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - 8192))
+            text = file.read().decode(errors="replace").rstrip()
+        return "\n".join(text.splitlines()[-lines:])
 
 
 class Supervisor:
-    """Runs processes until it is told to stop.
+    """Runs processes until it is told to stop. To be used from the main thread.
 
     Args:
         children: what to run.
-        tell: told of starts, deaths and restarts.
+        tell: told of deaths and restarts.
+        patience: seconds a process gets to stop before it is killed.
     """
 
-    def __init__(self, children: Sequence[Child], tell: Tell) -> None:
-        self._children, self._tell = children, tell
-        self._is_stopping = False
+    def __init__(self, children: Sequence[Child], tell: Tell, patience: float = PATIENCE) -> None:
+        self._children, self._tell, self._patience = children, tell, patience
+        self._signals = 0
 
     def run(self, each_second: Callable[[], None] = lambda: None) -> None:
-        """Run until SIGINT or SIGTERM; then stop everything, whatever it takes."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._stop)
+        """Run until SIGINT, SIGTERM or SIGHUP; then stop everything, whatever it takes. A second signal hurries."""
+        before = {number: signal.signal(number, self._stop) for number in STOPPING}
+        adopt_orphans()
         try:
             for child in self._children:
                 child.start()
             looked = 0.0
-            while not self._is_stopping:
+            while not self._signals:
                 self._mind()
                 if time.monotonic() - looked >= 1.0:
                     looked = time.monotonic()
+                    end_strays(self._known())
                     each_second()
-                time.sleep(0.1)
+                time.sleep(0.05)
         finally:
             self._end()
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _mind(self) -> None:
         for child in self._children:
             code = child.died()
-            if code is not None and not self._is_stopping:
+            if self._signals:
+                return
+            if code is not None:
                 wait = max(0.0, child.start_at - time.monotonic())
-                self._tell(f"{child.name} ended ({_cause(code)}); starting it again in {wait:.1f} s")
-            if child.process is None and time.monotonic() >= child.start_at and not self._is_stopping:
+                words = child.last_words()
+                told = f"\n{words}\n  its log: {child.log}" if words else ""
+                self._tell(f"{child.name} ended ({cause(code)}); starting it again in {wait:.1f} s{told}")
+            if child.process is None and time.monotonic() >= child.start_at:
                 child.start()
 
-    def _stop(self, number: int, _: FrameType | None) -> None:
-        if self._is_stopping:
-            for child in self._running():
-                _signal_group(child.pid, signal.SIGKILL)
-        self._is_stopping = True
+    def _known(self) -> set[int]:
+        return {child.process.pid for child in self._children if child.process is not None}
+
+    def _stop(self, _: int, __: FrameType | None) -> None:
+        self._signals += 1
 
     def _end(self) -> None:
-        running = self._running()
-        for process in running:
+        running = {child.name: child.process for child in self._children if child.process is not None}
+        for process in running.values():
             process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + PATIENCE
-        for process in running:
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                self._tell(f"process {process.pid} does not stop; killing it")
-            _signal_group(process.pid, signal.SIGKILL)
+        deadline, hurried = time.monotonic() + self._patience, self._signals + 1
+        for name, process in running.items():
+            while process.poll() is None and time.monotonic() < deadline and self._signals < hurried:
+                time.sleep(0.02)
+            if process.poll() is None:
+                self._tell(f"{name} (process {process.pid}) does not stop; killing it")
+                end_family(process.pid)
             process.wait()
-
-    def _running(self) -> list[subprocess.Popen[bytes]]:
-        return [child.process for child in self._children if child.process is not None]
-
-
-def die_with_parent() -> None:
-    """End this process when the supervisor that started it is gone, however it went."""
-    parent = os.environ.get(PARENT)
-    if parent is None or not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != int(parent):
-        os.kill(os.getpid(), signal.SIGTERM)
+            end_group(process.pid)
+        end_strays(set())
 
 
-def _signal_group(group: int, number: int) -> None:
+def cause(code: int) -> str:
+    """Return an exit code in words."""
+    if code >= 0:
+        return f"exit code {code}"
     try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
 
 
-def _cause(code: int) -> str:
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+class _Output:
+    """The file a child writes to, open while it is started."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def __enter__(self) -> int | None:
+        if self._path is None:
+            return None
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._path.exists() and self._path.stat().st_size > LARGEST_LOG:
+            self._path.replace(self._path.with_suffix(".old.log"))
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        return self._file
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            os.close(self._file)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -19,14 +18,13 @@ from starlette.routing import Route
 
 from umbel.errors import Transient, UmbelError
 from umbel.runtime.deployment import Deployment
+from umbel.runtime.kinship import end_with_parent
 from umbel.serving import control, ingestion, inspection, queries, secrets
 from umbel.serving.coalesce import Coalescer
+from umbel.serving.environment import Place
 from umbel.serving.metrics import Metrics
 from umbel.serving.requests import answer, check_branch, refusal
 from umbel.serving.service import Service
-
-DEPLOYMENT = "UMBEL_DEPLOYMENT"
-"""The environment variable by which a server process finds its deployment, as `Deployment.encode` wrote it."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 V1 = "/api/v1"
@@ -80,7 +78,9 @@ def application(deployment: Deployment) -> Starlette:
 
 def from_environment() -> Starlette:
     """Return the application over the deployment named by the environment; what server processes load."""
-    return application(Deployment.decode(os.environ[DEPLOYMENT]))
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    end_with_parent()
+    return application(Place.handed_on().opened())
 
 
 def _routes() -> list[Route]:

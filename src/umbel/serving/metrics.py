@@ -8,10 +8,9 @@ import sys
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 
 from umbel.runtime.batch import JOB
+from umbel.serving.environment import SHARED
 from umbel.serving.service import Service
 
-SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""The environment variable that names the folder in which several server processes keep their figures together."""
 BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 

@@ -1,0 +1,31 @@
+"""Show the plan of a module."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from umbel.cli.options import Env, Module
+
+
+def command(
+    module: Module,
+    env: Env = None,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="As a Mermaid flowchart.")] = False,
+) -> None:
+    """Show the plan of MODULE: its operators by stage, what each reads, its parameters and its columns.
+
+    Nothing is committed and nothing needs to run.
+
+    Examples:
+        umbel explain examples.flights.features
+
+        umbel explain my_features:app --mermaid > plan.mmd
+    """
+    from umbel.cli.loading import definitions
+    from umbel.plan import explain
+    from umbel.plan.graph import Graph
+
+    graph = Graph(definitions(module, env).datasets.values())
+    typer.echo(explain.mermaid(graph) if mermaid else explain.explain(graph), nl=False)

@@ -1,0 +1,123 @@
+"""Commands that ask a server, or a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import FLIGHTS, Umbel
+from tests.unit.serving.conftest import NOON, Served
+from umbel.cli.main import app
+from umbel.errors import UmbelError
+
+LATER = "2013-12-01T16:00:00Z"
+COMMANDS = [command.name for command in app.registered_commands if command.name]
+
+
+def test_every_command_teaches(umbel: Umbel) -> None:
+    assert set(COMMANDS) == {
+        *(
+            "commit",
+            "dead-letters",
+            "doctor",
+            "explain",
+            "log",
+            "lookup",
+            "query",
+            "run",
+            "serve",
+            "up",
+            "version",
+            "work",
+        )
+    }
+    for command in COMMANDS:
+        shown = umbel(command, "--help")
+        assert shown.exit_code == 0
+        assert f"umbel {command}" in shown.output.partition("Example")[2], command
+
+
+def test_the_help_begins_with_what_to_do(umbel: Umbel) -> None:
+    assert "umbel run my_features" in umbel("--help").output
+    assert umbel().exit_code == 2
+    assert umbel("runn").exit_code == 2
+
+
+def test_versions_are_told(umbel: Umbel) -> None:
+    lines = umbel("version").output.splitlines()
+    assert lines[0].startswith("umbel ")
+    assert any(line.startswith("polars 2") for line in lines)
+
+
+def test_a_query(umbel: Umbel, server: Served) -> None:
+    shown = umbel("query", "Origin.departures", "Origin.is_late", "-i", "Origin.origin=JFK", "--as-of", LATER).output
+    assert [line.split() for line in shown.splitlines()] == [["Origin.departures", "2"], ["Origin.is_late", "True"]]
+
+
+def test_a_query_that_is_refused(umbel: Umbel, server: Served) -> None:
+    failed = umbel("query", "Origin.departure", "-i", "Origin.origin=JFK")
+    assert isinstance(failed.exception, UmbelError)
+    assert "did you mean 'departures'" in str(failed.exception)
+    assert "NAME=VALUE" in umbel("query", "Origin", "-i", "JFK").output
+
+
+def test_a_lookup(umbel: Umbel, server: Served) -> None:
+    shown = umbel("lookup", "DelayOfOrigin", "origin=JFK", "--as-of", LATER)
+    assert ["average", "20.0"] in [line.split() for line in shown.output.splitlines()]
+    failed = umbel("lookup", "DelayOfOrigin", "origin=nowhere")
+    assert (failed.exit_code, failed.output) == (1, "not found\n")
+
+
+def test_rows_are_posted_from_files_and_pipes(umbel: Umbel, server: Served, tmp_path: Path) -> None:
+    rows = [{"tailnum": f"N{n}", "seats": n, "at": NOON} for n in range(25)]
+    file = tmp_path / "planes.ndjson"
+    file.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    assert umbel("log", "events", "planes", str(file), "--batch-size", "10").stdout == "25 rows accepted\n"
+    assert umbel("log", "events", "planes", "-", input=json.dumps(rows[0])).stdout == "1 rows accepted\n"
+    assert "line 1: broken JSON" in umbel("log", "events", "planes", "-", input="{").output
+    assert "there is no file" in umbel("log", "events", "planes", "nothing.ndjson").output
+    server.process()
+    assert "7" in umbel("lookup", "Plane", "tailnum=N7").output
+
+
+def test_commits(umbel: Umbel, server: Served) -> None:
+    shown = umbel("commit", FLIGHTS, "--preview").output
+    assert shown.splitlines()[-1] == "nothing committed (preview)"
+    assert "unchanged  DelayOfOrigin, Departure, Greeting, Origin, Plane" in shown
+    assert "revision 1 is in force" in umbel("commit", FLIGHTS, "--incremental", "-m", "again").output
+
+
+def test_dead_letters(umbel: Umbel, server: Served) -> None:
+    place = ["--dir", str(server.deployment.directory)]
+    shown = umbel("dead-letters", "Departure", *place).output
+    assert "soon" in shown
+    assert "[red]x" in shown
+    assert shown.splitlines()[-1].endswith("in all")
+    assert umbel("dead-letters", "Plane", *place).output == "none\n"
+    assert "did you mean 'Plane'" in str(umbel("dead-letters", "Plan", *place).exception)
+
+
+def test_plans_are_explained(umbel: Umbel) -> None:
+    assert "DelayOfOrigin = aggregate(#0)" in umbel("explain", FLIGHTS).output
+    assert umbel("explain", FLIGHTS, "--mermaid").output.startswith("flowchart LR\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "target", "words"),
+    [
+        ("", "", "defines no dataset"),
+        ("import nothing_of_this_name", "", "nothing_of_this_name"),
+        ("from umbel import App\napp = App()", ":ap", "did you mean 'app'"),
+    ],
+)
+def test_modules_that_will_not_do(umbel: Umbel, tmp_path: Path, content: str, target: str, words: str) -> None:
+    file = tmp_path / f"module_{abs(hash(content))}.py"
+    file.write_text(content)
+    assert words in str(umbel("explain", f"{file}{target}").exception)
+
+
+def test_modules_that_are_not_there(umbel: Umbel) -> None:
+    assert "there is no module 'no.such'" in str(umbel("explain", "no.such").exception)
+    assert "there is no file" in str(umbel("explain", "nowhere/features.py").exception)

