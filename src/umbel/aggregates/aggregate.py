@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Self
 import polars as pl
 
 from umbel.aggregates.columns import Columns
-from umbel.errors import InvalidType, InvalidValue, UmbelError, did_you_mean
+from umbel.aggregates.held import Held
+from umbel.errors import InvalidType, InvalidValue, NotSupported, UmbelError, did_you_mean
 from umbel.types.dtypes import DType
 from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
@@ -62,19 +63,18 @@ class Aggregate(metaclass=Arguments):
     """Whether the result depends on the instant it is asked for."""
 
     def __post_init__(self) -> None:
-        self._check_window(self.window)
-        self._check_arguments()
-
-    def _check_window(self, given: object) -> None:
-        if isinstance(given, str):
-            hint = f'{self.kind}(window=Continuous("{given}"))'
-            warnings.warn(f"{self.kind}: a window given as text; write {hint}", DeprecationWarning, stacklevel=6)
-            object.__setattr__(self, "window", Continuous(given))
-        elif isinstance(given, Session):
+        window: object = self.window  # whatever the user gave
+        if isinstance(window, str):
+            message = f'{self.kind}: a window given as text; write window=Continuous("{window}")'
+            warnings.warn(message, DeprecationWarning, stacklevel=5)
+            window = Continuous(window)
+            object.__setattr__(self, "window", window)
+        if isinstance(window, Session):
             raise InvalidValue(f"{self.kind}: window cannot be a Session", hint="groupby(..., window=Session(gap))")
-        elif given is not None and not isinstance(given, Continuous | Tumbling | Hopping):
-            found = type(given).__name__
+        if window is not None and not isinstance(window, Continuous | Tumbling | Hopping):
+            found = type(window).__name__
             raise InvalidValue(f"{self.kind}: window must be Continuous, Tumbling or Hopping, found {found}")
+        self._check_arguments()
 
     def _check_arguments(self) -> None:
         for each in fields(self):
@@ -196,6 +196,22 @@ class Aggregate(metaclass=Arguments):
             states: `_weight` and the state columns; `_time`, the instant asked for, when `needs_instant`.
             state: names the columns.
         """
+
+    # the same for one question
+
+    def folds(self, state: Columns) -> bool:
+        """Return whether `folded` is defined over such a state."""
+        return False
+
+    def folded(self, held: Held, state: Columns, at: int) -> Any:
+        """Return what some states are worth together: the `result` of their `merge`, with less ado for few of them.
+
+        Args:
+            held: the states; may be none.
+            state: names the columns.
+            at: the instant asked for, µs.
+        """
+        raise NotSupported(f"{self.kind}: its states are not folded one by one")
 
 
 AggregateType = Aggregate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -10,6 +11,7 @@ from umbel.aggregates import hyperloglog
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import WEIGHT, Columns
 from umbel.aggregates.hashing import hash64
+from umbel.aggregates.held import Held
 from umbel.errors import InvalidType, InvalidValue
 from umbel.types.dtypes import DType, Int
 from umbel.types.schema import Schema
@@ -73,3 +75,9 @@ class Count(Aggregate):
         if self.unique:
             return hyperloglog.estimate(states, state)
         return state["count"].fill_null(0) if self.dropnull else WEIGHT
+
+    def folds(self, state: Columns) -> bool:
+        return not self.unique
+
+    def folded(self, held: Held, state: Columns, at: int) -> Any:
+        return int(held[state.name("count") if self.dropnull else "_weight"].sum())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import FIRST, WEIGHT, Columns
+from umbel.aggregates.held import Held
 from umbel.errors import InvalidType, InvalidValue
 from umbel.types.dtypes import DType, Float
 from umbel.types.durations import parse_duration
@@ -74,8 +76,25 @@ class ExpDecaySum(Aggregate):
         present = (state["count"] != 0) if state.is_retractable else pl.lit(value=True)
         return pl.when(present).then(value).otherwise(0.0).fill_null(0.0)
 
+    def folds(self, state: Columns) -> bool:
+        return True
+
+    def folded(self, held: Held, state: Columns, at: int) -> Any:
+        second = held[state.name("second")]
+        if not len(second) or (state.is_retractable and not held[state.name("count")].sum()):
+            return 0.0
+        newest = second.max()
+        within = np.exp((newest - second) * self._rate)
+        since = np.exp((at // SECOND - newest) * self._rate)
+        gain, loss = (float((held[state.name(part)] * within).sum() * since) for part in ("gain", "loss"))
+        return (0.0 if gain < NOTHING else gain) - (0.0 if loss < NOTHING else loss)
+
     def _share(self, age: pl.Expr) -> pl.Expr:
-        return (age * (-math.log(2) * SECOND / self._half_life())).exp()
+        return (age * self._rate).exp()
+
+    @property
+    def _rate(self) -> float:
+        return -math.log(2) * SECOND / self._half_life()
 
     def _half_life(self) -> int:
         try:

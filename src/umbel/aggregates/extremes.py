@@ -7,11 +7,13 @@ from datetime import date, datetime
 from decimal import Decimal as PythonDecimal
 from typing import Any, ClassVar
 
+import numpy as np
 import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.bag import ROW, Bag
 from umbel.aggregates.columns import WEIGHT, Columns
+from umbel.aggregates.held import Held
 from umbel.errors import InvalidType
 from umbel.types import dtypes
 from umbel.types.dtypes import DType, Optional
@@ -89,6 +91,15 @@ class Extreme(Aggregate):
         ends = present.group_by(ROW).agg(self._end(pl.col("values")).alias("value"))
         found = VALUES.spread(ends, states.height)
         return found if self.default is None else found.fill_null(pl.select(default).item())
+
+    def folds(self, state: Columns) -> bool:
+        return not state.is_retractable and state.polars in (pl.Int64, pl.Float64)
+
+    def folded(self, held: Held, state: Columns, at: int) -> Any:
+        values = held.present(state.name("extreme"))
+        if not len(values):
+            return self.default
+        return (np.fmin if self.smallest else np.fmax).reduce(values).item()
 
     def _end(self, values: pl.Expr) -> pl.Expr:
         return values.min() if self.smallest else values.max()

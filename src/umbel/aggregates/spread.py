@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import WEIGHT, Columns
+from umbel.aggregates.held import Held
 from umbel.types.dtypes import DType, Float, Optional
 from umbel.types.schema import Schema
 
@@ -68,3 +70,16 @@ class Stddev(Aggregate):
         variance = (state["squares"] - state["sum"] * state["sum"] / count) / count
         spread = pl.when(count > 1).then(variance.clip(lower_bound=0.0).sqrt()).otherwise(0.0)
         return pl.when(count > 0).then(spread).otherwise(pl.lit(self.default, pl.Float64))
+
+    def folds(self, state: Columns) -> bool:
+        return True
+
+    def folded(self, held: Held, state: Columns, at: int) -> Any:
+        count, center, away, squares = (held[state.name(part)] for part in ("count", "center", "sum", "squares"))
+        total = int(count.sum())
+        if total <= 1:
+            return 0.0 if total == 1 else self.default
+        shift = center - (center * count + away).sum() / total
+        sums = (away + count * shift).sum()
+        squared = (squares + 2 * shift * away + count * shift * shift).sum()
+        return float(np.sqrt(np.maximum((squared - sums * sums / total) / total, 0.0)))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from decimal import Decimal as PythonDecimal
+from typing import Any, ClassVar
 
 import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import WEIGHT, Columns
+from umbel.aggregates.held import Held
 from umbel.errors import Terminal
 from umbel.types.dtypes import DType, Float, Optional
 from umbel.types.schema import Schema
@@ -52,6 +54,24 @@ class Sum(Aggregate):
             return total.fill_null(0.0)
         return _fitted(states[state.name("sum")].fill_null(0), state, self)
 
+    def folds(self, state: Columns) -> bool:
+        return True
+
+    def folded(self, held: Held, state: Columns, at: int) -> Any:
+        name = state.name("sum")
+        if not _is_float(state):
+            return self._exactly(held.total(name), state)
+        if _counts(state) and not held[state.name("count")].sum():
+            return 0.0
+        return float(held[name].sum())
+
+    def _exactly(self, total: int, state: Columns) -> Any:
+        """Return a sum, in units of its last digit, as a value of the column's type."""
+        if state.polars == pl.Int64 and abs(total) <= LARGEST_INT:
+            return total
+        exact = PythonDecimal(f"{total}e-{getattr(state.polars, 'scale', 0)}")
+        return _fitted(pl.Series([exact], dtype=_exact(state)), state, self).item()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Average(Aggregate):
@@ -82,6 +102,18 @@ class Average(Aggregate):
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
         mean = state["sum"].cast(pl.Float64) / state["count"]
         return pl.when(state["count"] > 0).then(mean).otherwise(pl.lit(self.default, pl.Float64))
+
+    def folds(self, state: Columns) -> bool:
+        return True
+
+    def folded(self, held: Held, state: Columns, at: int) -> Any:
+        count = int(held[state.name("count")].sum())
+        if count <= 0:
+            return self.default
+        name = state.name("sum")
+        if _is_float(state):
+            return float(held[name].sum()) / count
+        return held.total(name) / 10 ** getattr(state.polars, "scale", 0) / count
 
 
 def _is_float(state: Columns) -> bool:

@@ -11,6 +11,7 @@ from umbel.operators.aggregate import Aggregate
 from umbel.operators.tile_answers import FOUND, HISTORY
 from umbel.operators.timeline import ALIVE, KEY, TIME, version_columns
 from umbel.plan.graph import Graph, Node
+from umbel.query.few import FewLookups, few_lookups
 from umbel.state.keys import encode_keys, shard_of
 from umbel.state.port import Reader, Store
 from umbel.state.tables import State
@@ -19,6 +20,8 @@ History = Callable[[Node], pl.DataFrame]
 """Returns the changes a terminal aggregate has consumed."""
 
 ROW = "_row"
+FEW = 16
+"""Up to how many points are answered one by one."""
 
 
 class Lookups:
@@ -32,6 +35,7 @@ class Lookups:
 
     def __init__(self, graph: Graph, store: Store, history: History) -> None:
         self._graph, self._store, self._history = graph, store, history
+        self._few: dict[str, FewLookups] = {}
 
     def online(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
         """Return the row of each key as of each instant, from the state the write path maintains.
@@ -45,10 +49,22 @@ class Lookups:
             The rows, aligned with `keys`, all columns nullable; and whether each was found.
         """
         node = self._node(dataset)
+        if not keys.height:
+            return pl.DataFrame(schema=node.operator.schema.polars()), pl.Series("_found", dtype=pl.Boolean)
+        if keys.height <= FEW:
+            answer = self._quick(dataset, node).answer(keys, at)
+            if answer is not None:
+                return answer
         points = _points(node, keys, at)
         if node.operator.is_terminal:
             return self._answer(node, points)
         return _aligned(node, points, self._floor(node, points))
+
+    def _quick(self, dataset: str, node: Node) -> FewLookups:
+        found = self._few.get(dataset)
+        if found is None:
+            found = self._few[dataset] = few_lookups(node, self._store)
+        return found
 
     def offline(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
         """Return the row of each key as of each instant, whatever lies between that instant and now.

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from umbel.errors import InvalidType, Terminal
 from umbel.state.arrow import binary_of, binary_parts, fixed_binary, join_rows
-from umbel.state.columns import HEAP, Leaf, Slice, layout_of, schema_of
+from umbel.state.columns import HEAP, Booleans, Leaf, Numbers, Slice, layout_of, schema_of
+from umbel.state.records import Records, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,9 +77,35 @@ class RowCodec:
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         starts = lengths.cumsum() - lengths
         if len(values) and not (lengths.min() > _COUNT and (data[starts] == VERSION).all()):
-            raise Terminal("state was written in a format this version of umbel does not read")
+            raise _unreadable()
         columns, counts = self.columns(data, starts + 1, lengths - 1)
         return self._frame(columns, int(counts.sum())), counts
+
+    def records(self, value: bytes) -> Records:
+        """Return the rows of one group; only columns of fixed width can be read, what is on the heap is passed over.
+
+        Raises:
+            Terminal: the value was written by another version, or with other columns.
+        """
+        if value[0] != VERSION:
+            raise _unreadable()
+        start, count = 1 + _COUNT, int.from_bytes(value[1 : 1 + _COUNT], "little")
+        size = start + count * self._record.itemsize
+        if len(value) < size or (len(value) > size and not self._heaps):
+            raise _mismatch()
+        kind, places = self._readable
+        return Records(np.frombuffer(value, kind, count, start), places)
+
+    @cached_property
+    def _readable(self) -> tuple[np.dtype[Any], dict[str, int]]:
+        places: dict[str, int] = {}
+        place = 0
+        for name, layout in self._layouts.items():
+            if isinstance(layout, Numbers | Booleans):
+                places[name] = place
+            place += len(layout.formats())
+        columns = [(name, place, self.schema[name]) for name, place in places.items()]
+        return readable(self._record, columns), places
 
     def blocks(self, frame: pl.DataFrame, counts: Counts) -> pa.LargeBinaryArray:
         """Return the block of each group of consecutive rows."""
@@ -200,3 +227,7 @@ def _counts(data: Bytes, starts: Counts) -> Counts:
 
 def _mismatch() -> Terminal:
     return Terminal("state does not have the columns it is read with")
+
+
+def _unreadable() -> Terminal:
+    return Terminal("state was written in a format this version of umbel does not read")

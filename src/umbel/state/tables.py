@@ -32,11 +32,11 @@ class State:
         owner: the operator's id.
     """
 
-    __slots__ = ("_owner", "_reader")
+    __slots__ = ("owner", "reader")
 
     def __init__(self, reader: Reader, owner: str) -> None:
-        self._reader = reader
-        self._owner = owner
+        self.reader = reader
+        self.owner = owner
 
     def table(self, name: str, columns: Mapping[str, Any]) -> Table:
         """Return the table `name`.
@@ -45,11 +45,11 @@ class State:
             name: at most 24 ascii characters, unique within the operator.
             columns: name and Polars type of each column; always the same for one table.
         """
-        return Table(self._reader, self._owner, name, _codec(tuple(columns.items())))
+        return Table(self.reader, self.owner, name, _codec(tuple(columns.items())))
 
     def of(self, owner: str) -> State:
         """Return the state of another operator in the same shard."""
-        return State(self._reader, owner)
+        return State(self.reader, owner)
 
 
 @lru_cache(maxsize=1024)
