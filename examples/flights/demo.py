@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +23,7 @@ from rich.table import Table
 
 from examples.flights.compare import Comparison, compare_destinations, compare_rows, compare_windows
 from examples.flights.data import Tables, load, write
+from examples.flights.killer import SECONDS, Killer
 from examples.flights.recompute import departures, with_plane_and_weather
 from examples.flights.replay import replay, requests
 from examples.flights.server import INSTANT, Server
@@ -34,7 +34,6 @@ RATE = 1_500
 """Rows a second of the replay."""
 PAIRS = 1_000
 END = datetime(2014, 1, 2, tzinfo=UTC)
-SECONDS_PER_KILL = 22
 console = Console()
 
 
@@ -61,12 +60,13 @@ def _acts(server: Server, tables: Tables, kills: int) -> Comparison:
     console.print(f"umbel answers after {time.monotonic() - begun:.1f} s")
     sent = sum(len(rows) for _, rows in requests(tables, LIVE))
     archived = tables.flights.filter(pl.col("month").is_in(list(BACKFILLED))).height
-    with _killer(server, kills) as report:
+    with Killer(server, kills, lambda text: console.print(text, highlight=False)) as killer:
         _wait(server, "January to November from files", {"Flight": archived, "Plane": tables.planes.height})
-        rate = RATE if not kills else sent / (kills * SECONDS_PER_KILL)
+        killer.live()
+        rate = RATE if not kills else sent / (kills * SECONDS)
         with _bar("December, live", sent, "freshness") as show:
             replay(server, tables, LIVE, rate, lambda rows, fresh: show(rows, str(fresh)), threading.Event())
-        report()
+        killer.finish()
     _wait(server, "the rest", {"Flight": tables.flights.height, "Weather": tables.weather.height})
     _show_features(server)
     outcome = _compare(server, tables)
@@ -196,35 +196,6 @@ def _bar(what: str, total: int, extra: str):  # type: ignore[no-untyped-def]
             progress.update(task, completed=done, rate=rate, extra=f"{extra} {value}" if extra else "")
 
         yield show
-
-
-@contextmanager
-def _killer(server: Server, kills: int):  # type: ignore[no-untyped-def]
-    """Kill processes of the worker at random instants, meanwhile; the block may ask to wait for the last of them."""
-    done: list[str] = []
-    ended = threading.Event()
-
-    def run() -> None:
-        chance = random.Random()
-        while len(done) < kills and not ended.wait(chance.uniform(0.2, 1.4) * SECONDS_PER_KILL * 0.8):
-            victim = server.kill_one()
-            if victim:
-                done.append(victim)
-                console.print(f"  killed {victim} ({len(done)} of {kills})", highlight=False)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-
-    def report() -> None:
-        while len(done) < kills:
-            time.sleep(0.2)
-
-    report_once: Callable[[], None] = report
-    try:
-        yield report_once
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _at(instant: datetime, height: int) -> pl.Series:
