@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from typing import Self
 
 from examples.flights.server import Server
 
@@ -28,7 +29,7 @@ class Killer:
         self._live, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Killer:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
