@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,7 +28,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Expr:
+class Expr(ABC):
     """An immutable expression over the columns of a frame. Build one with `col`, `lit`, `when`, ... and operators."""
 
     tag: ClassVar[str] = ""
@@ -38,9 +39,9 @@ class Expr:
 
     # What a node must say.
 
+    @abstractmethod
     def compile(self, scope: Scope) -> Compiled:
         """Return the Polars expression, type and faults in a scope; raise InvalidValue when it does not type-check."""
-        raise NotImplementedError(type(self).__name__)
 
     def children(self) -> tuple[Expr, ...]:
         """Return the expressions this one is made of."""
@@ -50,14 +51,14 @@ class Expr:
         """Return what the expression refers to outside of itself: ("col", name), ("var", name), ("now", "")."""
         return frozenset().union(*(child.references() for child in self.children()))
 
+    @abstractmethod
     def to_record(self) -> dict[str, Any]:
         """Return the expression as plain data that JSON can carry."""
-        raise NotImplementedError(type(self).__name__)
 
     @classmethod
+    @abstractmethod
     def read(cls, record: Mapping[str, Any]) -> Expr:
         """Return the node of this class that `to_record` wrote."""
-        raise NotImplementedError(cls.__name__)
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Expr:
