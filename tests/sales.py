@@ -34,6 +34,12 @@ def at(minute: float) -> datetime:
 
 
 def base(folder: Path) -> list[Any]:
+    sales, users = _sources(folder)
+    priced = _priced(sales, users)
+    return [sales, users, priced, *_results(priced)]
+
+
+def _sources(folder: Path) -> tuple[Any, Any]:
     files, web = Files(name="files", folder=str(folder)), Webhook(name="web")
 
     @source(files.path("a/*.ndjson"), disorder="30d", cdc="append", every="1s")
@@ -55,6 +61,10 @@ def base(folder: Path) -> list[Any]:
         tier: str
         t: datetime
 
+    return Sales, Users
+
+
+def _priced(sales: Any, users: Any) -> Any:
     @dataset
     class Priced:
         user: int
@@ -65,11 +75,15 @@ def base(folder: Path) -> list[Any]:
         t: datetime
 
         @pipeline
-        @inputs(Sales, Users)
+        @inputs(sales, users)
         def priced(cls, sales, users):
             kept = sales.filter(col("amount") > 0).assign(double=(col("amount") * 2).astype(float))
             return kept.join(users, how="left", on=["user"])
 
+    return Priced
+
+
+def _results(priced_sales: Any) -> list[Any]:
     @dataset(index=True)
     class Totals:
         user: int = field(key=True)
@@ -80,7 +94,7 @@ def base(folder: Path) -> list[Any]:
         t: datetime
 
         @pipeline
-        @inputs(Priced)
+        @inputs(priced_sales)
         def totals(cls, priced):
             return priced.groupby("user").aggregate(
                 count=Count(window=Continuous("forever")),
@@ -99,11 +113,11 @@ def base(folder: Path) -> list[Any]:
         t: datetime
 
         @pipeline
-        @inputs(Priced)
+        @inputs(priced_sales)
         def last(cls, priced):
             return priced.groupby("kind").latest()
 
-    return [Sales, Users, Priced, Totals, Last]
+    return [Totals, Last]
 
 
 def extended(folder: Path) -> list[Any]:

@@ -91,10 +91,7 @@ class Transport:
             answer = self._http.request(method, path, content=payload, params=stated, headers=headers, timeout=timeout)
         except httpx.HTTPError as error:
             raise Unreachable(f"{method} {self.url}{path} failed: {type(error).__name__} {error}") from error
-        response = Response(answer.status_code, answer.content, dict(answer.headers), str(answer.url))
-        if not response.ok:
-            raise refusal(response)
-        return response
+        return _accepted(Response(answer.status_code, answer.content, dict(answer.headers), str(answer.url)))
 
     def send_once(self, path: str, branch: str, body: Any) -> Response:
         """Post a JSON value, again if the server does not answer, such that it takes effect once.
@@ -136,6 +133,12 @@ def _subclasses(kind: type[UmbelError]) -> Iterator[type[UmbelError]]:
     for each in kind.__subclasses__():
         yield from _subclasses(each)
         yield each
+
+
+def _accepted(response: Response) -> Response:
+    if not response.ok:
+        raise refusal(response)
+    return response
 
 
 def _headers(branch: str, kind: str, key: str | None) -> dict[str, str]:
