@@ -1,6 +1,7 @@
 """Aggregate: values computed from the rows of a group, in windows of event time.
 
-Class `Aggregate`; its rule is in `aggregate_rules`, its kernels are `tiles` (continuous windows) and `windows` (discrete ones).
+Class `Aggregate`; its rule is in `aggregate_rules`, how it runs in `aggregate_kernels`: continuous windows by `tiles`, discrete
+ones by `windows` and `sessions`.
 """
 
 from __future__ import annotations
@@ -11,24 +12,20 @@ from functools import cached_property
 import polars as pl
 
 from umbel.aggregates import Aggregate as Algebra
-from umbel.operators import tile_kernel, window_kernel
+from umbel.operators.aggregate_kernels import WINDOW, Asked, Continuously, Kernel, Telling
 from umbel.operators.aggregate_rules import check_aggregate
 from umbel.operators.operator import Clock, Keyed
 from umbel.operators.partials import Partials
 from umbel.operators.sessions import Sessions
 from umbel.operators.tables import State
-from umbel.operators.tile_answers import answer_from_changes
 from umbel.operators.tiles import Tiles
-from umbel.operators.tiling import Tiling, micros
-from umbel.operators.timeline import TIME
-from umbel.operators.windows import BEGIN, END, Panes
+from umbel.operators.tiling import Tiling
+from umbel.operators.windows import Panes
 from umbel.types import dtypes
-from umbel.types.schema import CHANGE_COLUMNS, SEQ, Schema
-from umbel.types.windows import SECOND, Continuous, Hopping, Session, Tumbling
+from umbel.types.schema import CHANGE_COLUMNS, Schema
+from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 
 EAGER, FINAL = "eager", "final"
-WINDOW = "window"
-"""The key column that holds the window of a row, when windows are keys."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,7 +71,7 @@ class Aggregate(Keyed):
 
     @property
     def is_timed(self) -> bool:
-        return not self.is_continuous
+        return not self.is_terminal
 
     @property
     def inserts_only(self) -> bool:
@@ -110,74 +107,53 @@ class Aggregate(Keyed):
             is_retractable=not self.parents[0].inserts_only,
         )
 
+    def _sessions(self, window: Session) -> Sessions:
+        return Sessions(
+            keys=self.keys,
+            timestamp=self.schema.timestamp,
+            window=window,
+            aggregates=self.aggregates,
+            partials=self.partials,
+            is_retractable=not self.parents[0].inserts_only,
+            is_final=self.emit == FINAL,
+        )
+
     @cached_property
-    def discrete(self) -> Panes | Sessions:
-        """How its discrete windows are kept."""
-        rows, is_retractable = self.parents[0].schema, not self.parents[0].inserts_only
-        if isinstance(self.window, Session):
-            return Sessions(
-                keys=self.keys,
-                timestamp=rows.timestamp,
-                window=self.window,
-                aggregates=self.aggregates,
-                partials=self.partials,
-                is_retractable=is_retractable,
-                is_final=self.emit == FINAL,
-            )
+    def _panes(self) -> Panes:
         return Panes(
             keys=self.keys,
-            timestamp=rows.timestamp,
+            timestamp=self.schema.timestamp,
             along=self.along,
             windows=tuple(each for each in self.windows if not isinstance(each, Session)),
             aggregates=self.aggregates,
             partials=self.partials,
             is_key=self.window is not None,
-            is_keyed=rows.is_keyed and self.along is None,
-            is_retractable=is_retractable,
+            is_keyed=self.parents[0].schema.is_keyed and self.along is None,
+            is_retractable=not self.parents[0].inserts_only,
         )
 
+    @cached_property
+    def kernel(self) -> Kernel:
+        """How it runs."""
+        types = self.parents[0].schema.dtypes
+        groups = {name: types[name].polars() for name in self.keys}
+        if self.is_continuous:
+            return Continuously(self.tiles, self.schema)
+        if self.is_terminal:
+            return Asked(self._panes, self.schema, groups)
+        lookback = max((each.lookback_us for each in self.windows if isinstance(each, Tumbling | Hopping)), default=0)
+        is_sliding = any(isinstance(each, Continuous) for each in self.windows)
+        windows = self._sessions(self.window) if isinstance(self.window, Session) else self._panes
+        return Telling(windows, self.schema, groups, self.emit == FINAL, lookback, is_sliding)
+
     def partial(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return self.tiles.combine(rows) if self.is_continuous else self.discrete.combine(rows)
+        return self.kernel.combine(rows)
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
-        if changes[0].is_empty():
-            return self.schema.empty()
-        if self.is_continuous:
-            tile_kernel.step(self.tiles, changes[0], state, clock.watermark)
-            return self.schema.empty()
-        return self._emitted(window_kernel.step(self.discrete, self._tables(state), changes[0], self._final(clock)))
+        return self.schema.empty() if changes[0].is_empty() else self.kernel.step(changes[0], state, clock)
 
     def tick(self, state: State, clock: Clock) -> pl.DataFrame:
-        horizon = self._horizon(clock)
-        if self.is_continuous or horizon is None:
-            return self.schema.empty()
-        return self._emitted(window_kernel.tick(self.discrete, self._tables(state), horizon, self._final(clock)))
-
-    def _tables(self, state: State) -> window_kernel.Tables:
-        types = self.parents[0].schema.dtypes
-        return window_kernel.Tables.of(state, self.discrete, {name: types[name].polars() for name in self.keys})
-
-    def _horizon(self, clock: Clock) -> int | None:
-        """Return the instant, in µs, up to which results are told."""
-        late = clock.watermark if self.emit == FINAL and clock.watermark is not None else clock.frontier
-        if late is None:
-            return None
-        lookback = max((each.lookback_us for each in self.windows if isinstance(each, Tumbling | Hopping)), default=0)
-        instant = micros(late)
-        is_sliding = any(isinstance(each, Continuous) for each in self.windows)
-        return instant - (clock.watermark is not None) if is_sliding else instant // SECOND * SECOND - lookback
-
-    def _final(self, clock: Clock) -> int | None:
-        """Return the instant, in µs, up to which results do not change any more."""
-        return None if clock.watermark is None else micros(clock.watermark) - 1
-
-    def _emitted(self, told: pl.DataFrame) -> pl.DataFrame:
-        """Return results as changes of this operator's schema."""
-        if told.is_empty():
-            return self.schema.empty()
-        span = [pl.struct(pl.col(BEGIN).alias("begin"), pl.col(END).alias("end")).alias(WINDOW)] if self.window else []
-        timed = told.with_columns(*span, pl.col(TIME).alias(self.schema.timestamp), pl.lit(0, pl.Int64).alias(SEQ))
-        return timed.select(list(self.schema.changes()))
+        return self.kernel.tick(state, clock)
 
     def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
         """Return the values of a terminal aggregate from the state.
@@ -190,7 +166,7 @@ class Aggregate(Keyed):
             One row for each point: `_found`, `_history` and the aggregates. Where `_history` is set the state does not know, and
             `replay` has to be asked.
         """
-        return tile_kernel.lookup(self.tiles, state, points)
+        return self.kernel.lookup(state, points)
 
     def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         """Return the values of a terminal aggregate from the changes it has consumed: what `lookup` returned at that instant.
@@ -202,7 +178,7 @@ class Aggregate(Keyed):
         Returns:
             One row for each point: `_found` and the aggregates.
         """
-        return answer_from_changes(self.tiles, changes, points)
+        return self.kernel.replay(changes, points)
 
     def history_columns(self) -> list[str]:
         """Return the columns of the input its results depend on."""

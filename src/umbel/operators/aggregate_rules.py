@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from umbel.errors import InvalidType, InvalidValue
+from umbel.errors import InvalidType, InvalidValue, NotSupported
 from umbel.operators.columns import check_known, quoted
 from umbel.types import dtypes
 from umbel.types.schema import Schema
@@ -68,7 +68,7 @@ def _check_kind(node: Aggregate, window: object) -> None:
 
 
 def _check_groupby_window(node: Aggregate, rows: Schema) -> None:
-    window = node.window
+    window: object = node.window  # whatever the user gave
     if window is None:
         if not node.aggregates:
             raise InvalidType(f"{node.title}: no aggregates given", hint="aggregate(n=Count(window=…))")
@@ -82,6 +82,8 @@ def _check_groupby_window(node: Aggregate, rows: Schema) -> None:
     if node.along is not None:
         raise InvalidValue(f"{node.title}: along='{node.along}' cannot go with groupby window {window}")
     for each in node.aggregates:
+        if each.needs_instant:
+            raise NotSupported(f"{node.title}: {each.title} cannot go with groupby window {window}")
         if each.window is not None and each.window != window:
             raise InvalidValue(f"{node.title}: {each.title} has window {each.window}, groupby has window {window}")
 

@@ -102,8 +102,8 @@ class Sessions:
 
     def corrections(self, before: pl.DataFrame, after: pl.DataFrame, added: pl.DataFrame, mark: int) -> pl.DataFrame:
         """Return the changes that adding entries makes to sessions told."""
-        former, later = (self._rows(self.sessions(each), ALWAYS, mark) for each in (before, after))
-        return difference(former, later)
+        old, new = (self._rows(self.sessions(each), ALWAYS, mark) for each in (before, after))
+        return difference(old, new)
 
     def told(self, entries: pl.DataFrame, mark: int, horizon: int) -> pl.DataFrame:
         """Return the sessions that are over after `mark`, not after `horizon`."""

@@ -12,37 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from umbel.aggregates.aggregate import Aggregate
 from umbel.operators import runs
 from umbel.operators.folding import fold
 from umbel.operators.partials import Partials
+from umbel.operators.points import FOUND, HISTORY, TIME, Points, shown
 from umbel.operators.runs import Flags, Ints, Sorted
 from umbel.operators.tiles import Tiles, crowded
 from umbel.operators.tiling import BASE, FIRST, ID, LAST, SINCE, UNTIL, WINDOW
 from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND, Continuous
 
-FOUND, HISTORY = "_found", "_history"
-TIME, PLACE = "_time", "_time_place"
+PLACE = "_time_place"
 NEVER = 2**62
 
-
-@dataclass(frozen=True, slots=True)
-class Points:
-    """What is asked: the values of a key as of an instant.
-
-    Args:
-        ids: of the keys, from 0.
-        at: the instants, µs.
-    """
-
-    ids: Ints
-    at: Ints
-
-    @classmethod
-    def of(cls, frame: pl.DataFrame) -> Points:
-        """Return the points of a frame with `_key_id` and `_time`."""
-        return cls(frame[ID].to_numpy().astype(np.int64), frame[TIME].dt.epoch("us").to_numpy())
+__all__ = ["FOUND", "HISTORY", "answer", "answer_from_changes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +75,7 @@ def answer(tiles: Tiles, entries: pl.DataFrame, asked: pl.DataFrame) -> pl.DataF
     placed = (_kept(tiles, entries, number) for number in range(len(tiles.windows)))
     values, cut = _values(tiles, placed, points, asked[TIME])
     history = cut | (found & (points.at < horizon[points.ids]))
-    return _shown(tiles.aggregates, values, found).insert_column(1, pl.Series(HISTORY, history))
+    return shown(tiles.aggregates, values, found).insert_column(1, pl.Series(HISTORY, history))
 
 
 def answer_from_changes(tiles: Tiles, changes: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
@@ -112,7 +95,7 @@ def answer_from_changes(tiles: Tiles, changes: pl.DataFrame, asked: pl.DataFrame
     born = _born(partial.filter(pl.col(WEIGHT) != 0), SINCE if tiles.is_keyed else FIRST, points)
     placed = (_replayed(tiles, partial, number, points) for number in range(len(tiles.windows)))
     values, _ = _values(tiles, placed, points, asked[TIME])
-    return _shown(tiles.aggregates, values, born <= points.at)
+    return shown(tiles.aggregates, values, born <= points.at)
 
 
 # entries in their places
@@ -229,14 +212,3 @@ def _born(lived: pl.DataFrame, seen: str, points: Points) -> Ints:
     np.minimum.at(born, lived[ID].to_numpy(), lived[seen].to_numpy())
     found: Ints = born[points.ids]
     return found
-
-
-def _shown(aggregates: tuple[Aggregate, ...], values: dict[str, pl.Series], found: Flags) -> pl.DataFrame:
-    """Return the values, with what a key never seen has where it was not."""
-    mask = pl.Series(FOUND, found)
-    shown = [mask]
-    for each in aggregates:
-        value = values[each.into_field]
-        missing = pl.Series([each.missing], dtype=value.dtype)
-        shown.append(value.zip_with(mask, missing.new_from_index(0, len(value))).alias(each.into_field))
-    return pl.DataFrame(shown)

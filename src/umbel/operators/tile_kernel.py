@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 
 from umbel.operators import runs
+from umbel.operators.points import TIME
 from umbel.operators.tables import State
-from umbel.operators.tile_answers import TIME, answer
+from umbel.operators.tile_answers import answer
 from umbel.operators.tiles import Tiles
 from umbel.operators.tiling import FIRST, ID, micros
 from umbel.state.keys import encode_keys

@@ -29,7 +29,7 @@ class Windows(Protocol):
 
     @property
     def columns(self) -> dict[str, pl.DataType]:
-        """What is kept of an entry."""
+        """The columns of an entry."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -134,6 +134,23 @@ def tick(windows: Windows, tables: Tables, horizon: int, final: int | None) -> p
     _set_timers(tables, keys, groups, nothing, windows.due(entries, horizon, len(keys)))
     _keep(windows, tables, keys, entries, None if final is None else min(final, horizon))
     return _with_groups(told, groups)
+
+
+def keep(windows: Windows, tables: Tables, changes: pl.DataFrame, final: int | None) -> None:
+    """Add changes to the windows of their keys, without telling anything: results are asked for.
+
+    Args:
+        windows: what is kept.
+        tables: of the shard.
+        changes: changes, or combined ones; not empty.
+        final: the instant up to which nothing changes any more; None when not known.
+    """
+    partial = changes if windows.is_partial(changes) else windows.combine(changes)
+    numbered, keys = numbered_keys(partial, windows.keys)
+    before = with_ids(tables.entries.get(keys), keys).select(ID, *windows.columns)
+    _keep(windows, tables, keys, windows.fold(pl.concat([before, windows.spread(numbered)])), final)
+    if final is not None:
+        tables.marks.replace(MARK, pl.DataFrame({KEY: MARK, "mark": [max(final, tables.mark())]}))
 
 
 def _keep(windows: Windows, tables: Tables, keys: pl.Series, entries: pl.DataFrame, final: int | None) -> None:

@@ -269,8 +269,8 @@ class Panes:
         if not self.is_key:
             low, high = _widened(known, low, high)
         spans = [each.only((low[each.ids] <= each.ends) & (each.ends <= high[each.ids])) for each in known]
-        former, later = (self.values(panes, each) for panes, each in zip((before, after), spans, strict=True))
-        return difference(self._changes(former), self._changes(later))
+        old, new = (self._changes(self.values(panes, each)) for panes, each in zip((before, after), spans, strict=True))
+        return difference(old, new)
 
     def _results_of_touched(self, panes: pl.DataFrame, low: Ints, high: Ints, touched: Results) -> Results:
         """Return the results of the keys that have touched ones."""

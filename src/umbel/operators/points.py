@@ -1,0 +1,45 @@
+"""Questions to aggregates, values of keys as of instants, and the form of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from umbel.aggregates.aggregate import Aggregate
+from umbel.operators.runs import Flags, Ints
+from umbel.operators.tiling import ID
+
+FOUND, HISTORY = "_found", "_history"
+TIME = "_time"
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """What is asked: the values of a key as of an instant.
+
+    Args:
+        ids: of the keys, from 0.
+        at: the instants, µs.
+    """
+
+    ids: Ints
+    at: Ints
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> Points:
+        """Return the points of a frame with `_key_id` and `_time`."""
+        return cls(frame[ID].to_numpy().astype(np.int64), frame[TIME].dt.epoch("us").to_numpy())
+
+
+def shown(aggregates: tuple[Aggregate, ...], values: Mapping[str, pl.Series], found: Flags) -> pl.DataFrame:
+    """Return the values, with what a key never seen has where it was not."""
+    mask = pl.Series(FOUND, found)
+    columns = [mask]
+    for each in aggregates:
+        value = values[each.into_field]
+        missing = pl.Series([each.missing], dtype=value.dtype)
+        columns.append(value.zip_with(mask, missing.new_from_index(0, len(value))).alias(each.into_field))
+    return pl.DataFrame(columns)

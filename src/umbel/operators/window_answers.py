@@ -1,0 +1,49 @@
+"""What discrete windows answer when their value depends on the instant it is asked for: that of the last window closed."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from umbel.operators.points import HISTORY, Points, shown
+from umbel.operators.tile_kernel import KEY, with_ids
+from umbel.operators.tiling import ID
+from umbel.operators.timeline import TIME
+from umbel.operators.window_grids import ALWAYS
+from umbel.operators.window_kernel import Tables
+from umbel.operators.windows import Panes, Results
+
+
+def lookup(panes: Panes, tables: Tables, points: pl.DataFrame) -> pl.DataFrame:
+    """Return the value of each point from the state; `_history` where what was then is not known any more.
+
+    Args:
+        panes: what is kept.
+        tables: of the shard.
+        points: `_key` and `_time`.
+    """
+    keys = points[KEY].unique().sort()
+    entries = with_ids(tables.entries.get(keys), keys).select(ID, *panes.columns)
+    asked = with_ids(points, keys)
+    at = Points.of(asked).at
+    return _answer(panes, entries, asked, len(keys)).insert_column(1, pl.Series(HISTORY, at < tables.mark()))
+
+
+def replay(panes: Panes, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    """Return the value of each point from the changes consumed.
+
+    Args:
+        panes: what would have been kept.
+        changes: of the input.
+        points: the key columns and `_time`.
+    """
+    keys = points.select(panes.keys).unique(maintain_order=True).with_row_index(ID)
+    asked = points.join(keys, on=panes.keys, how="left", maintain_order="left")
+    partial = panes.combine(changes.join(keys, on=panes.keys, how="semi")).join(keys, on=panes.keys, how="left")
+    return _answer(panes, panes.fold(panes.spread(partial)), asked, len(keys))
+
+
+def _answer(panes: Panes, entries: pl.DataFrame, asked: pl.DataFrame, keys: int) -> pl.DataFrame:
+    points = Points.of(asked)
+    values = panes.values(entries, Results(points.ids, points.at))
+    found = panes.due(entries, ALWAYS, keys)[points.ids] <= points.at
+    return shown(panes.aggregates, {name: values[name] for name in values.columns if name not in (ID, TIME)}, found)
