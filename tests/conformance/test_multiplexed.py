@@ -1,0 +1,61 @@
+"""The cases on Spark, all of them in one query: as rows stream in, and computed from history by tasks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.conformance.cases import CASES
+from tests.conformance.multiplexed import begin, fits, in_rounds, logged, put_in_force
+from tests.deployed import live, wait_until
+from umbel.runtime.batch import JOB
+from umbel.spark.job import SMALL
+
+FITTING = [case for case in CASES if fits(case)]
+Failures = Mapping[str, Exception | None]
+
+
+@pytest.fixture(scope="module")
+def streamed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Failures:
+    """Return what became of the cases when their rows arrive while the job runs; batches this small stay in the driver."""
+    deployed, playing = begin(tmp_path_factory.mktemp("streamed"), FITTING)
+    put_in_force(deployed, playing)
+    with live(deployed, spark, small=SMALL) as caught_up:
+        in_rounds(playing, caught_up)
+    deployed.close()
+    return {one.case.name: one.failure for one in playing}
+
+
+@pytest.fixture(scope="module")
+def backfilled(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Failures:
+    """Return what became of the cases when their pipelines are committed after all rows are there."""
+    deployed, playing = begin(tmp_path_factory.mktemp("backfilled"), FITTING)
+    catalog = deployed.deployment.catalog
+    for one in playing:
+        one.forward()
+    put_in_force(deployed, playing, sources_only=True)
+    with live(deployed, spark, small=0) as caught_up:
+        caught_up(logged(playing))
+        put_in_force(deployed, playing)
+
+        def is_there() -> bool:
+            caught_up({})
+            last = catalog.progress(JOB, sys.maxsize)
+            return last is not None and last.revision == catalog.revision()
+
+        wait_until(is_there, lambda: catalog.progress(JOB, sys.maxsize))
+    for one in playing:
+        one.check()
+    deployed.close()
+    return {one.case.name: one.failure for one in playing}
+
+
+@pytest.mark.parametrize("engine", ["streamed", "backfilled"])
+@pytest.mark.parametrize("case", FITTING, ids=lambda case: case.name)
+def test_case(case: Any, engine: str, request: pytest.FixtureRequest) -> None:
+    failure = request.getfixturevalue(engine)[case.name]
+    if failure is not None:
+        raise failure
