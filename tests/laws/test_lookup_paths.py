@@ -90,7 +90,9 @@ def valued(changes: list[tuple[int, Change]]) -> list[tuple[int, Change]]:
     return changes
 
 
-@given(drawn=streams, asked=points, order=st.randoms(use_true_random=False), size=st.integers(1, 16), late=st.booleans())
+@given(
+    drawn=streams, asked=points, order=st.randoms(use_true_random=False), size=st.integers(1, 16), late=st.booleans()
+)
 @settings(max_examples=8, deadline=None)
 def test_inserts(drawn: Any, asked: Any, order: Any, size: int, late: bool) -> None:
     changes = valued(inserts(drawn))
