@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from umbel.errors import InvalidType, InvalidValue, NotSupported, Terminal, Tran
 
 MAX_BODY = 32 << 20
 """Bytes of the largest body that is read."""
+PATIENCE = 60.0
+"""Seconds within which a body must arrive."""
 MAIN = "main"
 BRANCH_HEADER = "X-UMBEL-BRANCH"
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
@@ -25,6 +28,12 @@ class TooLarge(UmbelError):
     code = "too-large"
 
 
+class TooSlow(UmbelError):
+    """A request body does not arrive."""
+
+    code = "too-slow"
+
+
 class UnsupportedMedia(UmbelError):
     """A request body is in a form the server does not read."""
 
@@ -32,6 +41,7 @@ class UnsupportedMedia(UmbelError):
 
 
 STATUS: dict[type[UmbelError], int] = {
+    TooSlow: 408,
     TooLarge: 413,
     UnsupportedMedia: 415,
     UnknownName: 404,
@@ -50,12 +60,21 @@ async def body_of(request: Request, *media: str) -> bytes:
 
     Raises:
         TooLarge: it is too large; no more of it is read.
+        TooSlow: it does not arrive.
         UnsupportedMedia: it is something else, or compressed.
     """
     _check_media(request, media)
     stated = request.headers.get("content-length", "")
     if stated.isdigit() and int(stated) > MAX_BODY:
         raise _too_large()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await _read(request)
+    except TimeoutError:
+        raise TooSlow(f"the body did not arrive within {PATIENCE:.0f} s") from None
+
+
+async def _read(request: Request) -> bytes:
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)

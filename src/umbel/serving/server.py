@@ -12,6 +12,8 @@ import tempfile
 from umbel.serving.environment import SHARED, Place
 
 THREADS = "POLARS_MAX_THREADS"
+KILL_AFTER = 10
+"""Seconds a process gets to answer what it has begun before it is killed."""
 
 
 def serve(place: Place, host: str, port: int, servers: int) -> None:
@@ -42,7 +44,9 @@ def serve(place: Place, host: str, port: int, servers: int) -> None:
             http=HTTPModes.http1,
             websockets=False,
             factory=True,
-            respawn_failed_workers=True,
+            respawn_failed_workers=servers > 1,  # a single one takes its parent along, whose supervisor tells of it
+            respawn_interval=1.0,
+            workers_kill_timeout=KILL_AFTER,
             log_access=False,
             log_level=LogLevels.warning,
         ).serve()

@@ -1,0 +1,79 @@
+"""A real server process, without a worker, over a deployment of its own."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+
+HOST = "127.0.0.1"
+
+
+class ServerProcess:
+    """`umbel serve` on a free port."""
+
+    def __init__(self, folder: Path, *options: str, port: int | None = None) -> None:
+        self.folder, self.port, self._log = folder, port or free_port(), folder / "server.log"
+        command = [sys.executable, "-m", "umbel.cli.main", "serve", "--dir", str(folder / "umbel")]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen([*command, "--port", str(self.port), *options], stdout=log, stderr=log)
+        self.http = httpx.Client(base_url=f"http://{HOST}:{self.port}", timeout=60)
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def wait_until_ready(self, within: float = 120) -> None:
+        deadline = time.monotonic() + within
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                if self.http.get("/readyz").status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.05)
+        raise AssertionError(f"the server is not ready:\n{self.said}")
+
+    def family(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def raw(self, *parts: bytes, pause: float = 0.0, half_close: bool = False) -> bytes:
+        """Send bytes as they are; return all that comes back until the server closes or is silent."""
+        with socket.create_connection((HOST, self.port), timeout=5) as connection:
+            for part in parts:
+                connection.sendall(part)
+                time.sleep(pause)
+            if half_close:
+                connection.shutdown(socket.SHUT_WR)
+            found = b""
+            connection.settimeout(3)
+            try:
+                while received := connection.recv(65536):
+                    found += received
+            except (TimeoutError, ConnectionResetError):
+                pass
+            return found
+
+    def stop(self) -> None:
+        self.http.close()
+        family = self.family() if self.process.poll() is None else []
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        _, left = psutil.wait_procs(family, timeout=10)
+        assert left == []
+
+
+def free_port() -> int:
+    """Return a port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
