@@ -77,7 +77,7 @@ class Job:
 
     def __init__(self, operator: Aggregate, *, combine: bool = True) -> None:
         self.operator, self._combine = operator, combine
-        self._store = MemoryStore(shards=1)
+        self.store = MemoryStore(shards=1)
         self._batch = 0
         self._frontier: datetime | None = None
         self.emitted: list[pl.DataFrame] = []
@@ -88,7 +88,7 @@ class Job:
         size = -(-len(rows) // parts) or 1
         pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
         partial = pl.concat([self.operator.partial(piece) for piece in pieces]) if self._combine and pieces else rows
-        with self._store.transaction(0, [self.operator.id], Stamp(0, self._batch)) as transaction:
+        with self.store.transaction(0, [self.operator.id], Stamp(0, self._batch)) as transaction:
             clock = Clock(watermark, self._frontier)
             self.emitted.append(self.operator.step((partial,), State(transaction, self.operator.id), clock))
         seen = [each for each in (self._frontier, rows["t"].max()) if each is not None]
@@ -99,14 +99,14 @@ class Job:
         """Fire what is due."""
         self._frontier = frontier or self._frontier
         self._batch += 1
-        with self._store.transaction(0, [self.operator.id], Stamp(0, self._batch)) as transaction:
+        with self.store.transaction(0, [self.operator.id], Stamp(0, self._batch)) as transaction:
             clock = Clock(watermark, self._frontier)
             self.emitted.append(self.operator.tick(State(transaction, self.operator.id), clock))
 
     def lookup(self, points: Sequence[tuple[int, int]]) -> pl.DataFrame:
         """Return the answers of the state to points (key, instant)."""
         asked = self.points(points)
-        with self._store.snapshot(0) as reader:
+        with self.store.snapshot(0) as reader:
             return self.operator.lookup(State(reader, self.operator.id), asked)
 
     @staticmethod
@@ -123,5 +123,5 @@ class Job:
 
     def table(self, name: str = "tiles") -> list[tuple[bytes, bytes]]:
         """Return what the state holds, byte for byte."""
-        with self._store.snapshot(0) as reader:
+        with self.store.snapshot(0) as reader:
             return reader.scan(self.operator.id, name, [(b"", b"\xff" * 600)])[0]

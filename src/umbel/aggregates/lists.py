@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import polars as pl
@@ -107,6 +107,6 @@ class FirstK(Recent):
     Result: List of the type of `of`. Empty window: [].
     """
 
-    dropnull: bool
+    dropnull: bool = field()
     newest: ClassVar[bool] = False
     dropnull_error: ClassVar[type[UmbelError]] = InvalidType

@@ -144,7 +144,7 @@ def _fitted(sums: pl.Series, state: Columns, aggregate: Sum) -> pl.Series:
     fitted = sums.cast(state.polars, strict=False)
     if fitted.null_count() > sums.null_count():
         raise Terminal(
-            f"{aggregate.title}: the sum of '{aggregate.of}' does not fit {state.dtype}",
+            f"{aggregate.title}: the sum of '{aggregate.of}' does not fit {state.dtype and state.dtype.plain}",
             hint="make the column a float, or sum over a shorter window",
         )
     return fitted

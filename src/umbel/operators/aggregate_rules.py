@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from umbel.errors import InvalidType, InvalidValue, NotSupported
+from umbel.errors import InvalidType, InvalidValue, NotSupported, UmbelError
 from umbel.operators.columns import check_known, quoted
 from umbel.types import dtypes
 from umbel.types.schema import Schema
@@ -25,9 +25,16 @@ def check_aggregate(node: Aggregate, rows: Schema) -> None:
     _check_along(node, rows)
     _check_groupby_window(node, rows)
     _check_windows(node, rows)
-    for each in node.aggregates:
-        each.check(rows)
+    _check_aggregates(node, rows)
     _check_names(node, rows)
+
+
+def _check_aggregates(node: Aggregate, rows: Schema) -> None:
+    for each in node.aggregates:
+        try:
+            each.check(rows)
+        except UmbelError as error:
+            raise type(error)(f"{node.title}: {error.message}", where=error.where, hint=error.hint) from None
 
 
 def _check_keys(node: Aggregate, rows: Schema) -> None:

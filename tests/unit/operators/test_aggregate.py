@@ -1,0 +1,166 @@
+"""Aggregations: their schema, what their definition refuses, and which states they share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from umbel.aggregates import Average, Count, ExpDecaySum, LastK, Stddev, Sum
+from umbel.errors import InvalidType, InvalidValue, NotSupported
+from umbel.operators.aggregate import Aggregate
+from umbel.operators.leaf import Leaf
+from umbel.operators.tiling import Tiling
+from umbel.types import dtypes as d
+from umbel.types.schema import Schema
+from umbel.types.windows import Continuous, Hopping, Session, Tumbling
+
+HOUR, DAY, EVER = Continuous("1h"), Continuous("1d"), Continuous("forever")
+VALUES = (
+    ("uid", d.Int()),
+    ("amount", d.Optional(d.Float())),
+    ("paid", d.Datetime()),
+    ("maybe", d.Optional(d.Int())),
+    ("name", d.Str()),
+)
+
+
+def leaf(*keys: str, appends: bool = True) -> Leaf:
+    names = dict(VALUES)
+    held = tuple((name, names[name]) for name in names if name not in keys)
+    columns = Schema(tuple((name, names[name]) for name in keys), held, "t")
+    return Leaf(dataset="E", version=1, columns=columns, appends=appends)
+
+
+def aggregate(*aggregates: Any, keys: tuple[str, ...] = ("uid",), of: Leaf | None = None, **options: Any) -> Aggregate:
+    named = (each if each.into_field else each.named(f"a{number}") for number, each in enumerate(aggregates))
+    return Aggregate(parents=(of or leaf(),), pipeline="D.p", keys=keys, aggregates=tuple(named), **options)
+
+
+def test_schema() -> None:
+    node = aggregate(Count(window=HOUR, into_field="n"), Sum(of="amount", window=EVER, into_field="total"))
+    assert node.schema == Schema((("uid", d.Int()),), (("n", d.Int()), ("total", d.Float())), "t")
+
+
+def test_schema_with_window_key() -> None:
+    node = aggregate(Count(into_field="n"), window=Tumbling("1h"))
+    assert node.schema == Schema((("uid", d.Int()), ("window", d.Window())), (("n", d.Int()),), "t")
+    assert aggregate(window=Session("1h")).schema.values == ()
+
+
+def test_terminal() -> None:
+    assert aggregate(Count(window=HOUR)).is_terminal
+    assert aggregate(ExpDecaySum(of="amount", half_life="1h", window=Tumbling("1h"))).is_terminal
+    assert not aggregate(Count(window=HOUR), emit="final").is_terminal
+    assert not aggregate(Count(window=Tumbling("1h"))).is_terminal
+    assert not aggregate(Count(), window=Session("1h")).is_terminal
+
+
+def test_identity() -> None:
+    one = aggregate(Count(window=HOUR))
+    assert one.id == aggregate(Count(window=Continuous("60m"))).id
+    others = [
+        aggregate(Count(window=DAY)),
+        aggregate(Count(window=HOUR), tiling=Tiling(accuracy=0.02)),
+        aggregate(Count(window=HOUR), emit="final"),
+        aggregate(Count(of="maybe", dropnull=True, window=HOUR)),
+    ]
+    assert len({one.id, *(other.id for other in others)}) == 5
+
+
+def test_equal_states_are_shared() -> None:
+    node = aggregate(
+        *(Average(of="amount", window=w) for w in (HOUR, DAY, EVER)), Count(window=HOUR), Count(window=DAY)
+    )
+    assert list(node.partials.columns) == ["_state0.sum", "_state0.count"]
+
+
+def test_history_is_what_results_depend_on() -> None:
+    node = aggregate(Sum(of="amount", window=HOUR), Count(window=HOUR))
+    assert node.history_columns() == ["uid", "amount", "t", "_at", "_weight", "_seq"]
+    rows = pl.DataFrame(schema=leaf().schema.changes())
+    assert node.history(rows).columns == node.history_columns()
+    along = aggregate(Count(window=HOUR), along="paid")
+    assert along.history_columns() == ["uid", "paid", "t", "_at", "_weight", "_seq"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"keys": ("nope",)}, InvalidValue, ["'nope'", "uid"]),
+        ({"keys": ("t",)}, InvalidValue, ["'t'"]),
+        ({"keys": ()}, InvalidValue, ["at least one key"]),
+        ({"keys": ("maybe",)}, InvalidValue, ["'maybe'", "optional"]),
+        ({"emit": "sometimes"}, InvalidValue, ["'eager'", "'final'", "sometimes"]),
+        ({"emit": "final", "along": "paid"}, InvalidValue, ["along", "final"]),
+        ({"along": 3}, InvalidValue, ["along", "3"]),
+        ({"along": "nope"}, InvalidValue, ["along", "'nope'"]),
+        ({"along": "t"}, InvalidValue, ["along", "'t'"]),
+        ({"along": "name"}, InvalidValue, ["along", "'name'", "str"]),
+        ({"window": HOUR}, InvalidType, ["Continuous", "Tumbling"]),
+        ({"window": "1h"}, InvalidType, ["str"]),
+        ({"window": Hopping("forever", "1h")}, InvalidType, ["forever"]),
+        ({"window": Tumbling("1h"), "along": "paid"}, InvalidValue, ["along", "paid"]),
+    ],
+)
+def test_what_is_refused(options: dict[str, Any], error: type[Exception], words: list[str]) -> None:
+    windowed = Count() if "window" in options else Count(window=HOUR)
+    with pytest.raises(error) as caught:
+        aggregate(windowed, **options)
+    assert all(word in str(caught.value) for word in ["D.p", *words]), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "options", "error", "words"),
+    [
+        ([], {}, InvalidType, ["no aggregates"]),
+        ([Count()], {}, InvalidValue, ["Count 'a0'", "no window"]),
+        ([Count(window=HOUR), Sum(of="amount", window=Tumbling("1h"))], {}, InvalidValue, ["Continuous", "Tumbling"]),
+        (
+            [Count(window=Tumbling("1h")), Count(window=Tumbling("1h", lookback="1h"))],
+            {},
+            InvalidValue,
+            ["lookback"],
+        ),
+        ([Count(window=Tumbling("2h"))], {"window": Tumbling("1h")}, InvalidValue, ["2h", "1h"]),
+        ([ExpDecaySum(of="amount", half_life="1h", window=HOUR)], {"emit": "final"}, InvalidValue, ["ExpDecaySum"]),
+        ([ExpDecaySum(of="amount", half_life="1h")], {"window": Tumbling("1h")}, NotSupported, ["ExpDecaySum"]),
+        ([Count(window=HOUR, into_field="uid")], {}, InvalidValue, ["'uid'", "twice"]),
+        ([Count(window=HOUR, into_field="n"), Count(window=DAY, into_field="n")], {}, InvalidValue, ["'n'", "twice"]),
+        ([Count(window=HOUR, into_field="t")], {}, InvalidValue, ["'t'", "twice"]),
+        ([Count(into_field="window")], {"window": Tumbling("1h")}, InvalidValue, ["'window'", "twice"]),
+        ([Sum(of="name", window=HOUR)], {}, InvalidType, ["Sum", "'name'", "str"]),
+        ([Stddev(of="nope", window=HOUR)], {}, InvalidValue, ["Stddev", "'nope'"]),
+        ([Count(window=HOUR, into_field="_state")], {}, InvalidValue, ["'_state'", "reserved"]),
+    ],
+)
+def test_which_aggregates_are_refused(
+    aggregates: list[Any], options: dict[str, Any], error: type[Exception], words: list[str]
+) -> None:
+    with pytest.raises(error) as caught:
+        aggregate(*aggregates, **options)
+    assert all(word in str(caught.value) for word in ["D.p", *words]), str(caught.value)
+
+
+def test_an_aggregate_needs_a_name() -> None:
+    with pytest.raises(InvalidValue, match="Count has no name"):
+        Aggregate(parents=(leaf(),), keys=("uid",), aggregates=(Count(window=HOUR),))
+
+
+def test_keyed_input() -> None:
+    table = leaf("name", appends=False)
+    for window in (Tumbling("1h"), Hopping("2h", "1h")):
+        with pytest.raises(InvalidValue, match=r"(?s)keyed.*forever.*along"):
+            aggregate(Count(window=window), of=table)
+        aggregate(Count(window=window), of=table, along="paid")
+        with pytest.raises(InvalidValue, match="keyless"):
+            aggregate(Count(), of=table, window=window)
+    aggregate(Count(window=Hopping("forever", "1h")), of=table)
+    with pytest.warns(DeprecationWarning, match="Continuous"):
+        aggregate(Count(window=HOUR), of=table)
+
+
+def test_groups_by_several_keys_of_any_type() -> None:
+    node = aggregate(LastK(of="amount", limit=1, dedup=False, window=HOUR), keys=("name", "uid"))
+    assert node.exchange() == (("name", "uid"),)
