@@ -64,6 +64,13 @@ class Watch:
 
     def look(self) -> None:
         """Look how everything does; called about once a second."""
+        try:
+            self._look()
+        except Exception as error:  # noqa: BLE001  what is shown must not end what runs
+            if self._line is not None:
+                self._line.update(Text(f"cannot tell how it does: {error!s:.200}"))
+
+    def _look(self) -> None:
         status = read_status(self._place.directory)
         works = status is not None and status.is_running
         if not self._is_ready and works and self._answers():
