@@ -12,6 +12,7 @@ from tests.aggregating import TABLE, Job, aggregation, frame, instant, micros
 from tests.reference import Change
 from umbel.aggregates import Count, ExpDecaySum, Max, Sum
 from umbel.errors import NotSupported
+from umbel.operators.tile_points import Pointwise
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 
 DAY = micros(datetime(2024, 1, 1, tzinfo=UTC))
@@ -178,6 +179,7 @@ def test_decaying_sums_of_discrete_windows_are_asked() -> None:
     assert found["a0"].to_list()[1:5] == pytest.approx([0.5 + 0.5**0.5, 0.5**1.5 + 0.5, 0.0, 0.5])
     assert found["a1"].to_list() == [None, 2, 2, 0, 1, None]
     assert operator.replay(history, job.points(asked)).equals(found.drop("_history"))
+    assert not Pointwise(operator.tiles).is_able
 
 
 def test_asked_windows_forget_behind_the_watermark() -> None:
