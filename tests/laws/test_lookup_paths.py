@@ -99,7 +99,7 @@ def test_inserts(drawn: Any, asked: Any, order: Any, size: int, late: bool) -> N
     job = Job(aggregation(*INSERTED, tiling=TILING))
     for batch in batches(changes, order, 3):
         job.feed(frame(batch), watermark=instant(changes[0][1].time) if late else None)
-    check(source(job.operator, job._store, frame(changes)), instants(changes, asked), size)
+    check(source(job.operator, job.store, frame(changes)), instants(changes, asked), size)
 
 
 @given(drawn=streams, gone=st.sets(st.integers(0, 69)), asked=points, order=st.randoms(use_true_random=False))
@@ -110,7 +110,7 @@ def test_retractions(drawn: Any, gone: Any, asked: Any, order: Any) -> None:
     job = Job(aggregation(*SHORT_WAY, appends=False, tiling=TILING))
     for batch in batches([*changes, *back], order, 3):
         job.feed(frame(batch))
-    check(source(job.operator, job._store, frame([*changes, *back])), instants(changes, asked), 5)
+    check(source(job.operator, job.store, frame([*changes, *back])), instants(changes, asked), 5)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -121,7 +121,7 @@ def test_keyed_input(drawn: Any, asked: Any, order: Any) -> None:
     job = Job(aggregation(*SHORT_WAY, keyed=True, tiling=TILING))
     for batch in batches(changes, order, 3):
         job.feed(frame(batch, TABLE))
-    check(source(job.operator, job._store, frame(changes, TABLE)), instants(changes, asked), 3)
+    check(source(job.operator, job.store, frame(changes, TABLE)), instants(changes, asked), 3)
 
 
 @given(drawn=streams, asked=points)
@@ -130,7 +130,7 @@ def test_aggregates_without_a_short_way(drawn: Any, asked: Any) -> None:
     changes = inserts(drawn)
     job = Job(aggregation(*LONG_WAY, tiling=TILING))
     job.feed(frame(changes))
-    check(source(job.operator, job._store, frame(changes)), instants(changes, asked), 4)
+    check(source(job.operator, job.store, frame(changes)), instants(changes, asked), 4)
 
 
 @given(drawn=tables, asked=points, size=st.integers(1, 16))
@@ -150,7 +150,7 @@ def test_versions(drawn: Any, asked: Any, size: int) -> None:
 
 def test_no_points() -> None:
     job = Job(aggregation(*LONG_WAY))
-    asked = source(job.operator, job._store, frame([]))
+    asked = source(job.operator, job.store, frame([]))
     found, is_found = asked.online("E", pl.DataFrame({"k": []}), pl.Series([], dtype=INSTANT))
     assert found.schema == job.operator.schema.polars()
     assert is_found.is_empty()
