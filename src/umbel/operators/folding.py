@@ -44,7 +44,7 @@ def fold(
         if len(owner):
             pairs = columns[entry].with_columns(pl.Series(ASKER, owner))
             found.append(partials.merge(pairs, runs.changes(owner), [pl.col(ASKER).first(), pl.col(WEIGHT).sum()]))
-    merged = pl.concat(found)
+    merged = pl.concat(found, rechunk=True)
     place = np.full(len(low), -1)
     place[merged[ASKER].to_numpy()] = np.arange(len(merged))
     index = pl.Series(place).set(pl.Series(place < 0), None)

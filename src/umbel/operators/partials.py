@@ -60,7 +60,7 @@ class Partials:
         is_alone = np.repeat(alone, sizes)
         merged = self._merged(states.filter(~is_alone), begins[~is_alone], others).select(states.columns)
         order = np.argsort(np.concatenate((np.flatnonzero(alone), np.flatnonzero(~alone))), kind="stable")
-        return pl.concat([states.filter(is_alone), merged])[order]
+        return pl.concat([states.filter(is_alone), merged], rechunk=True)[order]
 
     def accumulate(self, states: pl.DataFrame, slots: Ints, others: Sequence[pl.Expr]) -> pl.DataFrame:
         """Return for each state the merge of it and all before it in its slot; slots are in order."""

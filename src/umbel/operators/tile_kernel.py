@@ -34,7 +34,7 @@ def step(tiles: Tiles, changes: pl.DataFrame, state: State, watermark: datetime 
     table = state.table(TABLE, tiles.columns)
     numbered, keys = numbered_keys(partial, tiles.keys)
     entries = with_ids(table.get(keys), keys)
-    both = pl.concat([entries.select(ID, *tiles.columns), tiles.spread(numbered)])
+    both = pl.concat([entries.select(ID, *tiles.columns), tiles.spread(numbered)], rechunk=True)
     kept = tiles.fold(both, None if watermark is None else micros(watermark))
     table.replace(keys, kept.with_columns(keys.gather(kept[ID]).alias(KEY)).select(KEY, *tiles.columns))
 

@@ -48,7 +48,7 @@ def retire(tiles: Tiles, base: pl.DataFrame, kept: pl.DataFrame, watermark: int)
     if tiles.is_retractable and not tiles.is_keyed and fate.settled.any():
         settled = tiles.partials.settle(kept.filter(fate.settled))
         order = np.argsort(np.concatenate((np.flatnonzero(fate.settled), np.flatnonzero(~fate.settled))))
-        kept = pl.concat([settled, kept.filter(~fate.settled)])[order]
+        kept = pl.concat([settled, kept.filter(~fate.settled)], rechunk=True)[order]
     retired = fate.absorbed | fate.dropped
     if retired.any():
         leaving = kept.with_columns(pl.Series("_horizon", fate.horizon), pl.Series("_dropped", fate.dropped)).filter(
