@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from umbel.operators.timeline import ALIVE, version_columns
 from umbel.plan.graph import Node
 from umbel.state.keys import encode_few, encode_instant, shard_of_key
 from umbel.state.port import Store
+from umbel.state.records import Records
 from umbel.state.rows import RowCodec
 from umbel.state.tables import State
 
@@ -72,21 +73,27 @@ class FewValues:
             return None
         columns = self._keys.columns(keys)
         instants = _instants(at)
+        entries = self._entries(encode_few(columns))
         rows: list[list[Any]] = []
         found: list[bool] = []
         with np.errstate(all="ignore"):
-            for key, instant in zip(encode_few(columns), instants.cast(pl.Int64).to_list(), strict=True):
-                told = self._told(key, instant)
+            for held, instant in zip(entries, instants.cast(pl.Int64).to_list(), strict=True):
+                told = self._points.values(held, instant)
                 if told is None:
                     return None
                 found.append(told[0])
                 rows.append(told[1])
         return self._shown(columns, instants, rows, found)
 
-    def _told(self, key: bytes, instant: int) -> tuple[bool, list[Any]] | None:
-        with self._store.snapshot(shard_of_key(key, self._store.shards)) as reader:
-            (entries,) = self._points.read(State(reader, self._owner), [key])
-        return self._points.values(entries, instant)
+    def _entries(self, keys: list[bytes]) -> list[Records | None]:
+        """Return the entries of each key, read in one snapshot of each shard."""
+        found: list[Records | None] = [None] * len(keys)
+        for shard, places in by_shard(keys, self._store.shards):
+            with self._store.snapshot(shard) as reader:
+                read = self._points.read(State(reader, self._owner), [keys[place] for place in places])
+            for place, entries in zip(places, read, strict=True):
+                found[place] = entries
+        return found
 
     def _shown(self, columns: pl.DataFrame, instants: pl.Series, rows: list[list[Any]], found: list[bool]) -> Answer:
         is_found = pl.Series("_found", found)
@@ -115,8 +122,7 @@ class FewVersions:
     def answer(self, keys: pl.DataFrame, at: pl.Series) -> Answer | None:
         """Return the rows and whether each was found; None when it takes frames to tell."""
         columns = self._keys.columns(keys)
-        encoded = zip(encode_few(columns), _instants(at).cast(pl.Int64).to_list(), strict=True)
-        values = [self._version(key, instant) for key, instant in encoded]
+        values = self._versions(encode_few(columns), _instants(at).cast(pl.Int64).to_list())
         rows, _ = self._codec.decode([value for value in values if value is not None])
         alive = iter(rows.get_column(ALIVE).to_list())
         found = [value is not None and next(alive) for value in values]
@@ -130,12 +136,26 @@ class FewVersions:
         fields = [others[name] if name in others else columns.get_column(name) for name in self._names]
         return pl.DataFrame(fields), pl.Series("_found", found)
 
-    def _version(self, key: bytes, instant: int) -> bytes | None:
-        """Return the version of a key that is current at an instant, as stored."""
-        span = (key, key + encode_instant(instant) + b"\x00")
-        with self._store.snapshot(shard_of_key(key, self._store.shards)) as reader:
-            (entries,) = reader.scan(self._owner, "timeline", [span], limit=1, reverse=True)
-        return entries[0][1] if entries else None
+    def _versions(self, keys: list[bytes], instants: list[int]) -> list[bytes | None]:
+        """Return the version of each key that is current at an instant, as stored."""
+        found: list[bytes | None] = [None] * len(keys)
+        for shard, places in by_shard(keys, self._store.shards):
+            spans = [(keys[place], keys[place] + encode_instant(instants[place]) + b"\x00") for place in places]
+            with self._store.snapshot(shard) as reader:
+                read = reader.scan(self._owner, "timeline", spans, limit=1, reverse=True)
+            for place, entries in zip(places, read, strict=True):
+                found[place] = entries[0][1] if entries else None
+        return found
+
+
+def by_shard(keys: list[bytes], shards: int) -> Iterable[tuple[int, list[int]]]:
+    """Return the places of the keys by the shard they belong to."""
+    if len(keys) == 1:
+        return [(shard_of_key(keys[0], shards), [0])]
+    places: dict[int, list[int]] = {}
+    for place, key in enumerate(keys):
+        places.setdefault(shard_of_key(key, shards), []).append(place)
+    return places.items()
 
 
 def _column(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:

@@ -20,7 +20,7 @@ History = Callable[[Node], pl.DataFrame]
 """Returns the changes a terminal aggregate has consumed."""
 
 ROW = "_row"
-FEW = 16
+FEW = 256
 """Up to how many points are answered one by one."""
 
 
