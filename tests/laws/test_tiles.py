@@ -257,3 +257,44 @@ def test_keyed_input(drawn: Any, asked: Any, order: Any, moving: bool) -> None:
             job.feed(frame(batch, TABLE))
     where = [*instants(changes, asked), *((key, c.at) for key, c in changes[:5])]
     check(job, changes, where, frame(changes, TABLE))
+
+
+def upserts(drawn: list[tuple[int, int, int, tuple[Any, Any]]]) -> list[list[tuple[int, Change]]]:
+    """Return the changes of a table that gets rows in the order drawn, late ones correcting what was said before."""
+    steps: list[list[tuple[int, Change]]] = []
+    known: dict[int, dict[int, tuple[int, Change]]] = {}
+    for seq, (one, key, t, (x, f)) in enumerate(drawn):
+        rows = known.setdefault(one, {})
+        if t in rows:
+            continue
+        row = (key, Change(t, t, {"x": x, "f": f, "id": one}, 1, seq))
+        before = max((other for other in rows if other < t), default=None)
+        after = min((other for other in rows if other > t), default=None)
+        step = [row]
+        if before is not None:
+            step.append(_ended(rows[before], t, -1))
+        if after is not None:
+            step.append(_ended(row, after, -1))
+        if before is not None and after is not None:
+            step.append(_ended(rows[before], after, 1))
+        rows[t] = row
+        steps.append(step)
+    return steps
+
+
+def _ended(row: tuple[int, Change], at: int, weight: int) -> tuple[int, Change]:
+    key, change = row
+    return key, Change(at, change.time, change.values, weight, change.seq)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@given(drawn=tables, asked=points, size=st.integers(1, 20))
+@settings(max_examples=30, deadline=None)
+def test_late_updates_of_a_table(drawn: Any, asked: Any, size: int) -> None:
+    steps = upserts(drawn)
+    job = Job(aggregation(*MIXED, keyed=True, tiling=TILING))
+    for start in range(0, len(steps), size):
+        job.feed(frame([change for step in steps[start : start + size] for change in step], TABLE))
+    changes = [change for step in steps for change in step]
+    where = [*instants(changes, asked), *((key, c.at) for key, c in changes[:5])]
+    check(job, changes, where, frame(changes, TABLE))

@@ -57,8 +57,16 @@ def test_change_points_of_the_specification(appends: bool) -> None:
     events = ["0:00:00", "0:59:59", "1:00:00", "3:30", "4:10"]
     job.feed(frame(event(seq, clock(at)) for seq, at in enumerate(events)))
     wanted = {
-        "0:00:00": 1, "0:59:59": 2, "1:00:00": 3, "1:00:01": 2, "2:00:00": 1, "2:00:01": 0,
-        "3:30": 1, "4:10": 2, "4:30:01": 1, "5:10:01": 0,
+        "0:00:00": 1,
+        "0:59:59": 2,
+        "1:00:00": 3,
+        "1:00:01": 2,
+        "2:00:00": 1,
+        "2:00:01": 0,
+        "3:30": 1,
+        "4:10": 2,
+        "4:30:01": 1,
+        "5:10:01": 0,
     }
     found = job.lookup([(1, clock(at)) for at in wanted])
     assert found["a0"].to_list() == list(wanted.values())
