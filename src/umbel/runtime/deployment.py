@@ -19,7 +19,7 @@ from umbel.state.port import Store
 from umbel.state.urls import open_store
 
 SHARDS = 4
-BUDGET = 256 << 20
+BUDGET = 128 << 20
 """Bytes of input per batch."""
 
 
