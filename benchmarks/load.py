@@ -158,9 +158,7 @@ def main(port: str, file: str, seconds: str, connections: str, rate: str = "") -
     """Run as a program; see the module."""
     bodies = Path(file).read_bytes().splitlines()
     requests = [encoded("/api/v1/query", body) for body in bodies]
-    told = asyncio.run(
-        generate(int(port), requests, float(seconds), int(connections), float(rate) if rate else None)
-    )
+    told = asyncio.run(generate(int(port), requests, float(seconds), int(connections), float(rate) if rate else None))
     print(json.dumps(told))
 
 

@@ -138,7 +138,7 @@ def test_watermark_forgets_only_what_it_may(window: Any, drawn: Any, order: Any,
 def test_state_stays_bounded() -> None:
     job = Job(aggregation(*of(Hopping("3m", "1m"))))
     forever = Job(aggregation(*of(Hopping("forever", "1m")), appends=False))
-    for minute in range(100):
+    for minute in range(40):
         batch = frame([(1, Change(minute * MINUTE, minute * MINUTE, {"x": 1, "f": None}, 1, minute))])
         for each in (job, forever):
             each.feed(batch, watermark=instant(minute * MINUTE - 2 * MINUTE))
