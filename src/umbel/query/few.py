@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any, Protocol
 
@@ -14,7 +13,6 @@ from umbel.operators.aggregate import Aggregate
 from umbel.operators.tile_points import Pointwise
 from umbel.operators.timeline import ALIVE, version_columns
 from umbel.plan.graph import Node
-from umbel.query.rows import Column, Plain, series_of
 from umbel.state.keys import encode_few, encode_instant, shard_of_key
 from umbel.state.port import Store
 from umbel.state.records import Records
@@ -22,35 +20,13 @@ from umbel.state.rows import RowCodec
 from umbel.state.tables import State
 
 INSTANT = pl.Datetime("us", "UTC")
-
-
-@dataclass(frozen=True, slots=True)
-class Few:
-    """What was looked up.
-
-    Args:
-        columns: of the dataset, aligned with what was asked, all nullable.
-        is_found: whether each was found.
-    """
-
-    columns: Mapping[str, Column]
-    is_found: Sequence[bool]
-
-    @property
-    def frame(self) -> pl.DataFrame:
-        """The columns as a frame."""
-        return pl.DataFrame([series_of(column).alias(name) for name, column in self.columns.items()])
-
-    @property
-    def found(self) -> pl.Series:
-        """Whether each was found, as a column."""
-        return pl.Series("_found", self.is_found, dtype=pl.Boolean)
+Answer = tuple[pl.DataFrame, pl.Series]
 
 
 class FewLookups(Protocol):
     """Answers lookups on one dataset, where there are few."""
 
-    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Few | None:
+    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Answer | None:
         """Return the rows and whether each was found; None when it takes frames to tell."""
 
 
@@ -91,7 +67,7 @@ class FewValues:
         self._fields = [(each.into_field, values[each.into_field].polars()) for each in operator.aggregates]
         self._names, self._timestamp = operator.schema.names, operator.schema.timestamp
 
-    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Few | None:
+    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Answer | None:
         """Return the rows and whether each was found; None when it takes frames to tell."""
         if not self._points.is_able:
             return None
@@ -119,13 +95,14 @@ class FewValues:
                 found[place] = entries
         return found
 
-    def _shown(self, columns: pl.DataFrame, instants: pl.Series, rows: list[list[Any]], found: list[bool]) -> Few:
-        shown: dict[str, Column] = {each.name: each for each in columns.iter_columns()}
+    def _shown(self, columns: pl.DataFrame, instants: pl.Series, rows: list[list[Any]], found: list[bool]) -> Answer:
+        is_found = pl.Series("_found", found)
+        shown = {each.name: each for each in columns.iter_columns()}
         for (name, dtype), values in zip(self._fields, zip(*rows, strict=True), strict=True):
-            shown[name] = Plain(list(values), dtype)
-        seen = instants if all(found) else instants.zip_with(pl.Series(found), pl.Series([None], dtype=INSTANT))
-        shown[self._timestamp] = seen
-        return Few({name: shown[name] for name in self._names}, found)
+            shown[name] = _column(name, values, dtype)
+        seen = instants if all(found) else instants.zip_with(is_found, pl.Series([None], dtype=INSTANT))
+        shown[self._timestamp] = seen.alias(self._timestamp)
+        return pl.DataFrame([shown[name] for name in self._names]), is_found
 
 
 class FewVersions:
@@ -142,7 +119,7 @@ class FewVersions:
         self._key_names, self._names = set(schema.key_names), schema.names
         self._codec = RowCodec(version_columns(schema))
 
-    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Few | None:
+    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Answer | None:
         """Return the rows and whether each was found; None when it takes frames to tell."""
         columns = self._keys.columns(keys)
         values = self._versions(encode_few(columns), _instants(at).cast(pl.Int64).to_list())
@@ -157,7 +134,7 @@ class FewVersions:
             shown = pl.Series(alive_at, dtype=pl.UInt32)
             others = {name: column.gather(shown) for name, column in others.items()}
         fields = [others[name] if name in others else columns.get_column(name) for name in self._names]
-        return Few(dict(zip(self._names, fields, strict=True)), found)
+        return pl.DataFrame(fields), pl.Series("_found", found)
 
     def _versions(self, keys: list[bytes], instants: list[int]) -> list[bytes | None]:
         """Return the version of each key that is current at an instant, as stored."""
@@ -179,6 +156,14 @@ def by_shard(keys: list[bytes], shards: int) -> Iterable[tuple[int, list[int]]]:
     for place, key in enumerate(keys):
         places.setdefault(shard_of_key(key, shards), []).append(place)
     return places.items()
+
+
+def _column(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
+    """Return values as a column; whole numbers and floats need not be told their type, which takes longer."""
+    kind = float if dtype == pl.Float64 else int if dtype == pl.Int64 else None
+    if all(type(value) is kind for value in values):
+        return pl.Series(name, values)
+    return pl.Series(name, values, dtype, strict=False)
 
 
 def _instants(at: pl.Series) -> pl.Series:
