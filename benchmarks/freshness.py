@@ -9,7 +9,6 @@ import contextlib
 import os
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 import httpx
 
 from benchmarks.figure import Figure
+from benchmarks.process import free_port
 
 RATE = 1_000
 REQUEST = 20
@@ -49,9 +49,7 @@ def run() -> list[Figure]:
 @contextlib.contextmanager
 def server(place: Path) -> Iterator[str]:
     """Run `umbel run` for a `with` block; give its URL once it works."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "umbel.cli.main", "run", "benchmarks.freshness_features"]
     options = ["--dir", str(place / "umbel"), "--port", str(port)]
     with (place / "log").open("wb") as log:

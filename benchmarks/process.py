@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -86,6 +87,14 @@ def memory_of(root: psutil.Process) -> tuple[int, int]:
         rss += told.rss
         pss += getattr(told, "pss", told.rss)
     return rss, pss
+
+
+def free_port() -> int:
+    """Return a port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _tree(root: psutil.Process) -> list[psutil.Process]:
