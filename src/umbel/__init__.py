@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from umbel.api.app import App
     from umbel.api.dataset import Dataset, dataset
     from umbel.api.extractor import extractor
+    from umbel.api.feature import feature
     from umbel.api.feature import feature as F  # noqa: N812  api.md's name
     from umbel.api.featureset import featureset
     from umbel.api.field import field
@@ -27,6 +28,7 @@ HOMES = {
     "dataset": "umbel.api.dataset",
     "extractor": "umbel.api.extractor",
     "F": "umbel.api.feature:feature",
+    "feature": "umbel.api.feature",
     "featureset": "umbel.api.featureset",
     "field": "umbel.api.field",
     "meta": "umbel.api.metadata",
@@ -67,6 +69,7 @@ __all__ = [
     "connectors",
     "dataset",
     "extractor",
+    "feature",
     "featureset",
     "field",
     "meta",

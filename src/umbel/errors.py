@@ -6,8 +6,16 @@ An `UmbelError` also subclasses the builtin a user would catch (`ValueError`, `T
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
+from types import FrameType
+
+_OWN = f"{Path(__file__).parent}{os.sep}"
+_STDLIB = f"{Path(os.__file__).parent}{os.sep}"
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 class UmbelError(Exception):
@@ -15,7 +23,8 @@ class UmbelError(Exception):
 
     Args:
         message: what is wrong, naming the object and the field.
-        where: `file:line` of the definition at fault, when known.
+        where: `file:line` of the definition at fault, when known; else the text tells the line of the user's code that
+            was running.
         hint: what to do about it.
     """
 
@@ -24,18 +33,41 @@ class UmbelError(Exception):
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
         self.message, self.where, self.hint = message, where, hint
+        self.raised_at = _users_line()
 
     def __str__(self) -> str:
-        place = f" (at {self.where})" if self.where else ""
+        return self._told(self.where or self.raised_at)
+
+    def told(self) -> str:
+        """Return the text as part of another error's, which tells the line of the user's code that was running."""
+        return self._told(self.where)
+
+    def _told(self, where: str | None) -> str:
+        place = f" (at {where})" if where else ""
         hint = f"\n  hint: {self.hint}" if self.hint else ""
         return f"{self.message}{place}{hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.where, self.hint))
+        return (_rebuild, (type(self), self.message, self.where or self.raised_at, self.hint))
 
 
 def _rebuild(kind: type[UmbelError], message: str, where: str | None, hint: str | None) -> UmbelError:
     return kind(message, where=where, hint=hint)
+
+
+def _users_line() -> str | None:
+    """Return `file:line` of the innermost code on the stack that is neither umbel's nor a library's."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not _is_users(frame):
+        frame = frame.f_back
+    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _is_users(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    if file.startswith((_OWN, _STDLIB, "<frozen", "<string>")) or any(part in file for part in _INSTALLED):
+        return False
+    return Path(file).parent.name != "bin"
 
 
 class InvalidValue(UmbelError, ValueError):
@@ -88,7 +120,7 @@ class Transient(RuntimeFault):
 
 def all_faults(faults: Iterable[UmbelError | str], kind: type[UmbelError], headline: str) -> UmbelError | None:
     """Return one error of `kind` that lists every fault, or None when there is none."""
-    lines = [str(fault) for fault in faults]
+    lines = [fault.told() if isinstance(fault, UmbelError) else fault for fault in faults]
     if not lines:
         return None
     return kind(headline + "".join(f"\n  - {line}" for line in lines))

@@ -40,7 +40,15 @@ def test_all_faults():
     assert all_faults([], InvalidType, "bad:") is None
     error = all_faults([InvalidValue("one", hint="h"), "two"], InvalidType, "bad:")
     assert isinstance(error, InvalidType)
-    assert str(error) == "bad:\n  - one\n  hint: h\n  - two"
+    assert error.told() == "bad:\n  - one\n  hint: h\n  - two"
+
+
+def test_errors_tell_the_users_line():
+    error = InvalidValue("wrong")
+    assert str(error) == f"wrong (at {error.raised_at})"
+    assert error.raised_at.rpartition(":")[0] == __file__
+    assert pickle.loads(pickle.dumps(error)).where == error.raised_at
+    assert str(InvalidValue("wrong", where="app.py:3")) == "wrong (at app.py:3)"
 
 
 def test_did_you_mean():

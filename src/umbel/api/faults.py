@@ -49,5 +49,5 @@ class Faults:
         if len(self.found) == 1:
             raise self.found[0]
         if self.found:
-            lines = "".join(f"\n  - {fault}" for fault in self.found)
+            lines = "".join(f"\n  - {fault.told()}" for fault in self.found)
             raise type(self.found[0])(f"{self.owner}: {len(self.found)} faults{lines}")

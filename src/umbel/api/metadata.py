@@ -61,7 +61,10 @@ def meta(
     def decorate(obj: T) -> T:
         if isinstance(obj, type) or hasattr(obj, "__code__"):
             if getattr(obj, "__umbel_struct__", None) is not None:
-                raise InvalidValue(f"struct '{getattr(obj, '__name__', obj)}' cannot have @meta")
+                raise InvalidValue(
+                    f"struct '{getattr(obj, '__name__', obj)}' cannot have @meta",
+                    hint="remove @meta: what uses the struct has an owner",
+                )
             setattr(obj, ATTRIBUTE, found)
             return obj
         if not hasattr(obj, "with_meta"):

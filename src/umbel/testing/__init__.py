@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from umbel.testing.client import MockClient
 from umbel.testing.compare import almost_equal
 from umbel.testing.decorator import log, mock
-from umbel.testing.mock_client import MockClient
 
 __all__ = ["MockClient", "almost_equal", "log", "mock"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from umbel.client.response import Response
 from umbel.errors import InvalidValue
-from umbel.testing.mock_client import MockClient, latest
+from umbel.testing.client import MockClient, latest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -39,6 +39,10 @@ PLAIN: dict[Any, dtypes.DType] = {
     date: dtypes.Date(),
     windows.Window: dtypes.Window(),
 }
+_FIELD_TYPES = (
+    "use int, float, bool, str, bytes, datetime, date, Decimal[2], Embedding[128], List[T], Dict[str, T], Optional[T], "
+    "oneof, between, regex, Window or a class made by @struct"
+)
 _HINTS: dict[Any, str] = {
     decimal.Decimal: "say how many digits follow the point: umbel.dtypes.Decimal[2]",
     list: "say what is in the list: List[int]",
@@ -147,7 +151,7 @@ def _resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
             f"'{annotation}' is a forward reference: {error}", hint="define what it refers to before it is used"
         ) from error
     except Exception as error:
-        raise InvalidType(f"'{annotation}' cannot be read as a type: {error}") from error
+        raise InvalidType(f"'{annotation}' cannot be read as a type: {error}", hint=_FIELD_TYPES) from error
 
 
 def _optional(args: tuple[Any, ...], names: Mapping[str, Any]) -> dtypes.DType:
@@ -166,7 +170,7 @@ def _list(args: tuple[Any, ...], names: Mapping[str, Any]) -> dtypes.DType:
 def _dict(args: tuple[Any, ...], names: Mapping[str, Any]) -> dtypes.DType:
     key, value = args
     if _resolve(key, names) is not str:
-        raise InvalidValue(f"the keys of a Dict must be str, found {_spell(key)}")
+        raise InvalidValue(f"the keys of a Dict must be str, found {_spell(key)}", hint="Dict[str, ...]")
     return dtypes.Dict(_read(value, names))
 
 
@@ -177,7 +181,7 @@ def _refuse(annotation: Any) -> NoReturn:
     hint = _HINTS.get(annotation) if isinstance(annotation, typing.Hashable) else None
     if isinstance(annotation, type) and hint is None and annotation.__module__ != "builtins":
         hint = f"decorate {annotation.__name__} with @struct to use it as a type"
-    raise InvalidType(f"{_spell(annotation)} is not a type a field can have", hint=hint)
+    raise InvalidType(f"{_spell(annotation)} is not a type a field can have", hint=hint or _FIELD_TYPES)
 
 
 def _spell(annotation: Any) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from umbel.errors import InvalidType
-from umbel.types.dtype import Checked, DType, Refused, describe, present, spread
+from umbel.types.dtype import Checked, DType, Refused, describe, present, shown, spread
 from umbel.types.nesting import Lists, apart, elements, objects_apart
 from umbel.types.numeric import Float
 from umbel.types.text import Str
@@ -49,12 +49,10 @@ class List(DType):
 
     @property
     def is_plain_python(self) -> bool:
-        return self.of.is_plain_python
+        return self.of.is_plain_python and not self.of.is_optional
 
     def present(self, value: Any) -> Any:
-        if self.of.is_plain_python:
-            return value
-        return [None if element is None else self.of.present(element) for element in value]
+        return value if self.is_plain_python else [shown(self.of, element) for element in value]
 
     def __str__(self) -> str:
         return f"List[{self.of}]"
@@ -136,9 +134,7 @@ class Dict(DType):
         return False
 
     def present(self, value: Any) -> Any:
-        if self.of.is_plain_python:
-            return {entry["key"]: entry["value"] for entry in value}
-        return {e["key"]: None if e["value"] is None else self.of.present(e["value"]) for e in value}
+        return {entry["key"]: shown(self.of, entry["value"]) for entry in value}
 
     def __str__(self) -> str:
         return f"Dict[str, {self.of}]"
@@ -152,9 +148,9 @@ class Embedding(DType):
 
     def __post_init__(self) -> None:
         if isinstance(self.size, bool) or not isinstance(self.size, int):
-            raise InvalidType(f"Embedding[{self.size!r}]: the size must be an int")
+            raise InvalidType(f"Embedding[{self.size!r}]: the size must be an int", hint="Embedding[128]")
         if self.size < 1:
-            raise InvalidType(f"Embedding[{self.size}]: the size must be at least 1")
+            raise InvalidType(f"Embedding[{self.size}]: the size must be at least 1", hint="Embedding[128]")
 
     def polars(self) -> pl.DataType:
         return pl.Array(pl.Float64(), self.size)

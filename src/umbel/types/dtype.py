@@ -7,6 +7,7 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -165,7 +166,7 @@ class DType(ABC):
         return value
 
     def to_python(self, column: pl.Series) -> list[Any]:
-        """Return stored values in the form users get them, None for null."""
+        """Return stored values in the form users get them: None for null, `pd.NA` for null inside a value."""
         values = column.to_list()
         return values if self.is_plain_python else [None if value is None else self.present(value) for value in values]
 
@@ -175,6 +176,18 @@ class DType(ABC):
 
         values = [pd.NA if value is None else value for value in self.to_python(column)]
         return pd.Series(values, dtype=object, name=column.name)
+
+
+def shown(dtype: DType, value: Any) -> Any:
+    """Return a value inside another, as read from Polars, in the form users get it; null is `pd.NA`."""
+    return _missing() if value is None else dtype.present(value)
+
+
+@cache
+def _missing() -> Any:
+    import pandas as pd
+
+    return pd.NA
 
 
 def describe(value: Any) -> str:

@@ -38,7 +38,7 @@ def parse_duration(text: str) -> int:
     5400000000
     """
     if not isinstance(text, str):
-        raise InvalidType(f"invalid duration {text!r}: a duration is a string like '1h', got {type(text).__name__}")
+        raise InvalidType(f"invalid duration {text!r}: expected a string, got {type(text).__name__}", hint=_LETTERS)
     if text.strip() and _NUMBER.fullmatch(text):
         raise InvalidType(f"invalid duration '{text}': a number without a unit", hint=_LETTERS)
     _refuse_unknown_letters(text)
@@ -47,7 +47,9 @@ def parse_duration(text: str) -> int:
         raise InvalidValue(f"invalid duration '{text}': expected numbers, each followed by a unit", hint=_LETTERS)
     total = round(sum(Fraction(number.rstrip(".")) * UNITS[unit] for number, unit in groups))
     if total > LONGEST:
-        raise InvalidValue(f"invalid duration '{text}': longer than {LONGEST} microseconds")
+        raise InvalidValue(
+            f"invalid duration '{text}': longer than {LONGEST} microseconds", hint="use 'forever' if it may be"
+        )
     return total
 
 

@@ -163,11 +163,12 @@ class Decimal(DType):
 
     def __post_init__(self) -> None:
         if isinstance(self.scale, bool) or not isinstance(self.scale, int):
-            raise InvalidType(f"Decimal[{self.scale!r}]: the scale must be an int")
+            raise InvalidType(f"Decimal[{self.scale!r}]: the scale must be an int", hint="Decimal[2]")
         if self.scale == 0:
             raise InvalidType("Decimal[0] has nothing after the point", hint="use int")
         if not 0 < self.scale <= DECIMAL_DIGITS:
-            raise InvalidType(f"Decimal[{self.scale}]: the scale must be between 1 and {DECIMAL_DIGITS}")
+            message = f"Decimal[{self.scale}]: the scale must be between 1 and {DECIMAL_DIGITS}"
+            raise InvalidType(message, hint="a Decimal has 28 digits: say how many of them follow the point")
 
     def polars(self) -> pl.DataType:
         return pl.Decimal(DECIMAL_DIGITS, self.scale)

@@ -52,6 +52,9 @@ def from_pandas(df: pd.DataFrame, dtypes: Mapping[str, DType]) -> pl.DataFrame:
     return pl.DataFrame([series_from_pandas(df[name], dtype).alias(name) for name, dtype in dtypes.items()])
 
 
+_UNFIT = "convert the column, or give it another type"
+
+
 def series_from_pandas(series: pd.Series[Any], dtype: DType) -> pl.Series:
     """Return a pandas series in the storage form of a type.
 
@@ -62,7 +65,7 @@ def series_from_pandas(series: pd.Series[Any], dtype: DType) -> pl.Series:
     if checked.faults:
         row, reason = min(checked.faults.items())
         more = f" and {len(checked.faults) - 1} more" if len(checked.faults) > 1 else ""
-        raise InvalidValue(f"column '{series.name}' of type {dtype}: {reason} (row {row}{more})")
+        raise InvalidValue(f"column '{series.name}' of type {dtype}: {reason} (row {row}{more})", hint=_UNFIT)
     return checked.values.alias("" if series.name is None else str(series.name))
 
 
@@ -74,7 +77,7 @@ def raw_from_pandas(df: pd.DataFrame) -> pl.DataFrame:
     """
     names = [str(name) for name in df.columns]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InvalidValue(f"columns that occur more than once: {', '.join(twice)}")
+        raise InvalidValue(f"columns that occur more than once: {', '.join(twice)}", hint="rename or drop one")
     columns = [raw_series(df.iloc[:, position]).alias(name) for position, name in enumerate(names)]
     return pl.DataFrame(columns) if columns else pl.DataFrame(height=len(df))
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from umbel.types import windows
-from umbel.types.dtype import Checked, DType, nulls, present, spread
+from umbel.types.dtype import Checked, DType, nulls, present, shown, spread
 from umbel.types.instants import STORED, Datetime
 
 
@@ -71,14 +71,7 @@ class Record(DType):
         return False
 
     def present(self, value: Any) -> Any:
-        import pandas as pd
-
-        return self.make(
-            {
-                name: pd.NA if value[name] is None else dtype.present(value[name])
-                for name, dtype in self.members()
-            }
-        )  # fmt: skip
+        return self.make({name: shown(dtype, value[name]) for name, dtype in self.members()})
 
 
 def _read(value: Any, name: str) -> Any:

@@ -19,6 +19,10 @@ from umbel.types.text import Str
 if TYPE_CHECKING:
     import pandas as pd
 
+_ONEOF = "base and options are of one type: oneof(str, ['a', 'b']), oneof(int, [1, 2])"
+_BETWEEN = "base and bounds are of one type: between(int, 1, 5), between(float, 0, 0.5)"
+_REGEX = "a pattern like regex('[a-z]+')"
+
 
 @dataclass(frozen=True, slots=True)
 class Wrapper(DType):
@@ -194,10 +198,11 @@ class oneof(Restriction):  # noqa: N801
     def dtype(self) -> OneOf:
         kinds: dict[Any, DType] = {int: Int(), str: Str()}
         if self.base not in kinds:
-            raise InvalidType(f"oneof: the base type must be int or str, found {_name(self.base)}")
+            raise InvalidType(f"oneof: the base type must be int or str, found {_name(self.base)}", hint=_ONEOF)
         for option in self.options:
             if type(option) is not self.base:
-                raise InvalidType(f"oneof: option {option!r} is {_name(type(option))}, expected {_name(self.base)}")
+                message = f"oneof: option {option!r} is {_name(type(option))}, expected {_name(self.base)}"
+                raise InvalidType(message, hint=_ONEOF)
         return OneOf(kinds[self.base], tuple(self.options))
 
 
@@ -222,11 +227,12 @@ class between(Restriction):  # noqa: N801
     def dtype(self) -> Between:
         kinds: dict[Any, tuple[DType, tuple[type, ...]]] = {int: (Int(), (int,)), float: (Float(), (int, float))}
         if self.base not in kinds:
-            raise InvalidType(f"between: the base type must be int or float, found {_name(self.base)}")
+            raise InvalidType(f"between: the base type must be int or float, found {_name(self.base)}", hint=_BETWEEN)
         of, bounds = kinds[self.base]
         for name, bound in (("min", self.min), ("max", self.max)):
             if type(bound) not in bounds:
-                raise InvalidType(f"between: {name} {bound!r} is {_name(type(bound))}, expected {_name(self.base)}")
+                message = f"between: {name} {bound!r} is {_name(type(bound))}, expected {_name(self.base)}"
+                raise InvalidType(message, hint=_BETWEEN)
         return Between(of, self.min, self.max, self.strict_min, self.strict_max)
 
 
@@ -238,11 +244,11 @@ class regex(Restriction):  # noqa: N801
 
     def dtype(self) -> Regex:
         if not isinstance(self.pattern, str):
-            raise InvalidType(f"regex: the pattern must be str, found {_name(type(self.pattern))}")
+            raise InvalidType(f"regex: the pattern must be str, found {_name(type(self.pattern))}", hint=_REGEX)
         try:
             re.compile(self.pattern)
         except re.error as error:
-            raise InvalidType(f"regex: {self.pattern!r} is no regular expression: {error}") from error
+            raise InvalidType(f"regex: {self.pattern!r} is no regular expression: {error}", hint=_REGEX) from error
         return Regex(Str(), self.pattern)
 
 

@@ -96,7 +96,10 @@ def _check_body(cls: type, annotations: Mapping[str, Any], where: str | None) ->
         faults.append("it has no fields")
     error = all_faults(faults, kind, headline)
     if error is not None:
-        error.where = where
+        error.where, error.hint = (
+            where,
+            "a struct is a class of annotated fields and nothing else; functions go beside it",
+        )
         raise error
 
 

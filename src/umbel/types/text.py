@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Str(DType):
-    """Text in UTF-8. Takes integers, as identifiers are often numbers on the way in."""
+    """Text in UTF-8. Takes numbers and truth values as Python writes them: identifiers are often numbers on their way."""
 
     hashable: ClassVar[bool] = True
     native: ClassVar[frozenset[type]] = frozenset({str})
@@ -35,8 +36,10 @@ class Str(DType):
         return self.convert_objects(column.to_list())
 
     def accept(self, value: Any) -> Any:
-        if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-            return str(int(value))
+        if isinstance(value, (bool, int, float, Decimal)):
+            return str(value)
+        if isinstance(value, np.generic) and not isinstance(value, (np.str_, np.bytes_)):
+            return self.accept(value.item())
         if not isinstance(value, str):
             raise self.refuse(value)
         try:

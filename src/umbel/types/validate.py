@@ -73,7 +73,8 @@ def refuse_rejects(validated: Validated, schema: Mapping[str, DType], dataset: s
         else f"{reason} (row {row}{_others(count - 1)})"
         for field, row, reason, count in columns.iter_rows()
     ]
-    raise InvalidValue(f"Schema validation failed during data insertion to {dataset}: " + "; ".join(faults))
+    message = f"Schema validation failed during data insertion to {dataset}: " + "; ".join(faults)
+    raise InvalidValue(message, hint="mend the rows, or make the field Optional or of another type in a new version")
 
 
 def _others(count: int) -> str:

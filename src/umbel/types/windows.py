@@ -69,7 +69,7 @@ class Tumbling:
 
     def __post_init__(self) -> None:
         if self.duration == FOREVER:
-            raise InvalidValue("Tumbling: duration cannot be 'forever'; use Hopping or Continuous")
+            raise InvalidValue("Tumbling: duration cannot be 'forever'", hint="use Hopping or Continuous")
         _put(self, duration_us=_positive(_parse(self, "duration"), self), lookback_us=_parse(self, "lookback"))
 
     @property
@@ -121,7 +121,8 @@ class Hopping:
         length = None if self.duration == FOREVER else _positive(_parse(self, "duration"), self)
         stride = _positive(_parse(self, "stride"), self)
         if length is not None and stride > length:
-            raise InvalidValue(f"Hopping: stride '{self.stride}' is longer than duration '{self.duration}'")
+            message = f"Hopping: stride '{self.stride}' is longer than duration '{self.duration}'"
+            raise InvalidValue(message, hint="windows that leave gaps would lose rows: use a stride up to the duration")
         _put(self, duration_us=length, stride_us=stride, lookback_us=_parse(self, "lookback"))
 
     @property
@@ -166,12 +167,13 @@ def _parse(window: object, name: str) -> int:
     try:
         return parse_duration(getattr(window, name))
     except (InvalidType, InvalidValue) as error:
-        raise InvalidValue(f"{type(window).__name__}: failed to parse {name}: {error}") from error
+        message = f"{type(window).__name__}: failed to parse {name}: {error.message}"
+        raise InvalidValue(message, hint=error.hint) from error
 
 
 def _positive(length: int, window: object) -> int:
     if length <= 0:
-        raise InvalidValue(f"{window!r}: its length must be more than zero")
+        raise InvalidValue(f"{window!r}: its length must be more than zero", hint="a length like '1h'")
     return length
 
 

@@ -48,7 +48,7 @@ def judged(row: Any) -> Any:
     if not isinstance(row, dict) or isinstance(row["i"], str):
         return None
     text = row.get("s")
-    if text is not None and not isinstance(text, str | int):
+    if text is not None and not isinstance(text, str | int | float):
         return None
     return int(row["i"]), None if text is None else str(text)
 
