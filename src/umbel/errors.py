@@ -63,6 +63,16 @@ def _users_line() -> str | None:
     return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
+def line_of(error: BaseException) -> str | None:
+    """Return `file:line` of the innermost code that is neither umbel's nor a library's in the traceback of an error."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        if _is_users(trace.tb_frame):
+            found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
 def _is_users(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     if file.startswith((_OWN, _STDLIB, "<frozen", "<string>")) or any(part in file for part in _INSTALLED):
@@ -118,12 +128,14 @@ class Transient(RuntimeFault):
     code = "transient"
 
 
-def all_faults(faults: Iterable[UmbelError | str], kind: type[UmbelError], headline: str) -> UmbelError | None:
+def all_faults(
+    faults: Iterable[UmbelError | str], kind: type[UmbelError], headline: str, *, hint: str | None = None
+) -> UmbelError | None:
     """Return one error of `kind` that lists every fault, or None when there is none."""
     lines = [fault.told() if isinstance(fault, UmbelError) else fault for fault in faults]
     if not lines:
         return None
-    return kind(headline + "".join(f"\n  - {line}" for line in lines))
+    return kind(headline + "".join(f"\n  - {line}" for line in lines), hint=hint)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

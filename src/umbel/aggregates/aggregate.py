@@ -39,10 +39,13 @@ class Arguments(ABCMeta):
         known = {f.name: f for f in fields(cls) if f.init}  # type: ignore[arg-type]
         for given in kwargs:
             if given not in known:
-                raise InvalidValue(f"{name}: unknown argument '{given}'{did_you_mean(given, known)}")
+                raise InvalidValue(
+                    f"{name}: unknown argument '{given}'{did_you_mean(given, known)}",
+                    hint="leave it out, or mend its name",
+                )
         absent = [f.name for f in known.values() if f.default is MISSING and f.name not in kwargs]
         if absent:
-            raise InvalidValue(f"{name}: missing argument {', '.join(map(repr, absent))}")
+            raise InvalidValue(f"{name}: missing argument {', '.join(map(repr, absent))}", hint="give it by its name")
         return super().__call__(**kwargs)
 
 
@@ -73,7 +76,10 @@ class Aggregate(metaclass=Arguments):
             raise InvalidValue(f"{self.kind}: window cannot be a Session", hint="groupby(..., window=Session(gap))")
         if window is not None and not isinstance(window, Continuous | Tumbling | Hopping):
             found = type(window).__name__
-            raise InvalidValue(f"{self.kind}: window must be Continuous, Tumbling or Hopping, found {found}")
+            raise InvalidValue(
+                f"{self.kind}: window must be Continuous, Tumbling or Hopping, found {found}",
+                hint="sessions go into groupby(..., window=Session(...))",
+            )
         self._check_arguments()
 
     def _check_arguments(self) -> None:
@@ -88,7 +94,10 @@ class Aggregate(metaclass=Arguments):
                 continue
             if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
                 found = f"{value!r} ({type(value).__name__})"
-                raise InvalidValue(f"{self.kind}: argument '{each.name}' must be {declared}, found {found}")
+                raise InvalidValue(
+                    f"{self.kind}: argument '{each.name}' must be {declared}, found {found}",
+                    hint="give a value of that type",
+                )
 
     # the definition
 
@@ -126,7 +135,7 @@ class Aggregate(metaclass=Arguments):
             return None
         if self.column not in schema.dtypes:
             known = did_you_mean(self.column, schema.names)
-            raise InvalidValue(f"{self.title}: unknown field '{self.column}'{known}")
+            raise InvalidValue(f"{self.title}: unknown field '{self.column}'{known}", hint="name a column of the input")
         return schema.dtypes[self.column]
 
     def check(self, schema: Schema) -> None:
@@ -146,7 +155,10 @@ class Aggregate(metaclass=Arguments):
 
     def type_error(self, found: DType, supported: str) -> InvalidType:
         """Return the error that its input has a type it does not take."""
-        return InvalidType(f"{self.title}: field '{self.column}' has type {found}; supported are {supported}")
+        return InvalidType(
+            f"{self.title}: field '{self.column}' has type {found}; supported are {supported}",
+            hint="aggregate a column of such a type, or assign one first",
+        )
 
     def check_dropnull(self, schema: Schema, error: type[UmbelError] = InvalidValue) -> None:
         """Refuse `dropnull` where no nulls can be."""

@@ -40,10 +40,15 @@ class Count(Aggregate):
             hint = "Count(of=…, unique=True, approx=True)"
             raise InvalidValue(f"{self.title}: exact unique not supported", hint=hint)
         if self.unique and self.of is None:
-            raise InvalidValue(f"{self.title}: unique counts need `of`")
+            raise InvalidValue(
+                f"{self.title}: unique counts need `of`", hint='Count(of="column", unique=True, approx=True)'
+            )
         dtype = self.input(schema)
         if self.unique and dtype is not None and not dtype.is_hashable:
-            raise InvalidType(f"{self.title}: field '{self.of}' has type {dtype}, which is not hashable")
+            raise InvalidType(
+                f"{self.title}: field '{self.of}' has type {dtype}, which is not hashable",
+                hint="assign a text or number of it first",
+            )
         self.check_dropnull(schema)
 
     def result_type(self, schema: Schema) -> DType:

@@ -40,7 +40,9 @@ class ExpDecaySum(Aggregate):
     def check(self, schema: Schema) -> None:
         Aggregate.check(self, schema)
         if self._half_life() <= 0:
-            raise InvalidValue(f"{self.title}: half_life must be more than zero, found '{self.half_life}'")
+            raise InvalidValue(
+                f"{self.title}: half_life must be more than zero, found '{self.half_life}'", hint='half_life="1h"'
+            )
 
     def result_type(self, schema: Schema) -> DType:
         return Float()
@@ -100,4 +102,4 @@ class ExpDecaySum(Aggregate):
         try:
             return parse_duration(self.half_life)
         except (InvalidType, InvalidValue) as error:
-            raise InvalidValue(f"{self.title}: failed to parse half_life: {error}") from error
+            raise InvalidValue(f"{self.title}: failed to parse half_life: {error.message}", hint=error.hint) from error

@@ -37,7 +37,10 @@ class Distinct(Aggregate):
         if not self.unordered:
             raise InvalidValue(f"{self.title}: ordered distinct values are not supported", hint="unordered=True")
         if not dtype.is_hashable:
-            raise InvalidType(f"{self.title}: field '{self.of}' has type {dtype}, which is not hashable")
+            raise InvalidType(
+                f"{self.title}: field '{self.of}' has type {dtype}, which is not hashable",
+                hint="assign a text or number of it first",
+            )
         self.check_dropnull(schema)
 
     def result_type(self, schema: Schema) -> DType:

@@ -55,7 +55,10 @@ class Extreme(Aggregate):
         allowed, refused = taken
         if self.default is not None and (not isinstance(self.default, allowed) or isinstance(self.default, refused)):
             found = f"{self.default!r} ({type(self.default).__name__})"
-            raise InvalidType(f"{self.title}: default {found} is not of type {dtype.plain} of field '{self.of}'")
+            raise InvalidType(
+                f"{self.title}: default {found} is not of type {dtype.plain} of field '{self.of}'",
+                hint="give a default of the column's type, or none",
+            )
 
     def result_type(self, schema: Schema) -> DType:
         dtype = self.input(schema)

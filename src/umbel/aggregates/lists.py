@@ -37,7 +37,7 @@ class Recent(Aggregate):
     def check(self, schema: Schema) -> None:
         self.input(schema)
         if self.limit < 1:
-            raise InvalidValue(f"{self.title}: limit must be at least 1, found {self.limit}")
+            raise InvalidValue(f"{self.title}: limit must be at least 1, found {self.limit}", hint="limit=10")
         self.check_dropnull(schema, self.dropnull_error)
 
     def result_type(self, schema: Schema) -> DType:

@@ -51,7 +51,7 @@ class Quantile(Aggregate):
         if not self.approx:
             raise InvalidValue(f"{self.title}: exact quantiles are not supported", hint="Quantile(…, approx=True)")
         if not 0 <= self.p <= 1:
-            raise InvalidValue(f"{self.title}: p must be between 0 and 1, found {self.p}")
+            raise InvalidValue(f"{self.title}: p must be between 0 and 1, found {self.p}", hint="p=0.5 is the median")
 
     def result_type(self, schema: Schema) -> DType:
         return Optional(Float()) if self.default is None else Float()

@@ -40,7 +40,10 @@ def _ended(timestamp: datetime, duration: timedelta, stride: timedelta) -> Windo
 def _lengths(window: Any) -> tuple[timedelta, timedelta]:
     made = _window(window)
     if made.duration_us is None:
-        raise InvalidValue(f"bucketize: a window of duration 'forever' has no begin: {window!r}")
+        raise InvalidValue(
+            f"bucketize: a window of duration 'forever' has no begin: {window!r}",
+            hint="use a window of finite duration",
+        )
     return made.duration_us * MICROSECOND, made.stride_us * MICROSECOND
 
 

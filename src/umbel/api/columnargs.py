@@ -15,12 +15,17 @@ def names_of(positional: Sequence[Any], keyword: Any, owner: str, word: str = "c
         InvalidValue: both ways at once, or something that is not a name.
     """
     if positional and keyword is not None:
-        raise InvalidValue(f"{owner}: give columns either as positional arguments or as {word}=, not both")
+        raise InvalidValue(
+            f"{owner}: give columns either as positional arguments or as {word}=, not both",
+            hint='drop("a", "b") or drop(columns=["a", "b"])',
+        )
     given: Any = positional if keyword is None else (keyword,)
     if len(given) == 1 and not isinstance(given[0], str) and isinstance(given[0], Sequence):
         given = given[0]
     names = tuple(str(name) for name in given)
     wrong = [name for name in given if not isinstance(name, str) and not hasattr(name, "dataset_name")]
     if wrong:
-        raise InvalidValue(f"{owner}: column names must be strings, found {wrong[0]!r}")
+        raise InvalidValue(
+            f"{owner}: column names must be strings, found {wrong[0]!r}", hint="names of columns as text"
+        )
     return names

@@ -76,7 +76,10 @@ def _featureset_key(featureset: Featureset) -> tuple[str, Metadata]:
 def _checked(obj: Any, kind: type[T], word: str) -> T:
     if not isinstance(obj, kind):
         shown = getattr(obj, "__name__", repr(obj))
-        raise InvalidType(f"commit: '{shown}' is not a {word} but a {type(obj).__name__}")
+        raise InvalidType(
+            f"commit: '{shown}' is not a {word} but a {type(obj).__name__}",
+            hint="datasets=[...] takes what @dataset made, featuresets=[...] what @featureset made",
+        )
     return obj
 
 
@@ -96,6 +99,10 @@ def _made(
             definition = define(obj)
             _ = definition.fingerprint  # raises when a function cannot travel
             if name in made:
-                raise InvalidValue(f"commit: '{name}' is given twice", where=definition.place)
+                raise InvalidValue(
+                    f"commit: '{name}' is given twice",
+                    where=definition.place,
+                    hint="give each dataset and featureset once, under a name of its own",
+                )
             made[name] = definition
     return made

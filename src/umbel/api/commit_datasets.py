@@ -76,11 +76,13 @@ def _check_pipelines(record: DatasetRecord, pipelines: Sequence[PipelineRecord])
             raise InvalidValue(
                 f"dataset '{record.name}' has several pipelines, so each needs an env: pipeline '{each.name}' has none",
                 where=each.place,
+                hint='@pipeline(env="...")',
             )
     for one, other, shared in _sharing(pipelines):
         raise InvalidValue(
             f"dataset '{record.name}': pipelines '{one.name}' and '{other.name}' are both for env {shared}",
             where=other.place,
+            hint="give each pipeline environments of its own: @pipeline(env=...)",
         )
 
 
@@ -101,14 +103,26 @@ def _check_feeds(
     title = f"dataset '{record.name}'"
     if sources and pipelines:
         names = ", ".join(f"'{each.name}'" for each in pipelines)
-        raise InvalidValue(f"{title} has a source and a pipeline, {names}; it can have one or the other")
+        raise InvalidValue(
+            f"{title} has a source and a pipeline, {names}; it can have one or the other",
+            hint="select one by env=, or put the source on a dataset of its own",
+        )
     if sources and sinks:
-        raise InvalidValue(f"{title} has a source, so it cannot have a sink ({sinks[0].connector.title})")
+        raise InvalidValue(
+            f"{title} has a source, so it cannot have a sink ({sinks[0].connector.title})",
+            hint="sink a dataset that a pipeline makes",
+        )
     for each in sources:
         if each.cdc == KEYLESS and record.schema.is_keyed:
-            raise InvalidValue(f"{title}: cdc 'append' is for datasets without keys", where=each.place)
+            raise InvalidValue(
+                f"{title}: cdc 'append' is for datasets without keys", where=each.place, hint='use cdc="upsert"'
+            )
         if each.cdc == KEYED and not record.schema.is_keyed:
-            raise InvalidValue(f"{title}: cdc 'upsert' needs key fields", where=each.place)
+            raise InvalidValue(
+                f"{title}: cdc 'upsert' needs key fields",
+                where=each.place,
+                hint='use cdc="append", or mark a key: field(key=True)',
+            )
 
 
 def _output(pipelines: Sequence[PipelineRecord]) -> Operator | None:

@@ -44,5 +44,6 @@ def _check_once(featureset: str, extractors: Sequence[ExtractorDefinition]) -> N
                     f"feature '{feature}' of featureset '{featureset}' is extracted by more than one extractor: "
                     f"'{makers[feature]}' and '{each.name}'",
                     where=each.place,
+                    hint="drop one of them, or give each an env of its own",
                 )
             makers[feature] = each.name

@@ -22,11 +22,15 @@ def pipeline_faults(definitions: Definitions) -> Iterator[UmbelError]:
     for name, readers in missing.items():
         found = ", ".join(f"'{_pipeline(datasets[reader], name)}'" for reader in readers)
         yield InvalidValue(
-            f"dataset '{name}' is an input of pipeline {found}, and is not committed{did_you_mean(name, datasets)}"
+            f"dataset '{name}' is an input of pipeline {found}, and is not committed{did_you_mean(name, datasets)}",
+            hint="commit it as well: datasets=[...]",
         )
     circle = _circle({each.name: each.inputs for each in datasets.values()})
     if circle:
-        yield InvalidValue(f"datasets depend on each other in a circle: {' -> '.join(circle)}")
+        yield InvalidValue(
+            f"datasets depend on each other in a circle: {' -> '.join(circle)}",
+            hint="no dataset can be made of itself: break the circle",
+        )
 
 
 def _pipeline(reader: DatasetDefinition, dataset: str) -> str:
@@ -64,7 +68,8 @@ def extractor_faults(definitions: Definitions) -> Iterator[UmbelError]:
     circle = _circle({name: each.inputs for name, each in makers.items()})
     if circle:
         yield InvalidValue(
-            f"features depend on each other in a circle, so that no extractor can begin: {' -> '.join(circle)}"
+            f"features depend on each other in a circle, so that no extractor can begin: {' -> '.join(circle)}",
+            hint="no feature can be made of itself: break the circle",
         )
 
 
@@ -78,15 +83,23 @@ def _missing(each: ExtractorDefinition, definitions: Definitions) -> Iterator[Um
     for name in each.datasets:
         if name not in definitions.datasets:
             known = did_you_mean(name, definitions.datasets)
-            yield InvalidValue(f"{title} looks up dataset '{name}', which is not committed{known}", where=each.place)
+            yield InvalidValue(
+                f"{title} looks up dataset '{name}', which is not committed{known}",
+                where=each.place,
+                hint="commit it as well: datasets=[...]",
+            )
     for feature in each.inputs:
         featureset, _, name = feature.partition(".")
         found = definitions.featuresets.get(featureset)
         if found is None:
             message = f"{title} reads feature '{feature}', and featureset '{featureset}' is not committed"
-            yield InvalidValue(message, where=each.place)
+            yield InvalidValue(message, where=each.place, hint="commit it as well: featuresets=[...]")
         elif name not in {known.name for known in found.features}:
-            yield InvalidValue(f"{title} reads feature '{feature}', which does not exist", where=each.place)
+            yield InvalidValue(
+                f"{title} reads feature '{feature}', which does not exist",
+                where=each.place,
+                hint="name one of its features",
+            )
 
 
 def _circle(edges: Mapping[str, tuple[str, ...]]) -> list[str]:

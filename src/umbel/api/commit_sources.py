@@ -52,7 +52,11 @@ class _Checks:
         owner = f"{self.title}: preproc of field '{name}'"
         if name not in self.schema.dtypes:
             known = did_you_mean(name, self.schema.names)
-            raise InvalidValue(f"{owner}: there is no such field{known}", where=self.source.place)
+            raise InvalidValue(
+                f"{owner}: there is no such field{known}",
+                where=self.source.place,
+                hint="preproc makes fields of the dataset",
+            )
         if isinstance(value, Ref):
             return self._reference(owner, value)
         if isinstance(value, Eval):
@@ -71,12 +75,20 @@ class _Checks:
     def _constant(self, owner: str, dtype: DType, value: Any) -> Constant:
         checked = dtype.ingest([value])
         if checked.faults:
-            raise InvalidValue(f"{owner}: constant of type {dtype}: {checked.faults[0]}", where=self.source.place)
+            raise InvalidValue(
+                f"{owner}: constant of type {dtype}: {checked.faults[0]}",
+                where=self.source.place,
+                hint="a constant is a value of the field's type",
+            )
         return Constant(value)
 
     def _evaluated(self, owner: str, name: str, value: Eval) -> Evaluated:
         if name == self.schema.timestamp:
-            raise InvalidValue(f"{owner}: the timestamp cannot be computed by eval", where=self.source.place)
+            raise InvalidValue(
+                f"{owner}: the timestamp cannot be computed by eval",
+                where=self.source.place,
+                hint='copy it with ref("column"), or let the incoming column have its name',
+            )
         made = self.source.preproc
         columns = {each: dtype for each, dtype in self.schema.dtypes.items() if each not in made}
         return self._expression(owner, value, columns, self.schema.dtypes[name])
@@ -86,7 +98,11 @@ class _Checks:
         owner = f"{self.title}: where"
         given = value if isinstance(value, Eval) else Eval(value)
         if not isinstance(given.value, Expr | TypedExpr) and not callable(given.value):
-            raise InvalidType(f"{owner}: expected a function or eval(...), found {value!r}", where=self.source.place)
+            raise InvalidType(
+                f"{owner}: expected a function or eval(...), found {value!r}",
+                where=self.source.place,
+                hint='where=lambda df: df["amount"] > 0, or where=eval(col("amount") > 0)',
+            )
         return self._expression(owner, given, self.schema.dtypes, Bool())
 
     def _expression(self, owner: str, given: Eval, columns: Mapping[str, DType], expected: DType) -> Evaluated:
@@ -100,7 +116,9 @@ class _Checks:
         for found in (inferred, declared):
             if not _is(found, expected):
                 message = f"{owner}: expected {expected}, found {found} for expression `{expression}`"
-                raise InvalidType(message, where=self.source.place)
+                raise InvalidType(
+                    message, where=self.source.place, hint="change the type of the field, or the expression"
+                )
         reads = tuple((name, known[name]) for name in sorted(expression.columns()))
         return Evaluated(ByExpression(expression), reads)
 
@@ -118,7 +136,11 @@ class _Checks:
         for name in sample.using:
             role = self._unusable(name)
             if role:
-                raise InvalidValue(f"{owner}: cannot use '{name}', {role}", where=self.source.place)
+                raise InvalidValue(
+                    f"{owner}: cannot use '{name}', {role}",
+                    where=self.source.place,
+                    hint="name columns that come in as they are stored",
+                )
         return Sampling(float(sample.rate), tuple(sample.using))
 
     def _unusable(self, name: str) -> str:

@@ -101,7 +101,7 @@ class Dataset:
         self.__dict__.update({each.name: each for each in fields} | own)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise InvalidType(f"dataset '{self.__name__}' cannot be changed: {name}")
+        raise InvalidType(f"dataset '{self.__name__}' cannot be changed: {name}", hint="define a new version of it")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -201,7 +201,9 @@ def dataset(
 
     def decorate(found: type) -> Dataset:
         if not isinstance(found, type):
-            raise InvalidType(f"@dataset needs a class, found {found!r}", where=place(frame))
+            raise InvalidType(
+                f"@dataset needs a class, found {found!r}", where=place(frame), hint="put @dataset above a class"
+            )
         owner = f"dataset '{found.__name__}'"
         with located(place(frame)):
             _check_version(version, owner)
@@ -232,11 +234,18 @@ def index(
             raise InvalidValue(f"@index needs a dataset, found {found!r}", hint="put @index above @dataset")
         record = record_of(found)
         if record.is_indexed:
-            raise InvalidValue(f"dataset '{record.name}' has an index already", where=record.place)
+            raise InvalidValue(
+                f"dataset '{record.name}' has an index already",
+                where=record.place,
+                hint="keep one of @index and @dataset(index=...)",
+            )
         if type != "primary":
             raise InvalidValue(f"dataset '{record.name}': unknown index type {type!r}", hint="valid types: 'primary'")
         if offline not in (None, "forever"):
-            raise InvalidValue(f"dataset '{record.name}': offline index must be None or 'forever', found {offline!r}")
+            raise InvalidValue(
+                f"dataset '{record.name}': offline index must be None or 'forever', found {offline!r}",
+                hint='@index(offline="forever")',
+            )
         return Dataset(_indexed(record, online, offline is not None))
 
     return decorate if obj is None else decorate(obj)
@@ -245,7 +254,10 @@ def index(
 def _shorthand(index: bool, online: bool | None, offline: bool | None, owner: str) -> tuple[bool, bool]:
     if index:
         if online or offline:
-            raise InvalidValue(f"{owner}: with index=True, online and offline can only be False")
+            raise InvalidValue(
+                f"{owner}: with index=True, online and offline can only be False",
+                hint="leave them out to have both indexes, or say False for the one that is not wanted",
+            )
         return online is None, offline is None
     if online and offline:
         raise InvalidValue(f"{owner}: at most one of online=True and offline=True", hint="use index=True for both")
@@ -254,15 +266,19 @@ def _shorthand(index: bool, online: bool | None, offline: bool | None, owner: st
 
 def _indexed(record: DatasetRecord, online: bool, offline: bool) -> DatasetRecord:
     if not record.schema.is_keyed:
-        raise InvalidValue(f"dataset '{record.name}': an index needs at least one key field", where=record.place)
+        raise InvalidValue(
+            f"dataset '{record.name}': an index needs at least one key field",
+            where=record.place,
+            hint="mark a key: field(key=True)",
+        )
     return replace(record, online=online, offline=offline, is_indexed=True)
 
 
 def _check_version(version: Any, owner: str) -> None:
     if not isinstance(version, int) or isinstance(version, bool):
-        raise InvalidType(f"{owner}: version must be an int, found {version!r}")
+        raise InvalidType(f"{owner}: version must be an int, found {version!r}", hint="@dataset(version=1)")
     if version < 1:
-        raise InvalidValue(f"{owner}: version must be at least 1, found {version}")
+        raise InvalidValue(f"{owner}: version must be at least 1, found {version}", hint="the first version is 1")
 
 
 def _record(cls: type, frame: FrameType, *, version: int, history: int) -> DatasetRecord:
@@ -287,7 +303,11 @@ def _with_methods(record: DatasetRecord, cls: type, text: ClassText) -> DatasetR
     pipelines = [each for each in vars(cls).values() if isinstance(each, Pipeline)]
     for each in pipelines:
         if each.name in text.duplicates:
-            raise InvalidValue(f"dataset '{record.name}': duplicate pipeline name '{each.name}'", where=each.place)
+            raise InvalidValue(
+                f"dataset '{record.name}': duplicate pipeline name '{each.name}'",
+                where=each.place,
+                hint="give each pipeline a name of its own",
+            )
     built = built_pipelines(pipelines, Dataset(record), record)
     record = replace(record, pipelines=built)
     return replace(record, expectations=expectations_of(cls, record.name, record.is_terminal))

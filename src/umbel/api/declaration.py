@@ -38,7 +38,8 @@ def fields_of(cls: type, where: str, text: ClassText) -> tuple[Field, ...]:
 
 def check_names(dataset: str, names: Sequence[str], text: ClassText) -> None:
     """Refuse duplicate and reserved field names, all of them at once."""
-    error = all_faults(_name_faults(names, text), InvalidValue, f"dataset '{dataset}': field names not allowed")
+    title = f"dataset '{dataset}': field names not allowed"
+    error = all_faults(_name_faults(names, text), InvalidValue, title, hint="choose other names")
     if error:
         raise error
     check_reserved(names, f"dataset '{dataset}'")
@@ -64,7 +65,10 @@ def _field(cls: type, name: str, annotation: Any, dtype: DType, text: ClassText)
         described = replace(options.described, description=text.comments[name])
         options = replace(options, described=described)
     if options.key and dtype.is_optional:
-        raise InvalidValue(f"{owner}: key field '{name}' cannot be optional, found {dtype}")
+        raise InvalidValue(
+            f"{owner}: key field '{name}' cannot be optional, found {dtype}",
+            hint="give the field a type without Optional, and fill nulls before they come in",
+        )
     written = to_annotation(dtype) if isinstance(annotation, str) else annotation
     return Field(name, cls.__name__, dtype, written, options)
 
@@ -81,7 +85,10 @@ def _timestamp(dataset: str, fields: Sequence[Field]) -> str:
     flagged = [each for each in fields if each.timestamp]
     if len(flagged) > 1:
         names = quoted(each.name for each in flagged)
-        raise InvalidValue(f"dataset '{dataset}': more than one timestamp field: {names}")
+        raise InvalidValue(
+            f"dataset '{dataset}': more than one timestamp field: {names}",
+            hint="flag the one that is the row's event time",
+        )
     if flagged:
         return _checked_timestamp(dataset, flagged[0])
     found = [each.name for each in fields if isinstance(each.type, Datetime) and not each.key]
@@ -98,5 +105,8 @@ def _timestamp(dataset: str, fields: Sequence[Field]) -> str:
 def _checked_timestamp(dataset: str, field: Field) -> str:
     if not isinstance(field.type, Datetime):
         kind = "date" if isinstance(field.type, Date) else str(field.type)
-        raise InvalidValue(f"dataset '{dataset}': timestamp field '{field.name}' must be datetime, found {kind}")
+        raise InvalidValue(
+            f"dataset '{dataset}': timestamp field '{field.name}' must be datetime, found {kind}",
+            hint="give it the type datetime",
+        )
     return field.name

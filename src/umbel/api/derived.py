@@ -55,9 +55,14 @@ class Deriving:
 
     def _lookup(self, field: Field, dataset: DatasetRecord) -> LookupExtractor:
         if not dataset.schema.is_keyed:
-            raise InvalidValue(f"{self.title}: dataset '{dataset.name}' has no key fields to look it up by")
+            raise InvalidValue(
+                f"{self.title}: dataset '{dataset.name}' has no key fields to look it up by",
+                hint="mark its keys: field(key=True)",
+            )
         if not (dataset.online or dataset.offline):
-            raise InvalidValue(f"{self.title}: define an index on dataset '{dataset.name}' to look it up")
+            raise InvalidValue(
+                f"{self.title}: define an index on dataset '{dataset.name}' to look it up", hint="@dataset(index=True)"
+            )
         keys = [self._key(name, dataset.name) for name in dataset.schema.key_names]
         is_list = isinstance(self.feature.type, List) and all(
             key.type == List(dtype) for key, (_, dtype) in zip(keys, dataset.schema.keys, strict=True)
@@ -79,6 +84,7 @@ class Deriving:
                 f"{self.title}: to look up dataset '{dataset}', featureset '{self.feature.featureset}' needs a feature "
                 f"'{name}' for its key '{name}'",
                 where=self.place,
+                hint="add it: features that stand for keys have the names of the keys",
             )
         return self.features[name]
 
@@ -93,6 +99,7 @@ class Deriving:
             raise InvalidType(
                 f"{self.title}: {why}, {source} needs the feature type {expected}, found {self.feature.type}",
                 where=self.place,
+                hint=f"declare the feature as {expected}",
             )
         self._check_default(value, source)
 
@@ -100,9 +107,15 @@ class Deriving:
         default = self.feature.options.default
         if default is None:
             return
-        checked = dtype.ingest([default])
+        checked = dtype.ingest(
+            [default],
+        )
         if checked.faults:
-            raise InvalidValue(f"{self.title}: default {default!r} of {source}: {checked.faults[0]}", where=self.place)
+            raise InvalidValue(
+                f"{self.title}: default {default!r} of {source}: {checked.faults[0]}",
+                where=self.place,
+                hint="give a default of the field's type",
+            )
 
     def _alias(self, source: Feature) -> AliasExtractor:
         default = self.feature.options.default
@@ -112,6 +125,7 @@ class Deriving:
                 f"{self.title} of type {self.feature.type} cannot stand for '{source.fqn()}' of type {source.type}"
                 + (f" with default {default!r}" if default is not None else ""),
                 where=self.place,
+                hint="give both the same type",
             )
         self._check_default(self.feature.type, f"feature '{source.fqn()}'")
         return AliasExtractor(inputs=(source.fqn(),), default=default, **self._common("alias"))
@@ -130,6 +144,7 @@ class Deriving:
                     f"{self.title}: `{expression}` refers to '{name}', which is not a feature of "
                     f"'{self.feature.featureset}'",
                     where=self.place,
+                    hint="expressions are over features of the same featureset",
                 )
         self._check_expression(given, expression)
         inputs = tuple(self.features[name].fqn() for name in names)
@@ -143,4 +158,5 @@ class Deriving:
             raise InvalidType(
                 f"{self.title} has type {self.feature.type}, its expression `{expression}` has type {found}",
                 where=self.place,
+                hint="change the type of the feature, or the expression",
             )

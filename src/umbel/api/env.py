@@ -48,7 +48,10 @@ def selector(env: str | Sequence[str] | None, owner: str) -> Selector:
     given: Any = [env] if isinstance(env, str) else env
     names: list[Any] = list(given) if isinstance(given, Sequence) else [None]
     if not all(isinstance(name, str) for name in names):
-        raise InvalidType(f"{owner}: env must be a string or a list of strings, found {env!r}")
+        raise InvalidType(
+            f"{owner}: env must be a string or a list of strings, found {env!r}",
+            hint='env="prod", env=["a", "b"] or env="~prod"',
+        )
     for name in names:
         if not name.removeprefix("~").strip() or any(letter.isspace() for letter in name):
             raise InvalidValue(f"{owner}: invalid env {name!r}", hint="a name without spaces, or '~' and a name")
@@ -63,6 +66,6 @@ def check_env(env: str | None) -> None:
     if env is None:
         return
     if not isinstance(env, str):
-        raise InvalidType(f"commit: env must be a string, found {type(env).__name__}")
+        raise InvalidType(f"commit: env must be a string, found {type(env).__name__}", hint='commit(env="prod")')
     if env.startswith("~") or not env.strip():
         raise InvalidValue(f"commit: invalid env {env!r}", hint="the name of one environment")

@@ -33,7 +33,11 @@ class ExpectationsRecord:
         owner = f"expectations '{self.func.__name__}' of dataset '{dataset}'"
         found = self.func(None)
         if not isinstance(found, list | tuple):
-            raise InvalidType(f"{owner} must return a list of expect_* results", where=place_of(self.func))
+            raise InvalidType(
+                f"{owner} must return a list of expect_* results",
+                where=place_of(self.func),
+                hint='return [expect_column_values_to_be_between(column="age", min_value=0)]',
+            )
         return Expectations(self.func.__name__, self.version, tuple(_expectation(owner, each) for each in found))
 
 
@@ -65,9 +69,15 @@ def expectations(
     def decorate(found: Listing) -> ExpectationsRecord:
         where = place_of(found)
         if list(inspect.signature(found).parameters) != ["cls"]:
-            raise InvalidValue(f"expectations '{found.__name__}' must have cls as its only parameter", where=where)
+            raise InvalidValue(
+                f"expectations '{found.__name__}' must have cls as its only parameter",
+                where=where,
+                hint="def expected(cls): ...",
+            )
         if hasattr(found, ATTRIBUTE):
-            raise InvalidValue(f"expectations '{found.__name__}' cannot have @meta", where=where)
+            raise InvalidValue(
+                f"expectations '{found.__name__}' cannot have @meta", where=where, hint="put @meta on the dataset"
+            )
         return ExpectationsRecord(found, version)
 
     return decorate if func is None else decorate(func)
@@ -75,7 +85,7 @@ def expectations(
 
 def _check_version(version: Any) -> None:
     if not isinstance(version, int) or isinstance(version, bool):
-        raise InvalidType(f"@expectations: version must be an int, found {version!r}")
+        raise InvalidType(f"@expectations: version must be an int, found {version!r}", hint="@expectations(version=1)")
 
 
 def expectations_of(cls: type, dataset: str, is_terminal: bool) -> Expectations | None:
@@ -85,17 +95,23 @@ def expectations_of(cls: type, dataset: str, is_terminal: bool) -> Expectations 
         return None
     if len(found) > 1:
         names = ", ".join(f"'{each.func.__name__}'" for each in found)
-        raise InvalidValue(f"dataset '{dataset}' has more than one @expectations: {names}")
+        raise InvalidValue(
+            f"dataset '{dataset}' has more than one @expectations: {names}", hint="list all of them in one method"
+        )
     if is_terminal:
         raise InvalidValue(
             f"dataset '{dataset}': expectations cannot be set on a dataset that ends in an aggregation over continuous "
             "windows",
             where=place_of(found[0].func),
+            hint="watch the dataset it is computed from",
         )
     return found[0].listed(dataset)
 
 
 def _expectation(owner: str, found: Any) -> Expectation:
     if not isinstance(found, tuple) or len(found) != PAIR or not isinstance(found[1], dict):
-        raise InvalidType(f"{owner}: expected the result of an expect_* function, found {found!r}")
+        raise InvalidType(
+            f"{owner}: expected the result of an expect_* function, found {found!r}",
+            hint='return [expect_column_values_to_be_between(column="age", min_value=0)]',
+        )
     return Expectation(*found)

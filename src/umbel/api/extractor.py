@@ -117,7 +117,11 @@ class _Scope:
             return found
         shown = getattr(found, "__name__", found)
         kind = type(found).__name__
-        raise InvalidType(f"{self.title}: input {shown!r} is not a feature but a {kind}", where=self.extractor.place)
+        raise InvalidType(
+            f"{self.title}: input {shown!r} is not a feature but a {kind}",
+            where=self.extractor.place,
+            hint='inputs are features: @inputs("name", OtherFeatureset.feature)',
+        )
 
     def output(self, given: Any) -> Feature:
         found = self._named(given, "output")
@@ -126,11 +130,13 @@ class _Scope:
             raise InvalidType(
                 f"{self.title}: output {shown!r} is not a feature but a {type(found).__name__}",
                 where=self.extractor.place,
+                hint='outputs are names of features of this featureset: @outputs("name")',
             )
         if found.featureset != self.featureset:
             raise InvalidType(
                 f"{self.title}: output '{found.fqn()}' is a feature of another featureset, '{found.featureset}'",
                 where=self.extractor.place,
+                hint="outputs are features of this featureset",
             )
         return found
 
@@ -197,27 +203,33 @@ def _features(owner: str, func: Body, attribute: str) -> tuple[Any, ...] | None:
     found = noted(func, attribute)
     if found == ():
         name = attribute.strip("_").removeprefix("umbel_")
-        raise InvalidValue(f"{owner}: @{name} needs at least one feature", where=place_of(func))
+        raise InvalidValue(
+            f"{owner}: @{name} needs at least one feature",
+            where=place_of(func),
+            hint="name features, or leave the decorator out",
+        )
     return found
 
 
 def _check_version(owner: str, version: Any) -> None:
     if not isinstance(version, int) or isinstance(version, bool):
-        raise InvalidType(f"{owner}: version must be an int, found {version!r}")
+        raise InvalidType(f"{owner}: version must be an int, found {version!r}", hint="@extractor(version=1)")
 
 
 def _datasets(owner: str, deps: Any, depends_on: Any) -> tuple[Dataset, ...]:
     if deps is not None and depends_on is not None:
-        raise InvalidValue(f"{owner}: give either deps or depends_on, its older name, not both")
+        raise InvalidValue(f"{owner}: give either deps or depends_on, its older name, not both", hint="use deps=")
     found = deps if deps is not None else (depends_on if depends_on is not None else [])
     if not isinstance(found, list | tuple):
-        raise InvalidType(f"{owner}: deps must be a list of datasets, found {found!r}")
+        raise InvalidType(f"{owner}: deps must be a list of datasets, found {found!r}", hint="@extractor(deps=[User])")
     for each in found:
         if not isinstance(each, Dataset):
-            raise InvalidType(f"{owner}: deps must be datasets, found {each!r}")
+            raise InvalidType(f"{owner}: deps must be datasets, found {each!r}", hint="@extractor(deps=[User])")
         record = record_of(each)
         if not (record.online or record.offline):
-            raise InvalidValue(f"{owner}: define an index on dataset '{record.name}' to look it up")
+            raise InvalidValue(
+                f"{owner}: define an index on dataset '{record.name}' to look it up", hint="@dataset(index=True)"
+            )
     return tuple(found)
 
 
@@ -229,14 +241,22 @@ def _check_parameters(func: Any, owner: str, inputs: int) -> None:
     names = [each.name for each in parameters]
     if names[:1] != ["cls"]:
         raise InvalidType(
-            f"{owner}: the first parameter must be 'cls', found {quoted(names[:1]) or 'none'}", where=where
+            f"{owner}: the first parameter must be 'cls', found {quoted(names[:1]) or 'none'}",
+            where=where,
+            hint="def name(cls, ts, ...)",
         )
     if not names[1:] or names[1] not in SECOND:
         raise InvalidType(
-            f"{owner}: the second parameter must be 'ts', found {quoted(names[1:2]) or 'none'}", where=where
+            f"{owner}: the second parameter must be 'ts', found {quoted(names[1:2]) or 'none'}",
+            where=where,
+            hint="def name(cls, ts, ...)",
         )
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return
     if inputs != len(names) - 2:
         found = f"{inputs} inputs, but {len(names) - 2} parameters after ts"
-        raise InvalidType(f"{owner} has {found}: {', '.join(names[2:]) or 'none'}", where=where)
+        raise InvalidType(
+            f"{owner} has {found}: {', '.join(names[2:]) or 'none'}",
+            where=where,
+            hint="one parameter for each input, after cls and ts",
+        )

@@ -73,20 +73,26 @@ def feature(
     if id is not None:
         _deprecated(f"feature(id={id})")
     if len(ref) > 1:
-        raise InvalidType(f"feature: at most one reference, found {len(ref)}: {', '.join(map(repr, ref))}")
+        raise InvalidType(
+            f"feature: at most one reference, found {len(ref)}: {', '.join(map(repr, ref))}",
+            hint='feature(User.name), feature(Other.feature) or feature(col("a") + 1)',
+        )
     if ref and ref[0] is None:
         raise InvalidType(
             "feature: the reference is None", hint="leave it out, or give a field, a feature, an expression"
         )
     if default is not None and not ref:
-        raise InvalidType(f"feature: default {default!r} without a reference")
+        raise InvalidType(
+            f"feature: default {default!r} without a reference",
+            hint='a default is for a reference: feature(User.name, default="?")',
+        )
     _check_version(version)
     return FeatureOptions(ref[0] if ref else None, default, version or 0, selector(env, "feature"))
 
 
 def _check_version(version: Any) -> None:
     if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
-        raise InvalidType(f"feature: version must be an int, found {version!r}")
+        raise InvalidType(f"feature: version must be an int, found {version!r}", hint="feature(version=1)")
 
 
 def _deprecated(old: str) -> None:

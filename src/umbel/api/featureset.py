@@ -69,7 +69,7 @@ class Featureset:
         self.__dict__.update(written | {each.name: each for each in record.features} | own)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise InvalidType(f"featureset '{self.__name__}' cannot be changed: {name}")
+        raise InvalidType(f"featureset '{self.__name__}' cannot be changed: {name}", hint="define it anew")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -87,7 +87,10 @@ class Featureset:
             if each.name == name:
                 return each
         known = [each.name for each in self._record.features]
-        raise InvalidValue(f"featureset '{self._record.name}' has no feature '{name}'{did_you_mean(name, known)}")
+        raise InvalidValue(
+            f"featureset '{self._record.name}' has no feature '{name}'{did_you_mean(name, known)}",
+            hint="name one of its features",
+        )
 
     def with_meta(self, meta: Metadata) -> Featureset:
         """Return it with metadata."""
@@ -123,7 +126,9 @@ def featureset(cls: type) -> Featureset:
     """
     frame = caller()
     if not isinstance(cls, type):
-        raise InvalidType(f"@featureset needs a class, found {cls!r}", where=place(frame))
+        raise InvalidType(
+            f"@featureset needs a class, found {cls!r}", where=place(frame), hint="put @featureset above a class"
+        )
     where = place(frame)
     record = _record(cls, frame, where, read_class(cls.__name__, where))
     bare = Featureset(record.bare())
@@ -143,13 +148,16 @@ def featureset(cls: type) -> Featureset:
 
 def _record(cls: type, frame: FrameType, where: str, text: ClassText) -> FeaturesetRecord:
     annotations, names = annotations_of(cls)
-    error = all_faults(
-        _name_faults(list(annotations), text), InvalidValue, f"featureset '{cls.__name__}': names not allowed"
-    )
+    title = f"featureset '{cls.__name__}': names not allowed"
+    error = all_faults(_name_faults(list(annotations), text), InvalidValue, title, hint="choose other names")
     if error:
         raise error
     if any(isinstance(each, ExpectationsRecord) for each in vars(cls).values()):
-        raise NotSupported(f"featureset '{cls.__name__}': expectations on featuresets are not supported", where=where)
+        raise NotSupported(
+            f"featureset '{cls.__name__}': expectations on featuresets are not supported",
+            where=where,
+            hint="put them on the datasets the features come from",
+        )
     faults, features = Faults(f"featureset '{cls.__name__}'", where), list[Feature]()
     for name, each in annotations.items():
         with faults.noted():
@@ -182,7 +190,11 @@ def _feature(cls: type, name: str, annotation: Any, names: Mapping[str, Any], te
     options = vars(cls).get(name, FeatureOptions())
     if not isinstance(options, FeatureOptions):
         found = f"{options!r} of type {type(options).__name__}"
-        raise InvalidType(f"feature '{cls.__name__}.{name}' must be feature(...), found {found}", where=where)
+        raise InvalidType(
+            f"feature '{cls.__name__}.{name}' must be feature(...), found {found}",
+            where=where,
+            hint="name: type = feature(...)",
+        )
     if not options.described.description and name in text.comments:
         options = replace(options, described=replace(options.described, description=text.comments[name]))
     dtype = from_annotation(annotation, owner=f"featureset {cls.__name__}", field=name, where=where, names=names)
@@ -199,6 +211,8 @@ def _check_fields_once(featureset: str, features: Sequence[Feature], where: str)
         if reference.fqn() in seen:
             both = f"'{seen[reference.fqn()]}' and '{each.name}'"
             raise InvalidValue(
-                f"featureset '{featureset}': features {both} refer to the same field '{reference.fqn()}'", where=where
+                f"featureset '{featureset}': features {both} refer to the same field '{reference.fqn()}'",
+                where=where,
+                hint="let one of them refer to the other",
             )
         seen[reference.fqn()] = each.name

@@ -57,9 +57,11 @@ def field(key: bool = False, timestamp: bool = False, erase_key: bool = False) -
         InvalidValue: roles that do not go together.
     """
     if key and timestamp:
-        raise InvalidValue("field: a key cannot be the timestamp")
+        raise InvalidValue(
+            "field: a key cannot be the timestamp", hint="mark one field as key and another as timestamp"
+        )
     if erase_key and not key:
-        raise InvalidValue("field: erase_key needs key=True")
+        raise InvalidValue("field: erase_key needs key=True", hint="field(key=True, erase_key=True)")
     return FieldOptions(key, timestamp, erase_key)
 
 

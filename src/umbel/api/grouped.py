@@ -27,7 +27,9 @@ class Grouped:
     def __init__(self, node: Node, keys: tuple[str, ...], window: Any) -> None:
         self.node, self.keys, self.window = node, keys, window
         if not keys:
-            raise InvalidValue(f"groupby in pipeline '{node.building.pipeline}': at least one key is needed")
+            raise InvalidValue(
+                f"groupby in pipeline '{node.building.pipeline}': at least one key is needed", hint='groupby("uid")'
+            )
 
     def aggregate(self, *aggregates: Any, along: Any = None, emit: Any = "eager", **named: Any) -> Node:
         """Compute values from the rows of each group.
@@ -46,7 +48,10 @@ class Grouped:
         found = (*_unwrapped(aggregates), *(each.named(name) for name, each in named.items()))
         for each in found:
             if not isinstance(each, AggregateType):
-                raise InvalidType(f"{owner}: expected an aggregate, found {each!r}")
+                raise InvalidType(
+                    f"{owner}: expected an aggregate, found {each!r}",
+                    hint='aggregate(n=Count(window=Continuous("1d")))',
+                )
         return self.node.then(Aggregate, keys=self.keys, aggregates=found, window=self.window, along=along, emit=emit)
 
     def first(self) -> Node:
@@ -62,15 +67,23 @@ class Grouped:
     def _check_no_window(self, kind: str) -> None:
         if self.window is not None:
             owner = f"{kind} in pipeline '{self.node.building.pipeline}'"
-            raise InvalidValue(f"{owner}: groupby with window {self.window!r} only goes with aggregate")
+            raise InvalidValue(
+                f"{owner}: groupby with window {self.window!r} only goes with aggregate",
+                hint="leave the window out, or use aggregate",
+            )
 
 
 def _check_names(owner: str, named: Mapping[str, Any]) -> None:
     for name, value in named.items():
         if name in RESERVED:
-            raise InvalidValue(f"{owner}: '{name}' is reserved and cannot be the name of an aggregate")
+            raise InvalidValue(
+                f"{owner}: '{name}' is reserved and cannot be the name of an aggregate",
+                hint="choose another name, or use into_field=",
+            )
         if not isinstance(value, AggregateType):
-            raise InvalidValue(f"{owner}: '{name}' must be an aggregate, found {value!r}")
+            raise InvalidValue(
+                f"{owner}: '{name}' must be an aggregate, found {value!r}", hint='n=Count(window=Continuous("1d"))'
+            )
 
 
 def _unwrapped(aggregates: Sequence[Any]) -> Sequence[Any]:

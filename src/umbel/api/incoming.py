@@ -40,7 +40,7 @@ def ref(name: Any) -> Ref:
         InvalidValue: an empty name or unbalanced brackets.
     """
     if not isinstance(name, str) or not name.strip():
-        raise InvalidValue(f"ref: the name of a column is needed, found {name!r}")
+        raise InvalidValue(f"ref: the name of a column is needed, found {name!r}", hint='ref("column")')
     column, bracket, rest = name.partition("[")
     if not column or "]" in column or PART.sub("", bracket + rest):
         raise InvalidValue(f"ref: unbalanced brackets or an empty name in '{name}'", hint='ref("A[B][C]")')
@@ -68,7 +68,10 @@ def eval(value: Any, schema: Mapping[str, Any] | None = None) -> Eval:  # noqa: 
         schema: incoming columns it reads that are not columns of the dataset, with their types.
     """
     if not isinstance(value, Expr | TypedExpr) and not callable(value):
-        raise InvalidType(f"eval: expected an expression or a function, found {value!r}")
+        raise InvalidType(
+            f"eval: expected an expression or a function, found {value!r}",
+            hint='eval(col("a") + 1) or eval(lambda df: df["a"] + 1)',
+        )
     return Eval(value, schema)
 
 
@@ -87,7 +90,10 @@ class Sample:
     def __post_init__(self) -> None:
         rate: Any = self.rate
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
-            raise InvalidValue(f"sample: the rate must lie between 0 and 1, found {self.rate!r}")
+            raise InvalidValue(
+                f"sample: the rate must lie between 0 and 1, found {self.rate!r}",
+                hint="sample=0.1 takes a tenth of the rows",
+            )
         if self.using is not None:
             object.__setattr__(self, "using", tuple(str(name) for name in self.using))
             if not self.using:

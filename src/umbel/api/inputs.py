@@ -41,7 +41,10 @@ def includes(*objs: Any) -> Callable[[T], T]:
 def _noted(attribute: str, objs: tuple[Any, ...]) -> Callable[[T], T]:
     def decorate(func: T) -> T:
         if not callable(func) or isinstance(func, type):
-            raise InvalidType(f"@{attribute.strip('_').removeprefix('umbel_')} needs a function, found {func!r}")
+            raise InvalidType(
+                f"@{attribute.strip('_').removeprefix('umbel_')} needs a function, found {func!r}",
+                hint="put it above a method",
+            )
         setattr(func, attribute, objs)
         return func
 

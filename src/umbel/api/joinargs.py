@@ -27,7 +27,10 @@ def join_arguments(
         InvalidValue: arguments that do not go together; the message names the right dataset.
     """
     if how not in HOW:
-        raise InvalidValue(f"{owner}: how must be 'inner' or 'left', found {how!r}")
+        raise InvalidValue(
+            f"{owner}: how must be 'inner' or 'left', found {how!r}",
+            hint='how="inner" drops rows without a match, how="left" keeps them',
+        )
     back, ahead = _within(owner, within)
     return {
         "on": _pairs(owner, on, left_on, right_on),
@@ -41,30 +44,42 @@ def join_arguments(
 def _pairs(owner: str, on: Any, left_on: Any, right_on: Any) -> tuple[tuple[str, str], ...]:
     if on is not None:
         if left_on is not None or right_on is not None:
-            raise InvalidValue(f"{owner}: give either on=, or left_on= and right_on=, not both")
+            raise InvalidValue(
+                f"{owner}: give either on=, or left_on= and right_on=, not both",
+                hint='on=["uid"], or left_on=["user"] with right_on=["uid"]',
+            )
         return tuple((name, name) for name in _columns(owner, "on", on))
     if left_on is None or right_on is None:
-        raise InvalidValue(f"{owner}: give either on=, or left_on= and right_on=")
+        raise InvalidValue(
+            f"{owner}: give either on=, or left_on= and right_on=",
+            hint='on=["uid"], or left_on=["user"] with right_on=["uid"]',
+        )
     left, keys = _columns(owner, "left_on", left_on), _columns(owner, "right_on", right_on)
     if len(left) != len(keys):
-        raise InvalidValue(f"{owner}: left_on {left} and right_on {keys} differ in length")
+        raise InvalidValue(
+            f"{owner}: left_on {left} and right_on {keys} differ in length", hint="name as many columns on either side"
+        )
     return tuple(zip(left, keys, strict=True))
 
 
 def _columns(owner: str, argument: str, names: Any) -> list[str]:
     if not isinstance(names, list | tuple) or not names:
-        raise InvalidValue(f"{owner}: {argument} must be a list of column names, found {names!r}")
+        raise InvalidValue(f"{owner}: {argument} must be a list of column names, found {names!r}", hint='on=["uid"]')
     return [str(name) for name in names]
 
 
 def _within(owner: str, within: Any) -> tuple[int | None, int]:
     if not isinstance(within, tuple) or len(within) != len(("back", "ahead")):
-        raise InvalidValue(f"{owner}: within must be a pair of durations (back, ahead), found {within!r}")
+        raise InvalidValue(
+            f"{owner}: within must be a pair of durations (back, ahead), found {within!r}", hint='within=("1d", "0s")'
+        )
     back, ahead = within
     if back is None or ahead is None:
         raise InvalidValue(f"{owner}: within {within!r} must not contain None", hint="use 'forever' or '0s'")
     if ahead == FOREVER:
-        raise InvalidValue(f"{owner}: within {within!r}: the second duration cannot be 'forever'")
+        raise InvalidValue(
+            f"{owner}: within {within!r}: the second duration cannot be 'forever'", hint='within=("forever", "0s")'
+        )
     return None if back == FOREVER else _duration(owner, within, back), _duration(owner, within, ahead)
 
 

@@ -23,20 +23,27 @@ def lookup(
     owner = f"lookup on dataset '{dataset.name}'"
     names = dataset.schema.key_names
     if not names:
-        raise InvalidType(f"{owner}: it has no key fields, so it cannot be looked up")
+        raise InvalidType(
+            f"{owner}: it has no key fields, so it cannot be looked up", hint="mark its keys: field(key=True)"
+        )
     if not dataset.is_indexed:
         raise InvalidValue(f"{owner}: define an index on dataset '{dataset.name}'", hint="@dataset(index=True)")
     if not ts and "ts" in keys and "ts" not in names:
         ts, keys = (keys["ts"],), {name: series for name, series in keys.items() if name != "ts"}
     if len(ts) != 1:
-        raise InvalidValue(f"{owner}: expected one positional argument, the timestamps, found {len(ts)}")
+        raise InvalidValue(
+            f"{owner}: expected one positional argument, the timestamps, found {len(ts)}", hint="lookup(ts, key=series)"
+        )
     _check_keys(owner, names, keys)
     _check_series(owner, ts[0], keys)
     wanted = [str(name) for name in fields] or dataset.schema.names
     check_known(wanted, dataset.schema.names, owner, "field")
     answers = current.get()
     if answers is None:
-        raise InvalidValue(f"{owner}: it is not committed, or this is not an extractor of a running query")
+        raise InvalidValue(
+            f"{owner}: it is not committed, or this is not an extractor of a running query",
+            hint="commit it, and look it up inside an extractor that names it in deps",
+        )
     return answers.lookup(dataset.name, ts[0], {name: keys[name] for name in names}, wanted)
 
 
@@ -52,12 +59,21 @@ def _check_series(owner: str, ts: Any, keys: Mapping[str, Any]) -> None:
 
     for name, series in keys.items():
         if not isinstance(series, pd.Series):
-            raise InvalidValue(f"{owner}: key '{name}' must be a pandas Series, found {type(series).__name__}")
+            raise InvalidValue(
+                f"{owner}: key '{name}' must be a pandas Series, found {type(series).__name__}",
+                hint="pass a Series for each key",
+            )
     if not isinstance(ts, pd.Series) or not (ts.empty or pd.api.types.is_datetime64_any_dtype(_instants(ts))):
-        raise InvalidValue(f"{owner}: the timestamps must be a pandas Series of datetimes, found {_kind(ts)}")
+        raise InvalidValue(
+            f"{owner}: the timestamps must be a pandas Series of datetimes, found {_kind(ts)}",
+            hint="pass the extractor's ts",
+        )
     for name, series in keys.items():
         if len(series) != len(ts):
-            raise InvalidValue(f"{owner}: {len(ts)} timestamps, but {len(series)} values of key '{name}'")
+            raise InvalidValue(
+                f"{owner}: {len(ts)} timestamps, but {len(series)} values of key '{name}'",
+                hint="pass as many keys as timestamps",
+            )
 
 
 def _instants(ts: pd.Series[Any]) -> pd.Series[Any]:

@@ -36,11 +36,11 @@ def metadata(
     texts = {"owner": owner, "description": description}
     for name, value in texts.items():
         if not isinstance(value, str):
-            raise InvalidValue(f"meta: {name} must be a string, found {value!r}")
+            raise InvalidValue(f"meta: {name} must be a string, found {value!r}", hint="a text")
     if owner and not EMAIL.fullmatch(owner):
-        raise InvalidValue(f"meta: owner '{owner}' is not an email address")
+        raise InvalidValue(f"meta: owner '{owner}' is not an email address", hint='owner="name@example.com"')
     if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
-        raise InvalidValue(f"meta: tags must be a list of strings, found {tags!r}")
+        raise InvalidValue(f"meta: tags must be a list of strings, found {tags!r}", hint='tags=["pii"]')
     return Metadata(owner, description, tuple(tags), bool(deprecated), bool(deleted))
 
 

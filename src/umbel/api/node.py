@@ -103,11 +103,17 @@ class Node:
         """
         owner = f"assign in pipeline '{self.building.pipeline}'"
         if bool(args) == bool(columns):
-            raise InvalidType(f"{owner}: give either (name, type, function) or name=expression.astype(type)")
+            raise InvalidType(
+                f"{owner}: give either (name, type, function) or name=expression.astype(type)",
+                hint='assign("total", int, lambda df: ...) or assign(total=expression.astype(int))',
+            )
         if columns:
             return self.then(Assign, columns=tuple(_assigned(owner, name, each) for name, each in columns.items()))
         if len(args) != ASSIGN_ARGUMENTS:
-            raise InvalidType(f"{owner}: expected (name, type, function), found {len(args)} arguments")
+            raise InvalidType(
+                f"{owner}: expected (name, type, function), found {len(args)} arguments",
+                hint='assign("total", int, lambda df: ...)',
+            )
         name, annotation, func = args
         computed = self._computed(func, "assign")
         return self.then(Assign, columns=(Assigned(str(name), from_annotation(annotation), computed),))
@@ -120,7 +126,10 @@ class Node:
             schema: the type of every column it returns; None when columns and types stay.
         """
         if not callable(func):
-            raise InvalidValue(f"transform in pipeline '{self.building.pipeline}': expected a function, found {func!r}")
+            raise InvalidValue(
+                f"transform in pipeline '{self.building.pipeline}': expected a function, found {func!r}",
+                hint="transform(lambda df: df, schema={...})",
+            )
         columns = tuple((name, from_annotation(annotation)) for name, annotation in (schema or {}).items())
         return self.then(Transform, function=self.building.function(func), columns=columns)
 
@@ -148,7 +157,10 @@ class Node:
     def dropnull(self, *args: str | Sequence[str], columns: Sequence[str] | None = None) -> Node:
         """Drop rows with null in any of some optional columns, by default in any column."""
         if columns is not None and not columns:
-            raise InvalidValue(f"dropnull in pipeline '{self.building.pipeline}': no columns given")
+            raise InvalidValue(
+                f"dropnull in pipeline '{self.building.pipeline}': no columns given",
+                hint="dropnull() takes all optional columns",
+            )
         return self.then(DropNull, columns=self._names("dropnull", args, columns))
 
     def explode(self, *args: str | Sequence[str], columns: Sequence[str] | None = None) -> Node:
@@ -164,7 +176,10 @@ class Node:
             window: None: rows of one instant; Tumbling: of one bucket; Session: less than a gap apart.
         """
         if by is not None and not by:
-            raise InvalidValue(f"dedup in pipeline '{self.building.pipeline}': no columns given")
+            raise InvalidValue(
+                f"dedup in pipeline '{self.building.pipeline}': no columns given",
+                hint="dedup() compares all value columns",
+            )
         return self.then(Dedup, by=self._names("dedup", args, by, "by"), window=window)
 
     def join(
@@ -209,7 +224,8 @@ class Node:
         """
         if (delete is None) == (insert is None):
             raise InvalidValue(
-                f"changelog in pipeline '{self.building.pipeline}': give either delete= or insert=, the marker's name"
+                f"changelog in pipeline '{self.building.pipeline}': give either delete= or insert=, the marker's name",
+                hint='changelog(delete="deleted")',
             )
         return self.then(Changelog, marker=delete or insert, marks_deletes=delete is not None)
 
@@ -217,7 +233,10 @@ class Node:
         """Return the rows of this and other inputs, duplicates kept."""
         for other in others:
             if not isinstance(other, Node):
-                raise InvalidType(f"union in pipeline '{self.building.pipeline}': {other!r} is not a dataset")
+                raise InvalidType(
+                    f"union in pipeline '{self.building.pipeline}': {other!r} is not a dataset",
+                    hint="both sides are datasets or what operators made of them",
+                )
         return self.then(Union, *others)
 
     def __add__(self, other: Node) -> Node:
@@ -239,7 +258,10 @@ class Node:
         if callable(func):
             return ByFunction(self.building.function(func))
         owner = f"{kind} in pipeline '{self.building.pipeline}'"
-        raise InvalidValue(f"{owner}: expected an expression or a function, found {func!r}")
+        raise InvalidValue(
+            f"{owner}: expected an expression or a function, found {func!r}",
+            hint="a function from a frame to a Series, or an expression",
+        )
 
     def _joined(self, other: Any) -> Node:
         from umbel.api.dataset import record_of
@@ -264,5 +286,8 @@ def _assigned(owner: str, name: str, typed: Any) -> Assigned:
         raise InvalidType(f"{owner}: column '{name}' has no type: `{typed}`; declare it with astype", hint=hint)
     expression = getattr(typed, "expr", None)
     if not isinstance(expression, Expr):
-        raise InvalidValue(f"{owner}: column '{name}' must be an expression with .astype(type), found {typed!r}")
+        raise InvalidValue(
+            f"{owner}: column '{name}' must be an expression with .astype(type), found {typed!r}",
+            hint='assign(total=(col("a") + col("b")).astype(int))',
+        )
     return Assigned(name, typed.dtype, ByExpression(expression))

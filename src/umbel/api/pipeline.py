@@ -103,6 +103,7 @@ class Pipeline:
                 f"pipeline '{node.building.pipeline}': dataset '{record.name}' ends in an aggregation over continuous "
                 "windows and cannot be an input",
                 where=self.place,
+                hint="read what it is computed from, or aggregate over discrete windows or with emit='final'",
             )
         return node
 
@@ -112,7 +113,9 @@ class Pipeline:
         if not isinstance(result, Node):
             found = "nothing" if result is None else repr(result)
             raise InvalidType(
-                f"pipeline '{building.pipeline}' must return a dataset, it returns {found}", where=self.place
+                f"pipeline '{building.pipeline}' must return a dataset, it returns {found}",
+                where=self.place,
+                hint="return what the operators made",
             )
         return result
 
@@ -154,17 +157,28 @@ def _check_parameters(func: Any, owner: str) -> None:
     names = list(inspect.signature(func).parameters)
     if not names or names[0] != "cls":
         found = f"'{names[0]}'" if names else "none"
-        raise InvalidType(f"{owner}: the first parameter must be 'cls', found {found}", where=where)
+        raise InvalidType(
+            f"{owner}: the first parameter must be 'cls', found {found}",
+            where=where,
+            hint="def name(cls, dataset): ...",
+        )
     datasets = noted(func, INPUTS)
     if not datasets:
         raise InvalidType(f"{owner} has no inputs", where=where, hint="put @inputs(Dataset, ...) below @pipeline")
     for obj in datasets:
         if not isinstance(obj, Dataset):
             shown = getattr(obj, "__name__", repr(obj))
-            raise InvalidType(f"{owner}: input '{shown}' is not a dataset but {type(obj).__name__}", where=where)
+            raise InvalidType(
+                f"{owner}: input '{shown}' is not a dataset but {type(obj).__name__}",
+                where=where,
+                hint="@inputs takes what @dataset made",
+            )
     if len(datasets) != len(names) - 1:
         given = f"{len(datasets)} inputs, but {len(names) - 1} parameters after cls: {', '.join(names[1:])}"
-        raise InvalidType(f"{owner} has {given}", where=where)
+        raise InvalidType(f"{owner} has {given}", where=where, hint="one parameter for each input, after cls")
+
+
+COLUMNS = "mend the fields of the dataset, or select, rename and assign columns at the end of the pipeline"
 
 
 def built_pipelines(
@@ -186,7 +200,7 @@ def built_pipelines(
 
 def _check_columns(made: PipelineRecord, dataset: DatasetRecord) -> None:
     title = f"pipeline '{dataset.name}.{made.name}' makes other columns than dataset '{dataset.name}' has"
-    error = all_faults(mismatches(made.output.schema, dataset.schema), InvalidType, title)
+    error = all_faults(mismatches(made.output.schema, dataset.schema), InvalidType, title, hint=COLUMNS)
     if error:
         error.where = made.place
         raise error

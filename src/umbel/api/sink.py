@@ -89,9 +89,11 @@ def sink(
 def _check_connector(conn: Any) -> None:
     if isinstance(conn, DataSource):
         kind = type(conn).__name__
-        raise InvalidValue(f"sink: {kind} '{conn.name}' is not a connector: it lacks {conn.needs}")
+        raise InvalidValue(
+            f"sink: {kind} '{conn.name}' is not a connector: it lacks {conn.needs}", hint="call it on the source"
+        )
     if not isinstance(conn, DataConnector):
-        raise InvalidValue(f"sink: expected a connector, found {conn!r}")
+        raise InvalidValue(f"sink: expected a connector, found {conn!r}", hint='kafka.topic("name")')
 
 
 def _drained(dataset: Any, record: SinkRecord) -> Dataset:
@@ -100,5 +102,8 @@ def _drained(dataset: Any, record: SinkRecord) -> Dataset:
     own = record_of(dataset)
     for name in record.renames:
         if name not in own.schema.names:
-            raise InvalidValue(f"dataset '{own.name}', sink to {record.connector.title}: unknown column '{name}'")
+            raise InvalidValue(
+                f"dataset '{own.name}', sink to {record.connector.title}: unknown column '{name}'",
+                hint='renames={"a field of the dataset": "a column of the sink"}',
+            )
     return Dataset(replace(own, sinks=(record, *own.sinks)))

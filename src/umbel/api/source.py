@@ -94,7 +94,10 @@ def _record(
     _check_connector(conn)
     owner = f"source {conn.title}"
     if cdc not in CDCS:
-        raise InvalidValue(f"{owner}: cdc must be one of {', '.join(map(repr, CDCS))}, found {cdc!r}")
+        raise InvalidValue(
+            f"{owner}: cdc must be one of {', '.join(map(repr, CDCS))}, found {cdc!r}",
+            hint='"append" for keyless datasets, "upsert" for keyed ones',
+        )
     conn.check_source(cdc)
     _check_bounds(owner, bounded, idleness)
     return SourceRecord(
@@ -148,7 +151,7 @@ def older_source(
     _deprecated("umbel.sources", "umbel.connectors")
     if cursor is not None:
         if not isinstance(conn, TableConnector):
-            raise InvalidType(f"source: cursor is for tables, found {conn!r}")
+            raise InvalidType(f"source: cursor is for tables, found {conn!r}", hint="leave it out")
         conn = replace(conn, cursor=cursor)
 
     def decorate(dataset: Dataset) -> Dataset:
@@ -167,16 +170,20 @@ def _deprecated(old: str, new: str) -> None:
 def _check_connector(conn: Any) -> None:
     if isinstance(conn, DataSource):
         kind = type(conn).__name__
-        raise InvalidType(f"source: {kind} '{conn.name}' is not a connector: it lacks {conn.needs}")
+        raise InvalidType(
+            f"source: {kind} '{conn.name}' is not a connector: it lacks {conn.needs}", hint="call it on the source"
+        )
     if not isinstance(conn, DataConnector):
-        raise InvalidType(f"source: expected a connector, found {conn!r}")
+        raise InvalidType(
+            f"source: expected a connector, found {conn!r}", hint='kafka.topic("name"), webhook.endpoint("name"), ...'
+        )
     if not conn.is_source:
-        raise InvalidType(f"source: {type(conn).__name__} ({conn.title}) cannot be a source")
+        raise InvalidType(f"source: {type(conn).__name__} ({conn.title}) cannot be a source", hint="it is for sinks")
 
 
 def _check_bounds(owner: str, bounded: bool, idleness: Any) -> None:
     if bounded and idleness is None:
-        raise InvalidAttribute(f"{owner}: a bounded source needs idleness")
+        raise InvalidAttribute(f"{owner}: a bounded source needs idleness", hint='bounded=True, idleness="1h"')
     if idleness is not None and not bounded:
         raise InvalidAttribute(f"{owner}: idleness is for bounded sources", hint="bounded=True")
 
@@ -196,10 +203,10 @@ def period(owner: str, since: Any, until: Any) -> dict[str, datetime | None]:
     """Return a checked period; times without a zone are UTC."""
     for name, value in {"since": since, "until": until}.items():
         if value is not None and not isinstance(value, datetime):
-            raise InvalidType(f"{owner}: {name} must be a datetime, found {value!r}")
+            raise InvalidType(f"{owner}: {name} must be a datetime, found {value!r}", hint="datetime(2024, 1, 31)")
     start, end = _utc(since), _utc(until)
     if start is not None and end is not None and start > end:
-        raise InvalidValue(f"{owner}: since {start} is after until {end}")
+        raise InvalidValue(f"{owner}: since {start} is after until {end}", hint="rows from since up to until are taken")
     return {"since": start, "until": end}
 
 

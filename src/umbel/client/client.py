@@ -78,7 +78,7 @@ class Client(BranchMethods):
             batch_size: rows per request.
         """
         if batch_size < 1:
-            raise InvalidValue(f"batch_size must be at least 1, got {batch_size}")
+            raise InvalidValue(f"batch_size must be at least 1, got {batch_size}", hint="leave it out")
         answer = Response.of(200, {})
         for start in range(0, len(df), batch_size):
             data = columns(df.iloc[start : start + batch_size])
@@ -245,7 +245,7 @@ class Client(BranchMethods):
         self, inputs: Sequence[Any], timestamp: str, df: pd.DataFrame, renamed: dict[str, str]
     ) -> dict[str, list[Any]]:
         if df.empty:
-            raise InvalidValue("query_offline: the input dataframe is empty")
+            raise InvalidValue("query_offline: the input dataframe is empty", hint="give at least one row")
         at = instants(df, timestamp)
         named = df.rename(columns={column: name for name, column in renamed.items()})
         return {**self._input_columns(inputs, names_of(inputs, "inputs"), named), timestamp: plain(at.to_list())}

@@ -20,7 +20,7 @@ def names_of(items: Iterable[Any], what: str) -> list[str]:
         what: what they are given as, for messages.
     """
     if isinstance(items, str):
-        raise InvalidType(f"{what} must be a list of features, got the text {items!r}")
+        raise InvalidType(f"{what} must be a list of features, got the text {items!r}", hint="put it in a list")
     return [name_of(item) for item in items]
 
 
@@ -30,7 +30,10 @@ def dataset_name(dataset: Any) -> str:
         return dataset
     if hasattr(dataset, "key_fields"):
         return str(dataset.__name__)
-    raise InvalidType(f"expected a dataset or its name, got {dataset!r:.80}")
+    raise InvalidType(
+        f"expected a dataset or its name, got {dataset!r:.80}",
+        hint='client.lookup(User, ...) or client.lookup("User", ...)',
+    )
 
 
 def field_names(fields: Iterable[Any] | None) -> list[str] | None:
@@ -41,10 +44,16 @@ def field_names(fields: Iterable[Any] | None) -> list[str] | None:
 def check_branch(name: Any) -> None:
     """Refuse what cannot name a branch."""
     if not isinstance(name, str) or not _BRANCH.fullmatch(name):
-        raise InvalidValue(f"branch name {name!r} must consist of letters, digits and the characters _ . - /")
+        raise InvalidValue(
+            f"branch name {name!r} must consist of letters, digits and the characters _ . - /",
+            hint="a name like 'team/experiment-1'",
+        )
 
 
 def check_keys(keys: Any) -> None:
     """Refuse keys that are not a frame."""
     if not hasattr(keys, "columns"):
-        raise InvalidValue(f"keys must be a pandas DataFrame with one column per key field, got {type(keys).__name__}")
+        raise InvalidValue(
+            f"keys must be a pandas DataFrame with one column per key field, got {type(keys).__name__}",
+            hint='pd.DataFrame({"uid": [1, 2]})',
+        )

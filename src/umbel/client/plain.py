@@ -37,7 +37,9 @@ def location(connector: Any) -> dict[str, Any] | None:
 def files(connector: Any, renamed: Mapping[str, str]) -> dict[str, Any]:
     """Return what an offline query says of its input when that is files: where they are, and their columns."""
     if connector is None:
-        raise InvalidValue("query_offline needs input_dataframe or input_s3")
+        raise InvalidValue(
+            "query_offline needs input_dataframe or input_s3", hint="query_offline(..., input_dataframe=df)"
+        )
     return {"input": location(connector), "feature_to_column_map": dict(renamed)}
 
 
@@ -78,4 +80,7 @@ def _nested(value: Any) -> Any:
         return plain(value.as_json())
     if hasattr(value, "tolist"):  # arrays and numbers of numpy
         return plain(value.tolist())
-    raise InvalidType(f"{value!r:.80} of type {type(value).__name__} cannot be sent as JSON")
+    raise InvalidType(
+        f"{value!r:.80} of type {type(value).__name__} cannot be sent as JSON",
+        hint="send numbers, text, instants, lists and dictionaries of them",
+    )

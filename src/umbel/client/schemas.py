@@ -59,7 +59,10 @@ class Schemas:
             found = read(self._known[branch])
         unknown = [name for name in names if name not in found]
         if unknown:
-            raise InvalidValue(f"{kind} '{unknown[0]}' is not committed on branch '{branch}'")
+            raise InvalidValue(
+                f"{kind} '{unknown[0]}' is not committed on branch '{branch}'",
+                hint="commit it, or check out another branch",
+            )
         return {name: found[name] for name in names}
 
 

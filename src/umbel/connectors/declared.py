@@ -20,8 +20,9 @@ class Arguments(type):
         known = {each.name: each for each in fields(cls) if each.init}  # type: ignore[arg-type]
         given = {**dict(zip(known, args, strict=False)), **kwargs} if cls.positional else kwargs  # type: ignore[attr-defined]
         if args and not cls.positional:  # type: ignore[attr-defined]
-            raise InvalidType(f"{cls.__name__}: arguments are given by keyword, found {args!r}")
-        error = all_faults(_faults(cls, known, given), InvalidValue, f"{cls.__name__}: invalid arguments")
+            raise InvalidType(f"{cls.__name__}: arguments are given by keyword, found {args!r}", hint="name them")
+        title, hint = f"{cls.__name__}: invalid arguments", f"arguments: {', '.join(known)}"
+        error = all_faults(_faults(cls, known, given), InvalidValue, title, hint=hint)
         if error:
             raise error
         return super().__call__(**given)
@@ -146,21 +147,26 @@ class DataConnector:
         """Refuse to read from it in a way it does not support."""
         if cdc not in self.cdcs:
             allowed = ", ".join(repr(each) for each in sorted(self.cdcs))
-            raise InvalidValue(f"{self.title}: cdc '{cdc}' is not supported, use one of {allowed}")
+            raise InvalidValue(
+                f"{self.title}: cdc '{cdc}' is not supported, use one of {allowed}",
+                hint=f"cdc={allowed.partition(',')[0]}",
+            )
 
     def check_sink(self, delivery: Delivery) -> None:
         """Refuse to write to it in a way it does not support."""
-        raise InvalidValue(f"sink: a {type(self).__name__} ({self.title}) cannot be a sink")
+        raise InvalidValue(
+            f"sink: a {type(self).__name__} ({self.title}) cannot be a sink", hint="Kafka, HTTP, S3 and Snowflake can"
+        )
 
 
 def refuse_options(owner: str, **options: Any) -> None:
     """Refuse options of a sink that are set although it does not support them."""
     for name, value in options.items():
         if value:
-            raise InvalidValue(f"{owner}: {name} cannot be set, found {value!r}")
+            raise InvalidValue(f"{owner}: {name} cannot be set, found {value!r}", hint="leave it out")
 
 
 def require_incremental(owner: str, how: Any, *, optional: bool = False) -> None:
     """Refuse a way of writing other than "incremental"."""
     if how != "incremental" and not (optional and how is None):
-        raise InvalidValue(f"{owner}: how must be 'incremental', found {how!r}")
+        raise InvalidValue(f"{owner}: how must be 'incremental', found {how!r}", hint="leave it out")

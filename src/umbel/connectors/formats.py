@@ -34,7 +34,9 @@ class _Registered(Declared):
     def __post_init__(self) -> None:
         if self.registry != "confluent":
             kind = type(self).__name__
-            raise InvalidValue(f"{kind}: registry must be 'confluent', found '{self.registry}'")
+            raise InvalidValue(
+                f"{kind}: registry must be 'confluent', found '{self.registry}'", hint='registry="confluent"'
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +68,19 @@ class Protobuf(_Registered):
         super().__post_init__()
         user = (self.username is not None) + (self.password is not None)
         if user == 1:
-            raise InvalidValue("Protobuf: username and password must be given together")
+            raise InvalidValue(
+                "Protobuf: username and password must be given together", hint="give both, or a token instead"
+            )
         if user and self.token is not None:
-            raise InvalidValue("Protobuf: give either username and password or token, not both")
+            raise InvalidValue(
+                "Protobuf: give either username and password or token, not both",
+                hint="leave the token out, or username and password",
+            )
         if not user and self.token is None:
-            raise InvalidValue("Protobuf: either username and password or token must be given")
+            raise InvalidValue(
+                "Protobuf: either username and password or token must be given",
+                hint="token=..., or username=... and password=...",
+            )
 
 
 def check_format(owner: str, format: Any, names: tuple[str, ...], *kinds: type) -> None:
@@ -78,4 +88,6 @@ def check_format(owner: str, format: Any, names: tuple[str, ...], *kinds: type) 
     if isinstance(format, kinds) or (isinstance(format, str) and format in names):
         return
     allowed = ", ".join([*(repr(name) for name in names), *(f"{kind.__name__}(...)" for kind in kinds)])
-    raise InvalidValue(f"{owner}: format must be one of {allowed}, found {format!r}")
+    raise InvalidValue(
+        f"{owner}: format must be one of {allowed}, found {format!r}", hint="leave it out for the first of them"
+    )

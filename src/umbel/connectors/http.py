@@ -46,7 +46,7 @@ class HTTPConnector(DataConnector):
     def check_sink(self, delivery: Delivery) -> None:
         owner = f"sink to {self.title}"
         if delivery.cdc != "debezium":
-            raise InvalidValue(f"{owner}: cdc must be 'debezium', found {delivery.cdc!r}")
+            raise InvalidValue(f"{owner}: cdc must be 'debezium', found {delivery.cdc!r}", hint='cdc="debezium"')
         require_incremental(owner, delivery.how, optional=True)
         refuse_options(
             owner, every=delivery.every, renames=delivery.renames, since=delivery.since, until=delivery.until

@@ -30,7 +30,10 @@ def at_timestamp(timestamp: datetime | float | str) -> AtTimestamp:
         InvalidValue: text that is no datetime.
     """
     if isinstance(timestamp, bool) or not isinstance(timestamp, datetime | int | float | str):
-        raise InvalidType(f"at_timestamp: expected a datetime, seconds or ISO text, found {timestamp!r}")
+        raise InvalidType(
+            f"at_timestamp: expected a datetime, seconds or ISO text, found {timestamp!r}",
+            hint="at_timestamp(datetime(2024, 1, 31))",
+        )
     return AtTimestamp(_instant(timestamp))
 
 
@@ -51,7 +54,10 @@ def _position(position: Any) -> str | AtTimestamp:
     if isinstance(position, str) and position.lower() in (LATEST, TRIM_HORIZON):
         return position.lower()
     if isinstance(position, bool) or not isinstance(position, datetime | int | float | str):
-        raise InvalidType(f"Kinesis: init_position must be text, a datetime or seconds, found {position!r}")
+        raise InvalidType(
+            f"Kinesis: init_position must be text, a datetime or seconds, found {position!r}",
+            hint="'latest', 'trim_horizon' or at_timestamp(...)",
+        )
     return at_timestamp(position)
 
 
@@ -89,5 +95,7 @@ class Kinesis(DataSource):
             format: "json".
         """
         if format != "json":
-            raise InvalidAttribute(f"Kinesis '{self.name}': format must be 'json', found {format!r}")
+            raise InvalidAttribute(
+                f"Kinesis '{self.name}': format must be 'json', found {format!r}", hint='format="json"'
+            )
         return KinesisConnector(source=self, stream_arn=stream_arn, init_position=_position(init_position))

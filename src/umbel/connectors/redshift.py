@@ -39,10 +39,14 @@ class Redshift(DataSource):
         user = (self.username is not None, self.password is not None)
         if self.s3_access_role_arn is not None and any(user):
             raise InvalidAttribute(
-                f"Redshift '{self.name}': give s3_access_role_arn or username and password, not both"
+                f"Redshift '{self.name}': give s3_access_role_arn or username and password, not both",
+                hint="leave one of them out",
             )
         if self.s3_access_role_arn is None and not all(user):
-            raise InvalidAttribute(f"Redshift '{self.name}': give either s3_access_role_arn or username and password")
+            raise InvalidAttribute(
+                f"Redshift '{self.name}': give either s3_access_role_arn or username and password",
+                hint="s3_access_role_arn=..., or username=... and password=...",
+            )
 
     def table(self, table_name: str, cursor: str | None = None) -> TableConnector:
         """Return the connector for one table.

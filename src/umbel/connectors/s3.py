@@ -50,10 +50,14 @@ class S3Connector(DataConnector):
         assert isinstance(self.source, S3)
         refuse_options(owner, cdc=delivery.cdc, every=delivery.every)
         if self.format != "delta":
-            raise InvalidValue(f"{owner}: format must be 'delta', found {self.format!r}")
+            raise InvalidValue(
+                f"{owner}: format must be 'delta', found {self.format!r}", hint='.bucket(..., format="delta")'
+            )
         require_incremental(owner, delivery.how)
         if self.source.aws_access_key_id or self.source.aws_secret_access_key or self.source.role_arn:
-            raise InvalidValue(f"{owner}: keys and role_arn cannot be set; the platform's own role writes")
+            raise InvalidValue(
+                f"{owner}: keys and role_arn cannot be set; the platform's own role writes", hint="leave them out"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +97,11 @@ class S3(DataSource):
         """
         owner = f"S3 '{self.name}', bucket '{bucket_name}'"
         if (prefix is None) == (path is None):
-            raise InvalidAttribute(f"{owner}: give either prefix or path")
+            raise InvalidAttribute(
+                f"{owner}: give either prefix or path", hint='prefix="folder", or path="folder/%Y/*"'
+            )
         if spread is not None and path is None:
-            raise InvalidAttribute(f"{owner}: spread needs path")
+            raise InvalidAttribute(f"{owner}: spread needs path", hint='path="folder/%Y-%m-%d/*"')
         check_format(owner, format, FORMATS, CSV)
         _check_spread(owner, spread)
         start, rest = (prefix or "", None) if path is None else split_path(path)

@@ -48,30 +48,43 @@ def _check_keys(node: Aggregate, rows: Schema) -> None:
 
 def _check_emit(node: Aggregate) -> None:
     if node.emit not in EMISSIONS:
-        raise InvalidValue(f"{node.title}: emit must be 'eager' or 'final', found {node.emit!r}")
+        raise InvalidValue(
+            f"{node.title}: emit must be 'eager' or 'final', found {node.emit!r}",
+            hint='emit="eager" tells every change, emit="final" the last one',
+        )
     if node.emit == "final" and node.along is not None:
-        raise InvalidValue(f"{node.title}: along='{node.along}' cannot go with emit='final'")
+        raise InvalidValue(
+            f"{node.title}: along='{node.along}' cannot go with emit='final'", hint="leave one of them out"
+        )
     if node.emit == "final":
         for each in node.aggregates:
             if each.needs_instant:
-                raise InvalidValue(f"{node.title}: {each.title} cannot go with emit='final'")
+                raise InvalidValue(f"{node.title}: {each.title} cannot go with emit='final'", hint='use emit="eager"')
 
 
 def _check_along(node: Aggregate, rows: Schema) -> None:
     if node.along is None:
         return
     if not isinstance(node.along, str):
-        raise InvalidValue(f"{node.title}: along must be the name of a column, found {node.along!r}")
+        raise InvalidValue(
+            f"{node.title}: along must be the name of a column, found {node.along!r}", hint='along="created_at"'
+        )
     check_known([node.along], rows.value_names, f"{node.title}: along", "value column")
     found = rows.dtypes[node.along]
     if found != dtypes.Datetime():
-        raise InvalidValue(f"{node.title}: along='{node.along}' must be a datetime column, found {found}")
+        raise InvalidValue(
+            f"{node.title}: along='{node.along}' must be a datetime column, found {found}",
+            hint="name a value column of type datetime",
+        )
 
 
 def _check_kind(node: Aggregate, window: object) -> None:
     if not isinstance(window, Tumbling | Hopping | Session):
         found = type(window).__name__
-        raise InvalidType(f"{node.title}: groupby window must be Hopping, Session or Tumbling, found {found}")
+        raise InvalidType(
+            f"{node.title}: groupby window must be Hopping, Session or Tumbling, found {found}",
+            hint="put a Continuous window into the aggregates",
+        )
 
 
 def _check_groupby_window(node: Aggregate, rows: Schema) -> None:
@@ -82,17 +95,30 @@ def _check_groupby_window(node: Aggregate, rows: Schema) -> None:
         return
     _check_kind(node, window)
     if isinstance(window, Hopping) and window.is_forever:
-        raise InvalidType(f"{node.title}: groupby window cannot be a Hopping of duration 'forever'")
+        raise InvalidType(
+            f"{node.title}: groupby window cannot be a Hopping of duration 'forever'",
+            hint="put it into the aggregates: Count(window=Hopping('forever', ...))",
+        )
     if rows.is_keyed:
         keys = quoted(rows.key_names)
-        raise InvalidValue(f"{node.title}: groupby window {window} needs keyless input, found key {keys}")
+        raise InvalidValue(
+            f"{node.title}: groupby window {window} needs keyless input, found key {keys}",
+            hint="make it keyless with changelog, or put the window into the aggregates",
+        )
     if node.along is not None:
-        raise InvalidValue(f"{node.title}: along='{node.along}' cannot go with groupby window {window}")
+        raise InvalidValue(
+            f"{node.title}: along='{node.along}' cannot go with groupby window {window}", hint="leave one of them out"
+        )
     for each in node.aggregates:
         if each.needs_instant:
-            raise NotSupported(f"{node.title}: {each.title} cannot go with groupby window {window}")
+            raise NotSupported(
+                f"{node.title}: {each.title} cannot go with groupby window {window}", hint="give it a window of its own"
+            )
         if each.window is not None and each.window != window:
-            raise InvalidValue(f"{node.title}: {each.title} has window {each.window}, groupby has window {window}")
+            raise InvalidValue(
+                f"{node.title}: {each.title} has window {each.window}, groupby has window {window}",
+                hint="leave the window of the aggregate out",
+            )
 
 
 def _check_windows(node: Aggregate, rows: Schema) -> None:
@@ -102,10 +128,16 @@ def _check_windows(node: Aggregate, rows: Schema) -> None:
     moving = [each for each in node.windows if isinstance(each, Continuous)]
     if moving and len(moving) < len(node.windows):
         found = ", ".join(map(str, node.windows))
-        raise InvalidValue(f"{node.title}: windows must be all Continuous or all discrete, found {found}")
+        raise InvalidValue(
+            f"{node.title}: windows must be all Continuous or all discrete, found {found}",
+            hint="aggregate them in two pipelines",
+        )
     lookbacks = {each.lookback_us for each in node.windows if isinstance(each, Tumbling | Hopping)}
     if len(lookbacks) > 1:
-        raise InvalidValue(f"{node.title}: windows differ in lookback: {', '.join(map(str, node.windows))}")
+        raise InvalidValue(
+            f"{node.title}: windows differ in lookback: {', '.join(map(str, node.windows))}",
+            hint="give all the same lookback",
+        )
     if rows.is_keyed and node.along is None:
         _check_keyed_windows(node, bool(moving))
 
@@ -123,10 +155,15 @@ def _check_keyed_windows(node: Aggregate, is_moving: bool) -> None:
 def _check_names(node: Aggregate, rows: Schema) -> None:
     taken = {*node.keys, rows.timestamp, *((WINDOW,) if node.window is not None else ())}
     if node.window is not None and WINDOW in {*node.keys, rows.timestamp}:
-        raise InvalidValue(f"{node.title}: column '{WINDOW}' cannot be a key beside the window of the groupby")
+        raise InvalidValue(
+            f"{node.title}: column '{WINDOW}' cannot be a key beside the window of the groupby",
+            hint="rename the column first",
+        )
     for each in node.aggregates:
         if not each.into_field:
             raise InvalidValue(f"{node.title}: {each.kind} has no name", hint="aggregate(name=Count(…)) or into_field=")
         if each.into_field in taken:
-            raise InvalidValue(f"{node.title}: column '{each.into_field}' occurs twice")
+            raise InvalidValue(
+                f"{node.title}: column '{each.into_field}' occurs twice", hint="give each aggregate a name of its own"
+            )
         taken.add(each.into_field)

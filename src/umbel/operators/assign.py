@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from umbel.errors import InvalidType, InvalidValue, all_faults
+from umbel.errors import InvalidType, InvalidValue, UmbelError, all_faults
 from umbel.operators.computed import Columns, Computed, blamed
 from umbel.operators.operator import RowWise
 from umbel.types.dtypes import DType
 from umbel.types.schema import Schema
+
+_TYPES = "mend the type or the expression; fill nulls with .fillnull(...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,9 @@ class Assign(RowWise):
         (rows,) = inputs
         for column in self.columns:
             self._check_place(column.name, rows)
-        error = all_faults(self._faults(rows.dtypes), InvalidType, f"{self.title}: found types that do not match")
+        error = all_faults(
+            self._faults(rows.dtypes), InvalidType, f"{self.title}: found types that do not match", hint=_TYPES
+        )
         if error:
             raise error
         return rows.with_values({**dict(rows.values), **{column.name: column.dtype for column in self.columns}})
@@ -41,7 +45,10 @@ class Assign(RowWise):
     def _check_place(self, name: str, rows: Schema) -> None:
         role = "the timestamp" if name == rows.timestamp else "a key" if name in rows.key_names else ""
         if role:
-            raise InvalidValue(f"{self.title}: column '{name}' is {role} and cannot be assigned")
+            raise InvalidValue(
+                f"{self.title}: column '{name}' is {role} and cannot be assigned",
+                hint="choose another name; rename changes keys and the timestamp",
+            )
 
     def _faults(self, columns: Columns) -> Iterator[str]:
         for column in self.columns:
@@ -53,7 +60,9 @@ class Assign(RowWise):
         try:
             return column.computed.dtype(columns)
         except (ValueError, TypeError) as error:
-            raise InvalidValue(f"{self.title}: column '{column.name}': {error}") from error
+            told = error.message if isinstance(error, UmbelError) else error
+            hint = getattr(error, "hint", None) or "give the expression operands of types it takes"
+            raise InvalidValue(f"{self.title}: column '{column.name}': {told}", hint=hint) from error
 
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         before = self.parents[0].schema.dtypes

@@ -27,9 +27,11 @@ class Changelog(RowWise):
     def output(self, *inputs: Schema) -> Schema:
         (rows,) = inputs
         if not rows.is_keyed:
-            raise InvalidType(f"{self.title}: input must be keyed")
+            raise InvalidType(
+                f"{self.title}: input must be keyed", hint="a dataset without keys has inserts only: use it as it is"
+            )
         if self.marker in rows.names:
-            raise InvalidValue(f"{self.title}: column '{self.marker}' exists already")
+            raise InvalidValue(f"{self.title}: column '{self.marker}' exists already", hint="choose another name")
         return Schema((), (*rows.keys, *rows.values, (self.marker, Bool())), rows.timestamp)
 
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:

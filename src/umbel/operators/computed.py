@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from umbel.errors import InvalidType, RuntimeFault, Terminal
+from umbel.errors import InvalidType, RuntimeFault, Terminal, UmbelError, line_of
 from umbel.expr import Expr, evaluate, matches
 from umbel.operators.userfunction import UserFunction
 from umbel.types.dtypes import Bool, Checked, Date, Datetime, DType, Float, Int, Str
@@ -33,7 +33,9 @@ def blamed(what: str) -> Iterator[None]:
     except RuntimeFault:
         raise
     except Exception as error:
-        raise Terminal(f"Error in {what}, {type(error).__name__}: {error}") from error
+        told = error.message if isinstance(error, UmbelError) else error
+        hint = getattr(error, "hint", None) or "mend the function, or the rows it is given"
+        raise Terminal(f"Error in {what}, {type(error).__name__}: {told}", where=line_of(error), hint=hint) from error
 
 
 class Computed(ABC):
@@ -137,10 +139,15 @@ def one_per_row(values: Any, height: int) -> pd.Series[Any]:
     import pandas as pd
 
     if isinstance(values, pd.DataFrame) or not hasattr(values, "__len__") or isinstance(values, str):
-        raise InvalidType(f"expected a Series, found {type(values).__name__}")
+        raise InvalidType(
+            f"expected a Series, found {type(values).__name__}", hint="return a Series with a value for each row"
+        )
     series = values if isinstance(values, pd.Series) else pd.Series(values)
     if len(series) != height:
-        raise InvalidType(f"expected a value for each of {height} rows, found {len(series)}")
+        raise InvalidType(
+            f"expected a value for each of {height} rows, found {len(series)}",
+            hint="return a Series with a value for each row",
+        )
     return series.reset_index(drop=True)
 
 

@@ -50,9 +50,15 @@ class Dedup(Keyed):
     def _check_window(self) -> None:
         if self.window is not None and not isinstance(self.window, Tumbling | Session):
             found = type(self.window).__name__
-            raise InvalidType(f"{self.title}: window must be Tumbling or Session, found {found}")
+            raise InvalidType(
+                f"{self.title}: window must be Tumbling or Session, found {found}",
+                hint='dedup(by="uid", window=Tumbling("1h"))',
+            )
         if isinstance(self.window, Tumbling) and self.window.lookback_us:
-            raise InvalidValue(f"{self.title}: window with lookback '{self.window.lookback}' is not supported")
+            raise InvalidValue(
+                f"{self.title}: window with lookback '{self.window.lookback}' is not supported",
+                hint="leave the lookback out",
+            )
 
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return (self.columns,)

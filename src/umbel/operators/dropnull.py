@@ -22,7 +22,7 @@ class DropNull(RowWise):
         (rows,) = inputs
         optional = [name for name, dtype in rows.values if dtype.is_optional]
         if not optional and not self.columns:
-            raise InvalidValue(f"{self.title}: there is no optional column in the input")
+            raise InvalidValue(f"{self.title}: there is no optional column in the input", hint="leave dropnull out")
         self._check(rows, optional)
         return rows.with_values((n, t.base if n in (self.columns or optional) else t) for n, t in rows.values)
 

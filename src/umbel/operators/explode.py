@@ -27,7 +27,9 @@ class Explode(RowWise):
 
     def _element(self, name: str, dtype: DType) -> DType:
         if not isinstance(dtype.base, List):
-            raise InvalidType(f"{self.title}: column '{name}' must be a list, found {dtype}")
+            raise InvalidType(
+                f"{self.title}: column '{name}' must be a list, found {dtype}", hint="explode columns of type List[...]"
+            )
         return dtype.base.of if dtype.base.of.is_optional else Optional(dtype.base.of)
 
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -35,5 +37,8 @@ class Explode(RowWise):
         unequal = rows.filter(pl.any_horizontal(length != lengths[0] for length in lengths))
         if not unequal.is_empty():
             found = unequal.select(pl.col(name).list.len() for name in self.columns).row(0, named=True)
-            raise Terminal(f"Error in {self.title}: lists of unequal lengths in one row: {found}")
+            raise Terminal(
+                f"Error in {self.title}: lists of unequal lengths in one row: {found}",
+                hint="give the columns lists of one length in every row",
+            )
         return rows.explode(self.columns, empty_as_null=True)

@@ -23,7 +23,10 @@ class Filter(RowWise):
         (rows,) = inputs
         found = self.condition.dtype(rows.dtypes)
         if found not in (None, Bool()):
-            raise InvalidType(f"{self.title}: {self.condition.title} must be bool, found {found}")
+            raise InvalidType(
+                f"{self.title}: {self.condition.title} must be bool, found {found}",
+                hint='compare: col("a") > 1; fill nulls with .fillnull(False)',
+            )
         return rows
 
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:

@@ -41,7 +41,10 @@ class Index(Keyed):
     def output(self, *inputs: Schema) -> Schema:
         rows = inputs[0]
         if not rows.is_keyed:
-            raise InvalidValue(f"{self.title}: dataset '{self.dataset}' has no key fields to index")
+            raise InvalidValue(
+                f"{self.title}: dataset '{self.dataset}' has no key fields to index",
+                hint="mark its keys: field(key=True)",
+            )
         return rows
 
     def exchange(self) -> tuple[tuple[str, ...], ...]:

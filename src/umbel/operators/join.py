@@ -25,6 +25,8 @@ from umbel.operators.upsert_kernel import with_key
 from umbel.types.dtypes import DType, Optional
 from umbel.types.schema import Schema
 
+_KEYS = "give the columns joined on the same types, none of them Optional on the left"
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Join(Keyed):
@@ -96,13 +98,21 @@ class Join(Keyed):
 
     def _check_keys(self, left: Schema, right: Schema) -> None:
         if not right.is_keyed:
-            raise InvalidValue(f"{self.title}: {self.right.subject} has no key fields; the right side must be keyed")
+            raise InvalidValue(
+                f"{self.title}: {self.right.subject} has no key fields; the right side must be keyed",
+                hint="mark its keys: field(key=True)",
+            )
         if sorted(name for _, name in self.on) != sorted(right.key_names):
             given = quoted(name for _, name in self.on)
             keys = quoted(right.key_names)
-            raise InvalidValue(f"{self.title}: join on {given}, but the key fields of {self.right.subject} are {keys}")
+            raise InvalidValue(
+                f"{self.title}: join on {given}, but the key fields of {self.right.subject} are {keys}",
+                hint="join on all its keys: on=..., or left_on= and right_on=",
+            )
         check_known((name for name, _ in self.on), left.names, self.title, f"column of {self.left.subject}")
-        error: UmbelError | None = all_faults(self._type_faults(left, right), InvalidType, f"{self.title}: keys differ")
+        error: UmbelError | None = all_faults(
+            self._type_faults(left, right), InvalidType, f"{self.title}: keys differ", hint=_KEYS
+        )
         if error:
             raise error
 

@@ -30,7 +30,10 @@ class Rename(RowWise):
         check_known(new, rows.names, self.title)
         taken = [name for name in new.values() if name in rows.names or list(new.values()).count(name) > 1]
         if taken:
-            raise InvalidValue(f"{self.title}: column {quoted(dict.fromkeys(taken))} exists already")
+            raise InvalidValue(
+                f"{self.title}: column {quoted(dict.fromkeys(taken))} exists already",
+                hint="choose another name, or drop that column first",
+            )
         return Schema(
             tuple((new.get(name, name), dtype) for name, dtype in rows.keys),
             tuple((new.get(name, name), dtype) for name, dtype in rows.values),

@@ -33,7 +33,9 @@ class Select(_Projection):
         check_known(self.columns, rows.names, self.title)
         missing = [name for name in rows.key_names if name not in self.columns]
         if missing:
-            raise InvalidValue(f"{self.title}: key {quoted(missing)} must be selected")
+            raise InvalidValue(
+                f"{self.title}: key {quoted(missing)} must be selected", hint="select all keys, or groupby others"
+            )
         return rows.with_values((name, dtype) for name, dtype in rows.values if name in self.columns)
 
 

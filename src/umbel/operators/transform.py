@@ -40,11 +40,17 @@ class Transform(RowWise):
             return rows
         declared = dict(self.columns)
         if not isinstance(declared.get(rows.timestamp), Datetime):
-            raise InvalidType(f"{self.title}: schema must have the timestamp '{rows.timestamp}' as a datetime")
+            raise InvalidType(
+                f"{self.title}: schema must have the timestamp '{rows.timestamp}' as a datetime",
+                hint="list all columns of the result in schema",
+            )
         for name, dtype in rows.keys:
             if declared.get(name) != dtype:
                 found = declared.get(name, "missing")
-                raise InvalidType(f"{self.title}: schema must have key '{name}' as {dtype}, found {found}")
+                raise InvalidType(
+                    f"{self.title}: schema must have key '{name}' as {dtype}, found {found}",
+                    hint="keys keep their types: list them as they are",
+                )
         fixed = (rows.timestamp, *rows.key_names)
         return rows.with_values(item for item in self.columns if item[0] not in fixed)
 
@@ -66,10 +72,13 @@ class Transform(RowWise):
         from umbel.types.pandas import from_pandas
 
         if not isinstance(made, pd.DataFrame):
-            raise InvalidType(f"expected a DataFrame, found {type(made).__name__}")
+            raise InvalidType(f"expected a DataFrame, found {type(made).__name__}", hint="return the changed frame")
         self._check_columns([str(name) for name in made.columns])
         if len(made) != height:
-            raise InvalidType(f"expected as many rows as came in, {height}, found {len(made)}")
+            raise InvalidType(
+                f"expected as many rows as came in, {height}, found {len(made)}",
+                hint="use filter or explode to change the number of rows",
+            )
         return from_pandas(made.reset_index(drop=True), self.schema.dtypes).select(self.schema.names)
 
     def _check_columns(self, found: list[str]) -> None:

@@ -12,6 +12,8 @@ from umbel.operators.columns import check_keyless
 from umbel.operators.operator import RowWise
 from umbel.types.schema import CHANGE_COLUMNS, Schema
 
+_ALIKE = "rename, assign or drop columns until both have the same"
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Union(RowWise):
@@ -22,7 +24,7 @@ class Union(RowWise):
             check_keyless(rows, self.title)
         first, *others = inputs
         faults = [fault for index, other in enumerate(others, 1) for fault in _mismatches(first, other, index)]
-        error = all_faults(faults, InvalidValue, f"{self.title}: the schemas of the inputs differ")
+        error = all_faults(faults, InvalidValue, f"{self.title}: the schemas of the inputs differ", hint=_ALIKE)
         if error:
             raise error
         return first

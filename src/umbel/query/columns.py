@@ -37,7 +37,10 @@ def given(df: pd.DataFrame, types: Mapping[str, DType]) -> dict[str, pl.Series]:
 def instants(df: pd.DataFrame, column: str) -> pl.Series:
     """Return the timestamp column of an offline query."""
     if column not in df.columns:
-        raise InvalidValue(f"timestamp column '{column}' is not in the input dataframe; present: {list(df.columns)}")
+        raise InvalidValue(
+            f"timestamp column '{column}' is not in the input dataframe; present: {list(df.columns)}",
+            hint="add the column, or name another: timestamp_column=...",
+        )
     return cast(df[column], Datetime(), f"timestamp column '{column}'")
 
 
@@ -51,7 +54,9 @@ def keys_of(df: pd.DataFrame, types: Mapping[str, DType], what: str) -> pl.DataF
     """
     missing = [name for name in types if name not in df.columns]
     if missing:
-        raise InvalidValue(f"{what}: missing key columns {missing}; present: {list(df.columns)}")
+        raise InvalidValue(
+            f"{what}: missing key columns {missing}; present: {list(df.columns)}", hint="one column for each key field"
+        )
     return pl.DataFrame([cast(df[name], dtype, f"{what}: key '{name}'").alias(name) for name, dtype in types.items()])
 
 
@@ -59,7 +64,9 @@ def cast(series: pd.Series[Any], dtype: DType, what: str) -> pl.Series:
     """Return a series in the storage type, taking in whatever the type takes in."""
     checked = dtype.ingest(raw_series(series))
     if checked.faults:
-        raise InvalidValue(f"{what}: cannot cast to {dtype}: {reasons(checked)}")
+        raise InvalidValue(
+            f"{what}: cannot cast to {dtype}: {reasons(checked)}", hint="give the column values of that type"
+        )
     return checked.values
 
 

@@ -64,7 +64,10 @@ def wanted_columns(data: Any, types: Iterable[str], what: str = "data") -> dict[
         raw = {**{name: [None] * len(data) for name in types}, **raw}
     missing = [name for name in types if name not in raw]
     if missing:
-        raise InvalidValue(f"{what}: missing columns {missing}; present: {sorted(raw)}{did_you_mean(missing[0], raw)}")
+        raise InvalidValue(
+            f"{what}: missing columns {missing}; present: {sorted(raw)}{did_you_mean(missing[0], raw)}",
+            hint="give all of them",
+        )
     return {name: raw[name] for name in types}
 
 
@@ -80,7 +83,7 @@ def column_from_json(values: Sequence[Any], dtype: dtypes.DType, name: str = "",
     try:
         revived = _each(reader(dtype), values)
     except InvalidValue as error:
-        raise InvalidValue(f"{what}: column '{name}': {error.message}") from error
+        raise InvalidValue(f"{what}: column '{name}': {error.message}", hint=error.hint) from error
     checked = dtype.ingest(revived)
     if checked.faults:
         shown = [f"row {row}: {reason}" for row, reason in sorted(checked.faults.items())[:_SHOWN_FAULTS]]
@@ -115,19 +118,24 @@ def columns_of(data: Any, what: str = "data") -> dict[str, list[Any]]:
     if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
         names = dict.fromkeys(name for row in data for name in row)
         return {name: [row.get(name) for row in data] for name in names}
-    raise InvalidType(f"{what}: expected an object of lists or a list of objects, got {type(data).__name__}")
+    raise InvalidType(
+        f"{what}: expected an object of lists or a list of objects, got {type(data).__name__}",
+        hint='{"uid": [1, 2]} or [{"uid": 1}, {"uid": 2}]',
+    )
 
 
 def _list(name: str, values: Any, what: str) -> list[Any]:
     if not isinstance(values, list):
-        raise InvalidType(f"{what}: column '{name}': expected a list, got {type(values).__name__}")
+        raise InvalidType(
+            f"{what}: column '{name}': expected a list, got {type(values).__name__}", hint='{"uid": [1, 2]}'
+        )
     return values
 
 
 def _same_lengths(columns: dict[str, list[Any]], what: str) -> dict[str, list[Any]]:
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise InvalidValue(f"{what}: columns differ in length: {lengths}")
+        raise InvalidValue(f"{what}: columns differ in length: {lengths}", hint="give every column as many values")
     return columns
 
 

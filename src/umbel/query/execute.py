@@ -82,7 +82,10 @@ class QueryEngine:
         """
         found = self.definitions.datasets.get(name)
         if found is None:
-            raise UnknownName(f"dataset '{name}' is not committed{did_you_mean(name, self.definitions.datasets)}")
+            raise UnknownName(
+                f"dataset '{name}' is not committed{did_you_mean(name, self.definitions.datasets)}",
+                hint="commit it first",
+            )
         return found
 
     def lookup(
@@ -111,7 +114,9 @@ def checked_fields(dataset: DatasetDefinition, fields: Sequence[str] | None) -> 
     unknown = [name for name in names if name not in dataset.dtypes]
     if unknown:
         known = did_you_mean(unknown[0], dataset.dtypes)
-        raise InvalidValue(f"dataset '{dataset.name}' has no field '{unknown[0]}'{known}")
+        raise InvalidValue(
+            f"dataset '{dataset.name}' has no field '{unknown[0]}'{known}", hint="name fields of the dataset"
+        )
     return {name: Optional(dataset.dtypes[name].base) for name in names}
 
 

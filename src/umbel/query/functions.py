@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import polars as pl
 
 from umbel.api.lookups import current
-from umbel.errors import InvalidValue, Terminal
+from umbel.errors import InvalidValue, Terminal, UmbelError
 from umbel.operators.userfunction import UserFunction
 from umbel.plan.definitions import DatasetDefinition
 from umbel.query.columns import cast, strict
@@ -86,7 +86,10 @@ class FunctionStep(Step):
             returned = self.function(Datetime().to_pandas(rows.at).rename("ts"), *given)
         except Exception as error:
             kind = ExtractorRefused if isinstance(error, ValueError) else ExtractorFailed
-            raise kind(f"{self.title} failed to run with error: {error}", where=self.function.where or None) from error
+            told = error.message if isinstance(error, UmbelError) else error
+            hint = getattr(error, "hint", None) or "mend the extractor, or the rows it is given"
+            where = self.function.where or None
+            raise kind(f"{self.title} failed to run with error: {told}", where=where, hint=hint) from error
         finally:
             current.reset(token)
         for fqn, column in self._columns(returned, rows):
@@ -102,7 +105,9 @@ class FunctionStep(Step):
         faults = [f"feature '{each.name}': {columns[each.fqn][1]}" for each in wanted if columns[each.fqn][1]]
         if faults:
             raise ExtractorFailed(
-                f"{self.title} returned invalid schema: {'; '.join(faults)}", where=self.function.where or None
+                f"{self.title} returned invalid schema: {'; '.join(faults)}",
+                where=self.function.where or None,
+                hint="return values of the types its features declare",
             )
         yield from ((fqn, column) for fqn, (column, _) in columns.items())
 

@@ -26,7 +26,8 @@ def lengths(columns: Mapping[str, pl.Series]) -> npt.NDArray[np.int64]:
         if not np.array_equal(expected, found):
             row = int(np.flatnonzero(expected != found)[0])
             raise InvalidValue(
-                f"lists of keys differ in length: in row {row}, {first} has {expected[row]} and {name} has {found[row]}"
+                f"lists of keys differ in length: in row {row}, {first} has {expected[row]} and {name} has {found[row]}",
+                hint="give lists of one length in every row",
             )
     return expected
 

@@ -76,9 +76,15 @@ class Lookups:
     def _node(self, dataset: str) -> Node:
         node = self._graph.outputs.get(dataset)
         if node is None:
-            raise UnknownName(f"dataset '{dataset}' is not committed{did_you_mean(dataset, self._graph.outputs)}")
+            raise UnknownName(
+                f"dataset '{dataset}' is not committed{did_you_mean(dataset, self._graph.outputs)}",
+                hint="commit it first",
+            )
         if not node.operator.schema.is_keyed:
-            raise InvalidValue(f"dataset '{dataset}' has no key fields, so it cannot be looked up")
+            raise InvalidValue(
+                f"dataset '{dataset}' has no key fields, so it cannot be looked up",
+                hint="mark its keys: field(key=True)",
+            )
         return node
 
     def _floor(self, node: Node, points: pl.DataFrame) -> pl.DataFrame:

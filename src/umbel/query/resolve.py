@@ -21,7 +21,10 @@ def name_of(item: Any) -> str:
     if callable(fqn := getattr(item, "fqn", None)):
         return str(fqn())
     if isinstance(item, Iterable | type) or not hasattr(item, "__name__"):
-        raise InvalidType(f"expected a feature, a featureset or the name of one, got {item!r:.80}")
+        raise InvalidType(
+            f"expected a feature, a featureset or the name of one, got {item!r:.80}",
+            hint='Features.name, or its text "Features.name"',
+        )
     return str(item.__name__)
 
 
@@ -65,19 +68,29 @@ class Catalogue:
         for name in names:
             if name in self.featuresets:
                 members = ", ".join(member.fqn for member in self.featuresets[name].features)
-                raise InvalidValue(f"input '{name}' is a featureset, and inputs must be features; it has: {members}")
+                raise InvalidValue(
+                    f"input '{name}' is a featureset, and inputs must be features; it has: {members}",
+                    hint="name its features one by one",
+                )
             found[self.feature(name).fqn] = None
         return tuple(found)
 
     def _unknown(self, fqn: str) -> UnknownName | InvalidValue:
         featureset, dot, name = fqn.partition(".")
         if not dot:
-            return UnknownName(f"featureset '{fqn}' is not committed{did_you_mean(fqn, self.featuresets)}")
+            return UnknownName(
+                f"featureset '{fqn}' is not committed{did_you_mean(fqn, self.featuresets)}", hint="commit it first"
+            )
         if featureset not in self.featuresets:
             known = did_you_mean(featureset, self.featuresets)
-            return InvalidValue(f"feature '{fqn}': featureset '{featureset}' is not committed{known}")
+            return InvalidValue(
+                f"feature '{fqn}': featureset '{featureset}' is not committed{known}", hint="commit it first"
+            )
         features = [member.name for member in self.featuresets[featureset].features]
-        return InvalidValue(f"featureset '{featureset}' has no feature '{name}'{did_you_mean(name, features)}")
+        return InvalidValue(
+            f"featureset '{featureset}' has no feature '{name}'{did_you_mean(name, features)}",
+            hint="name one of its features",
+        )
 
 
 @dataclass(slots=True)
@@ -96,7 +109,10 @@ class _Search:
         if (extractor.featureset, extractor.name) in self.order:
             return
         if fqn in path:
-            raise InvalidValue(f"extractors depend on each other in a cycle: {' <- '.join((*path, fqn))}")
+            raise InvalidValue(
+                f"extractors depend on each other in a cycle: {' <- '.join((*path, fqn))}",
+                hint="no feature can be made of itself: break the cycle",
+            )
         for each in extractor.inputs:
             self.need(each, (*path, fqn))
         self.order[extractor.featureset, extractor.name] = extractor

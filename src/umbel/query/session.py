@@ -74,6 +74,6 @@ class Session:
 def indexed(datasets: Mapping[str, DatasetDefinition], name: str, mode: Mode) -> DatasetDefinition:
     """Return a committed dataset that has the index a mode needs."""
     if name not in datasets:
-        raise InvalidValue(f"dataset '{name}' is not committed{did_you_mean(name, datasets)}")
+        raise InvalidValue(f"dataset '{name}' is not committed{did_you_mean(name, datasets)}", hint="commit it first")
     mode.check(datasets[name])
     return datasets[name]

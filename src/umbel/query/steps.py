@@ -175,8 +175,10 @@ class ExpressionStep(Step):
             try:
                 evaluate(frame, {formula.fqn: (formula.expression, formula.dtype)}, self.types, pl.col(NOW))
             except UmbelError as found:
-                return InvalidValue(f"feature {formula.fqn} = {formula.expression}: {found}")
-        return InvalidValue(f"failed to evaluate expression: {error}")
+                return InvalidValue(f"feature {formula.fqn} = {formula.expression}: {found.message}", hint=found.hint)
+        return InvalidValue(
+            f"failed to evaluate expression: {error}", hint="look for values it cannot take in the rows given"
+        )
 
 
 def _of_type(formula: Formula, column: pl.Series) -> pl.Series:
@@ -184,5 +186,8 @@ def _of_type(formula: Formula, column: pl.Series) -> pl.Series:
     checked = formula.dtype.ingest(column if column.dtype == declared else column.cast(declared))
     if checked.faults:
         row, reason = min(checked.faults.items())
-        raise InvalidValue(f"feature {formula.fqn} = {formula.expression}: row {row}: {reason}")
+        raise InvalidValue(
+            f"feature {formula.fqn} = {formula.expression}: row {row}: {reason}",
+            hint="make the expression give values of the feature's type",
+        )
     return checked.values

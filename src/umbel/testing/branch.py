@@ -153,7 +153,7 @@ class Branch:
         found = self.definitions.datasets.get(name)
         if found is None:
             known = did_you_mean(name, self.definitions.datasets)
-            raise UnknownName(f"dataset '{name}' is not registered on this branch{known}")
+            raise UnknownName(f"dataset '{name}' is not registered on this branch{known}", hint="commit it first")
         return found
 
     def table(self, name: str) -> pl.DataFrame:

@@ -32,7 +32,10 @@ class MockBranches(OlderSpellings):
     def _current(self) -> Branch:
         found = self._branches.get(self._name)
         if found is None:
-            raise UnknownName(f"branch '{self._name}' does not exist; branches: {', '.join(self._branches)}")
+            raise UnknownName(
+                f"branch '{self._name}' does not exist; branches: {', '.join(self._branches)}",
+                hint="init_branch makes one",
+            )
         return found
 
     def _feed(self, batches: Mapping[str, list[Fed]]) -> None:
@@ -57,13 +60,19 @@ class MockBranches(OlderSpellings):
         """Make a branch with the definitions and data of another, and check it out."""
         if from_branch not in self._branches:
             known = ", ".join(self._branches)
-            raise UnknownName(f"branch '{from_branch}' does not exist, so it cannot be cloned; branches: {known}")
+            raise UnknownName(
+                f"branch '{from_branch}' does not exist, so it cannot be cloned; branches: {known}",
+                hint="clone one of these",
+            )
         return self._made(name, self._branches[from_branch].clone())
 
     def _made(self, name: str, branch: Branch) -> Response:
         check_branch(name)
         if name in self._branches:
-            raise InvalidValue(f"branch '{name}' exists already; branches: {', '.join(self._branches)}")
+            raise InvalidValue(
+                f"branch '{name}' exists already; branches: {', '.join(self._branches)}",
+                hint="check it out, or choose another name",
+            )
         self._branches[name] = branch
         self._name = name
         return Response.of(200, {"branch": name})
@@ -71,9 +80,13 @@ class MockBranches(OlderSpellings):
     def delete_branch(self, name: str) -> Response:
         """Delete a branch; main is checked out if it was the current one."""
         if name == MAIN:
-            raise InvalidValue("branch 'main' cannot be deleted")
+            raise InvalidValue(
+                "branch 'main' cannot be deleted", hint="it always exists; commit without incremental to empty it"
+            )
         if name not in self._branches:
-            raise UnknownName(f"branch '{name}' does not exist; branches: {', '.join(self._branches)}")
+            raise UnknownName(
+                f"branch '{name}' does not exist; branches: {', '.join(self._branches)}", hint="delete one of these"
+            )
         del self._branches[name]
         if self._name == name:
             self._name = MAIN

@@ -124,7 +124,9 @@ class MockClient(MockBranches):
             sampling_rate: ignored.
         """
         if log:
-            raise NotSupported("query(log=True) needs a server; a mock client keeps no log of queries")
+            raise NotSupported(
+                "query(log=True) needs a server; a mock client keeps no log of queries", hint="leave log=True out"
+            )
         engine = self._engine
         plan = engine.plan(names_of(inputs, "inputs"), names_of(outputs, "outputs"), Mode.ONLINE)
         columns = given(_or_blank(input_dataframe, list(plan.inputs)), plan.inputs)
@@ -159,13 +161,14 @@ class MockClient(MockBranches):
             num_dpus: ignored.
         """
         if input_dataframe is None or input_s3 is not None or output_s3 is not None:
-            raise InvalidValue("a mock client takes an input_dataframe, and returns the answer: it has no S3")
+            raise InvalidValue(
+                "a mock client has no S3", hint="query_offline(..., input_dataframe=df) returns the answer"
+            )
         engine = self._engine
         plan = engine.plan(names_of(inputs, "inputs"), names_of(outputs, "outputs"), Mode.OFFLINE)
         renamed = {column: name_of(feature) for feature, column in (feature_to_column_map or {}).items()}
         df = _or_blank(input_dataframe, [*plan.inputs, timestamp_column])
-        at = instants(df, timestamp_column)
-        columns = given(df.rename(columns=renamed), plan.inputs)
+        at, columns = instants(df, timestamp_column), given(df.rename(columns=renamed), plan.inputs)
         with self._secrets.in_force():
             found = engine.offline(plan, columns, at).to_pandas()
         found[timestamp_column] = Datetime().to_pandas(at)
@@ -202,7 +205,10 @@ class MockClient(MockBranches):
         asked = keys_of(keys, types, f"lookup on dataset '{name}'")
         at = None if timestamps is None else cast(pd.Series(timestamps), Datetime(), "timestamps")
         if at is not None and len(at) != asked.height:
-            raise InvalidValue(f"lookup on dataset '{name}': {asked.height} keys, but {len(at)} timestamps")
+            raise InvalidValue(
+                f"lookup on dataset '{name}': {asked.height} keys, but {len(at)} timestamps",
+                hint="one timestamp for each row of keys",
+            )
         answer, is_found = engine.lookup(name, asked, at, wanted)
         rows, found = answer.to_pandas(), pd.Series(is_found.to_numpy(writable=True), name="found")
         return (rows[wanted[0]] if wanted is not None and len(wanted) == 1 else rows), found
@@ -238,7 +244,8 @@ class MockClient(MockBranches):
         if strays or missing or not expected:
             raise InvalidValue(
                 f"erase on dataset '{name}': field {(strays or missing or ['(none)'])[0]!r}: the columns must be its "
-                f"erase keys {list(expected)}, found {list(erase_keys.columns)}"
+                f"erase keys {list(expected)}, found {list(erase_keys.columns)}",
+                hint="field(key=True, erase_key=True) marks erase keys; give all of them and nothing else",
             )
         types = {key: definition.dtypes[key] for key in expected}
         self._current.erased.add(name, keys_of(erase_keys, types, f"erase on dataset '{name}'"))
@@ -274,7 +281,9 @@ def _or_blank(df: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     import pandas as pd
 
     if not isinstance(df, pd.DataFrame):
-        raise InvalidType(f"input_dataframe must be a pandas DataFrame, got {type(df).__name__}")
+        raise InvalidType(
+            f"input_dataframe must be a pandas DataFrame, got {type(df).__name__}", hint="one column for each input"
+        )
     return pd.DataFrame(columns=columns) if len(df) == 0 else df
 
 
@@ -282,4 +291,4 @@ def _erasable(dataset: Any) -> str:
     try:
         return dataset_name(dataset)
     except UmbelError as error:
-        raise InvalidType(f"erase: {error.message}") from None
+        raise InvalidType(f"erase: {error.message}", hint=error.hint) from None

@@ -17,7 +17,7 @@ class Secrets:
     def get(self, name: str) -> str:
         """Return a secret."""
         if name not in self._values:
-            raise UnknownName(f"secret '{name}' does not exist")
+            raise UnknownName(f"secret '{name}' does not exist", hint="add_secret makes one")
         return self._values[name]
 
     def add(self, name: str, value: str) -> None:
