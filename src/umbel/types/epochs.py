@@ -122,6 +122,21 @@ def _from_floats(column: pl.Series) -> pl.Series:
 
 def from_texts(column: pl.Series) -> pl.Series:
     """Return the instants of a column of text as Int64; null where there is none. See `from_text`."""
+    whole = _whole_numbers(column)
+    if whole.null_count() == column.null_count():
+        return from_numbers(whole)
+    if whole.null_count() == len(whole):
+        return _from_written(column)
+    numbers = from_numbers(whole)
+    return numbers.zip_with(whole.is_not_null(), _from_written(column.set(whole.is_not_null(), None)))
+
+
+def _whole_numbers(column: pl.Series) -> pl.Series:
+    """Return the values of whole numbers of up to 18 digits, null for other text."""
+    return column.set(column.str.len_bytes() > 18, None).cast(pl.Int64, strict=False)
+
+
+def _from_written(column: pl.Series) -> pl.Series:
     text = column.rename("text")
     zoned = text.str.contains(_ZONED)
     if not zoned.fill_null(True).all():
