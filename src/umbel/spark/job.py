@@ -17,7 +17,7 @@ from umbel.runtime.deployment import Deployment
 from umbel.runtime.upkeep import Upkeep
 from umbel.spark.backfill import Backfill
 from umbel.spark.envelopes import SCHEMA
-from umbel.spark.source import NAME, SplitSource
+from umbel.spark.source import NAME, PlanSource
 from umbel.spark.tasks import BatchContext, reading, settled
 from umbel.state.port import Stamp
 
@@ -60,30 +60,32 @@ class LiveJob:
     def start(self) -> StreamingQuery:
         """Take the job over and start it."""
         self._epoch = self._deployment.catalog.take_over(JOB)
-        self._session.dataSource.register(SplitSource)
-        splits = self._session.readStream.format(NAME).option("deployment", self._deployment.encode()).load()
-        writer = splits.writeStream.foreachBatch(self._batch).queryName(JOB)
+        self._session.dataSource.register(PlanSource)
+        plans = self._session.readStream.format(NAME).option("deployment", self._deployment.encode()).load()
+        writer = plans.writeStream.foreachBatch(self._batch).queryName(JOB)
         return writer.option("checkpointLocation", str(self._checkpoint)).trigger(processingTime=INTERVAL).start()
 
-    def _batch(self, splits: DataFrame, number: int) -> None:
+    def _batch(self, _: DataFrame, number: int) -> None:
         plan = self._plans.read(self._planned(number))
         batch = Batch.begin(self._deployment, plan, Stamp(self._epoch, number))
         backfill = Backfill(self._session, self._deployment, batch.graph, plan.revision, batch.stamp)
         backfill.attach(batch.time, is_first=batch.is_first)
-        told = batch.run_here() if plan.size <= self._small else self._in_tasks(splits, batch)
+        told = batch.run_here() if plan.size <= self._small else self._in_tasks(batch)
         counts = batch.finish(told)
         self._upkeep.after(plan)
         if self._on_batch is not None:
             self._on_batch(number, counts)
 
-    def _in_tasks(self, splits: DataFrame, batch: Batch) -> Told:
+    def _in_tasks(self, batch: Batch) -> Told:
         """Run a batch as one Spark job of a stage per depth of the graph."""
         graph, time = batch.graph, batch.time
         watermarks = time.watermarks(graph.datasets.values())
         deployment = self._deployment
         context = BatchContext(deployment.encode(), batch.plan.revision, batch.stamp, time.clocks(graph), watermarks)
-        told = Told()
-        for report in settled(splits.mapInArrow(reading(context), SCHEMA), graph, context, deployment.shards):
+        told, splits = Told(), len(batch.plan.splits)
+        numbers = self._session.range(0, splits, numPartitions=splits)
+        stage = reading(context, batch.plan.number)
+        for report in settled(numbers.mapInArrow(stage, SCHEMA), graph, context, deployment.shards):
             told.heard(report)
         return told
 

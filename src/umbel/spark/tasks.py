@@ -52,19 +52,18 @@ class BatchContext:
         return Deployment.decode(self.deployment)
 
 
-def reading(context: BatchContext) -> Task:
-    """Return stage 0: open the splits, validate their rows, run what is row-wise."""
+def reading(context: BatchContext, plan: int) -> Task:
+    """Return stage 0: open the splits of a plan that arrive as numbers, validate their rows, run what is row-wise."""
 
     def run(arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from umbel.runtime.intake import take_in
         from umbel.spark.envelopes import batches
-        from umbel.spark.source import decoded
 
         deployment = context.opened()
+        splits = deployment.plans().read(plan).splits
         for batch in arrived:
-            for text in batch.column(0).to_pylist():
-                split = decoded(text)
-                for taken in take_in(deployment, context.revision, split, context.watermarks):
+            for number in batch.column(0).to_pylist():
+                for taken in take_in(deployment, context.revision, splits[number], context.watermarks):
                     told = {"intake": taken.summary}
                     yield from batches(posted(deployment, context, taken.outbox, told, f"0-{taken.name}"))
 
