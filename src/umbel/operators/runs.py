@@ -22,6 +22,29 @@ def changes(*columns: NDArray[Any]) -> Flags:
     return differs
 
 
+def ordered(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Return rows sorted by some columns; several integer columns are packed into one number, which sorts much faster."""
+    packed = _packed(frame.select(columns))
+    return frame.sort(columns) if packed is None else frame[pl.Series(packed).arg_sort()]
+
+
+def _packed(frame: pl.DataFrame) -> Ints | None:
+    """Return one number for each row that orders rows as their columns do; None where 63 bits are not enough, and for nulls."""
+    if not all(kind.is_integer() and kind != pl.UInt64 for kind in frame.dtypes):
+        return None
+    packed, size = np.zeros(frame.height, np.int64), 1
+    for column in frame.iter_columns():
+        low, high = column.min(), column.max()
+        if not isinstance(low, int) or not isinstance(high, int) or column.null_count():
+            return None
+        span = high - low + 1
+        size *= span
+        if size >= 1 << 63:
+            return None
+        packed = packed * span + (column.to_numpy().astype(np.int64, copy=False) - low)
+    return packed
+
+
 def key_changes(ordered: pl.DataFrame, columns: Sequence[str]) -> Flags:
     """Return where another key begins among rows ordered by key."""
     differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)

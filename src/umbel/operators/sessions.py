@@ -61,7 +61,8 @@ class Sessions:
             [*self.keys, self.timestamp, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT]
         )
         instant = pl.col(self.timestamp).dt.epoch("us")
-        ordered = rows.select(*read, instant.alias(FIRST), instant.alias(LAST)).sort([*self.keys, FIRST])
+        placed = rows.select(*read, instant.alias(FIRST), instant.alias(LAST))
+        ordered = runs.ordered(placed, [*self.keys, FIRST])
         begins = runs.key_changes(ordered, self.keys) | runs.changes(ordered[FIRST].to_numpy())
         others = [pl.col(*self.keys).first(), pl.col(self.timestamp).max(), *_SPANS]
         return self.partials.lift(ordered, begins, others)
@@ -72,7 +73,7 @@ class Sessions:
 
     def fold(self, entries: pl.DataFrame) -> pl.DataFrame:
         """Return entries, old and new of some keys in any order, merged and in order."""
-        ordered = entries.sort(ID, FIRST, LAST)
+        ordered = runs.ordered(entries, [ID, FIRST, LAST])
         begins = runs.changes(ordered[ID].to_numpy(), ordered[FIRST].to_numpy(), ordered[LAST].to_numpy())
         if self.is_retractable:
             return self._merged(ordered, begins).filter(pl.col(WEIGHT) != 0)

@@ -33,10 +33,8 @@ def step(tiles: Tiles, changes: pl.DataFrame, state: State, watermark: datetime 
         return
     table = state.table(TABLE, tiles.columns)
     numbered, keys = numbered_keys(partial, tiles.keys)
-    entries = with_ids(table.get(keys), keys)
-    both = pl.concat([entries.select(ID, *tiles.columns), tiles.spread(numbered)], rechunk=True)
-    kept = tiles.fold(both, None if watermark is None else micros(watermark))
-    table.replace(keys, kept.with_columns(keys.gather(kept[ID]).alias(KEY)).select(KEY, *tiles.columns))
+    both = pl.concat([table.numbered(keys), tiles.spread(numbered)], rechunk=True)
+    table.renumber(keys, tiles.fold(both, None if watermark is None else micros(watermark)))
 
 
 def lookup(tiles: Tiles, state: State, points: pl.DataFrame) -> pl.DataFrame:
@@ -48,13 +46,13 @@ def lookup(tiles: Tiles, state: State, points: pl.DataFrame) -> pl.DataFrame:
         points: `_key` and `_time`.
     """
     keys = points[KEY].unique().sort()
-    entries = with_ids(state.table(TABLE, tiles.columns).get(keys), keys)
+    entries = state.table(TABLE, tiles.columns).numbered(keys)
     return answer(tiles, entries, with_ids(points.select(KEY, TIME), keys))
 
 
 def numbered_keys(rows: pl.DataFrame, columns: tuple[str, ...]) -> tuple[pl.DataFrame, pl.Series]:
     """Return rows ordered by key with `_key_id`, the number of each key, and the encoded keys by that number, in order."""
-    ordered = rows.sort(columns)
+    ordered = runs.ordered(rows, columns)
     begins = runs.key_changes(ordered, columns)
     keys = encode_keys(ordered.filter(begins).select(columns)).alias(KEY)
     number = runs.numbers(begins)

@@ -98,7 +98,7 @@ class Tiles:
         """
         placed = self._placed(rows)
         order = [FIRST, UNTIL] if self.is_keyed else [FIRST]
-        ordered = placed.sort([*self.keys, *order])
+        ordered = runs.ordered(placed, [*self.keys, *order])
         instant = runs.changes(*(ordered[name].to_numpy() for name in order))
         key = runs.key_changes(ordered, self.keys)
         begins = key | instant
@@ -170,9 +170,7 @@ class Tiles:
             watermark: nothing older is still expected; µs, None when not known.
         """
         order = [ID, WINDOW, FIRST, UNTIL] if self.is_keyed else [ID, WINDOW, FIRST]
-        ordered = entries.sort(order)
-        is_base = pl.col(WINDOW) == BASE
-        base, tiled = ordered.filter(is_base), ordered.filter(~is_base)
+        base, tiled = _apart(runs.ordered(entries, order))
         kept = self.partials.merge(tiled, self._begins(tiled, watermark), [pl.col(ID, WINDOW).first(), *self.spans])
         if watermark is not None:
             base, kept = retire(self, base, kept, watermark)
@@ -197,6 +195,12 @@ class Tiles:
             entered = instant | (entered & ~settled)
         entered = instant | (entered & ~crowded(instant, entered, self.tiling.exact))
         return tile | (entered & ~whole)
+
+
+def _apart(entries: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the bases among entries, and the others."""
+    is_base = entries[WINDOW] == BASE
+    return (entries.filter(is_base), entries.filter(~is_base)) if is_base.any() else (entries.clear(), entries)
 
 
 def crowded(outer: Flags, inner: Flags, limit: int) -> Flags:

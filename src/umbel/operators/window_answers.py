@@ -22,7 +22,7 @@ def lookup(panes: Panes, tables: Tables, points: pl.DataFrame) -> pl.DataFrame:
         points: `_key` and `_time`.
     """
     keys = points[KEY].unique().sort()
-    entries = with_ids(tables.entries.get(keys), keys).select(ID, *panes.columns)
+    entries = tables.entries.numbered(keys)
     asked = with_ids(points, keys)
     at = Points.of(asked).at
     return _answer(panes, entries, asked, len(keys)).insert_column(1, pl.Series(HISTORY, at < tables.mark()))

@@ -14,7 +14,7 @@ import polars as pl
 
 from umbel.operators.runs import Ints
 from umbel.operators.tables import State, Table
-from umbel.operators.tile_kernel import KEY, numbered_keys, with_ids
+from umbel.operators.tile_kernel import KEY, numbered_keys
 from umbel.operators.tiling import ID
 from umbel.operators.window_grids import ALWAYS, LATER
 from umbel.state.keys import encode_time
@@ -100,7 +100,7 @@ def step(windows: Windows, tables: Tables, changes: pl.DataFrame, final: int | N
     numbered, keys = numbered_keys(partial, windows.keys)
     groups = numbered.unique(ID, keep="first", maintain_order=True).sort(ID).select(windows.keys)
     mark = tables.mark()
-    before = with_ids(tables.entries.get(keys), keys).select(ID, *windows.columns)
+    before = tables.entries.numbered(keys)
     added = windows.spread(numbered)
     after = windows.fold(pl.concat([before, added]))
     told = windows.corrections(before, after, added, mark)
@@ -128,7 +128,7 @@ def tick(windows: Windows, tables: Tables, horizon: int, final: int | None) -> p
     tables.timers.replace(fired[KEY], fired.clear())
     numbered, keys = numbered_keys(fired.drop(KEY), windows.keys)
     groups = numbered.unique(ID, keep="first", maintain_order=True).sort(ID).select(windows.keys)
-    entries = with_ids(tables.entries.get(keys), keys).select(ID, *windows.columns)
+    entries = tables.entries.numbered(keys)
     told = windows.told(entries, mark, horizon)
     nothing = np.full(len(keys), LATER)
     _set_timers(tables, keys, groups, nothing, windows.due(entries, horizon, len(keys)))
@@ -147,7 +147,7 @@ def keep(windows: Windows, tables: Tables, changes: pl.DataFrame, final: int | N
     """
     partial = changes if windows.is_partial(changes) else windows.combine(changes)
     numbered, keys = numbered_keys(partial, windows.keys)
-    before = with_ids(tables.entries.get(keys), keys).select(ID, *windows.columns)
+    before = tables.entries.numbered(keys)
     _keep(windows, tables, keys, windows.fold(pl.concat([before, windows.spread(numbered)])), final)
     if final is not None:
         tables.marks.replace(MARK, pl.DataFrame({KEY: MARK, "mark": [max(final, tables.mark())]}))
@@ -155,7 +155,7 @@ def keep(windows: Windows, tables: Tables, changes: pl.DataFrame, final: int | N
 
 def _keep(windows: Windows, tables: Tables, keys: pl.Series, entries: pl.DataFrame, final: int | None) -> None:
     kept = entries if final is None else windows.forget(entries, final, len(keys))
-    tables.entries.replace(keys, kept.with_columns(keys.gather(kept[ID]).alias(KEY)).select(KEY, *windows.columns))
+    tables.entries.renumber(keys, kept)
 
 
 def _set_timers(tables: Tables, keys: pl.Series, groups: pl.DataFrame, before: Ints, after: Ints) -> None:

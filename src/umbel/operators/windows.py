@@ -100,7 +100,7 @@ class Panes:
 
     def combine(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return partial panes of changes, not yet of any window: as short as the shortest need them."""
-        ordered = self._placed(rows).sort([*self.keys, *self.places])
+        ordered = runs.ordered(self._placed(rows), [*self.keys, *self.places])
         begins = runs.key_changes(ordered, self.keys) | runs.changes(
             *(ordered[name].to_numpy() for name in self.places)
         )
@@ -143,7 +143,7 @@ class Panes:
 
     def fold(self, panes: pl.DataFrame) -> pl.DataFrame:
         """Return panes, old and new of some keys in any order, merged and in order."""
-        ordered = panes.sort([ID, WINDOW, *self.places])
+        ordered = runs.ordered(panes, [ID, WINDOW, *self.places])
         begins = runs.changes(*(ordered[name].to_numpy() for name in (ID, WINDOW, *self.places)))
         merged = self.partials.merge(ordered, begins, [pl.col(ID, WINDOW, *self.places).first(), pl.col(WEIGHT).sum()])
         return merged if self.is_keyed else merged.filter(pl.col(WEIGHT) != 0)
@@ -230,7 +230,7 @@ class Panes:
             np.maximum.at(told, past.ids, past.ends)
         mine = (panes.filter(pl.col(WINDOW) == number) for number in range(len(self.windows)))
         kept = pl.concat([self._forget_window(each, number, told) for number, each in enumerate(mine)])
-        return self._settled(kept, final).sort([ID, WINDOW, *self.places])
+        return runs.ordered(self._settled(kept, final), [ID, WINDOW, *self.places])
 
     def _forget_window(self, panes: pl.DataFrame, number: int, told: Ints) -> pl.DataFrame:
         grid = self.grids[number]

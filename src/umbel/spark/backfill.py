@@ -76,10 +76,8 @@ class Backfill:
         stamp = Stamp(self.stamp.epoch, BEFORE_ALL)
         context = BatchContext(self.deployment.encode(), self.revision, stamp, only=fresh)
         frame = self.session.createDataFrame(items, "item string").repartition(len(items))
-        told = Told()
-        for report in settled(
-            frame.mapInArrow(replaying(context), SCHEMA), self.graph, context, self.deployment.shards
-        ):
+        told, tasks = Told(), min(self.deployment.shards, self.session.sparkContext.defaultParallelism)
+        for report in settled(frame.mapInArrow(replaying(context), SCHEMA), self.graph, context, tasks):
             told.heard(report)
         self._finish(told, stamp, fresh)
 

@@ -82,10 +82,10 @@ class LiveJob:
         watermarks = time.watermarks(graph.datasets.values())
         deployment = self._deployment
         context = BatchContext(deployment.encode(), batch.plan.revision, batch.stamp, time.clocks(graph), watermarks)
-        told, splits = Told(), len(batch.plan.splits)
-        numbers = self._session.range(0, splits, numPartitions=splits)
+        told, splits, slots = Told(), len(batch.plan.splits), self._session.sparkContext.defaultParallelism
+        numbers = self._session.range(0, splits, numPartitions=min(splits, slots))
         stage = reading(context, batch.plan.number)
-        for report in settled(numbers.mapInArrow(stage, SCHEMA), graph, context, deployment.shards):
+        for report in settled(numbers.mapInArrow(stage, SCHEMA), graph, context, min(deployment.shards, slots)):
             told.heard(report)
         return told
 

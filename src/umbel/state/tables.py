@@ -76,6 +76,14 @@ class Table:
         found = self._reader.get(self._owner, self._name, wanted)
         return self._rows([entry for entry in zip(wanted, found, strict=True) if entry[1] is not None])
 
+    def numbered(self, keys: pl.Series) -> pl.DataFrame:
+        """Return the groups of `keys`, each once and in order, as [_key_id, *columns]: the number of the key in place of it."""
+        found = self._reader.get(self._owner, self._name, keys.to_list())
+        rows, counts = self._codec.decode([value for value in found if value is not None])
+        known = np.fromiter((value is not None for value in found), np.bool_, len(found))
+        numbers = np.repeat(np.flatnonzero(known).astype(np.uint32), counts)
+        return pl.DataFrame([pl.Series("_key_id", numbers), *rows.get_columns()])
+
     def between(self, low: bytes | None = None, high: bytes | None = None, *, limit: int | None = None) -> pl.DataFrame:
         """Return the groups with low <= key < high (None: open), at most `limit` of them: [_key, *columns], by key."""
         bounds = (low or b"", LAST if high is None else high)
@@ -96,6 +104,20 @@ class Table:
             InvalidValue: a row's key is not among `keys`.
         """
         self._put(_sorted_unique(keys), rows.get_column("_key"), rows)
+
+    def renumber(self, keys: pl.Series, rows: pl.DataFrame) -> None:
+        """Put the groups of `rows` in place of what `keys` had, as `numbered` returns them.
+
+        Args:
+            keys: every key touched, each once and in order; one without rows is removed.
+            rows: [_key_id, *columns], in the order of the keys.
+        """
+        numbers = rows["_key_id"].to_numpy()
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        present = numbers[starts]
+        gone = np.ones(len(keys), np.bool_)
+        gone[present] = False
+        self._write(keys.gather(present), np.diff(starts, append=len(numbers)), rows, keys.filter(pl.Series(gone)))
 
     # entries addressed by key and instant
 
@@ -169,6 +191,9 @@ class Table:
         gone = touched.clear() if keys.equals(touched) else touched.filter(~touched.is_in(keys.implode()))
         if len(gone) + len(keys) != len(touched):
             raise InvalidValue(f"table {self._name!r}: rows were given for keys that are not among those replaced")
+        self._write(keys, counts, rows, gone)
+
+    def _write(self, keys: pl.Series, counts: Counts, rows: pl.DataFrame, gone: pl.Series) -> None:
         writer = cast("Transaction", self._reader)
         if len(keys):
             writer.put(self._owner, self._name, keys.to_list(), self._codec.encode(rows, counts))
