@@ -115,6 +115,8 @@ def settled(envelopes: DataFrame, graph: Graph, context: BatchContext, tasks: in
     from umbel.spark.envelopes import REPORT, SCHEMA, opened
 
     for stage in range(1, graph.depth + 1):
-        envelopes = envelopes.repartitionById(tasks, expr(f"shard % {tasks}")).mapInArrow(merging(context, stage), SCHEMA)
+        envelopes = envelopes.repartitionById(tasks, expr(f"shard % {tasks}")).mapInArrow(
+            merging(context, stage), SCHEMA
+        )
     rows = envelopes.where(f"node = {REPORT}").select("blob").collect()
     return [opened(bytes(row.blob)) for row in rows]
