@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from inspect import signature
 from typing import Any
 
 from umbel.api.dataset import Dataset, record_of
@@ -118,7 +119,10 @@ def _record(
 def _refuse_older(older: Mapping[str, Any]) -> None:
     for name in older:
         instead = OLDER.get(name)
-        raise InvalidType(f"source: unknown argument '{name}'", hint=f"use {instead}" if instead else None)
+        raise InvalidType(
+            f"source: unknown argument '{name}'",
+            hint=f"use {instead}" if instead else f"arguments: {', '.join(signature(source).parameters)}",
+        )
 
 
 def older_source(
@@ -137,7 +141,7 @@ def older_source(
     Args:
         conn: a connector; a table may come without its cursor.
         every: the polling period.
-        cursor: the table's cursor.
+        cursor: the table's cursor; by default the dataset's timestamp.
         lateness: the disorder.
         disorder: the same.
         cdc: by default "upsert" for keyed and "append" for keyless datasets.
@@ -149,22 +153,26 @@ def older_source(
         if value is not None:
             _deprecated(f"source({old}=)", OLDER[old])
     _deprecated("umbel.sources", "umbel.connectors")
-    if cursor is not None:
-        if not isinstance(conn, TableConnector):
-            raise InvalidType(f"source: cursor is for tables, found {conn!r}", hint="leave it out")
-        conn = replace(conn, cursor=cursor)
+    if cursor is not None and not isinstance(conn, TableConnector):
+        raise InvalidType(f"source: cursor is for tables, found {conn!r}", hint="leave it out")
+    read = conn if cursor is None else _read_by(conn, cursor)
 
     def decorate(dataset: Dataset) -> Dataset:
-        meant = cdc or ("upsert" if record_of(dataset).schema.is_keyed else "append")
+        schema = record_of(dataset).schema
+        meant = cdc or ("upsert" if schema.is_keyed else "append")
         disordered = disorder or lateness or "1h"
         chosen = env if env is not None else tier
-        return source(conn, disordered, meant, every, env=chosen, **options)(dataset)
+        return source(_read_by(read, schema.timestamp), disordered, meant, every, env=chosen, **options)(dataset)
 
     return decorate
 
 
+def _read_by(conn: DataConnector, cursor: str) -> DataConnector:
+    return replace(conn, cursor=cursor) if isinstance(conn, TableConnector) and conn.cursor is None else conn
+
+
 def _deprecated(old: str, new: str) -> None:
-    warnings.warn(f"{old} is an older spelling: use {new}", DeprecationWarning, stacklevel=4)
+    warnings.warn(f"{old} is an older spelling: use {new}", DeprecationWarning, stacklevel=3)
 
 
 def _check_connector(conn: Any) -> None:

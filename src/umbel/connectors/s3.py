@@ -45,10 +45,14 @@ class S3Connector(DataConnector):
         """How rows read from it may be meant."""
         return NATIVE.get(str(self.format), DataConnector.cdcs)
 
+    @property
+    def title(self) -> str:
+        return f"{super().title} with format {self.format if isinstance(self.format, str) else 'CSV'}"
+
     def check_sink(self, delivery: Delivery) -> None:
         owner = f"sink to {self.title}"
         assert isinstance(self.source, S3)
-        refuse_options(owner, cdc=delivery.cdc, every=delivery.every)
+        refuse_options(owner, cdc=delivery.cdc)
         if self.format != "delta":
             raise InvalidValue(
                 f"{owner}: format must be 'delta', found {self.format!r}", hint='.bucket(..., format="delta")'

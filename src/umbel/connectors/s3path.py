@@ -9,7 +9,8 @@ from umbel.errors import InvalidValue
 STATIC = re.compile(r"[A-Za-z0-9._=-]+")
 WILDCARD = re.compile(r"\*\*?")
 EXTENSION = re.compile(r"\*\.[A-Za-z0-9.]+")
-DATED = re.compile(r"(?:[A-Za-z0-9._=-]|%-?[A-Za-z])*%-?[A-Za-z](?:[A-Za-z0-9._=-]|%-?[A-Za-z])*")
+_SPECIFIER = "%-?[aAwdbBmyYHIpMSfzZjUWcxXGuV]"
+DATED = re.compile(rf"(?:[A-Za-z0-9._=-]|{_SPECIFIER})*{_SPECIFIER}(?:[A-Za-z0-9._=-]|{_SPECIFIER})*")
 RULE = (
     "a part is made of letters, digits and ._=-, may have strftime specifiers like %Y, or is * or **; "
     "the last part may be *.ext"

@@ -51,7 +51,10 @@ def evaluate_pandas(
     types = types_of(schema)
     missing = [name for name in types if name not in df.columns]
     if missing:
-        raise InvalidExprException(f"column {', '.join(map(repr, missing))} is in the schema, not in the frame")
+        raise InvalidExprException(
+            f"column {', '.join(map(repr, missing))} is in the schema, not in the frame",
+            hint="add the column to the frame, or take it out of the schema",
+        )
     inferred = expr.dtype(types)
     declared = None if output_dtype is None else type_of(output_dtype)
     frame = from_pandas(df, types) if types else pl.DataFrame(height=len(df))

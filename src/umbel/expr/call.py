@@ -85,7 +85,7 @@ class Call(Expr):
             if str(error).startswith("failed to compile"):
                 raise
             kind = type(error)
-            raise kind(f"failed to compile expression: {error}, in `{self}`") from None
+            raise kind(f"failed to compile expression: {error.message}, in `{self}`", hint=error.hint) from None
 
     def _faults(self, operands: tuple[Compiled, ...]) -> tuple[Fault, ...]:
         faults = tuple(fault for operand in operands[:-1] for fault in operand.faults)

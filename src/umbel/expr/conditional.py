@@ -30,13 +30,13 @@ class When(Expr):
     def when(self, condition: Any) -> Condition:
         """Go on with another condition, for rows where none before holds."""
         if self.default is not None:
-            raise InvalidExprException(f"when after otherwise, in `{self}`")
+            raise InvalidExprException(f"when after otherwise, in `{self}`", hint="put .otherwise(...) last")
         return Condition(self.branches, to_expr(condition))
 
     def otherwise(self, value: Any) -> When:
         """Give the value of rows where no condition holds."""
         if self.default is not None:
-            raise InvalidExprException(f"a second otherwise, in `{self}`")
+            raise InvalidExprException(f"a second otherwise, in `{self}`", hint="put one .otherwise(...) last")
         return When(self.branches, to_expr(value))
 
     def __str__(self) -> str:

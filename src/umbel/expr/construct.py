@@ -22,7 +22,9 @@ from umbel.types.dtypes import Datetime, DType, List, Record
 
 def _part(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidType(f"datetime takes int constants, not {value!r} ({type(value).__name__})")
+        raise InvalidType(
+            f"datetime takes int constants, not {value!r} ({type(value).__name__})", hint="datetime(2024, 1, 31)"
+        )
     return value
 
 
@@ -31,7 +33,7 @@ def _record(annotation: Any) -> DType:
 
     dtype = type_of(annotation)
     if not isinstance(dtype, Record):
-        raise InvalidExprException(f"expected a struct class, found {dtype}")
+        raise InvalidExprException(f"expected a struct class, found {dtype}", hint="decorate a class with @struct")
     return dtype
 
 

@@ -13,9 +13,12 @@ class InvalidExprException(InvalidValue):
 
 def compile_error(reason: str) -> InvalidValue:
     """Return the error of an expression that does not type-check."""
-    return InvalidValue(f"failed to compile expression: {reason}")
+    return InvalidValue(
+        f"failed to compile expression: {reason}",
+        hint="operands must be columns that exist, of types the operator takes",
+    )
 
 
 def evaluation_error(reason: str) -> InvalidValue:
     """Return the error of an expression that fails on the rows it is given."""
-    return InvalidValue(f"failed to evaluate expression: {reason}")
+    return InvalidValue(f"failed to evaluate expression: {reason}", hint="fill or filter the values it cannot take")

@@ -99,7 +99,10 @@ class Reader:
         checked = self._read(text.to_list())
         if checked.faults:
             row, reason = min(checked.faults.items())
-            raise InvalidValue(f"{text[row]!r} is no JSON of type {self.dtype}: {reason}")
+            raise InvalidValue(
+                f"{text[row]!r} is no JSON of type {self.dtype}: {reason}",
+                hint="give JSON of that type, or parse an Optional",
+            )
         return checked.values.alias(text.name)
 
     def _attempts(self, text: pl.Series) -> pl.Series:

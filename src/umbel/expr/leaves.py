@@ -17,7 +17,7 @@ from umbel.types.dtypes import Datetime
 
 def _name(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise InvalidExprException(f"{what} takes a name, not {value!r} ({type(value).__name__})")
+        raise InvalidExprException(f"{what} takes a name, not {value!r} ({type(value).__name__})", hint='col("name")')
     return value
 
 

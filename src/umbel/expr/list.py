@@ -31,7 +31,7 @@ from umbel.types.dtypes import Bool, DType, Float, Int, List
 
 def _variable(name: Any) -> str:
     if not isinstance(name, str):
-        raise InvalidExprException(f"a variable is named by a str, not {name!r}")
+        raise InvalidExprException(f"a variable is named by a str, not {name!r}", hint='.list.map("x", var("x") + 1)')
     return name
 
 

@@ -84,7 +84,9 @@ def lit(value: Any, type: Any = None) -> Literal:
         return Literal(None, dtype)
     checked = dtype.ingest([value])
     if checked.faults:
-        raise InvalidValue(f"lit: {value!r} is not a {dtype}: {checked.faults[0]}")
+        raise InvalidValue(
+            f"lit: {value!r} is not a {dtype}: {checked.faults[0]}", hint="lit(value, type) takes values of that type"
+        )
     return Literal(checked.values.to_list()[0], dtype)
 
 
@@ -106,7 +108,7 @@ def _inferred(value: Any) -> Literal:
 
 def _checked(value: Any, dtype: DType) -> Literal:
     if isinstance(dtype, Int) and not -(2**63) <= value < 2**63:
-        raise InvalidValue(f"lit: {value} does not fit in 64 bits")
+        raise InvalidValue(f"lit: {value} does not fit in 64 bits", hint="use a float or a text")
     return Literal(value, dtype)
 
 

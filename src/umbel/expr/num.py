@@ -20,7 +20,7 @@ _LIMIT = float(2**63)
 
 def _precision(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidExprException(f"round: precision must be an int of at least 0, not {value!r}")
+        raise InvalidExprException(f"round: precision must be an int of at least 0, not {value!r}", hint="round(2)")
     return value
 
 

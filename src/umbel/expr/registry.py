@@ -186,7 +186,10 @@ def find(key: str) -> Function:
     if key not in FUNCTIONS:
         _load_entry_points()
     if key not in FUNCTIONS:
-        raise UnknownName(f"no expression function '{key}'{did_you_mean(key, FUNCTIONS)}")
+        raise UnknownName(
+            f"no expression function '{key}'{did_you_mean(key, FUNCTIONS)}",
+            hint="see the table of expression functions in the documentation",
+        )
     return FUNCTIONS[key]
 
 
@@ -196,7 +199,10 @@ def find_method(family: str, name: str) -> Function:
         return find(f"{family}.{name}")
     except UnknownName:
         known = [function.name for function in FUNCTIONS.values() if function.family == family]
-        raise InvalidAttribute(f"'.{family}' has no '{name}'{did_you_mean(name, known)}") from None
+        raise InvalidAttribute(
+            f"'.{family}' has no '{name}'{did_you_mean(name, known)}",
+            hint="see the table of expression functions in the documentation",
+        ) from None
 
 
 def _load_entry_points() -> None:

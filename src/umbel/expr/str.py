@@ -16,12 +16,12 @@ from umbel.types.dtypes import Datetime, DType, List, Optional, Str
 
 def _check_path(path: str) -> None:
     if not path.startswith("$"):
-        raise InvalidValue(f"json_extract: a JSONPath starts with '$', not {path!r}")
+        raise InvalidValue(f"json_extract: a JSONPath starts with '$', not {path!r}", hint='json_extract("$.a.b[0]")')
     try:
         pl.Series([None], dtype=pl.String).str.json_path_match(path)
         pl.Series(["{}"]).str.json_path_match(path)
     except pl.exceptions.PolarsError:
-        raise InvalidValue(f"json_extract: {path!r} is no JSONPath") from None
+        raise InvalidValue(f"json_extract: {path!r} is no JSONPath", hint='json_extract("$.a.b[0]")') from None
 
 
 def _type(annotation: Any) -> DType:

@@ -16,7 +16,9 @@ from umbel.types.dtypes import DType
 
 def _field(name: Any) -> str:
     if not isinstance(name, str):
-        raise InvalidExprException(f"struct.get takes the name of a field, not {name!r} ({type(name).__name__})")
+        raise InvalidExprException(
+            f"struct.get takes the name of a field, not {name!r} ({type(name).__name__})", hint='.struct.get("field")'
+        )
     return name
 
 

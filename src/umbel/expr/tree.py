@@ -326,7 +326,10 @@ def to_expr(value: Any) -> Expr:
     if isinstance(value, Expr):
         return value
     if isinstance(getattr(value, "expr", None), Expr):
-        raise InvalidType(f"astype must be outermost, not inside of an expression: `{value}`")
+        raise InvalidType(
+            f"astype must be outermost, not inside of an expression: `{value}`",
+            hint="put .astype(type) around the whole expression",
+        )
     if callable(value):
         raise InvalidType(f"a function cannot be part of an expression: {value!r}", hint="use expressions throughout")
     return lit(value)

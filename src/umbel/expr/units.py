@@ -45,7 +45,7 @@ EPOCH_UNITS = ("second", "millisecond", "microsecond")
 def text(value: Any) -> str:
     """Return a constant that must be text, as text."""
     if not isinstance(value, str):
-        raise InvalidType(f"expected a str, found {value!r} ({type(value).__name__})")
+        raise InvalidType(f"expected a str, found {value!r} ({type(value).__name__})", hint="a text")
     return str(value)
 
 
@@ -53,7 +53,10 @@ def _one_of(known: tuple[str, ...]) -> Callable[[Any], str]:
     def check(value: Any) -> str:
         unit = text(value)
         if unit not in known:
-            raise InvalidValue(f"unknown time unit '{unit}'{did_you_mean(unit, known)}")
+            raise InvalidValue(
+                f"unknown time unit '{unit}'{did_you_mean(unit, known)}",
+                hint="use day, hour, minute, second, millisecond, microsecond",
+            )
         return unit
 
     return check
@@ -76,7 +79,7 @@ def check_output_format(template: str) -> None:
     try:
         pl.Series([0]).cast(pl.Datetime("us", "UTC")).dt.strftime(template)
     except pl.exceptions.PolarsError:
-        raise InvalidValue(f"bad datetime format '{template}'") from None
+        raise InvalidValue(f"bad datetime format '{template}'", hint='"%Y-%m-%d %H:%M:%S"') from None
 
 
 @cache
@@ -90,7 +93,7 @@ def is_zoned(template: str) -> bool:
     try:
         parsed = pl.Series([None], dtype=pl.String).str.to_datetime(template, time_unit="us", strict=False)
     except pl.exceptions.PolarsError as error:
-        raise InvalidValue(f"bad datetime format '{template}': {error}") from None
+        raise InvalidValue(f"bad datetime format '{template}': {error}", hint='"%Y-%m-%d %H:%M:%S"') from None
     return isinstance(parsed.dtype, pl.Datetime) and parsed.dtype.time_zone is not None
 
 
