@@ -45,64 +45,66 @@ s3 = S3(name="s", aws_access_key_id="a", aws_secret_access_key="b")
 postgres = Postgres(name="p", host="h", db_name="d", username="u", password="p")
 
 
+MADE = [
+    (Webhook(name="w").endpoint("e"), WebhookConnector),
+    (Webhook(name="w", retention="14d").endpoint(endpoint="e"), WebhookConnector),
+    (kafka.topic("t"), KafkaConnector),
+    (kafka.topic(topic="t", format="json"), KafkaConnector),
+    (
+        kafka.topic("t", format=Avro(registry="confluent", url="http://r", username="u", password="p")),
+        KafkaConnector,
+    ),
+    (kafka.topic("t", Protobuf(registry="confluent", url="http://r", token="t")), KafkaConnector),
+    (stream.stream("arn", init_position="latest", format="json"), KinesisConnector),
+    (s3.bucket(bucket_name="b", prefix="p/"), S3Connector),
+    (s3.bucket("b", path="y/%Y-%m-%d/*/x.json", format="json", presorted=True, spread="2d"), S3Connector),
+    (s3.bucket("b", prefix="p", format=CSV(delimiter="\t", headers=["a", "b"])), S3Connector),
+    (s3.bucket("b", prefix="p", format="parquet"), S3Connector),
+    (s3.bucket("b", prefix="p", format="hudi"), S3Connector),
+    (s3.bucket("b", prefix="p", format="delta"), S3Connector),
+    (postgres.table("t", cursor="c"), TableConnector),
+    (
+        MySQL(name="m", host="h", db_name="d", username="u", password="p", jdbc_params="x=y").table("t", "c"),
+        TableConnector,
+    ),
+    (
+        Snowflake(
+            name="sf", account="a", db_name="d", username="u", password="p", warehouse="w", schema="s", role="r"
+        ).table("t", cursor="c"),
+        TableConnector,
+    ),
+    (
+        BigQuery(name="bq", project_id="p", dataset_id="d", service_account_key={"a": "b"}).table("t", cursor="c"),
+        TableConnector,
+    ),
+    (
+        BigQuery(name="bq", project_id="p", dataset_id="d", service_account_key=SECRET).table("t", cursor="c"),
+        TableConnector,
+    ),
+    (
+        Redshift(name="r", db_name="d", host="h", schema="s", s3_access_role_arn="a").table("t", cursor="c"),
+        TableConnector,
+    ),
+    (
+        Redshift(name="r", db_name="d", host="h", schema="s", username="u", password=SECRET).table("t", cursor="c"),
+        TableConnector,
+    ),
+    (
+        Mongo(name="mo", host="h", db_name="d", username="u", password="p").collection("c", cursor="x"),
+        TableConnector,
+    ),
+    (PubSub(name="ps", project_id="p", service_account_key={"a": "b"}).topic("t", format="json"), PubSubConnector),
+    (
+        HTTP(name="h", host="http://h", healthz="/ok", ca_cert=Certificate(SECRET)).path(
+            "/p", limit=10, headers={"a": "b"}
+        ),
+        HTTPConnector,
+    ),
+]
+
+
 def test_every_kind_makes_its_connector() -> None:
-    made = [
-        (Webhook(name="w").endpoint("e"), WebhookConnector),
-        (Webhook(name="w", retention="14d").endpoint(endpoint="e"), WebhookConnector),
-        (kafka.topic("t"), KafkaConnector),
-        (kafka.topic(topic="t", format="json"), KafkaConnector),
-        (
-            kafka.topic("t", format=Avro(registry="confluent", url="http://r", username="u", password="p")),
-            KafkaConnector,
-        ),
-        (kafka.topic("t", Protobuf(registry="confluent", url="http://r", token="t")), KafkaConnector),
-        (stream.stream("arn", init_position="latest", format="json"), KinesisConnector),
-        (s3.bucket(bucket_name="b", prefix="p/"), S3Connector),
-        (s3.bucket("b", path="y/%Y-%m-%d/*/x.json", format="json", presorted=True, spread="2d"), S3Connector),
-        (s3.bucket("b", prefix="p", format=CSV(delimiter="\t", headers=["a", "b"])), S3Connector),
-        (s3.bucket("b", prefix="p", format="parquet"), S3Connector),
-        (s3.bucket("b", prefix="p", format="hudi"), S3Connector),
-        (s3.bucket("b", prefix="p", format="delta"), S3Connector),
-        (postgres.table("t", cursor="c"), TableConnector),
-        (
-            MySQL(name="m", host="h", db_name="d", username="u", password="p", jdbc_params="x=y").table("t", "c"),
-            TableConnector,
-        ),
-        (
-            Snowflake(
-                name="sf", account="a", db_name="d", username="u", password="p", warehouse="w", schema="s", role="r"
-            ).table("t", cursor="c"),
-            TableConnector,
-        ),
-        (
-            BigQuery(name="bq", project_id="p", dataset_id="d", service_account_key={"a": "b"}).table("t", cursor="c"),
-            TableConnector,
-        ),
-        (
-            BigQuery(name="bq", project_id="p", dataset_id="d", service_account_key=SECRET).table("t", cursor="c"),
-            TableConnector,
-        ),
-        (
-            Redshift(name="r", db_name="d", host="h", schema="s", s3_access_role_arn="a").table("t", cursor="c"),
-            TableConnector,
-        ),
-        (
-            Redshift(name="r", db_name="d", host="h", schema="s", username="u", password=SECRET).table("t", cursor="c"),
-            TableConnector,
-        ),
-        (
-            Mongo(name="mo", host="h", db_name="d", username="u", password="p").collection("c", cursor="x"),
-            TableConnector,
-        ),
-        (PubSub(name="ps", project_id="p", service_account_key={"a": "b"}).topic("t", format="json"), PubSubConnector),
-        (
-            HTTP(name="h", host="http://h", healthz="/ok", ca_cert=Certificate(SECRET)).path(
-                "/p", limit=10, headers={"a": "b"}
-            ),
-            HTTPConnector,
-        ),
-    ]
-    for connector, kind in made:
+    for connector, kind in MADE:
         assert isinstance(connector, kind)
 
 
