@@ -27,6 +27,9 @@ COLUMNS = (
     ("f", dtypes.Optional(dtypes.Float())),
     ("d", dtypes.Optional(dtypes.Decimal(2))),
     ("s", dtypes.Optional(dtypes.Str())),
+    ("g", dtypes.Optional(dtypes.Float())),
+    ("day", dtypes.Optional(dtypes.Date())),
+    ("l", dtypes.Optional(dtypes.List(dtypes.Int()))),
 )
 STREAM = Schema((), (("k", dtypes.Int()), *COLUMNS), "t")
 TABLE = Schema((("id", dtypes.Int()),), (("k", dtypes.Int()), *COLUMNS), "t")

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Self
 import polars as pl
 
 from umbel.aggregates.columns import Columns
-from umbel.aggregates.held import Held
-from umbel.errors import InvalidType, InvalidValue, NotSupported, UmbelError, did_you_mean
+from umbel.aggregates.held import Fold
+from umbel.errors import InvalidType, InvalidValue, UmbelError, did_you_mean
 from umbel.types.dtypes import DType
 from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
@@ -209,21 +209,14 @@ class Aggregate(metaclass=Arguments):
             state: names the columns.
         """
 
-    # the same for one question
+    # the same for a few questions
 
-    def folds(self, state: Columns) -> bool:
-        """Return whether `folded` is defined over such a state."""
-        return False
+    def folding(self, state: Columns) -> Fold | None:
+        """Return how states become what they are worth together without frames: `result` of `merge`, with less ado for few.
 
-    def folded(self, held: Held, state: Columns, at: int) -> Any:
-        """Return what some states are worth together: the `result` of their `merge`, with less ado for few of them.
-
-        Args:
-            held: the states; may be none.
-            state: names the columns.
-            at: the instant asked for, µs.
+        None where only frames can tell.
         """
-        raise NotSupported(f"{self.kind}: its states are not folded one by one")
+        return None
 
 
 AggregateType = Aggregate

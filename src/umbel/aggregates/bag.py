@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from umbel.aggregates.aggregate import Partial
 from umbel.aggregates.columns import Columns
+from umbel.aggregates.held import Held, Ints, Spans, counted
 
 ROW = "_row"
 
@@ -65,6 +67,15 @@ class Bag:
         lists = rows.group_by(ROW, maintain_order=True).agg(self.parts)
         columns = [self.spread(lists.select(ROW, part), states.height).alias(state.name(part)) for part in self.parts]
         return states.with_columns(columns)
+
+    def present(self, held: Held, state: Columns) -> tuple[list[Any], Ints, Spans]:
+        """Return the different values of a bag of values in order, null first; and those each question has, once and in order."""
+        items = held.items(*map(state.name, self.parts))
+        values, counts = items.values
+        different, codes = values.ranked()
+        firsts, sums = counted((items.owners, codes), counts.stored)
+        firsts = firsts[sums > 0]
+        return different, codes[firsts], Spans(items.owners[firsts], items.size)
 
     @staticmethod
     def spread(found: pl.DataFrame, height: int) -> pl.Series:

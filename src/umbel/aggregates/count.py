@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
@@ -11,7 +10,7 @@ from umbel.aggregates import hyperloglog
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import WEIGHT, Columns
 from umbel.aggregates.hashing import hash64
-from umbel.aggregates.held import Held
+from umbel.aggregates.held import Fold
 from umbel.errors import InvalidType, InvalidValue
 from umbel.types.dtypes import DType, Int
 from umbel.types.schema import Schema
@@ -81,8 +80,8 @@ class Count(Aggregate):
             return hyperloglog.estimate(states, state)
         return state["count"].fill_null(0) if self.dropnull else WEIGHT
 
-    def folds(self, state: Columns) -> bool:
-        return not self.unique
-
-    def folded(self, held: Held, state: Columns, at: int) -> Any:
-        return int(held[state.name("count") if self.dropnull else "_weight"].sum())
+    def folding(self, state: Columns) -> Fold:
+        if self.unique:
+            return hyperloglog.folding(state)
+        name = state.name("count") if self.dropnull else "_weight"
+        return lambda held, _: held.sums(name).tolist()

@@ -11,7 +11,7 @@ import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import FIRST, WEIGHT, Columns
-from umbel.aggregates.held import Held
+from umbel.aggregates.held import SAFE, Fold, Held, Ints
 from umbel.errors import InvalidType, InvalidValue
 from umbel.types.dtypes import DType, Float
 from umbel.types.durations import parse_duration
@@ -78,18 +78,20 @@ class ExpDecaySum(Aggregate):
         present = (state["count"] != 0) if state.is_retractable else pl.lit(value=True)
         return pl.when(present).then(value).otherwise(0.0).fill_null(0.0)
 
-    def folds(self, state: Columns) -> bool:
-        return True
+    def folding(self, state: Columns) -> Fold:
+        def fold(held: Held, at: Ints) -> list[Any]:
+            second = held[state.name("second")]
+            newest = held.largest(second, -SAFE)
+            within = np.exp((held.spread(newest) - second) * self._rate)
+            since = np.exp((at // SECOND - newest) * self._rate)
+            gain, loss = (held.summed(held[state.name(part)] * within) * since for part in ("gain", "loss"))
+            value = np.where(gain < NOTHING, 0.0, gain) - np.where(loss < NOTHING, 0.0, loss)
+            if state.is_retractable:
+                value[held.sums(state.name("count")) == 0] = 0.0
+            found: list[Any] = value.tolist()
+            return found
 
-    def folded(self, held: Held, state: Columns, at: int) -> Any:
-        second = held[state.name("second")]
-        if not len(second) or (state.is_retractable and not held[state.name("count")].sum()):
-            return 0.0
-        newest = second.max()
-        within = np.exp((newest - second) * self._rate)
-        since = np.exp((at // SECOND - newest) * self._rate)
-        gain, loss = (float((held[state.name(part)] * within).sum() * since) for part in ("gain", "loss"))
-        return (0.0 if gain < NOTHING else gain) - (0.0 if loss < NOTHING else loss)
+        return fold
 
     def _share(self, age: pl.Expr) -> pl.Expr:
         return (age * self._rate).exp()

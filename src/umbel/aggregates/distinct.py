@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.bag import ROW, Bag
 from umbel.aggregates.columns import WEIGHT, Columns
+from umbel.aggregates.held import Fold, Held, Ints, Spans, counted
 from umbel.errors import InvalidType, InvalidValue
 from umbel.types.dtypes import DType, List
 from umbel.types.schema import Schema
@@ -76,3 +78,21 @@ class Distinct(Aggregate):
             return state["values"].fill_null([])
         present = VALUES.rows(states, state).filter(pl.col("counts") > 0)
         return VALUES.spread(present.group_by(ROW, maintain_order=True).agg("values"), states.height)
+
+    def folding(self, state: Columns) -> Fold | None:
+        if state.polars.is_nested():
+            return None
+
+        def fold(held: Held, _: Ints) -> list[Any]:
+            different, codes, items = VALUES.present(held, state) if state.is_retractable else _inserted(held, state)
+            return [[different[code] for code in part.tolist()] for part in items.parts(codes)]
+
+        return fold
+
+
+def _inserted(held: Held, state: Columns) -> tuple[list[Any], Ints, Spans]:
+    """Return what `Bag.present` does, where nothing is counted."""
+    items = held.items(state.name("values"))
+    different, codes = items.values[0].ranked()
+    firsts, _ = counted((items.owners, codes), codes)
+    return different, codes[firsts], Spans(items.owners[firsts], items.size)

@@ -13,8 +13,9 @@ import polars as pl
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.bag import ROW, Bag
 from umbel.aggregates.columns import WEIGHT, Columns
-from umbel.aggregates.held import Held
+from umbel.aggregates.held import Fold, Held, Ints, Spans
 from umbel.errors import InvalidType
+from umbel.state.records import Values
 from umbel.types import dtypes
 from umbel.types.dtypes import DType, Optional
 from umbel.types.schema import Schema
@@ -29,6 +30,7 @@ _DEFAULTS: dict[type[DType], tuple[tuple[type, ...], tuple[type, ...]]] = {
 """For each type that has an order: the Python types a default may have, and those of their subclasses it may not."""
 
 VALUES = Bag(("values",), "counts")
+NEVER = 2**62
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,16 +95,23 @@ class Extreme(Aggregate):
         present = VALUES.rows(states, state).filter(pl.col("counts") > 0)
         ends = present.group_by(ROW).agg(self._end(pl.col("values")).alias("value"))
         found = VALUES.spread(ends, states.height)
-        return found if self.default is None else found.fill_null(pl.select(default).item())
+        return found if self.default is None else found.fill_null(pl.select(default).item()).cast(state.polars)
 
-    def folds(self, state: Columns) -> bool:
-        return not state.is_retractable and state.polars in (pl.Int64, pl.Float64)
+    def folding(self, state: Columns) -> Fold:
+        default = pl.Series([self.default], dtype=state.polars).item()
+        none = NEVER if self.smallest else -1
 
-    def folded(self, held: Held, state: Columns, at: int) -> Any:
-        values = held.present(state.name("extreme"))
-        if not len(values):
-            return self.default
-        return (np.fmin if self.smallest else np.fmax).reduce(values).item()
+        def fold(held: Held, _: Ints) -> list[Any]:
+            different, codes, items = VALUES.present(held, state) if state.is_retractable else _extremes(held, state)
+            if self.smallest:
+                ends = items.least(codes, none)
+            else:
+                is_nan = state.polars.is_float() and different[-1] != different[-1]
+                different[0] = different[-1]  # NaN is the largest value only where there is nothing else
+                ends = items.largest(np.where(codes == len(different) - 1, 0, codes) if is_nan else codes, none)
+            return [default if code == none else different[code] for code in ends.tolist()]
+
+        return fold
 
     def _end(self, values: pl.Expr) -> pl.Expr:
         return values.min() if self.smallest else values.max()
@@ -132,3 +141,12 @@ class Max(Extreme):
     """
 
     smallest: ClassVar[bool] = False
+
+
+def _extremes(held: Held, state: Columns) -> tuple[list[Any], Ints, Spans]:
+    """Return the different extremes in order, null first, and which of them each state with one has."""
+    name = state.name("extreme")
+    present = held.present(name)
+    values = held.numbers(name)[present]
+    different, codes = Values(values, np.zeros(len(values), np.bool_), state.polars).ranked()
+    return different, codes, Spans(held.owners[present], held.size)

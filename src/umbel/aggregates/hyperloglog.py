@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from umbel.aggregates.aggregate import Partial
 from umbel.aggregates.bag import ROW, Bag
 from umbel.aggregates.columns import WEIGHT, Columns
+from umbel.aggregates.held import Fold, Held, Ints, Spans, counted
 
 PRECISION = 14
 REGISTERS = 1 << PRECISION
@@ -80,6 +81,38 @@ def estimate(states: pl.DataFrame, columns: Columns) -> pl.Series:
         return small
     guessed = np.rint(_estimates(_matrix(registers.filter(large)))).astype(np.int64)
     return small.scatter(large.arg_true(), pl.Series(guessed))
+
+
+def folding(columns: Columns) -> Fold:
+    """Return how many different values states hold together."""
+    names = [columns.name(part) for part in (HASHES.parts if columns.is_retractable else HASHES.by)]
+
+    def fold(held: Held, _: Ints) -> list[int]:
+        items = held.items(*names)
+        hashes, counts = items.values[0].stored, items.values[-1].stored
+        firsts, sums = counted(
+            (items.owners, hashes), counts if columns.is_retractable else np.ones(len(hashes), np.int64)
+        )
+        firsts = firsts[sums > 0]
+        owners = items.owners[firsts]
+        sizes = Spans(owners, held.size).summed(np.ones(len(owners), np.int64))
+        registers = held.records.binaries(columns.name("registers"), held.rows)
+        sketched = np.array([each is not None for each in registers], np.bool_)
+        is_large = sizes > EXACT
+        is_large[held.owners[sketched]] = True
+        if is_large.any():
+            rows = is_large.cumsum() - 1
+            matrix = np.zeros((int(is_large.sum()), REGISTERS), np.uint8)
+            kept = [each for each in registers if each is not None]
+            if kept:
+                np.maximum.at(matrix, rows[held.owners[sketched]], _matrix(pl.Series(kept)))
+            mine = is_large[owners]
+            matrix = _with_hashes(matrix, rows[owners[mine]], hashes[firsts][mine])
+            sizes[is_large] = np.rint(_estimates(matrix)).astype(np.int64)
+        found: list[int] = sizes.tolist()
+        return found
+
+    return fold
 
 
 def _joined(states: pl.DataFrame, columns: Columns) -> pl.DataFrame:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.bag import ROW, Bag
 from umbel.aggregates.columns import FIRST, WEIGHT, Columns
+from umbel.aggregates.held import Fold, Held, Ints, Spans, counted
 from umbel.errors import InvalidType, InvalidValue, UmbelError
 from umbel.types.dtypes import DType, List
 from umbel.types.schema import Schema
@@ -68,6 +70,35 @@ class Recent(Aggregate):
         lists = each.group_by(ROW, maintain_order=True).agg("values")
         found = ITEMS.spread(lists, states.height)
         return found.list.reverse() if self.newest else found
+
+    def folding(self, state: Columns) -> Fold | None:
+        if state.polars.is_nested():
+            return None
+
+        def fold(held: Held, _: Ints) -> list[Any]:
+            items = held.items(*map(state.name, ITEMS.parts))
+            times, seqs, values, counts = items.values
+            different, codes = values.ranked()
+            firsts, sums = counted((items.owners, times.stored, seqs.stored, codes), counts.stored)
+            is_there = sums > 0
+            firsts, times_each = firsts[is_there], np.minimum(sums[is_there], self.limit)
+            if self.dedup:
+                firsts = firsts[self._once(items.owners[firsts], codes[firsts])]
+                times_each = np.ones_like(firsts)
+            owners, found = np.repeat(items.owners[firsts], times_each), np.repeat(codes[firsts], times_each)
+            parts = Spans(owners, held.size).parts(found)
+            ends = (part[: -self.limit - 1 : -1] if self.newest else part[: self.limit] for part in parts)
+            return [[different[code] for code in end.tolist()] for end in ends]
+
+        return fold
+
+    def _once(self, owners: Ints, codes: Ints) -> Ints:
+        """Return of items in order of time the places where a value occurs last, or first, for its owner."""
+        places = np.arange(len(codes))
+        chosen, _ = counted((owners, codes, -places if self.newest else places), places)
+        begins = np.ones(len(chosen), np.bool_)
+        begins[1:] = (np.diff(owners[chosen]) != 0) | (np.diff(codes[chosen]) != 0)
+        return np.sort(chosen[begins])
 
     def _chosen(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return of items in order of time the ones that make the result, in that order."""

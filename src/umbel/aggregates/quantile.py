@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.bag import ROW, Bag
 from umbel.aggregates.columns import WEIGHT, Columns
+from umbel.aggregates.held import Array, Fold, Held, Ints, Spans, counted
 from umbel.errors import InvalidValue
 from umbel.types.dtypes import DType, Float, Optional
 from umbel.types.schema import Schema
@@ -88,6 +90,42 @@ class Quantile(Aggregate):
             reached.unique(ROW, keep="first", maintain_order=True).select(ROW, "values"), states.height
         )
         return found if self.default is None else found.fill_null(float(self.default))
+
+    def folding(self, state: Columns) -> Fold:
+        default = None if self.default is None else float(self.default)
+
+        def fold(held: Held, _: Ints) -> list[Any]:
+            values, counts, items = _sorted(held, state)
+            spans = Spans(items[counts > 0], held.size)
+            values, running = values[counts > 0], counts[counts > 0].cumsum()
+            total = spans.summed(counts[counts > 0])
+            index = np.minimum(np.floor(self.p * total).astype(np.int64), total - 1)
+            before = np.concatenate(([0], running))[spans.bounds[:-1]]
+            places = running.searchsorted(before + index, "right").tolist()
+            return [values.item(place) if n else default for place, n in zip(places, total.tolist(), strict=True)]
+
+        return fold
+
+
+def _sorted(held: Held, state: Columns) -> tuple[Array, Array, Ints]:
+    """Return the different values of each question in order, their counts, and the question each belongs to."""
+    items = held.items(*map(state.name, VALUES.parts))
+    values, counts = items.values[0].stored, items.values[1].stored
+    firsts, sums = counted((items.owners, _codes(values)), counts)
+    owners = items.owners[firsts[sums != 0]]
+    rounded = held.summed(held[state.name("is_rounded")].astype(np.int64)) > 0
+    rounded |= Spans(owners, held.size).summed(np.ones(len(owners), np.int64)) > EXACT
+    if rounded.any():
+        buckets = pl.select(_bucket(pl.lit(pl.Series(np.ascontiguousarray(values))))).to_series().to_numpy()
+        values = np.where(rounded[items.owners], buckets, values)
+        firsts, sums = counted((items.owners, _codes(values)), counts)
+    return values[firsts], sums, items.owners[firsts]
+
+
+def _codes(values: Array) -> Ints:
+    """Return numbers that have the order of values, NaN last."""
+    codes: Ints = np.unique(values, return_inverse=True)[1].reshape(-1)
+    return codes
 
 
 def _bucket(value: pl.Expr) -> pl.Expr:

@@ -10,7 +10,7 @@ import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import WEIGHT, Columns
-from umbel.aggregates.held import Held
+from umbel.aggregates.held import Fold, Held, Ints
 from umbel.types.dtypes import DType, Float, Optional
 from umbel.types.schema import Schema
 
@@ -71,15 +71,18 @@ class Stddev(Aggregate):
         spread = pl.when(count > 1).then(variance.clip(lower_bound=0.0).sqrt()).otherwise(0.0)
         return pl.when(count > 0).then(spread).otherwise(pl.lit(self.default, pl.Float64))
 
-    def folds(self, state: Columns) -> bool:
-        return True
+    def folding(self, state: Columns) -> Fold:
+        default = None if self.default is None else float(self.default)
 
-    def folded(self, held: Held, state: Columns, at: int) -> Any:
-        count, center, away, squares = (held[state.name(part)] for part in ("count", "center", "sum", "squares"))
-        total = int(count.sum())
-        if total <= 1:
-            return 0.0 if total == 1 else self.default
-        shift = center - (center * count + away).sum() / total
-        sums = (away + count * shift).sum()
-        squared = (squares + 2 * shift * away + count * shift * shift).sum()
-        return float(np.sqrt(np.maximum((squared - sums * sums / total) / total, 0.0)))
+        def fold(held: Held, _: Ints) -> list[Any]:
+            count, center, away, squares = (held[state.name(part)] for part in ("count", "center", "sum", "squares"))
+            total = held.summed(count)
+            shift = center - held.spread(held.summed(center * count + away) / total)
+            sums = held.summed(away + count * shift)
+            squared = held.summed(squares + 2 * shift * away + count * shift * shift)
+            spread = np.sqrt(np.maximum((squared - sums * sums / total) / total, 0.0))
+            spread[total == 1] = 0.0
+            found = zip(spread.tolist(), total.tolist(), strict=True)
+            return [value if n > 0 else default for value, n in found]
+
+        return fold

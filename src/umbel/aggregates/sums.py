@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from decimal import Decimal as PythonDecimal
 from typing import Any, ClassVar
 
+import numpy as np
 import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import WEIGHT, Columns
-from umbel.aggregates.held import Held
+from umbel.aggregates.held import Array, Fold, Held, Ints
 from umbel.errors import Terminal
 from umbel.types.dtypes import DType, Float, Optional
 from umbel.types.schema import Schema
@@ -54,23 +55,22 @@ class Sum(Aggregate):
             return total.fill_null(0.0)
         return _fitted(states[state.name("sum")].fill_null(0), state, self)
 
-    def folds(self, state: Columns) -> bool:
-        return True
-
-    def folded(self, held: Held, state: Columns, at: int) -> Any:
-        name = state.name("sum")
+    def folding(self, state: Columns) -> Fold:
+        total, count = state.name("sum"), state.name("count")
         if not _is_float(state):
-            return self._exactly(held.total(name), state)
-        if _counts(state) and not held[state.name("count")].sum():
-            return 0.0
-        return float(held[name].sum())
+            return lambda held, _: self._exactly(held.sums(total), state)
+        if not _counts(state):
+            return lambda held, _: held.sums(total).tolist()
+        return lambda held, _: np.where(held.sums(count) == 0, 0.0, held.sums(total)).tolist()
 
-    def _exactly(self, total: int, state: Columns) -> Any:
-        """Return a sum, in units of its last digit, as a value of the column's type."""
-        if state.polars == pl.Int64 and abs(total) <= LARGEST_INT:
-            return total
-        exact = PythonDecimal(f"{total}e-{getattr(state.polars, 'scale', 0)}")
-        return _fitted(pl.Series([exact], dtype=_exact(state)), state, self).item()
+    def _exactly(self, totals: Array, state: Columns) -> list[Any]:
+        """Return sums, in units of their last digit, as values of the column's type."""
+        if state.polars == pl.Int64 and totals.dtype == np.int64:
+            found: list[Any] = totals.tolist()
+            return found
+        scale = getattr(state.polars, "scale", 0)
+        exact = [PythonDecimal(f"{total}e-{scale}") for total in totals.tolist()]
+        return _fitted(pl.Series(exact, dtype=_exact(state)), state, self).to_list()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,17 +103,15 @@ class Average(Aggregate):
         mean = state["sum"].cast(pl.Float64) / state["count"]
         return pl.when(state["count"] > 0).then(mean).otherwise(pl.lit(self.default, pl.Float64))
 
-    def folds(self, state: Columns) -> bool:
-        return True
+    def folding(self, state: Columns) -> Fold:
+        default = None if self.default is None else float(self.default)
+        unit = 1 if _is_float(state) else 10 ** getattr(state.polars, "scale", 0)
 
-    def folded(self, held: Held, state: Columns, at: int) -> Any:
-        count = int(held[state.name("count")].sum())
-        if count <= 0:
-            return self.default
-        name = state.name("sum")
-        if _is_float(state):
-            return float(held[name].sum()) / count
-        return held.total(name) / 10 ** getattr(state.polars, "scale", 0) / count
+        def fold(held: Held, _: Ints) -> list[Any]:
+            counts, sums = held.sums(state.name("count")).tolist(), held.sums(state.name("sum")).tolist()
+            return [total / unit / n if n > 0 else default for total, n in zip(sums, counts, strict=True)]
+
+        return fold
 
 
 def _is_float(state: Columns) -> bool:

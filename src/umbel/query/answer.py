@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from umbel.query.encode import to_json
+from umbel.query.rows import Column, series_of
 from umbel.types.dtypes import DType
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Answer:
         types: of the columns.
     """
 
-    columns: Mapping[str, pl.Series]
+    columns: Mapping[str, Column]
     types: Mapping[str, DType]
 
     @property
@@ -34,13 +35,13 @@ class Answer:
 
     def to_polars(self) -> pl.DataFrame:
         """Return the columns as a Polars frame in storage types."""
-        return pl.DataFrame([column.alias(name) for name, column in self.columns.items()])
+        return pl.DataFrame([series_of(column).alias(name) for name, column in self.columns.items()])
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the columns as a pandas frame of nullable dtypes; structs are objects of their classes."""
         import pandas as pd
 
-        shown = {name: self.types[name].to_pandas(column) for name, column in self.columns.items()}
+        shown = {name: self.types[name].to_pandas(series_of(column)) for name, column in self.columns.items()}
         return pd.DataFrame(shown, columns=list(self.columns))
 
     def to_json(self) -> dict[str, list[Any]]:

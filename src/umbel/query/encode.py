@@ -12,7 +12,7 @@ import binascii
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -22,12 +22,20 @@ from umbel.types import dtypes
 Turn = Callable[[Any], Any]
 """Turns one value, not null, into another form."""
 
+
+class Listed(Protocol):
+    """A column in storage types: a Polars series, or what has its values."""
+
+    def to_list(self) -> list[Any]:
+        """Return the values."""
+
+
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 _SHOWN_FAULTS = 5
 
 
-def to_json(columns: Mapping[str, pl.Series], types: Mapping[str, dtypes.DType]) -> dict[str, list[Any]]:
+def to_json(columns: Mapping[str, Listed], types: Mapping[str, dtypes.DType]) -> dict[str, list[Any]]:
     """Return columns in storage types as lists of JSON values.
 
     >>> to_json({"x": pl.Series([1.5, float("nan"), None])}, {"x": dtypes.Float()})
@@ -36,7 +44,7 @@ def to_json(columns: Mapping[str, pl.Series], types: Mapping[str, dtypes.DType])
     return {name: column_to_json(column, types[name]) for name, column in columns.items()}
 
 
-def column_to_json(column: pl.Series, dtype: dtypes.DType) -> list[Any]:
+def column_to_json(column: Listed, dtype: dtypes.DType) -> list[Any]:
     """Return one column as a list of JSON values."""
     return _each(writer(dtype), column.to_list())
 

@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
-import numpy as np
 import polars as pl
 
+from umbel.aggregates import Aggregate as Algebra
 from umbel.operators.aggregate import Aggregate
 from umbel.operators.tile_points import Pointwise
 from umbel.operators.timeline import ALIVE, version_columns
 from umbel.plan.graph import Node
+from umbel.query.rows import Column, Plain, series_of
 from umbel.state.keys import encode_few, encode_instant, shard_of_key
 from umbel.state.port import Store
-from umbel.state.records import Records
 from umbel.state.rows import RowCodec
 from umbel.state.tables import State
 
 INSTANT = pl.Datetime("us", "UTC")
-Answer = tuple[pl.DataFrame, pl.Series]
+
+
+@dataclass(frozen=True, slots=True)
+class Few:
+    """What was looked up.
+
+    Args:
+        columns: of the dataset, aligned with what was asked, all nullable.
+        is_found: whether each was found.
+    """
+
+    columns: Mapping[str, Column]
+    is_found: Sequence[bool]
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The columns as a frame."""
+        return pl.DataFrame([series_of(column).alias(name) for name, column in self.columns.items()])
+
+    @property
+    def found(self) -> pl.Series:
+        """Whether each was found, as a column."""
+        return pl.Series("_found", self.is_found, dtype=pl.Boolean)
 
 
 class FewLookups(Protocol):
     """Answers lookups on one dataset, where there are few."""
 
-    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Answer | None:
+    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Few | None:
         """Return the rows and whether each was found; None when it takes frames to tell."""
 
 
@@ -63,31 +86,24 @@ class FewValues:
     def __init__(self, node: Node, operator: Aggregate, store: Store) -> None:
         self._owner, self._store, self._keys = node.owner, store, Keys(node)
         self._points = Pointwise(operator.tiles)
-        values = dict(operator.schema.values)
-        self._fields = [(each.into_field, values[each.into_field].polars()) for each in operator.aggregates]
+        types = dict(operator.schema.values)
+        self._fields = [_Field.of(each, types[each.into_field].polars()) for each in operator.aggregates]
         self._names, self._timestamp = operator.schema.names, operator.schema.timestamp
 
-    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Answer | None:
+    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Few | None:
         """Return the rows and whether each was found; None when it takes frames to tell."""
         if not self._points.is_able:
             return None
-        columns = self._keys.columns(keys)
-        instants = _instants(at)
-        entries = self._entries(encode_few(columns))
-        rows: list[list[Any]] = []
-        found: list[bool] = []
-        with np.errstate(all="ignore"):
-            for held, instant in zip(entries, instants.cast(pl.Int64).to_list(), strict=True):
-                told = self._points.values(held, instant)
-                if told is None:
-                    return None
-                found.append(told[0])
-                rows.append(told[1])
-        return self._shown(columns, instants, rows, found)
+        columns, instants = self._keys.columns(keys), _instants(at)
+        told = self._points.values(self._entries(encode_few(columns)), instants.cast(pl.Int64).to_numpy())
+        if told is None:
+            return None
+        is_found, values = told
+        return self._shown(columns, instants, is_found.tolist(), values)
 
-    def _entries(self, keys: list[bytes]) -> list[Records | None]:
-        """Return the entries of each key, read in one snapshot of each shard."""
-        found: list[Records | None] = [None] * len(keys)
+    def _entries(self, keys: list[bytes]) -> list[bytes | None]:
+        """Return the entries of each key as stored, read in one snapshot of each shard."""
+        found: list[bytes | None] = [None] * len(keys)
         for shard, places in by_shard(keys, self._store.shards):
             with self._store.snapshot(shard) as reader:
                 read = self._points.read(State(reader, self._owner), [keys[place] for place in places])
@@ -95,14 +111,38 @@ class FewValues:
                 found[place] = entries
         return found
 
-    def _shown(self, columns: pl.DataFrame, instants: pl.Series, rows: list[list[Any]], found: list[bool]) -> Answer:
-        is_found = pl.Series("_found", found)
-        shown = {each.name: each for each in columns.iter_columns()}
-        for (name, dtype), values in zip(self._fields, zip(*rows, strict=True), strict=True):
-            shown[name] = _column(name, values, dtype)
-        seen = instants if all(found) else instants.zip_with(is_found, pl.Series([None], dtype=INSTANT))
-        shown[self._timestamp] = seen.alias(self._timestamp)
-        return pl.DataFrame([shown[name] for name in self._names]), is_found
+    def _shown(self, columns: pl.DataFrame, instants: pl.Series, found: list[bool], values: list[Sequence[Any]]) -> Few:
+        shown: dict[str, Column] = {each.name: each for each in columns.iter_columns()}
+        shown |= {field.name: field.shown(each, found) for field, each in zip(self._fields, values, strict=True)}
+        seen = instants if all(found) else instants.zip_with(pl.Series(found), pl.Series([None], dtype=INSTANT))
+        shown[self._timestamp] = seen
+        return Few({name: shown[name] for name in self._names}, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """The column of an aggregate.
+
+    Args:
+        name: the field.
+        dtype: its storage type.
+        missing: the value of a key never seen.
+    """
+
+    name: str
+    dtype: pl.DataType
+    missing: Any
+
+    @classmethod
+    def of(cls, aggregate: Algebra, dtype: pl.DataType) -> _Field:
+        (missing,) = pl.Series([aggregate.missing], dtype=dtype).to_list()
+        return cls(aggregate.into_field, dtype, missing)
+
+    def shown(self, values: Sequence[Any], found: list[bool]) -> Plain:
+        if all(found):
+            return Plain(list(values), self.dtype)
+        either = zip(values, found, strict=True)
+        return Plain([value if is_found else self.missing for value, is_found in either], self.dtype)
 
 
 class FewVersions:
@@ -119,7 +159,7 @@ class FewVersions:
         self._key_names, self._names = set(schema.key_names), schema.names
         self._codec = RowCodec(version_columns(schema))
 
-    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Answer | None:
+    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Few | None:
         """Return the rows and whether each was found; None when it takes frames to tell."""
         columns = self._keys.columns(keys)
         values = self._versions(encode_few(columns), _instants(at).cast(pl.Int64).to_list())
@@ -134,7 +174,7 @@ class FewVersions:
             shown = pl.Series(alive_at, dtype=pl.UInt32)
             others = {name: column.gather(shown) for name, column in others.items()}
         fields = [others[name] if name in others else columns.get_column(name) for name in self._names]
-        return pl.DataFrame(fields), pl.Series("_found", found)
+        return Few(dict(zip(self._names, fields, strict=True)), found)
 
     def _versions(self, keys: list[bytes], instants: list[int]) -> list[bytes | None]:
         """Return the version of each key that is current at an instant, as stored."""
@@ -156,14 +196,6 @@ def by_shard(keys: list[bytes], shards: int) -> Iterable[tuple[int, list[int]]]:
     for place, key in enumerate(keys):
         places.setdefault(shard_of_key(key, shards), []).append(place)
     return places.items()
-
-
-def _column(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
-    """Return values as a column; whole numbers and floats need not be told their type, which takes longer."""
-    kind = float if dtype == pl.Float64 else int if dtype == pl.Int64 else None
-    if all(type(value) is kind for value in values):
-        return pl.Series(name, values)
-    return pl.Series(name, values, dtype, strict=False)
 
 
 def _instants(at: pl.Series) -> pl.Series:

@@ -80,7 +80,7 @@ class FunctionStep(Step):
         return f"Extractor {self.name} in {self.featureset}"
 
     def run(self, rows: Rows, session: Session) -> None:
-        given = [each.dtype.to_pandas(rows.columns[each.source]).rename(each.fqn) for each in self.arguments]
+        given = [each.dtype.to_pandas(rows.series(each.source)).rename(each.fqn) for each in self.arguments]
         token = current.set(ExtractorLookups(session, self.title, self.datasets))
         try:
             returned = self.function(Datetime().to_pandas(rows.at).rename("ts"), *given)

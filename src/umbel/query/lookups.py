@@ -11,7 +11,7 @@ from umbel.operators.aggregate import Aggregate
 from umbel.operators.tile_answers import FOUND, HISTORY
 from umbel.operators.timeline import ALIVE, KEY, TIME, version_columns
 from umbel.plan.graph import Graph, Node
-from umbel.query.few import FewLookups, few_lookups
+from umbel.query.few import Few, FewLookups, few_lookups
 from umbel.state.keys import encode_keys, shard_of
 from umbel.state.port import Reader, Store
 from umbel.state.tables import State
@@ -51,14 +51,19 @@ class Lookups:
         node = self._node(dataset)
         if not keys.height:
             return pl.DataFrame(schema=node.operator.schema.polars()), pl.Series("_found", dtype=pl.Boolean)
-        if keys.height <= FEW:
-            answer = self._quick(dataset, node).answer(keys, at)
-            if answer is not None:
-                return answer
+        few = self.few(dataset, keys, at)
+        if few is not None:
+            return few.frame, few.found
         points = _points(node, keys, at)
         if node.operator.is_terminal:
             return self._answer(node, points)
         return _aligned(node, points, self._floor(node, points))
+
+    def few(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> Few | None:
+        """Return what `online` does in a short way; None where there is none, or too many points for it."""
+        if not 0 < keys.height <= FEW:
+            return None
+        return self._quick(dataset, self._node(dataset)).answer(keys, at)
 
     def _quick(self, dataset: str, node: Node) -> FewLookups:
         found = self._few.get(dataset)

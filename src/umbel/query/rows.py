@@ -3,10 +3,56 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import polars as pl
 
 INSTANT = pl.Datetime("us", "UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A column as Python values: what few values are until somebody needs a Polars column of them.
+
+    Args:
+        values: as `pl.Series.to_list` has them.
+        dtype: the storage type.
+    """
+
+    values: list[Any]
+    dtype: pl.DataType
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def to_list(self) -> list[Any]:
+        """Return the values."""
+        return self.values
+
+    def filled(self, default: pl.Series | None) -> Plain:
+        """Return the column with its nulls replaced by the one value of `default`."""
+        if default is None or None not in self.values:
+            return self
+        instead = default.item()
+        return Plain([instead if value is None else value for value in self.values], self.dtype)
+
+    @property
+    def series(self) -> pl.Series:
+        """The same as a Polars column."""
+        kind = _NATIVE.get(type(self.dtype))
+        if kind is not None and all(type(value) is kind for value in self.values):
+            return pl.Series(self.values)  # not to be told the type is quicker
+        return pl.Series(self.values, dtype=self.dtype, strict=False)
+
+
+_NATIVE: dict[type, type] = {pl.Int64: int, pl.Float64: float}
+
+Column = pl.Series | Plain
+
+
+def series_of(column: Column) -> pl.Series:
+    """Return a column as Polars has it."""
+    return column.series if isinstance(column, Plain) else column
 
 
 @dataclass(slots=True)
@@ -19,16 +65,23 @@ class Rows:
     """
 
     at: pl.Series
-    columns: dict[str, pl.Series] = field(default_factory=dict)
+    columns: dict[str, Column] = field(default_factory=dict)
 
     @property
     def height(self) -> int:
         """The number of rows."""
         return len(self.at)
 
-    def add(self, fqn: str, column: pl.Series) -> None:
+    def add(self, fqn: str, column: Column) -> None:
         """Add a feature; one that was given as an input is not replaced."""
         self.columns.setdefault(fqn, column)
+
+    def series(self, fqn: str) -> pl.Series:
+        """Return a known feature as a Polars column."""
+        column = self.columns[fqn]
+        if isinstance(column, Plain):
+            column = self.columns[fqn] = column.series
+        return column
 
 
 def filled(column: pl.Series, default: pl.Series | None) -> pl.Series:

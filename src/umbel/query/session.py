@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 
 from umbel.errors import InvalidValue, did_you_mean
 from umbel.plan.definitions import DatasetDefinition
+
+if TYPE_CHECKING:
+    from umbel.query.few import Few
 
 
 class LookupSource(Protocol):
@@ -65,6 +68,12 @@ class Session:
             return pl.DataFrame(schema=self.datasets[dataset].schema.polars()), pl.Series(dtype=pl.Boolean)
         answer = self.source.online if self.mode is Mode.ONLINE else self.source.offline
         return answer(dataset, keys, at)
+
+    def few(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> Few | None:
+        """Return what `lookup` does where the source has a shorter way to it, else None."""
+        quick = getattr(self.source, "few", None)
+        found: Few | None = None if quick is None else quick(dataset, keys, at)
+        return found
 
     def dataset(self, name: str) -> DatasetDefinition:
         """Return a committed dataset that this session may look up."""

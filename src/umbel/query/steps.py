@@ -14,8 +14,9 @@ import polars as pl
 from umbel.errors import InvalidValue, UmbelError
 from umbel.expr import Expr
 from umbel.expr.evaluate import evaluate
+from umbel.query.few import Few
 from umbel.query.keylists import flat, lengths, regrouped
-from umbel.query.rows import Rows, filled
+from umbel.query.rows import Plain, Rows, filled, series_of
 from umbel.query.session import Session
 from umbel.types.dtypes import DType
 
@@ -68,22 +69,33 @@ class Probe:
 
     def points(self, rows: Rows) -> tuple[list[pl.Series], pl.Series, npt.NDArray[np.int64] | None]:
         """Return the keys to look up, the instants, and how many belong to each row when it is not one."""
-        columns = {name: rows.columns[name] for name in self.keys}
+        columns = {name: rows.series(name) for name in self.keys}
         if not self.is_list:
             return list(columns.values()), rows.at, None
         counts = lengths(columns)
         owners = pl.Series(np.repeat(np.arange(rows.height), counts), dtype=pl.UInt32)
         return [flat(column) for column in columns.values()], rows.at.gather(owners), counts
 
+    def take_few(self, found: Few, rows: Rows) -> None:
+        """Add the features read from few rows that were found."""
+        for pick in self.picks:
+            column = found.columns[pick.field]
+            if isinstance(column, Plain) and column.dtype == pick.dtype:
+                rows.add(pick.fqn, column.filled(pick.default))
+            else:
+                rows.add(pick.fqn, _picked(pick, series_of(column), None))
+
     def take(self, found: pl.DataFrame, counts: npt.NDArray[np.int64] | None, rows: Rows) -> None:
         """Add the features read from the rows that were found."""
         for pick in self.picks:
-            column = filled(found.get_column(pick.field), pick.default)
-            if counts is not None:
-                column = regrouped(column, counts)
-            if column.dtype != pick.dtype:
-                column = column.cast(pick.dtype)
-            rows.add(pick.fqn, column)
+            rows.add(pick.fqn, _picked(pick, found.get_column(pick.field), counts))
+
+
+def _picked(pick: Pick, column: pl.Series, counts: npt.NDArray[np.int64] | None) -> pl.Series:
+    column = filled(column, pick.default)
+    if counts is not None:
+        column = regrouped(column, counts)
+    return column if column.dtype == pick.dtype else column.cast(pick.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +119,21 @@ class LookupStep(Step):
         else:
             keys = [pl.concat([keys[place] for keys, _, _ in asked]) for place in range(len(self.key_fields))]
             at = pl.concat([at for _, at, _ in asked])
-        named = [key.alias(name) for name, key in zip(self.key_fields, keys, strict=True)]
-        found, _ = session.lookup(self.dataset, pl.DataFrame(named), at)
+        frame = pl.DataFrame([key.alias(name) for name, key in zip(self.key_fields, keys, strict=True)])
+        few = session.few(self.dataset, frame, at) if self._is_simple else None
+        if few is not None:
+            self.probes[0].take_few(few, rows)
+            return
+        found, _ = session.lookup(self.dataset, frame, at)
         start = 0
         for probe, (_, instants, counts) in zip(self.probes, asked, strict=True):
             whole = len(instants) == found.height
             probe.take(found if whole else found.slice(start, len(instants)), counts, rows)
             start += len(instants)
+
+    @property
+    def _is_simple(self) -> bool:
+        return len(self.probes) == 1 and not self.probes[0].is_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +145,7 @@ class AliasStep(Step):
     default: pl.Series
 
     def run(self, rows: Rows, session: Session) -> None:
-        rows.add(self.fqn, filled(rows.columns[self.source], self.default))
+        rows.add(self.fqn, filled(rows.series(self.source), self.default))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +180,7 @@ class ExpressionStep(Step):
     formulas: tuple[Formula, ...]
 
     def run(self, rows: Rows, session: Session) -> None:
-        known = [rows.columns[fqn].alias(name) for name, fqn in self.reads.items()]
+        known = [rows.series(fqn).alias(name) for name, fqn in self.reads.items()]
         frame = pl.DataFrame([rows.at.alias(NOW), *known])
         try:
             computed = frame.with_columns(formula.value.alias(formula.fqn) for formula in self.formulas)

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from umbel.errors import InvalidType, Terminal
 from umbel.state.arrow import binary_of, binary_parts, fixed_binary, join_rows
-from umbel.state.columns import HEAP, Booleans, Leaf, Numbers, Slice, layout_of, schema_of
-from umbel.state.records import Records, readable
+from umbel.state.columns import HEAP, Booleans, Leaf, Lists, Numbers, Slice, layout_of, schema_of
+from umbel.state.records import Listed, Records, Values, mismatch, readable, texts, units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,31 +81,61 @@ class RowCodec:
         columns, counts = self.columns(data, starts + 1, lengths - 1)
         return self._frame(columns, int(counts.sum())), counts
 
-    def records(self, value: bytes) -> Records:
-        """Return the rows of one group; only columns of fixed width can be read, what is on the heap is passed over.
+    def records(self, values: Sequence[bytes | None]) -> Records:
+        """Return the rows of all groups, one group after the other; None is a group without rows.
 
         Raises:
-            Terminal: the value was written by another version, or with other columns.
+            Terminal: a value was written by another version, or with other columns.
         """
-        if value[0] != VERSION:
-            raise _unreadable()
-        start, count = 1 + _COUNT, int.from_bytes(value[1 : 1 + _COUNT], "little")
-        size = start + count * self._record.itemsize
-        if len(value) < size or (len(value) > size and not self._heaps):
-            raise _mismatch()
-        kind, places = self._readable
-        return Records(np.frombuffer(value, kind, count, start), places)
+        size, counts = self._record.itemsize, []
+        rows, heap = list[bytes](), list[bytes]()
+        for value in values:
+            count = 0 if value is None else int.from_bytes(value[1 : 1 + _COUNT], "little")
+            counts.append(count)
+            if value is None:
+                continue
+            end = 1 + _COUNT + count * size
+            if value[0] != VERSION:
+                raise _unreadable()
+            if len(value) < end or (len(value) > end and not self._heaps):
+                raise mismatch()
+            rows.append(value[1 + _COUNT : end])
+            heap.append(value[end:])
+        kind, places, heaps = self._readable
+        return Records(np.frombuffer(b"".join(rows), kind), np.array(counts, np.int64), b"".join(heap), places, heaps)
+
+    def elements(self, data: Bytes, starts: Counts) -> tuple[Values, Counts]:
+        """Return what the blocks at `starts` have in the one column there is, not nested, and how many rows each has."""
+        (dtype,) = self.schema.values()
+        counts = _counts(data, starts)
+        starts = starts + _COUNT
+        records = self._records(data, starts, counts)
+        nulls = (records["nulls"][:, 0] & 1).astype(np.bool_)
+        if self._heaps:
+            ends = records["0"].astype(np.int64).cumsum()
+            sizes = np.diff(np.concatenate(([0], ends))[np.concatenate(([0], counts.cumsum()))])
+            begins = starts + counts * self._record.itemsize - (sizes.cumsum() - sizes)
+            stored = texts(data, np.repeat(begins, counts) + ends, records["0"], is_text=dtype == pl.String)
+        else:
+            stored = records.view(self._readable[0])[""]
+            stored = units(stored) if isinstance(dtype, pl.Decimal) else stored
+        return Values(stored, nulls, dtype), counts
 
     @cached_property
-    def _readable(self) -> tuple[np.dtype[Any], dict[str, int]]:
+    def _readable(self) -> tuple[np.dtype[Any], dict[str, int], dict[str, Listed | None]]:
         places: dict[str, int] = {}
+        fixed: list[tuple[str, int, pl.DataType]] = []
+        heaps: dict[str, Listed | None] = {}
         place = 0
         for name, layout in self._layouts.items():
+            places[name] = place
             if isinstance(layout, Numbers | Booleans):
-                places[name] = place
+                fixed.append((name, place, self.schema[name]))
+            elif len(layout.formats()) == 1:
+                heaps[name] = layout.codec if isinstance(layout, Lists) else None
             place += len(layout.formats())
-        columns = [(name, place, self.schema[name]) for name, place in places.items()]
-        return readable(self._record, columns), places
+        on_heap = {name: places[name] for name in heaps}
+        return readable(self._record, fixed, on_heap), places, heaps
 
     def blocks(self, frame: pl.DataFrame, counts: Counts) -> pa.LargeBinaryArray:
         """Return the block of each group of consecutive rows."""
@@ -115,7 +145,7 @@ class RowCodec:
         """Return the columns of the blocks at `starts`, and how many rows each block has."""
         counts = _counts(data, starts)
         if (_COUNT + counts * self._record.itemsize > lengths).any():
-            raise _mismatch()
+            raise mismatch()
         records = self._records(data, starts + _COUNT, counts)
         heap = self._heap(records, starts, counts, lengths)
         leaves = iter([self._leaf(place, records, heap) for place in range(len(self._formats))])
@@ -189,7 +219,7 @@ class RowCodec:
         first = within[ends - counts * len(self._heaps)]
         fixed = _COUNT + counts * self._record.itemsize
         if not (fixed + within[ends] - first == lengths).all():
-            raise _mismatch()
+            raise mismatch()
         positions = within[:-1].reshape(sizes.shape) + np.repeat(starts + fixed - first, counts).reshape(-1, 1)
         return [Slice(positions[:, number], sizes[:, number]) for number in range(len(self._heaps))]
 
@@ -223,10 +253,6 @@ def _counts(data: Bytes, starts: Counts) -> Counts:
         return np.zeros(0, np.int64)
     every = np.ndarray(len(data) - _COUNT + 1, _LENGTH, data, strides=(1,))
     return every[starts].astype(np.int64)
-
-
-def _mismatch() -> Terminal:
-    return Terminal("state does not have the columns it is read with")
 
 
 def _unreadable() -> Terminal:
