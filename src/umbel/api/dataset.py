@@ -310,4 +310,4 @@ def _with_methods(record: DatasetRecord, cls: type, text: ClassText) -> DatasetR
             )
     built = built_pipelines(pipelines, Dataset(record), record)
     record = replace(record, pipelines=built)
-    return replace(record, expectations=expectations_of(cls, record.name, record.is_terminal))
+    return replace(record, expectations=expectations_of(cls, Dataset(record), record.is_terminal))

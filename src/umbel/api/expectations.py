@@ -5,12 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
+from umbel.api.faults import located
 from umbel.api.metadata import ATTRIBUTE
 from umbel.errors import InvalidType, InvalidValue
 from umbel.operators.userfunction import place_of
-from umbel.plan.definitions import Expectation, Expectations
+from umbel.plan.definitions import Expectation, Expectations, Metadata
+
+if TYPE_CHECKING:
+    from umbel.api.dataset import Dataset
 
 Listing = Callable[..., Any]
 PAIR = 2
@@ -28,10 +32,21 @@ class ExpectationsRecord:
     func: Listing
     version: int
 
-    def listed(self, dataset: str) -> Expectations:
-        """Run the method and return what it lists."""
-        owner = f"expectations '{self.func.__name__}' of dataset '{dataset}'"
-        found = self.func(None)
+    def with_meta(self, meta: Metadata) -> Self:
+        """Refuse metadata."""
+        raise _described(self.func)
+
+    def description(self) -> str:
+        """What it is for."""
+        return (self.func.__doc__ or "").strip()
+
+    def listed(self, owner: Dataset) -> Expectations:
+        """Run the method on its dataset and return what it lists."""
+        return self._listed(owner, f"expectations '{self.func.__name__}' of dataset '{owner.__name__}'")
+
+    def _listed(self, dataset: Dataset, owner: str) -> Expectations:
+        with located(place_of(self.func)):
+            found = self.func(dataset)
         if not isinstance(found, list | tuple):
             raise InvalidType(
                 f"{owner} must return a list of expect_* results",
@@ -75,9 +90,7 @@ def expectations(
                 hint="def expected(cls): ...",
             )
         if hasattr(found, ATTRIBUTE):
-            raise InvalidValue(
-                f"expectations '{found.__name__}' cannot have @meta", where=where, hint="put @meta on the dataset"
-            )
+            raise _described(found)
         return ExpectationsRecord(found, version)
 
     return decorate if func is None else decorate(func)
@@ -88,11 +101,17 @@ def _check_version(version: Any) -> None:
         raise InvalidType(f"@expectations: version must be an int, found {version!r}", hint="@expectations(version=1)")
 
 
-def expectations_of(cls: type, dataset: str, is_terminal: bool) -> Expectations | None:
+def _described(func: Listing) -> InvalidValue:
+    message = f"expectations '{func.__name__}' cannot have @meta"
+    return InvalidValue(message, where=place_of(func), hint="put @meta on the dataset")
+
+
+def expectations_of(cls: type, owner: Dataset, is_terminal: bool) -> Expectations | None:
     """Return the expectations defined in a dataset class."""
     found = [each for each in vars(cls).values() if isinstance(each, ExpectationsRecord)]
     if not found:
         return None
+    dataset = owner.__name__
     if len(found) > 1:
         names = ", ".join(f"'{each.func.__name__}'" for each in found)
         raise InvalidValue(
@@ -100,12 +119,12 @@ def expectations_of(cls: type, dataset: str, is_terminal: bool) -> Expectations 
         )
     if is_terminal:
         raise InvalidValue(
-            f"dataset '{dataset}': expectations cannot be set on a dataset that ends in an aggregation over continuous "
-            "windows",
+            f"dataset '{dataset}': expectations '{found[0].func.__name__}' cannot be set on a dataset that ends in an "
+            "aggregation over continuous windows",
             where=place_of(found[0].func),
             hint="watch the dataset it is computed from",
         )
-    return found[0].listed(dataset)
+    return found[0].listed(owner)
 
 
 def _expectation(owner: str, found: Any) -> Expectation:

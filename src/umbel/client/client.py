@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from umbel.client.branches import BranchMethods
 from umbel.client.names import check_keys, dataset_name, field_names, names_of
+from umbel.client.names import dataset_name as name_of_dataset
 from umbel.client.plain import columns, files, location, plain, records
 from umbel.client.response import Response
 from umbel.client.schemas import frame
@@ -198,16 +199,16 @@ class Client(BranchMethods):
         answer = self._send("GET", f"/api/v1/dataset/{name}/inspect", params={"n": n}).json()
         return frame(answer["data"], self._schemas.dataset(self._branch, name))
 
-    def erase(self, dataset: Any, erase_keys: pd.DataFrame) -> Response:
+    def erase(self, dataset_name: Any, erase_keys: pd.DataFrame) -> Response:
         """Erase rows by their erase keys, now and whenever they come again.
 
         Args:
-            dataset: a dataset or its name.
+            dataset_name: a dataset or its name.
             erase_keys: one column per erase key field.
         """
         check_keys(erase_keys)
         body = {"erase_keys": records(columns(erase_keys))}
-        return self._send("POST", f"/api/v1/dataset/{dataset_name(dataset)}/erase", body=body)
+        return self._send("POST", f"/api/v1/dataset/{name_of_dataset(dataset_name)}/erase", body=body)
 
     def lineage(self) -> dict[str, Any]:
         """Return what depends on what."""

@@ -217,24 +217,24 @@ class MockClient(MockBranches):
         """Return up to `n` rows of a dataset: the latest."""
         return self.get_dataset_df(dataset).tail(n).reset_index(drop=True)
 
-    def get_dataset_df(self, dataset: Any) -> pd.DataFrame:
+    def get_dataset_df(self, name: Any) -> pd.DataFrame:
         """Return all rows of a dataset by time, superseded ones included.
 
         For a dataset that ends in an aggregate over continuous windows, these are the instants at which the values of
         a group change, and the values from then on.
         """
-        name = dataset_name(dataset)
+        known = dataset_name(name)
         with self._secrets.in_force():
-            return to_pandas(self._current.table(name), self._current.dataset(name).dtypes)
+            return to_pandas(self._current.table(known), self._current.dataset(known).dtypes)
 
-    def erase(self, dataset: Any, erase_keys: pd.DataFrame) -> Response:
+    def erase(self, dataset_name: Any, erase_keys: pd.DataFrame) -> Response:
         """Erase rows by their erase keys, now and whenever they come again.
 
         Args:
-            dataset: a dataset or its name.
+            dataset_name: a dataset or its name.
             erase_keys: one column per erase key field.
         """
-        name = _erasable(dataset)
+        name = _erasable(dataset_name)
         definition = self._current.definitions.datasets.get(name)
         if definition is None:
             return Response.of(404, {"message": f"dataset '{name}' is not committed"})
