@@ -152,6 +152,8 @@ def test_more_misuses() -> None:
             def check(cls):
                 return []
 
+
+def test_expectations_of_featuresets() -> None:
     with refused(NotImplementedError, "FS"):
 
         @featureset
