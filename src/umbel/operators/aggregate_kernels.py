@@ -15,6 +15,7 @@ from umbel.operators.tables import State
 from umbel.operators.tiles import Tiles
 from umbel.operators.tiling import micros
 from umbel.operators.timeline import TIME
+from umbel.operators.window_grids import LATER
 from umbel.operators.windows import BEGIN, END, Panes
 from umbel.types.schema import SEQ, Schema
 from umbel.types.windows import SECOND
@@ -117,8 +118,8 @@ class Telling:
         late = clock.watermark if self.is_final and clock.watermark is not None else clock.frontier
         if late is None:
             return None
-        if self.is_sliding:  # rows at the watermark itself may still come
-            return micros(late) - (clock.watermark is not None)
+        if self.is_sliding:  # rows at the watermark itself may still come; without one all is told, and corrected
+            return LATER if clock.watermark is None else micros(late) - 1
         return micros(late) // SECOND * SECOND - self.lookback
 
     def _emitted(self, told: pl.DataFrame) -> pl.DataFrame:

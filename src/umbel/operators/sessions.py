@@ -64,7 +64,8 @@ class Sessions:
         placed = rows.select(*read, instant.alias(FIRST), instant.alias(LAST))
         ordered = runs.ordered(placed, [*self.keys, FIRST])
         begins = runs.key_changes(ordered, self.keys) | runs.changes(ordered[FIRST].to_numpy())
-        others = [pl.col(*self.keys).first(), pl.col(self.timestamp).max(), *_SPANS]
+        latest = pl.col(self.timestamp).filter(pl.col(WEIGHT) > 0).max()
+        others = [pl.col(*self.keys).first(), latest, *_SPANS]
         return self.partials.lift(ordered, begins, others)
 
     def spread(self, partial: pl.DataFrame) -> pl.DataFrame:

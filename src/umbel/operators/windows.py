@@ -5,7 +5,7 @@ the panes that windows still open, or not final yet, are made of; and enough of 
 it can be retracted when the next one supersedes it.
 
 Columns of a pane: `_time_window` (the number of the window), `_time_pane` (its begin, µs), `_at_last` (keyed input only: when its
-changes take effect, µs), `_weight` and the partial states.
+changes take effect, µs), `_weight`, `_weight_ended` (keyed input only: how many rows end in it) and the partial states.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ PANE = "_time_pane"
 BEGIN, END = "_time_begin", "_time_end"
 INSTANT = pl.Datetime("us", "UTC")
 AXIS = "_time_axis"
+ENDED = "_weight_ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,13 @@ class Panes:
     def columns(self) -> dict[str, pl.DataType]:
         """The columns of a pane."""
         entered = {UNTIL: pl.Int64()} if self.is_keyed else {}
-        return {WINDOW: pl.Int8(), PANE: pl.Int64(), **entered, WEIGHT: pl.Int64(), **self.partials.columns}
+        counts = dict.fromkeys(self._counts, pl.Int64())
+        return {WINDOW: pl.Int8(), PANE: pl.Int64(), **entered, **counts, **self.partials.columns}
+
+    @cached_property
+    def _counts(self) -> list[str]:
+        """The columns that say whether anything happens in a pane: rows, net; and ends of rows, which may cancel them."""
+        return [WEIGHT, ENDED] if self.is_keyed else [WEIGHT]
 
     @cached_property
     def places(self) -> list[str]:
@@ -104,9 +111,9 @@ class Panes:
         begins = runs.key_changes(ordered, self.keys) | runs.changes(
             *(ordered[name].to_numpy() for name in self.places)
         )
-        latest = pl.col(AXIS).max().alias(self.timestamp)
+        latest = pl.col(AXIS).filter(pl.col(WEIGHT) > 0).max().alias(self.timestamp)
         return self.partials.lift(
-            ordered, begins, [pl.col(*self.keys, *self.places).first(), latest, pl.col(WEIGHT).sum()]
+            ordered, begins, [pl.col(*self.keys, *self.places).first(), latest, pl.col(*self._counts).sum()]
         )
 
     def _placed(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -115,7 +122,8 @@ class Panes:
         entered = {UNTIL: pl.max_horizontal(axis, AT)} if self.is_keyed else {}
         places = [(at.dt.epoch("us") // size * size).alias(name) for name, at in {PANE: axis, **entered}.items()]
         read = dict.fromkeys([*self.keys, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT])
-        return rows.select(*read, axis.alias(AXIS), axis.dt.epoch("us").alias(FIRST), *places)
+        ended = [pl.when(pl.col(AT) > axis).then(-pl.col(WEIGHT)).otherwise(0).alias(ENDED)] if self.is_keyed else []
+        return rows.select(*read, axis.alias(AXIS), axis.dt.epoch("us").alias(FIRST), *places, *ended)
 
     def spread(self, partial: pl.DataFrame) -> pl.DataFrame:
         """Return partial panes, with `_key_id`, once for each window."""
@@ -145,8 +153,10 @@ class Panes:
         """Return panes, old and new of some keys in any order, merged and in order."""
         ordered = runs.ordered(panes, [ID, WINDOW, *self.places])
         begins = runs.changes(*(ordered[name].to_numpy() for name in (ID, WINDOW, *self.places)))
-        merged = self.partials.merge(ordered, begins, [pl.col(ID, WINDOW, *self.places).first(), pl.col(WEIGHT).sum()])
-        return merged if self.is_keyed else merged.filter(pl.col(WEIGHT) != 0)
+        merged = self.partials.merge(
+            ordered, begins, [pl.col(ID, WINDOW, *self.places).first(), pl.col(*self._counts).sum()]
+        )
+        return merged.filter(pl.any_horizontal(pl.col(*self._counts) != 0))
 
     # what results there are
 
@@ -242,7 +252,7 @@ class Panes:
         np.maximum.at(newest, ids[absorbed], pane[absorbed])
         place = pl.Series(PANE, np.where(absorbed, newest[ids], pane))
         merged = panes.with_columns(place, *([place.alias(UNTIL)] if self.is_keyed else []))
-        spans = [pl.col(ID, WINDOW, *self.places).first(), pl.col(WEIGHT).sum()]
+        spans = [pl.col(ID, WINDOW, *self.places).first(), pl.col(*self._counts).sum()]
         return self.partials.merge(merged, runs.changes(ids, place.to_numpy()), spans)
 
     def _settled(self, panes: pl.DataFrame, final: int) -> pl.DataFrame:
@@ -258,13 +268,15 @@ class Panes:
         """Return the changes to results at or before `mark` that adding panes makes."""
         keys = int(added[ID].to_numpy().max(initial=0)) + 1
         all_past, until_mark = np.full(keys, ALWAYS), np.full(keys, mark)
-        touched = self.results(added, all_past, until_mark)
+        ever = self.results(added, all_past, np.full(keys, LATER))
+        touched = ever.only(ever.ends <= mark)
         if not len(touched.ids):
             return self._changes(self.values(after.clear(), touched))
         low, high = np.full(keys, LATER), np.full(keys, ALWAYS)
         np.minimum.at(low, touched.ids, touched.ends)
-        reached = np.full(len(touched.ids), mark) if self._is_cumulative else touched.ends
-        np.maximum.at(high, touched.ids, reached)
+        # rows count until they leave, which may be after the mark: results in between are touched as well
+        reached = np.full(len(ever.ids), mark) if self._is_cumulative else np.minimum(ever.ends, mark)
+        np.maximum.at(high, ever.ids, reached)
         known = [self._results_of_touched(panes, all_past, until_mark, touched) for panes in (before, after)]
         if not self.is_key:
             low, high = _widened(known, low, high)

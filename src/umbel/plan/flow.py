@@ -17,7 +17,7 @@ from umbel.operators.operator import Clock, Keyed, RowWise
 from umbel.plan.graph import Graph, Node
 from umbel.state.port import Reader
 from umbel.state.tables import State
-from umbel.types.schema import WEIGHT
+from umbel.types.schema import AT, WEIGHT
 
 Edge = tuple[int, int]
 """The number of the node that reads, and which of its inputs it is."""
@@ -40,7 +40,8 @@ class Outbox:
     def saw(self, node: Node, frames: tuple[pl.DataFrame, ...]) -> None:
         """Note the largest event time a node has read."""
         for parent, frame in zip(node.parents, frames, strict=True):
-            latest = frame.filter(pl.col(WEIGHT) > 0)[parent.operator.schema.timestamp].max()
+            inserted = frame.filter(pl.col(WEIGHT) > 0) if AT in frame.columns else frame  # combined frames know
+            latest = inserted[parent.operator.schema.timestamp].max()
             if isinstance(latest, datetime):
                 self.seen[node.number] = max(latest, self.seen.get(node.number, latest))
 
