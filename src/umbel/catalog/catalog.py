@@ -21,6 +21,9 @@ RAW_LIMIT = 64 << 10
 """Bytes of a refused record that are kept."""
 
 KEPT_BATCHES = 20
+MAIN = "main"
+DELETED = b""
+"""The definitions of a commit that deleted its branch."""
 TOTAL = -1
 """The batch number under which counts are kept that no replay can touch any more."""
 
@@ -100,13 +103,86 @@ class Catalog:
         with self._session() as session:
             return session.scalar(select(func.max(t.Commit.revision)).where(t.Commit.branch == branch)) or 0
 
+    def latest(self) -> int:
+        """Return the last revision of any branch, 0 for none."""
+        with self._session() as session:
+            return session.scalar(select(func.max(t.Commit.revision))) or 0
+
+    def heads(self, until: int) -> dict[str, int]:
+        """Return the branches as of a revision with the revision in force on each; main first."""
+        last = (
+            select(t.Commit.branch, func.max(t.Commit.revision), func.min(t.Commit.revision))
+            .where(t.Commit.revision <= until)
+            .group_by(t.Commit.branch)
+        )
+        with self._session() as session:
+            rows = session.execute(last).all()
+            gone = set(session.scalars(select(t.Commit.revision).where(t.Commit.definitions == DELETED)))
+        alive = [(branch != MAIN, first, branch, head) for branch, head, first in rows if head not in gone]
+        return {branch: head for _, _, branch, head in sorted(alive)}
+
+    def head(self, branch: str) -> int:
+        """Return the revision in force on a branch; main always exists, and may have nothing.
+
+        Raises:
+            UnknownName: there is no such branch.
+        """
+        heads = {MAIN: 0, **self.heads(self.latest())}
+        if branch not in heads:
+            known = ", ".join(heads)
+            raise UnknownName(f"branch '{branch}' does not exist; branches: {known}", hint="init_branch makes one")
+        return heads[branch]
+
     def definitions(self, revision: int) -> bytes:
-        """Return the definitions of a revision."""
+        """Return the definitions of a revision; none where it deleted its branch."""
         with self._session() as session:
             row = session.get(t.Commit, revision)
         if row is None:
             raise UnknownName(f"there is no revision {revision}")
         return row.definitions
+
+    def remove(self, branch: str) -> int:
+        """Delete a branch; return the revision that does."""
+        return self.commit(branch, "delete", DELETED)
+
+    def erase(self, branch: str, dataset: str, identity: str, keys: bytes) -> int:
+        """Note keys as erased on a branch; return the revision from which on they are.
+
+        Args:
+            branch: whose rows.
+            dataset: its name.
+            identity: of its definition: another one begins without erasures.
+            keys: what is erased.
+        """
+        with self._session.begin() as session:
+            last = select(t.Commit).where(t.Commit.branch == branch).order_by(t.Commit.revision.desc()).limit(1)
+            same = session.scalars(last).one().definitions
+            row = t.Commit(branch=branch, message=f"erase rows of {dataset}", definitions=same)
+            session.add(row)
+            session.flush()
+            session.add(t.Erasure(revision=row.revision, branch=branch, dataset=dataset, identity=identity, keys=keys))
+            return row.revision
+
+    def clone(self, branch: str, origin: str) -> int:
+        """Make a branch with the definitions in force on another and what is erased there; return its first revision."""
+        erased = self.erasures(origin, self.latest())
+        revision = self.commit(branch, f"clone of {origin}", self.definitions(self.head(origin)))
+        with self._session.begin() as session:
+            for dataset, identity, keys in erased:
+                session.add(t.Erasure(revision=revision, branch=branch, dataset=dataset, identity=identity, keys=keys))
+        return revision
+
+    def erasures(self, branch: str, until: int) -> list[tuple[str, str, bytes]]:
+        """Return what is erased on a branch as of a revision: dataset, identity of its definition, keys."""
+        begun = func.coalesce(func.max(t.Commit.revision), 0)
+        deleted = select(begun).where(t.Commit.branch == branch, t.Commit.definitions == DELETED)
+        wanted = select(t.Erasure).where(
+            t.Erasure.branch == branch,
+            t.Erasure.revision <= until,
+            t.Erasure.revision > deleted.where(t.Commit.revision <= until).scalar_subquery(),
+        )
+        with self._session() as session:
+            return [(each.dataset, each.identity, each.keys) for each in session.scalars(wanted.order_by(t.Erasure.id))]
 
     def commits(self, branch: str = "main") -> Sequence[t.Commit]:
         """Return the commits of a branch, oldest first."""

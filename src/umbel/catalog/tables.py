@@ -34,6 +34,18 @@ class Commit(Table):
     definitions: Mapped[bytes] = mapped_column(LargeBinary)
 
 
+class Erasure(Table):
+    """Keys erased on a branch, from a revision on."""
+
+    __tablename__ = "erasures"
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    revision: Mapped[int] = mapped_column(BigInteger)
+    branch: Mapped[str] = mapped_column(String(256), index=True)
+    dataset: Mapped[str] = mapped_column(String(256))
+    identity: Mapped[str] = mapped_column(String(64))
+    keys: Mapped[bytes] = mapped_column(LargeBinary)
+
+
 class Job(Table):
     """A streaming job; who raises its epoch owns it."""
 

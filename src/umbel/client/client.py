@@ -11,7 +11,7 @@ from umbel.client.names import dataset_name as name_of_dataset
 from umbel.client.plain import columns, files, location, plain, records
 from umbel.client.response import Response
 from umbel.client.schemas import frame
-from umbel.errors import InvalidValue
+from umbel.errors import InvalidValue, UnknownName
 from umbel.query.columns import cast, given, instants
 from umbel.query.encode import to_json
 from umbel.query.resolve import name_of
@@ -207,8 +207,13 @@ class Client(BranchMethods):
             erase_keys: one column per erase key field.
         """
         check_keys(erase_keys)
-        body = {"erase_keys": records(columns(erase_keys))}
-        return self._send("POST", f"/api/v1/dataset/{name_of_dataset(dataset_name)}/erase", body=body)
+        name, body = name_of_dataset(dataset_name), {"erase_keys": columns(erase_keys)}
+        try:
+            return self._send("POST", f"/api/v1/dataset/{name}/erase", body=body)
+        except UnknownName as error:
+            if self._branch not in self.list_branches():
+                raise
+            return Response.of(404, {"message": error.message})
 
     def lineage(self) -> dict[str, Any]:
         """Return what depends on what."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Protocol
 
-from umbel.errors import UnknownName, did_you_mean
+from umbel.errors import InvalidValue, UnknownName, did_you_mean
 from umbel.expr import Expr
 from umbel.operators.fingerprint import fingerprint
 from umbel.operators.leaf import Leaf
@@ -198,6 +198,17 @@ class DatasetDefinition:
     def signature(self) -> str:
         """What must not change within a version: name, history, fields, pipelines."""
         return fingerprint(self.name, self.schema, self.history, self.erase_keys, _signature(self.output))
+
+    def check_erase_keys(self, columns: Sequence[str]) -> None:
+        """Refuse columns that are not all of its erase keys and nothing else."""
+        expected = self.erase_keys
+        wrong = [each for each in columns if each not in expected] or [each for each in expected if each not in columns]
+        if wrong or not expected:
+            raise InvalidValue(
+                f"erase on dataset '{self.name}': field '{(wrong or ['(none)'])[0]}': the columns must be its erase keys "
+                f"{list(expected)}, found {list(columns)}",
+                hint="field(key=True, erase_key=True) marks erase keys; give all of them and nothing else",
+            )
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:

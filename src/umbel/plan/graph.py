@@ -6,7 +6,7 @@ exchanged by key; row-wise operators after it ride along in its stage. A graph o
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from umbel.errors import InvalidValue
@@ -15,7 +15,10 @@ from umbel.operators.index import Index, Mode
 from umbel.operators.join import AsOfJoin, TableJoin
 from umbel.operators.leaf import Leaf
 from umbel.operators.operator import Keyed, Operator, RowWise
-from umbel.plan.definitions import DatasetDefinition
+from umbel.plan.definitions import DatasetDefinition, SourceDefinition
+
+MAIN = "main"
+"""The branch that always exists."""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,22 +56,78 @@ class Node:
         return f"{self.dataset}-{self.owner}" if self.dataset else self.owner
 
 
+@dataclass(slots=True)
+class _Branch:
+    """A branch while its datasets are placed.
+
+    Args:
+        datasets: its definitions, by name.
+        joined: the names of those that are the right side of a join.
+        names: under which name of the graph each is found.
+    """
+
+    datasets: Mapping[str, DatasetDefinition]
+    joined: set[str]
+    names: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What a branch sees of a graph.
+
+    Args:
+        names: of its datasets in the graph, by their names on the branch.
+        outputs: their nodes.
+    """
+
+    names: Mapping[str, str]
+    outputs: Mapping[str, Node]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedSource:
+    """A source of a dataset.
+
+    Args:
+        dataset: its name in the graph.
+        ordinal: its place among the dataset's sources.
+        key: under which its position is kept; that of an equal definition is the same on every branch, at any time.
+        definition: as committed.
+    """
+
+    dataset: str
+    ordinal: int
+    key: str
+    definition: SourceDefinition
+
+
 class Graph:
     """The nodes of a set of datasets, parents first.
 
+    Branches share the nodes of what they define alike. A dataset that is defined otherwise on another branch than on those
+    before it is found under a name of its own, `name@digest`; `names` tells which, by branch and name.
+
     Args:
         datasets: definitions, in any order; the inputs of each pipeline must be among them.
+        others: likewise, of branches other than main.
     """
 
-    def __init__(self, datasets: Iterable[DatasetDefinition]) -> None:
-        self.datasets = {each.name: each for each in datasets}
+    def __init__(
+        self,
+        datasets: Iterable[DatasetDefinition],
+        others: Mapping[str, Iterable[DatasetDefinition]] | None = None,
+    ) -> None:
+        self.datasets: dict[str, DatasetDefinition] = {}
         self.nodes: list[Node] = []
         self.entries: dict[str, Node] = {}
         self.outputs: dict[str, Node] = {}
+        self.names: dict[str, Mapping[str, str]] = {}
+        self._inputs: dict[str, Sequence[str]] = {}
+        self._placed: dict[str, str] = {}
+        self._feeds: dict[str, str] = {}
         self._known: dict[tuple[str, tuple[int, ...]], Node] = {}
-        joined = {name for each in self.datasets.values() for name in _joined(each.output)}
-        for each in self.datasets.values():
-            self._place(each, joined, ())
+        for branch, definitions in {MAIN: datasets, **(others or {})}.items():
+            self.names[branch] = self._place_all({each.name: each for each in definitions})
         self._mark_logged()
 
     @property
@@ -88,33 +147,76 @@ class Graph:
 
     def upstream(self, dataset: str) -> set[str]:
         """Return the datasets a dataset is computed from, itself included."""
-        return {dataset}.union(*(self.upstream(name) for name in _inputs(self.datasets[dataset].output)))
+        return {dataset}.union(*map(self.upstream, self._inputs[dataset]))
 
-    def _place(self, dataset: DatasetDefinition, joined: set[str], above: tuple[str, ...]) -> Node:
-        if dataset.name in self.outputs:
-            return self.outputs[dataset.name]
-        if dataset.name in above:
-            raise InvalidValue(f"datasets depend on each other in a cycle: {' -> '.join((*above, dataset.name))}")
-        for name in _inputs(dataset.output):
-            self._place(self.datasets[name], joined, (*above, dataset.name))
-        node = self._entry(dataset) if dataset.output is None else self._derived(dataset, dataset.output, joined)
-        self.outputs[dataset.name] = node
-        return node
+    def history_of(self, fresh: Container[str]) -> list[Node]:
+        """Return the nodes not among `fresh` owners whose change logs those must be computed from."""
+        return [
+            node
+            for node in self.nodes
+            if node.owner not in fresh
+            and node.is_logged
+            and any(_leads_to(reader, fresh) for reader, _ in node.readers)
+        ]
 
-    def _entry(self, dataset: DatasetDefinition) -> Node:
+    def branch(self, name: str) -> Branch:
+        """Return what a branch sees of it; nothing if there is no such branch."""
+        placed = self.names.get(name, {})
+        return Branch(placed, {own: self.outputs[shared] for own, shared in placed.items()})
+
+    def sources(self) -> Iterator[KeyedSource]:
+        """Yield every source of every dataset."""
+        for name, entry in self.entries.items():
+            dataset = self.datasets[name]
+            for ordinal, source in enumerate(dataset.sources):
+                key = f"{dataset.name}@{dataset.version}/{ordinal}#{entry.owner}"
+                yield KeyedSource(name, ordinal, key, source)
+
+    def _place_all(self, datasets: Mapping[str, DatasetDefinition]) -> Mapping[str, str]:
+        branch = _Branch(datasets, {name for each in datasets.values() for name in _joined(each.output)})
+        for name in datasets:
+            self._place(name, branch, ())
+        return branch.names
+
+    def _place(self, name: str, branch: _Branch, above: tuple[str, ...]) -> str:
+        """Place a dataset of a branch, if its like is not there; return its name in the graph."""
+        if name in branch.names:
+            return branch.names[name]
+        if name in above:
+            raise InvalidValue(f"datasets depend on each other in a cycle: {' -> '.join((*above, name))}")
+        dataset = branch.datasets[name]
+        inputs = [self._place(each, branch, (*above, name)) for each in sorted(_inputs(dataset.output))]
+        is_indexed = dataset.online or dataset.offline or name in branch.joined
+        identity = fingerprint(dataset.fingerprint, dataset.sources, dataset.ingestion, is_indexed, inputs)
+        known = self._placed.get(identity)
+        if known is None:
+            known = name if name not in self.outputs else f"{name}@{identity[:8]}"
+            self.datasets[known], self._inputs[known], self._placed[identity] = dataset, inputs, known
+            output = dataset.output
+            self.outputs[known] = (
+                self._entry(known, dataset) if output is None else self._derived(dataset, output, branch, is_indexed)
+            )
+        branch.names[name] = known
+        return known
+
+    def _entry(self, known: str, dataset: DatasetDefinition) -> Node:
         leaf = Leaf(dataset=dataset.name, version=dataset.version, columns=dataset.schema, appends=True)
-        entry = self._add(leaf, (), fingerprint(dataset.fingerprint), None)
-        self.entries[dataset.name] = entry
+        owner, read = fingerprint(dataset.fingerprint), fingerprint(dataset.sources, dataset.ingestion)
+        if self._feeds.setdefault(owner, read) != read:  # the like of it is fed otherwise, on a branch before
+            owner = fingerprint(dataset.fingerprint, read)
+        found = next((node for node in self.entries.values() if node.owner == owner), None)
+        entry = found or self._add(leaf, (), owner, None)
+        if found is None:
+            self.entries[known] = entry
         if not dataset.schema.is_keyed:
             entry.dataset = dataset.name
             return entry
         index = Index(parents=(leaf,), dataset=dataset.name, mode=Mode(dataset.ingestion))
         return self._add(index, (entry,), None, dataset.name)
 
-    def _derived(self, dataset: DatasetDefinition, output: Operator, joined: set[str]) -> Node:
-        node = self._connect(output)
-        indexed = dataset.online or dataset.offline or dataset.name in joined
-        if dataset.schema.is_keyed and indexed and not output.is_terminal:
+    def _derived(self, dataset: DatasetDefinition, output: Operator, branch: _Branch, is_indexed: bool) -> Node:
+        node = self._connect(output, branch.names)
+        if dataset.schema.is_keyed and is_indexed and not output.is_terminal:
             return self._add(
                 Index(parents=(output,), dataset=dataset.name, mode=Mode.CHANGES), (node,), None, dataset.name
             )
@@ -122,10 +224,10 @@ class Graph:
             node.dataset = dataset.name
         return node
 
-    def _connect(self, operator: Operator) -> Node:
+    def _connect(self, operator: Operator, names: Mapping[str, str]) -> Node:
         if isinstance(operator, Leaf):
-            return self.outputs[operator.dataset]
-        parents = tuple(self._connect(parent) for parent in operator.parents)
+            return self.outputs[names[operator.dataset]]
+        parents = tuple(self._connect(parent, names) for parent in operator.parents)
         leaves = {parent.id: node.owner for parent, node in zip(operator.parents, parents, strict=True)}
         return self._add(operator, parents, None, None, leaves)
 
@@ -157,6 +259,11 @@ class Graph:
             if node.operator.is_terminal:
                 for source in history_sources(node):
                     source.is_logged = True
+
+
+def _leads_to(node: Node, fresh: Container[str]) -> bool:
+    through = not node.is_keyed and not node.is_logged
+    return node.owner in fresh or (through and any(_leads_to(reader, fresh) for reader, _ in node.readers))
 
 
 def history_sources(node: Node) -> Iterator[Node]:

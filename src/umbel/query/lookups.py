@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
 import polars as pl
 
@@ -10,7 +11,7 @@ from umbel.errors import InvalidValue, UnknownName, did_you_mean
 from umbel.operators.aggregate import Aggregate
 from umbel.operators.tile_answers import FOUND, HISTORY
 from umbel.operators.timeline import ALIVE, KEY, TIME, version_columns
-from umbel.plan.graph import Graph, Node
+from umbel.plan.graph import Node
 from umbel.query.few import Few, FewLookups, few_lookups
 from umbel.state.keys import encode_keys, shard_of
 from umbel.state.port import Reader, Store
@@ -24,6 +25,14 @@ FEW = 256
 """Up to how many points are answered one by one."""
 
 
+class Outputs(Protocol):
+    """Datasets and the nodes whose changes are theirs: a graph, or what a branch sees of it."""
+
+    @property
+    def outputs(self) -> Mapping[str, Node]:
+        """The nodes, by dataset."""
+
+
 class Lookups:
     """Answer lookups on the datasets of a graph.
 
@@ -33,7 +42,7 @@ class Lookups:
         history: where the changes behind a terminal aggregate are read from.
     """
 
-    def __init__(self, graph: Graph, store: Store, history: History) -> None:
+    def __init__(self, graph: Outputs, store: Store, history: History) -> None:
         self._graph, self._store, self._history = graph, store, history
         self._few: dict[str, FewLookups] = {}
 

@@ -90,7 +90,7 @@ class Batch:
     def run_here(self) -> Told:
         """Run the stages in this process."""
         told, outbox = Told(), Outbox()
-        watermarks = self.time.watermarks(self.graph.datasets.values())
+        watermarks = self.time.watermarks(self.graph)
         for split in self.plan.splits:
             for taken in take_in(self.deployment, self.plan.revision, split, watermarks):
                 told.took(taken.summary)
@@ -142,7 +142,7 @@ def drain(deployment: Deployment) -> int:
     while (number := plans.next(done)) != done:
         batch = Batch.begin(deployment, plans.read(number), Stamp(epoch, done))
         fresh = {node.owner for node in batch.graph.nodes} - catalog.backfilled()
-        if fresh and not batch.is_first:
+        if batch.graph.history_of(fresh) and not batch.is_first:
             raise NotSupported("new pipelines must be computed from history", hint="umbel work does that")
         catalog.backfill(fresh, done=True)
         batch.finish(batch.run_here())

@@ -6,7 +6,7 @@ from typing import Any
 
 from umbel.errors import InvalidValue, UmbelError
 from umbel.plan.definitions import Definitions
-from umbel.plan.graph import Graph
+from umbel.plan.graph import MAIN, Graph
 from umbel.plan.serde import dump
 from umbel.plan.versions import version_faults
 from umbel.runtime.deployment import Deployment
@@ -17,6 +17,7 @@ def commit(
     deployment: Deployment,
     definitions: Definitions,
     *,
+    branch: str = MAIN,
     message: str = "",
     preview: bool = False,
     incremental: bool = False,
@@ -27,6 +28,7 @@ def commit(
     Args:
         deployment: where.
         definitions: checked; all that the branch is to have.
+        branch: whose they are to be.
         message: why.
         preview: only say what would change.
         incremental: they are those in force, with some added or replaced; features must not be lost.
@@ -38,12 +40,15 @@ def commit(
     Raises:
         InvalidValue: a definition changed without a new version, or a backfill would be needed and is not allowed.
     """
-    before = deployment.definitions(deployment.catalog.revision())
+    catalog = deployment.catalog
+    head = catalog.head(branch)
+    before = deployment.definitions(head)
     told: dict[str, Any] = _difference(before, definitions)
     is_changed = any(told[kind] for kind in ("new", "changed", "removed")) or not before.datasets
     _check_versions(before, definitions, incremental=incremental)
-    list(open_sources(deployment.directory, definitions.datasets.values()))
-    told["recomputed"] = _recomputed(before, definitions)
+    graph = _graph(deployment, branch, definitions)
+    list(open_sources(deployment.directory, graph))
+    told["recomputed"] = _recomputed(deployment.graph(catalog.latest()), graph, branch)
     if not backfill and told["recomputed"]:
         raise InvalidValue(
             f"datasets {told['recomputed']} would have to be computed from history", hint="backfill=True"
@@ -51,8 +56,16 @@ def commit(
     if preview:
         return {"revision": None, **told}
     if not is_changed:
-        return {"revision": deployment.catalog.revision(), **told}
-    return {"revision": deployment.catalog.commit("main", message, dump(definitions)), **told}
+        return {"revision": head, **told}
+    return {"revision": catalog.commit(branch, message, dump(definitions)), **told}
+
+
+def _graph(deployment: Deployment, branch: str, definitions: Definitions) -> Graph:
+    """Return the graph of all branches once one has other definitions."""
+    heads = deployment.catalog.heads(deployment.catalog.latest())
+    after = {name: deployment.definitions(head) for name, head in heads.items()} | {branch: definitions}
+    main = after.pop(MAIN, Definitions({}, {}))
+    return Graph(main.datasets.values(), {name: each.datasets.values() for name, each in after.items()})
 
 
 def _difference(before: Definitions, after: Definitions) -> dict[str, list[str]]:
@@ -84,15 +97,15 @@ def _line(fault: UmbelError) -> str:
     return f"\n  - {fault}"
 
 
-def _recomputed(before: Definitions, after: Definitions) -> list[str]:
-    """Return the datasets whose rows must be computed from what datasets already there have had."""
-    old, new = Graph(before.datasets.values()), Graph(after.datasets.values())
+def _recomputed(old: Graph, new: Graph, branch: str) -> list[str]:
+    """Return the datasets of a branch whose rows must be computed from what datasets already there have had."""
     known = {node.owner for node in old.nodes}
     entries = {node.owner for node in old.entries.values()}
     return sorted(
         name
-        for name, node in new.outputs.items()
-        if node.owner not in known and any(new.entries[each].owner in entries for each in _sources(new, name))
+        for name, placed in new.names[branch].items()
+        if new.outputs[placed].owner not in known
+        and any(new.entries[each].owner in entries for each in _sources(new, placed))
     )
 
 

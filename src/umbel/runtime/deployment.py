@@ -10,7 +10,7 @@ from typing import Any
 
 from umbel.catalog.catalog import Catalog
 from umbel.plan.definitions import Definitions
-from umbel.plan.graph import Graph
+from umbel.plan.graph import MAIN, Graph
 from umbel.plan.serde import load
 from umbel.runtime.changelogs import ChangeLogs
 from umbel.runtime.plans import Plans
@@ -92,19 +92,27 @@ class Deployment:
         return ChangeLogs(self.directory / "changes")
 
     def definitions(self, revision: int) -> Definitions:
-        """Return what was committed as a revision; revision 0 is empty."""
+        """Return what was committed as a revision, on whichever branch; revision 0 is empty."""
         return _definitions(self, revision)
 
     def graph(self, revision: int) -> Graph:
-        """Return the graph of a revision."""
+        """Return the graph of all branches as of a revision."""
         return _graph(self, revision)
+
+    def branch(self, name: str) -> Definitions:
+        """Return what is in force on a branch.
+
+        Raises:
+            UnknownName: there is no such branch.
+        """
+        return self.definitions(self.catalog.head(name))
 
     def plans(self) -> Plans:
         """Return the batch plans of the live job."""
         return Plans(self.directory / "plans", self._sources, self.budget)
 
     def _sources(self) -> tuple[int, Any]:
-        revision = self.catalog.revision()
+        revision = self.catalog.latest()
         return revision, _sources(self, revision)
 
     def __hash__(self) -> int:
@@ -119,17 +127,17 @@ def _decoded(text: str) -> Deployment:
 
 @lru_cache(maxsize=8)
 def _definitions(deployment: Deployment, revision: int) -> Definitions:
-    if revision == 0:
-        return Definitions({}, {})
-    return load(deployment.catalog.definitions(revision))
+    found = deployment.catalog.definitions(revision) if revision else b""
+    return load(found) if found else Definitions({}, {})
 
 
 @lru_cache(maxsize=8)
 def _graph(deployment: Deployment, revision: int) -> Graph:
-    return Graph(deployment.definitions(revision).datasets.values())
+    heads = {branch: deployment.definitions(head) for branch, head in deployment.catalog.heads(revision).items()}
+    main = heads.pop(MAIN, deployment.definitions(0))
+    return Graph(main.datasets.values(), {branch: each.datasets.values() for branch, each in heads.items()})
 
 
 @lru_cache(maxsize=4)
 def _sources(deployment: Deployment, revision: int) -> tuple[Any, ...]:
-    definitions = deployment.definitions(revision)
-    return tuple(open_sources(deployment.directory, definitions.datasets.values()))
+    return tuple(open_sources(deployment.directory, deployment.graph(revision)))

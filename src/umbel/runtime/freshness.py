@@ -12,7 +12,6 @@ from umbel.log.reading import IngestReader
 from umbel.log.segments import LogPosition
 from umbel.runtime.batch import JOB
 from umbel.runtime.deployment import Deployment
-from umbel.runtime.progress import keyed_sources
 
 
 def behind(deployment: Deployment) -> float:
@@ -24,11 +23,10 @@ def behind(deployment: Deployment) -> float:
 def _waiting(deployment: Deployment) -> Iterator[float]:
     """Yield for each endpoint with unprocessed events when the first of them came."""
     positions = _positions(deployment)
-    definitions = deployment.definitions(deployment.catalog.revision())
-    for dataset in definitions.datasets.values():
-        for key, source in keyed_sources(dataset):
-            if isinstance(source.connector, WebhookConnector):
-                yield from _first(deployment, source.connector, positions.get(key))
+    for each in deployment.graph(deployment.catalog.latest()).sources():
+        connector = each.definition.connector
+        if isinstance(connector, WebhookConnector):
+            yield from _first(deployment, connector, positions.get(each.key))
 
 
 def _positions(deployment: Deployment) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from umbel.plan.definitions import DatasetDefinition
 from umbel.plan.flow import Outbox, spread
 from umbel.plan.ingest import prepare, wanted
 from umbel.runtime.deployment import Deployment
+from umbel.runtime.erasures import erased_everywhere
 from umbel.runtime.plans import PlannedSplit
 from umbel.runtime.sources import OpenedSource, open_sources
 from umbel.types.schema import AT, SEQ, WEIGHT
@@ -73,10 +74,15 @@ def take_in(
     graph = deployment.graph(revision)
     dataset = graph.datasets[split.dataset]
     source = _sources(deployment, revision)[split.dataset, split.source]
-    entry, oldest = graph.entries[dataset.name], watermarks.get(source.key)
+    entry, oldest = graph.entries[split.dataset], watermarks.get(source.key)
     intake, number = _fresh(source, split, 0), 0
+    erased = erased_everywhere(deployment, revision)
     for batch in source.open(split.split, wanted(source.definition, dataset)):
         changes = _judged(dataset, source, batch, intake, oldest)
+        kept = erased.without(split.dataset, changes)
+        intake.counts["erased"] += changes.height - kept.height
+        intake.counts["rows"] -= changes.height - kept.height
+        changes = kept
         spread(entry, changes, intake.outbox)
         if intake.counts["rows"] >= ROWS_AT_ONCE or len(intake.dead) >= DEAD_AT_ONCE:
             yield intake
@@ -126,5 +132,5 @@ def _bury(source: OpenedSource, batch: RawBatch, rejects: pl.DataFrame, intake: 
 
 @lru_cache(maxsize=4)
 def _sources(deployment: Deployment, revision: int) -> dict[tuple[str, int], OpenedSource]:
-    opened = open_sources(deployment.directory, deployment.definitions(revision).datasets.values())
+    opened = open_sources(deployment.directory, deployment.graph(revision))
     return {(each.dataset, each.source): each for each in opened}

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from umbel.operators.operator import Clock
-from umbel.plan.definitions import DatasetDefinition
 from umbel.plan.graph import Graph, Node
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,18 +41,17 @@ class EventTime:
         if newest is not None:
             self.newest[source] = max(newest, self.newest.get(source, newest))
 
-    def watermarks(self, datasets: Iterable[DatasetDefinition]) -> dict[str, datetime]:
+    def watermarks(self, graph: Graph) -> dict[str, datetime]:
         """Return the watermark of each source that has had rows: its newest less its disorder."""
         return {
-            key: self.newest[key] - timedelta(microseconds=source.disorder)
-            for dataset in datasets
-            for key, source in keyed_sources(dataset)
-            if key in self.newest
+            each.key: self.newest[each.key] - timedelta(microseconds=each.definition.disorder)
+            for each in graph.sources()
+            if each.key in self.newest
         }
 
     def clocks(self, graph: Graph) -> dict[int, Clock]:
         """Return the clock of every keyed node."""
-        reached = self.watermarks(graph.datasets.values())
+        reached = self.watermarks(graph)
         marks: dict[int, datetime | None] = {}
         for node in graph.nodes:
             marks[node.number] = self._watermark(graph, node, reached, marks)
@@ -76,14 +74,7 @@ class EventTime:
     ) -> datetime | None:
         if node.parents:
             return _least(marks[parent.number] for parent in node.parents)
-        dataset = graph.datasets[next(name for name, entry in graph.entries.items() if entry is node)]
-        return _least(reached.get(key) for key, _ in keyed_sources(dataset))
-
-
-def keyed_sources(dataset: DatasetDefinition) -> Iterable[tuple[str, Any]]:
-    """Yield the sources of a dataset with the keys under which their positions are kept."""
-    for ordinal, source in enumerate(dataset.sources):
-        yield f"{dataset.name}@{dataset.version}/{ordinal}", source
+        return _least(reached.get(each.key) for each in graph.sources() if graph.entries[each.dataset] is node)
 
 
 def _least(instants: Iterable[datetime | None]) -> datetime | None:

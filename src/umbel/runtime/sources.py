@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from umbel.connectors.ingestlog import EndpointSource
 from umbel.connectors.rawbatch import RawBatch
 from umbel.connectors.splits import SplitSource
 from umbel.errors import NotSupported
-from umbel.plan.definitions import DatasetDefinition, SourceDefinition
-from umbel.runtime.progress import keyed_sources
+from umbel.plan.definitions import SourceDefinition
+from umbel.plan.graph import Graph
 from umbel.types.dtype import DType
 
 SOURCE_SHIFT = 56
@@ -63,15 +63,15 @@ KINDS: Mapping[str, Opener] = {
 }
 
 
-def open_sources(directory: Path, datasets: Iterable[DatasetDefinition]) -> Iterator[OpenedSource]:
-    """Yield every source of some datasets.
+def open_sources(directory: Path, graph: Graph) -> Iterator[OpenedSource]:
+    """Yield every source of the datasets of a graph.
 
     Raises:
         NotSupported: this version cannot read such a connector.
     """
-    for dataset in datasets:
-        for ordinal, (key, source) in enumerate(keyed_sources(dataset)):
-            yield OpenedSource(dataset.name, ordinal, _reading(directory, dataset.name, source), source, key)
+    for each in graph.sources():
+        reading = _reading(directory, each.dataset, each.definition)
+        yield OpenedSource(each.dataset, each.ordinal, reading, each.definition, each.key)
 
 
 def _reading(directory: Path, dataset: str, source: SourceDefinition) -> SplitSource:

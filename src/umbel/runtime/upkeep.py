@@ -13,7 +13,6 @@ from umbel.log.segments import ORIGIN, LogPosition
 from umbel.plan.graph import Graph
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.plans import Plan
-from umbel.runtime.progress import keyed_sources
 
 PERIOD = 3600.0
 """Seconds between two passes."""
@@ -91,7 +90,6 @@ def _endpoints(deployment: Deployment, graph: Graph) -> Mapping[EndpointSource, 
 
 
 def _webhooks(graph: Graph) -> Iterator[tuple[str, Any]]:
-    for dataset in graph.datasets.values():
-        for key, source in keyed_sources(dataset):
-            if source.connector.kind == "webhook":
-                yield key, source.connector
+    for each in graph.sources():
+        if each.definition.connector.kind == "webhook":
+            yield each.key, each.definition.connector

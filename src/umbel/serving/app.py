@@ -19,11 +19,11 @@ from starlette.routing import Route
 from umbel.errors import Transient, UmbelError
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.kinship import end_with_parent
-from umbel.serving import control, ingestion, inspection, queries, secrets
+from umbel.serving import branches, control, ingestion, inspection, queries, secrets
 from umbel.serving.coalesce import Coalescer
 from umbel.serving.environment import Place
 from umbel.serving.metrics import Metrics
-from umbel.serving.requests import answer, check_branch, refusal
+from umbel.serving.requests import answer, refusal
 from umbel.serving.service import Service
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -37,12 +37,12 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", f"{V1}/query_offline/cancel", queries.unknown_offline_query),
     ("GET", f"{V1}/dataset/{{name}}/inspect", inspection.inspect),
     ("GET", f"{V1}/dataset/{{name}}/dead_letters", inspection.dead_letters),
-    ("POST", f"{V1}/dataset/{{name}}/erase", inspection.erase),
+    ("POST", f"{V1}/dataset/{{name}}/erase", branches.erase),
     ("POST", f"{V1}/commit", control.commit),
     ("GET", f"{V1}/commit", control.definitions),
-    ("GET", f"{V1}/branch/list", inspection.branches),
-    ("POST", f"{V1}/init", inspection.change_branches),
-    ("POST", f"{V1}/delete", inspection.change_branches),
+    ("GET", f"{V1}/branch/list", branches.names),
+    ("POST", f"{V1}/init", branches.init),
+    ("POST", f"{V1}/delete", branches.delete),
     ("GET", f"{V1}/lineage", inspection.lineage),
     ("GET", f"{V1}/xray", inspection.xray),
     ("GET", f"{V1}/secret/{{name}}", secrets.get_secret),
@@ -105,7 +105,6 @@ def _measured(path: str, handlers: dict[str, Handler]) -> Handler:
 
 async def _answered(request: Request, handler: Handler) -> Response:
     try:
-        check_branch(request)
         return await handler(request)
     except UmbelError as error:
         return refusal(error)

@@ -9,9 +9,10 @@ from starlette.responses import Response
 
 from umbel.errors import InvalidValue, UmbelError
 from umbel.plan.definitions import Definitions
+from umbel.plan.graph import MAIN
 from umbel.plan.serde import dump, load
 from umbel.runtime.commit import commit as put_into_force
-from umbel.serving.requests import PROTOBUF, answer, body_of, flag
+from umbel.serving.requests import BRANCH_HEADER, PROTOBUF, answer, body_of, flag
 from umbel.serving.service import Service
 
 
@@ -23,10 +24,13 @@ async def commit(request: Request) -> Response:
     preview, incremental = flag(request, "preview", default=False), flag(request, "incremental", default=False)
     backfill = flag(request, "backfill", default=True)
 
+    branch = request.headers.get(BRANCH_HEADER, MAIN)
+
     def run() -> dict[str, object]:
         told = put_into_force(
             service.deployment,
             _loaded(data),
+            branch=branch,
             message=message,
             preview=preview,
             incremental=incremental,
@@ -55,7 +59,7 @@ def _loaded(data: bytes) -> Definitions:
 async def definitions(request: Request) -> Response:
     """Return what is in force, as `commit` takes it."""
     service: Service = request.app.state.service
-    in_force = service.current
+    in_force = await service.of(request)
     data = await asyncio.to_thread(dump, in_force.definitions)
     return Response(data, media_type=PROTOBUF, headers={"X-UMBEL-REVISION": str(in_force.revision)})
 

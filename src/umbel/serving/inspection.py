@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from umbel.catalog.catalog import DeadLetter
-from umbel.errors import InvalidValue, NotSupported, UnknownName, did_you_mean
+from umbel.errors import InvalidValue, UnknownName, did_you_mean
 from umbel.plan.definitions import DatasetDefinition, FeaturesetDefinition
 from umbel.query.answer import Answer
-from umbel.serving.requests import JSON, MAIN, answer, count
-from umbel.serving.service import InForce, Service
+from umbel.serving.requests import JSON, answer, count
+from umbel.serving.service import Service
 
 MOST = 10_000
 """Rows or records in one answer."""
@@ -24,10 +24,10 @@ MOST = 10_000
 async def dead_letters(request: Request) -> Response:
     """Return the newest refused records of a dataset."""
     service: Service = request.app.state.service
-    name = request.path_params["name"]
-    service.current.engine.dataset(name)
+    in_force, name = await service.of(request), request.path_params["name"]
+    in_force.engine.dataset(name)
     limit = count(request, "n", 100, MOST)
-    letters = await asyncio.to_thread(service.deployment.catalog.dead_letters, name, limit)
+    letters = await asyncio.to_thread(service.deployment.catalog.dead_letters, in_force.graph.names[name], limit)
     return answer([_letter(each) for each in letters])
 
 
@@ -35,8 +35,8 @@ async def inspect(request: Request) -> Response:
     """Return the newest rows of a dataset."""
     service: Service = request.app.state.service
     name, limit = request.path_params["name"], count(request, "n", 10, MOST)
-    definition = service.current.engine.dataset(name)
-    node = service.current.graph.outputs[name]
+    in_force = await service.of(request)
+    definition, node = in_force.engine.dataset(name), in_force.graph.outputs[name]
     if node.operator.is_terminal:
         raise InvalidValue(
             f"dataset '{name}' has no rows of its own: its values depend on the instant they are asked for",
@@ -44,31 +44,16 @@ async def inspect(request: Request) -> Response:
         )
 
     def run() -> bytes:
-        rows = service.deployment.changes.newest(node, limit)
+        rows = in_force.erased.without(name, service.deployment.changes.newest(node, limit))
         columns = {field: rows.get_column(field) for field in definition.dtypes}
         return orjson.dumps({"data": Answer(columns, definition.dtypes).to_json()})
 
     return Response(await asyncio.to_thread(run), media_type=JSON)
 
 
-async def erase(_: Request) -> Response:
-    """Say that rows cannot be erased yet."""
-    raise NotSupported("this version cannot erase rows on a server", hint="the mock client can")
-
-
-async def branches(_: Request) -> Response:
-    """Return the names of all branches."""
-    return answer({"branches": [MAIN]})
-
-
-async def change_branches(_: Request) -> Response:
-    """Say that there is one branch only."""
-    raise NotSupported(f"this version has one branch on a server: {MAIN}", hint="the mock client has branches")
-
-
 async def lineage(request: Request) -> Response:
     """Return what depends on what: objects by name, each with what it reads."""
-    in_force: InForce = request.app.state.service.current
+    in_force = await request.app.state.service.of(request)
     definitions = in_force.definitions
     datasets = {name: {"kind": "dataset", "reads": _reads(each)} for name, each in definitions.datasets.items()}
     features = {name: {"kind": "featureset", "reads": _uses(each)} for name, each in definitions.featuresets.items()}
@@ -77,7 +62,7 @@ async def lineage(request: Request) -> Response:
 
 async def xray(request: Request) -> Response:
     """Return properties of datasets and featuresets; of all when none is named."""
-    in_force: InForce = request.app.state.service.current
+    in_force = await request.app.state.service.of(request)
     wanted = request.query_params.getlist("properties")
     shown = {
         "datasets": _chosen(request, "datasets", in_force.definitions.datasets, _dataset),

@@ -27,7 +27,7 @@ async def query(request: Request) -> Response:
     body = await object_of(request, ("inputs", "outputs", "data"))
     _check_query(body)
     coalescer: Coalescer = request.app.state.coalescer
-    question = await _question(request.app.state.service, body, Mode.ONLINE)
+    question = await _question(request, body, Mode.ONLINE)
     return Response(await coalescer.answer(question), media_type=JSON)
 
 
@@ -37,7 +37,7 @@ async def query_offline(request: Request) -> Response:
     _check_offline(body)
     service: Service = request.app.state.service
     column = text(body, "timestamp_column")
-    question = await _question(service, body, Mode.OFFLINE)
+    question = await _question(request, body, Mode.OFFLINE)
 
     def run() -> bytes:
         given = wanted_columns(body["data"], [column])
@@ -59,7 +59,7 @@ async def lookup(request: Request) -> Response:
     """Answer the rows of a dataset for some keys, as of now, of `as_of`, or of a timestamp each."""
     body = await object_of(request, ("keys",))
     service: Service = request.app.state.service
-    engine = service.current.engine
+    engine = (await service.of(request)).engine
     name = request.path_params["name"]
     definition = engine.dataset(name)
     fields = strings(body, "fields") if body.get("fields") is not None else None
@@ -79,19 +79,20 @@ async def lookup(request: Request) -> Response:
     return Response(await asyncio.to_thread(run), media_type=JSON)
 
 
-async def _question(service: Service, body: Mapping[str, Any], mode: Mode) -> Question:
+async def _question(request: Request, body: Mapping[str, Any], mode: Mode) -> Question:
     """Return a query as planned for the revision in force.
 
     What is not known may have been committed to another server process a moment ago.
     """
+    service: Service = request.app.state.service
     inputs, outputs = strings(body, "inputs"), strings(body, "outputs")
-    in_force = service.current
+    in_force = await service.of(request)
     try:
         plan = in_force.engine.plan(inputs, outputs, mode)
     except UmbelError:
         if not await asyncio.to_thread(service.refresh):
             raise
-        in_force = service.current
+        in_force = await service.of(request)
         plan = in_force.engine.plan(inputs, outputs, mode)
     columns = wanted_columns(body["data"], plan.inputs)
     return Question(in_force.engine, plan, columns, _height(columns), _instant(body.get("as_of")))

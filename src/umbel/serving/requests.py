@@ -16,7 +16,6 @@ MAX_BODY = 32 << 20
 """Bytes of the largest body that is read."""
 PATIENCE = 60.0
 """Seconds within which a body must arrive."""
-MAIN = "main"
 BRANCH_HEADER = "X-UMBEL-BRANCH"
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 _SHOWN = 200
@@ -144,16 +143,6 @@ def flag(request: Request, name: str, *, default: bool) -> bool:
 
 
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-
-
-def check_branch(request: Request) -> None:
-    """Refuse a request about a branch that does not exist; `main` is the only one there is over HTTP."""
-    branch = request.headers.get(BRANCH_HEADER, MAIN)
-    if branch != MAIN:
-        raise UnknownName(
-            f"branch {branch!r:.100} does not exist; there are: {MAIN}",
-            hint=f"leave out the header {BRANCH_HEADER}: other branches exist in the mock client only",
-        )
 
 
 def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

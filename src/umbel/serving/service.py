@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import polars as pl
+from starlette.requests import Request
 
 from umbel.catalog.vault import Vault
+from umbel.connectors.webhook import WebhookConnector
 from umbel.errors import UmbelError, UnknownName, did_you_mean
 from umbel.log.ingest import IngestLog, IngestLogs
-from umbel.plan.definitions import DatasetDefinition, Definitions
-from umbel.plan.graph import Graph, Node
+from umbel.plan.definitions import Definitions
+from umbel.plan.graph import MAIN, Branch, Graph, Node
+from umbel.query.erasure import Erased, Erasing
 from umbel.query.execute import QueryEngine
 from umbel.query.history import replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.deployment import Deployment
+from umbel.runtime.erasures import erased_on
+from umbel.serving.requests import BRANCH_HEADER
 
 EVERY = 0.25
 """Seconds between two looks at which revision is in force."""
@@ -32,21 +36,21 @@ class NeedsHistory(Exception):
 
 @dataclass(frozen=True)
 class InForce:
-    """One revision, ready to answer.
+    """What is in force on a branch, ready to answer.
 
     Args:
         revision: its number.
         definitions: what was committed.
         graph: its operators.
         engine: answers queries on them.
-        endpoints: the datasets behind each webhook endpoint.
+        erased: the keys erased on the branch.
     """
 
     revision: int
     definitions: Definitions
-    graph: Graph
+    graph: Branch
     engine: QueryEngine
-    endpoints: dict[tuple[str, str], list[DatasetDefinition]]
+    erased: Erased
 
 
 class Service:
@@ -62,16 +66,50 @@ class Service:
         self._logs = IngestLogs(deployment.directory)
         self._loading = threading.Lock()
         self._hasty: int | None = None
-        self.current = self._loaded(deployment.catalog.revision())
+        self._load(deployment.catalog.latest())
+
+    def _load(self, latest: int) -> None:
+        catalog = self.deployment.catalog
+        self._heads = {MAIN: 0, **catalog.heads(latest)}
+        self._graph, self._latest = self.deployment.graph(latest), latest
+        self._others: dict[str, InForce] = {}
+        self._endpoints = _endpoints(self._graph)
+        self.current = self._loaded(MAIN)
 
     def refresh(self) -> bool:
-        """Ask the catalog for the revision in force; return whether it is another one than before."""
+        """Ask the catalog for what is in force; return whether something changed, on whichever branch."""
         with self._loading:
-            revision = self.deployment.catalog.revision()
-            if revision == self.current.revision:
+            latest = self.deployment.catalog.latest()
+            if latest == self._latest:
                 return False
-            self.current = self._loaded(revision)
+            self._load(latest)
             return True
+
+    async def of(self, request: Request) -> InForce:
+        """Return what is in force on the branch a request is about.
+
+        Raises:
+            UnknownName: there is no such branch.
+        """
+        branch = request.headers.get(BRANCH_HEADER, MAIN)
+        if branch == MAIN:
+            return self.current
+        known = self._others.get(branch)
+        return await asyncio.to_thread(self.branch, branch) if known is None else known
+
+    def branch(self, name: str) -> InForce:
+        """Return what is in force on a branch, made on another server process a moment ago, perhaps."""
+        if name not in self._heads:
+            self.refresh()
+        with self._loading:
+            if name not in self._heads:
+                self.deployment.catalog.head(name)  # says which there are
+            if name == MAIN:
+                return self.current
+            known = self._others.get(name)
+            if known is None:
+                known = self._others[name] = self._loaded(name)
+            return known
 
     async def follow(self) -> None:
         """Keep up with commits, until cancelled. This thread is from now on too busy to read change logs."""
@@ -84,14 +122,14 @@ class Service:
                 log.error("cannot follow the catalog: %s", error)
 
     async def endpoint(self, webhook: str, endpoint: str) -> IngestLog:
-        """Return the ingest log of an endpoint that some dataset reads.
+        """Return the ingest log of an endpoint that some dataset reads, on whichever branch.
 
         Raises:
             UnknownName: none does.
         """
-        if (webhook, endpoint) not in self.current.endpoints:
+        if (webhook, endpoint) not in self._endpoints:
             await asyncio.to_thread(self.refresh)
-        known = self.current.endpoints
+        known = self._endpoints
         if (webhook, endpoint) not in known:
             name = f"{webhook}/{endpoint}"
             hint = did_you_mean(name, ("/".join(each) for each in known))
@@ -102,11 +140,12 @@ class Service:
         """Write what is waiting, and release files."""
         self._logs.close()
 
-    def _loaded(self, revision: int) -> InForce:
-        definitions, graph = self.deployment.definitions(revision), self.deployment.graph(revision)
-        lookups = Lookups(graph, self.deployment.store, self._history)
-        engine = QueryEngine(definitions, lookups)
-        return InForce(revision, definitions, graph, engine, _endpoints(definitions.datasets.values()))
+    def _loaded(self, branch: str) -> InForce:
+        revision, graph = self._heads[branch], self._graph.branch(branch)
+        definitions = self.deployment.definitions(revision)
+        erased = erased_on(self.deployment, branch, self._latest)
+        lookups = Erasing(Lookups(graph, self.deployment.store, self._history), erased)
+        return InForce(revision, definitions, graph, QueryEngine(definitions, lookups), erased)
 
     def _history(self, node: Node) -> pl.DataFrame:
         if threading.get_ident() == self._hasty:
@@ -114,11 +153,6 @@ class Service:
         return replay(node, self.deployment.changes.read)
 
 
-def _endpoints(datasets: Iterable[DatasetDefinition]) -> dict[tuple[str, str], list[DatasetDefinition]]:
-    found: dict[tuple[str, str], list[DatasetDefinition]] = {}
-    for dataset in datasets:
-        for source in dataset.sources:
-            endpoint = getattr(source.connector, "endpoint", None)
-            if source.connector.kind == "webhook" and endpoint is not None:
-                found.setdefault((source.connector.source_name, endpoint), []).append(dataset)
-    return found
+def _endpoints(graph: Graph) -> frozenset[tuple[str, str]]:
+    connectors = [each.definition.connector for each in graph.sources()]
+    return frozenset((each.source_name, each.endpoint) for each in connectors if isinstance(each, WebhookConnector))

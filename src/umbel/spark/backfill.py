@@ -69,8 +69,7 @@ class Backfill:
         self._take_frontiers(time)
 
     def _run(self, fresh: frozenset[str]) -> None:
-        sources = [node for node in self.graph.nodes if node.owner not in fresh and _feeds(node, fresh)]
-        items = [(json.dumps([node.number, self.stamp.batch - 1]),) for node in sources]
+        items = [(json.dumps([node.number, self.stamp.batch - 1]),) for node in self.graph.history_of(fresh)]
         if not items:
             return
         stamp = Stamp(self.stamp.epoch, BEFORE_ALL)
@@ -98,15 +97,6 @@ class Backfill:
     def _frontier(self, owner: str, reached: str = "") -> str:
         # noted apart from the batch's progress: a batch that is run again does not compute history again
         return str(self.deployment.catalog.setting(f"frontier of {owner}", reached))
-
-
-def _feeds(node: Node, fresh: Container[str]) -> bool:
-    return node.is_logged and any(_leads_to(reader, fresh) for reader, _ in node.readers)
-
-
-def _leads_to(node: Node, fresh: Container[str]) -> bool:
-    through = not node.is_keyed and not node.is_logged
-    return node.owner in fresh or (through and any(_leads_to(reader, fresh) for reader, _ in node.readers))
 
 
 def replaying(context: BatchContext) -> Task:

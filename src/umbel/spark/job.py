@@ -79,7 +79,7 @@ class LiveJob:
     def _in_tasks(self, batch: Batch) -> Told:
         """Run a batch as one Spark job of a stage per depth of the graph."""
         graph, time = batch.graph, batch.time
-        watermarks = time.watermarks(graph.datasets.values())
+        watermarks = time.watermarks(graph)
         deployment = self._deployment
         context = BatchContext(deployment.encode(), batch.plan.revision, batch.stamp, time.clocks(graph), watermarks)
         told, splits, slots = Told(), len(batch.plan.splits), self._session.sparkContext.defaultParallelism

@@ -14,8 +14,8 @@ from umbel.errors import UnknownName, did_you_mean
 from umbel.local.runner import Runner
 from umbel.operators.aggregate import Aggregate
 from umbel.plan.definitions import DatasetDefinition, Definitions
+from umbel.query.erasure import Erased, Erasing
 from umbel.query.execute import QueryEngine
-from umbel.testing.erasure import Erased, Erasing
 from umbel.testing.tables import table
 
 Fed = tuple[str, pl.DataFrame]

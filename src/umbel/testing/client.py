@@ -238,16 +238,8 @@ class MockClient(MockBranches):
         definition = self._current.definitions.datasets.get(name)
         if definition is None:
             return Response.of(404, {"message": f"dataset '{name}' is not committed"})
-        expected = definition.erase_keys
-        strays = [str(column) for column in erase_keys.columns if column not in expected]
-        missing = [key for key in expected if key not in erase_keys.columns]
-        if strays or missing or not expected:
-            raise InvalidValue(
-                f"erase on dataset '{name}': field {(strays or missing or ['(none)'])[0]!r}: the columns must be its "
-                f"erase keys {list(expected)}, found {list(erase_keys.columns)}",
-                hint="field(key=True, erase_key=True) marks erase keys; give all of them and nothing else",
-            )
-        types = {key: definition.dtypes[key] for key in expected}
+        definition.check_erase_keys([str(column) for column in erase_keys.columns])
+        types = {key: definition.dtypes[key] for key in definition.erase_keys}
         self._current.erased.add(name, keys_of(erase_keys, types, f"erase on dataset '{name}'"))
         return Response.of(200, {"erased": len(erase_keys)})
 

@@ -14,6 +14,7 @@ from umbel.connectors.webhook import Webhook
 from umbel.log.ingest import IngestLog
 from umbel.log.reading import IngestReader
 from umbel.log.segments import LogPosition, segments_in
+from umbel.plan.graph import KeyedSource
 from umbel.runtime.plans import Plan
 from umbel.runtime.upkeep import Upkeep, expire
 
@@ -39,7 +40,12 @@ class Place:
         if revision == 13:
             raise RuntimeError("no such revision")
         nodes = [SimpleNamespace(number=n, is_logged=n != 1) for n in range(3)]
-        return SimpleNamespace(datasets=self.datasets, nodes=nodes)
+        return SimpleNamespace(sources=self._sources, nodes=nodes)
+
+    def _sources(self) -> Any:
+        for name, each in self.datasets.items():
+            for ordinal, source in enumerate(each.sources):
+                yield KeyedSource(name, ordinal, f"{name}@1/{ordinal}", source)
 
 
 def dataset(name: str, *endpoints: str) -> Any:

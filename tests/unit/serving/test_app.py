@@ -62,17 +62,22 @@ def test_a_body_that_turns_out_too_large_is_refused(flights: Served) -> None:
 
 
 @pytest.mark.parametrize("branch", ["dev", "", "main ", "\xff"])
-def test_there_is_one_branch(flights: Served, branch: str) -> None:
+def test_branches_that_do_not_exist(flights: Served, branch: str) -> None:
     headers = [(b"X-UMBEL-BRANCH", branch.encode("latin-1"))]
-    answer = flights.http.get("/api/v1/branch/list", headers=headers)
+    answer = flights.http.get("/api/v1/lineage", headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown-name")
-    assert flights.http.get("/api/v1/branch/list").json() == {"branches": ["main"]}
+    assert flights.http.get("/api/v1/branch/list", headers=headers).json() == {"branches": ["main"]}
 
 
-def test_what_is_not_there_yet_says_so(flights: Served) -> None:
+def test_bodies_about_branches_are_checked(flights: Served) -> None:
     for path in ("/api/v1/init", "/api/v1/delete", "/api/v1/dataset/Plane/erase"):
-        answer = flights.post(path, {})
-        assert (answer.status_code, answer.json()["code"]) == (422, "not-supported")
+        assert flights.post(path, {}).status_code == 400
+    assert flights.post("/api/v1/init", {"branch": "a b"}).status_code == 400
+    assert flights.post("/api/v1/init", {"branch": "main"}).status_code == 400
+    assert flights.post("/api/v1/init", {"branch": "a", "clone_from": "nowhere"}).status_code == 404
+    assert flights.post("/api/v1/delete", {"branch": "main"}).status_code == 400
+    assert flights.post("/api/v1/delete", {"branch": "nowhere"}).status_code == 404
+    assert flights.post("/api/v1/dataset/Plane/erase", {"erase_keys": [{"tailnum": "a"}]}).status_code == 400
 
 
 def test_what_may_pass_is_503_and_says_when_to_come_again(flights: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,10 @@ class Erased:
     def __init__(self, keys: dict[str, pl.DataFrame] | None = None) -> None:
         self._keys = keys or {}
 
+    def keys(self, dataset: str) -> pl.DataFrame | None:
+        """Return the keys erased of a dataset, None for none."""
+        return self._keys.get(dataset)
+
     def copy(self) -> Erased:
         """Return another record of the same."""
         return Erased(dict(self._keys))
