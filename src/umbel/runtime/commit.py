@@ -40,23 +40,18 @@ def commit(
     Raises:
         InvalidValue: a definition changed without a new version, or a backfill would be needed and is not allowed.
     """
-    catalog = deployment.catalog
-    head = catalog.head(branch)
+    catalog, head = deployment.catalog, deployment.catalog.head(branch)
     before = deployment.definitions(head)
     told: dict[str, Any] = _difference(before, definitions)
-    is_changed = any(told[kind] for kind in ("new", "changed", "removed")) or not before.datasets
+    is_changed = not before.datasets or any(told[kind] for kind in ("new", "changed", "removed"))
     _check_versions(before, definitions, incremental=incremental)
-    graph = _graph(deployment, branch, definitions)
-    list(open_sources(deployment.directory, graph))
+    list(open_sources(deployment.directory, graph := _graph(deployment, branch, definitions)))
     told["recomputed"] = _recomputed(deployment.graph(catalog.latest()), graph, branch)
     if not backfill and told["recomputed"]:
-        raise InvalidValue(
-            f"datasets {told['recomputed']} would have to be computed from history", hint="backfill=True"
-        )
-    if preview:
-        return {"revision": None, **told}
-    if not is_changed:
-        return {"revision": head, **told}
+        asked = f"datasets {told['recomputed']} would have to be computed from history"
+        raise InvalidValue(asked, hint="backfill=True")
+    if preview or not is_changed:
+        return {"revision": None if preview else head, **told}
     return {"revision": catalog.commit(branch, message, dump(definitions)), **told}
 
 
