@@ -136,6 +136,13 @@ class Expectation:
         found = self.arguments.get("mostly")
         return 1.0 if found is None else float(found)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What it looks at."""
+        given = self.arguments
+        single = [str(given[name]) for name in ("column", "column_A", "column_B") if name in given]
+        return (*single, *map(str, given.get("column_list", ())))
+
 
 @dataclass(frozen=True, slots=True)
 class Expectations:

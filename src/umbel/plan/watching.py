@@ -57,15 +57,7 @@ def watch(frame: pl.DataFrame, dtypes: Mapping[str, DType], expectations: Expect
 def _watched(frame: pl.DataFrame, dtypes: Mapping[str, DType], expectation: Expectation) -> Watched:
     passed = CONDITIONS[expectation.name](frame, dtypes, expectation.arguments)
     failed = int((~passed).sum())
-    return Watched(
-        expectation.name, _columns(expectation), len(passed) - passed.null_count(), failed, expectation.mostly
-    )
-
-
-def _columns(expectation: Expectation) -> tuple[str, ...]:
-    given = expectation.arguments
-    single = (given[name] for name in ("column", "column_A", "column_B") if name in given)
-    return (*single, *given.get("column_list", ()))
+    return Watched(expectation.name, expectation.columns, len(passed) - passed.null_count(), failed, expectation.mostly)
 
 
 def _distinct(column: pl.Series, passes: Callable[[Any], bool]) -> pl.Series:

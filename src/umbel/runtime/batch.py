@@ -11,6 +11,7 @@ from typing import Any
 
 from umbel.catalog.catalog import DeadLetter, Progress
 from umbel.errors import NotSupported
+from umbel.plan import expecting
 from umbel.plan.execute import InProcess, Result
 from umbel.plan.flow import Outbox
 from umbel.plan.graph import Graph
@@ -54,6 +55,7 @@ class Told:
         """Add a task's report."""
         if "intake" in report:
             self.took(report["intake"])
+        self.counts.update(report.get("expected", {}))
         self.parts += report["parts"]
         self.result.add(Outbox(seen=report["seen"]))
 
@@ -107,6 +109,7 @@ class Batch:
             time.saw(source, newest)
         time.move_frontiers(graph, frontiers)
         self._log_changes(told)
+        told.counts.update(expecting.count(graph, told.result.logged))
         counts = {key: count for key, count in told.counts.items() if count}
         state = {**time.state, "plan": self.plan.number}
         progress = Progress(self.stamp.batch, self.plan.revision, state)

@@ -37,6 +37,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", f"{V1}/query_offline/cancel", queries.unknown_offline_query),
     ("GET", f"{V1}/dataset/{{name}}/inspect", inspection.inspect),
     ("GET", f"{V1}/dataset/{{name}}/dead_letters", inspection.dead_letters),
+    ("GET", f"{V1}/dataset/{{name}}/expectations", inspection.expectations),
     ("POST", f"{V1}/dataset/{{name}}/erase", branches.erase),
     ("POST", f"{V1}/commit", control.commit),
     ("GET", f"{V1}/commit", control.definitions),

@@ -11,8 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from umbel.catalog.catalog import DeadLetter
+from umbel.client.plain import plain
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
 from umbel.plan.definitions import DatasetDefinition, FeaturesetDefinition
+from umbel.plan.expecting import results
 from umbel.query.answer import Answer
 from umbel.serving.requests import JSON, answer, count
 from umbel.serving.service import Service
@@ -29,6 +31,15 @@ async def dead_letters(request: Request) -> Response:
     limit = count(request, "n", 100, MOST)
     letters = await asyncio.to_thread(service.deployment.catalog.dead_letters, in_force.graph.names[name], limit)
     return answer([_letter(each) for each in letters])
+
+
+async def expectations(request: Request) -> Response:
+    """Return what the expectations of a dataset have judged so far."""
+    service: Service = request.app.state.service
+    in_force, name = await service.of(request), request.path_params["name"]
+    definition = in_force.engine.dataset(name)
+    counts = await asyncio.to_thread(service.deployment.catalog.counts)
+    return answer([plain(each.plain) for each in results(definition, in_force.graph.names[name], counts)])
 
 
 async def inspect(request: Request) -> Response:

@@ -7,6 +7,7 @@ import sys
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 
+from umbel.plan.expecting import PREFIX, Counts, results
 from umbel.runtime.batch import JOB
 from umbel.serving.environment import SHARED
 from umbel.serving.service import Service
@@ -50,8 +51,11 @@ def _of_jobs(service: Service) -> CollectorRegistry:
     rows = Gauge(
         "umbel_dataset_rows", "Rows by dataset and what came of them.", ["dataset", "outcome"], registry=registry
     )
-    for (dataset, outcome), count in catalog.counts().items():
-        rows.labels(dataset, outcome).set(count)
+    counts = catalog.counts()
+    for (dataset, outcome), count in counts.items():
+        if not outcome.startswith(PREFIX):
+            rows.labels(dataset, outcome).set(count)
+    _expectations(registry, service, counts)
     Gauge("umbel_revision", "The revision in force.", registry=registry).set(service.current.revision)
     last = catalog.progress(JOB, sys.maxsize)
     if last is not None:
@@ -61,3 +65,19 @@ def _of_jobs(service: Service) -> CollectorRegistry:
         for source, micros in last.state.get("newest", {}).items():
             newest.labels(source).set(micros / 1e6)
     return registry
+
+
+def _expectations(registry: CollectorRegistry, service: Service, counts: Counts) -> None:
+    labels = ["dataset", "version", "number", "expectation", "columns"]
+    told = "Rows an expectation has judged, by what came of them."
+    rows = Gauge("umbel_expectation_rows", told, [*labels, "outcome"], registry=registry)
+    told = "Whether as many rows pass an expectation as must."
+    holds = Gauge("umbel_expectation_holds", told, labels, registry=registry)
+    in_force = service.current
+    for name, dataset in in_force.definitions.datasets.items():
+        for number, each in enumerate(results(dataset, in_force.graph.names[name], counts)):
+            seen = each.watched
+            named = (name, str(each.version), str(number), seen.expectation, ",".join(seen.columns))
+            rows.labels(*named, "passed").set(seen.rows - seen.failed)
+            rows.labels(*named, "failed").set(seen.failed)
+            holds.labels(*named).set(seen.holds)

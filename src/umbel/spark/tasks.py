@@ -96,6 +96,7 @@ def posted(
     deployment: Deployment, context: BatchContext, outbox: Outbox, told: Mapping[str, Any], name: str
 ) -> Iterator[tuple[int, int, int, bytes]]:
     """Yield the envelopes of an outbox: its changes, then a report of the rest."""
+    from umbel.plan import expecting
     from umbel.spark.envelopes import address, report
 
     graph = deployment.graph(context.revision)
@@ -104,8 +105,9 @@ def posted(
         deployment.changes.write_part(graph.nodes[number], context.stamp, name, frames)
         for number, frames in outbox.logged.items()
     ]
+    expected = expecting.count(graph, outbox.logged)
     if told or parts or outbox.seen:
-        yield report({**told, "parts": parts, "seen": dict(outbox.seen)})
+        yield report({**told, "parts": parts, "seen": dict(outbox.seen), "expected": dict(expected)})
 
 
 def settled(envelopes: DataFrame, graph: Graph, context: BatchContext, tasks: int) -> Iterable[Mapping[str, Any]]:

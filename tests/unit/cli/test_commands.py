@@ -21,6 +21,7 @@ def test_every_command_teaches(umbel: Umbel) -> None:
         *(
             "commit",
             "dead-letters",
+            "expectations",
             "doctor",
             "explain",
             "log",

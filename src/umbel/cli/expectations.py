@@ -1,0 +1,48 @@
+"""Show what the expectations of datasets have judged."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from umbel.cli.options import DIRECTORY, Catalog, Directory, deployment
+
+
+def command(
+    dataset: Annotated[
+        str | None, typer.Argument(help="A dataset; all of them by default.", show_default=False)
+    ] = None,
+    directory: Directory = DIRECTORY,
+    catalog: Catalog = None,
+) -> None:
+    """Show how many rows each expectation has judged, how many failed, and whether enough pass.
+
+    Examples:
+        umbel expectations
+
+        umbel expectations Flight --dir /var/lib/umbel
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from umbel.errors import UnknownName, did_you_mean
+    from umbel.plan.expecting import results
+
+    place = deployment(directory, catalog)
+    known, counts = place.definitions(place.catalog.revision()).datasets, place.catalog.counts()
+    if dataset is not None and dataset not in known:
+        hint = "commit it first"
+        raise UnknownName(f"dataset '{dataset}' is not committed{did_you_mean(dataset, known)}", hint=hint)
+    table = Table("dataset", "expectation", "columns", "rows", "failed", "share", "mostly", "holds", box=None)
+    for name in known if dataset is None else (dataset,):
+        for each in results(known[name], name, counts):
+            seen = each.watched
+            numbers = (str(seen.rows), str(seen.failed), f"{each.share:.4f}", f"{seen.mostly:g}")
+            shown = (name, seen.expectation, ", ".join(seen.columns), *numbers, "yes" if seen.holds else "no")
+            table.add_row(*map(Text, shown))
+    if table.row_count:
+        Console(width=200).print(table)
+    else:
+        typer.echo("none")

@@ -1,0 +1,93 @@
+"""Expectations are judged where rows are processed, and told over HTTP, as metrics and by the command line."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Optional
+
+from typer.testing import CliRunner
+
+from tests.unit.serving.conftest import Served
+from umbel.cli.main import app
+from umbel.client import Client
+from umbel.connectors import Webhook, source
+from umbel.datasets import Count, Dataset, dataset, field, pipeline
+from umbel.dtypes import Tumbling
+from umbel.lib import (
+    expect_column_values_to_be_between,
+    expect_column_values_to_match_regex,
+    expect_column_values_to_not_be_null,
+    expectations,
+    inputs,
+)
+
+__owner__ = "tests@example.com"
+webhook = Webhook(name="events")
+
+
+@source(webhook.endpoint("visits"), disorder="1d", cdc="append")
+@dataset
+class Visit:
+    user: str
+    age: Optional[int]
+    at: datetime
+
+    @expectations(version=3)
+    def plausible(cls):
+        return [
+            expect_column_values_to_be_between(column=str(cls.age), min_value=0, max_value=120, mostly=0.6),
+            expect_column_values_to_not_be_null(column="age", mostly=0.9),
+            expect_column_values_to_match_regex(column="nothing", regex="a"),
+        ]
+
+
+@dataset(index=True)
+class Visits:
+    user: str = field(key=True)
+    n: int
+    at: datetime
+
+    @pipeline
+    @inputs(Visit)
+    def count(cls, visits: Dataset):
+        return visits.groupby("user").aggregate(n=Count(window=Tumbling("1h")))
+
+    @expectations
+    def few(cls):
+        return [expect_column_values_to_be_between(column="n", max_value=1)]
+
+
+ROWS = [
+    {"user": "a", "age": 10, "at": "2024-01-01T00:10:00Z"},
+    {"user": "a", "age": 300, "at": "2024-01-01T00:20:00Z"},
+    {"user": "b", "age": None, "at": "2024-01-01T00:30:00Z"},
+    {"user": "b", "age": 20, "at": "2024-01-01T03:00:00Z"},
+]
+
+
+def test_expectations_are_told(fresh: Served) -> None:
+    client = Client("http://umbel", transport=fresh.transport)
+    client.commit("expected", datasets=[Visit, Visits])
+    fresh.log("visits", ROWS[:2])
+    fresh.process()
+    fresh.log("visits", ROWS[2:])
+    fresh.process()
+    told = fresh.http.get("/api/v1/dataset/Visit/expectations").json()
+    assert [(each["rows"], each["failed"], each["unjudged"], each["holds"]) for each in told] == [
+        (3, 1, 0, True), (4, 1, 0, False), (0, 0, 4, True),
+    ]  # fmt: skip
+    assert told[0]["expectation"] == "expect_column_values_to_be_between"
+    assert told[0]["arguments"]["max_value"] == 120
+    assert (told[0]["version"], told[0]["mostly"], round(told[0]["share"], 3)) == (3, 0.6, 0.667)
+    (few,) = fresh.http.get("/api/v1/dataset/Visits/expectations").json()
+    assert few["failed"] == 1
+    assert few["holds"] is False
+    lines = fresh.http.get("/api/v1/metrics").text.splitlines()
+    named = 'columns="age",dataset="Visit",expectation="expect_column_values_to_be_between",number="0"'
+    assert f'umbel_expectation_rows{{{named},outcome="failed",version="3"}} 1.0' in lines
+    assert f'umbel_expectation_holds{{{named},version="3"}} 1.0' in lines
+    assert not [line for line in lines if "expect:" in line]
+    assert fresh.http.get("/api/v1/dataset/Nothing/expectations").status_code == 404
+    shown = CliRunner().invoke(app, ["expectations", "Visit", "--dir", str(fresh.deployment.directory)]).output
+    assert "expect_column_values_to_not_be_null" in shown
+    assert "0.7500" in shown
