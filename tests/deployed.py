@@ -22,7 +22,7 @@ from umbel.query.columns import keys_of
 from umbel.query.history import replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.commit import commit
-from umbel.runtime.deployment import Deployment
+from umbel.runtime.deployment import BUDGET, Deployment
 from umbel.types.schema import WEIGHT
 
 PATIENCE = 180.0
@@ -49,10 +49,11 @@ class Deployed:
     Args:
         folder: where it is kept.
         shards: of its state.
+        budget: bytes of input per batch.
     """
 
-    def __init__(self, folder: Path, shards: int = 2) -> None:
-        self.deployment = Deployment.at(folder, shards=shards)
+    def __init__(self, folder: Path, shards: int = 2, budget: int = BUDGET) -> None:
+        self.deployment = Deployment.at(folder, shards=shards, budget=budget)
         self._logs = IngestLogs(folder)
 
     def commit(self, datasets: Sequence[Any]) -> None:

@@ -25,6 +25,7 @@ from umbel.query.execute import checked_fields
 from umbel.query.history import replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.commit import commit
+from umbel.runtime.deployment import BUDGET
 from umbel.testing.tables import table
 
 CENTURY = 100 * 365 * 86_400_000_000
@@ -133,9 +134,9 @@ class Playing:
         return replay(node, self._deployed.deployment.changes.read)
 
 
-def begin(folder: Path, cases: Sequence[Case]) -> tuple[Deployed, list[Playing]]:
-    """Return a deployment and what is to be played on it."""
-    deployed = Deployed(folder)
+def begin(folder: Path, cases: Sequence[Case], budget: int = BUDGET) -> tuple[Deployed, list[Playing]]:
+    """Return a deployment, with so many bytes of input per batch, and what is to be played on it."""
+    deployed = Deployed(folder, budget=budget)
     return deployed, [Playing(deployed, case, f"C{number}") for number, case in enumerate(cases)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,7 +12,9 @@ from tests.conformance.cases import CASES
 from tests.conformance.multiplexed import begin, fits, in_rounds, logged, put_in_force
 from tests.deployed import live, wait_until
 from umbel.runtime.batch import JOB
+from umbel.spark.backfill import Backfill
 from umbel.spark.job import SMALL
+from umbel.state.port import Stamp
 
 FITTING = [case for case in CASES if fits(case)]
 Failures = Mapping[str, Exception | None]
@@ -30,15 +32,37 @@ def streamed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Failures:
 
 
 @pytest.fixture(scope="module")
-def backfilled(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Failures:
-    """Return what became of the cases when their pipelines are committed after all rows are there."""
-    deployed, playing = begin(tmp_path_factory.mktemp("backfilled"), FITTING)
+def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def counted_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Make backfills go by small steps; return the list that gets the batch number of each."""
+    steps, run = list[int](), Backfill._step
+
+    def counted(self: Backfill, items: Any, stamp: Stamp, *rest: Any) -> None:
+        steps.append(stamp.batch)
+        run(self, items, stamp, *rest)
+
+    monkeypatch.setattr(Backfill, "_step", counted)
+    monkeypatch.setattr("umbel.spark.backfill.ROWS_AT_ONCE", 20)
+    return steps
+
+
+@pytest.fixture(scope="module")
+def backfilled(
+    spark: Any, tmp_path_factory: pytest.TempPathFactory, monkeypatch_module: pytest.MonkeyPatch
+) -> Failures:
+    """Return what became of the cases when their pipelines are committed after all rows are there, and read in several steps."""
+    deployed, playing = begin(tmp_path_factory.mktemp("backfilled"), FITTING, budget=1500)
     catalog = deployed.deployment.catalog
     for one in playing:
         one.forward()
     put_in_force(deployed, playing, sources_only=True)
     with live(deployed, spark, small=0) as caught_up:
         caught_up(logged(playing))
+        steps = counted_steps(monkeypatch_module)
         put_in_force(deployed, playing)
 
         def is_there() -> bool:
@@ -47,6 +71,8 @@ def backfilled(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Failures
             return last is not None and last.revision == catalog.revision()
 
         wait_until(is_there, lambda: catalog.progress(JOB, sys.maxsize))
+    assert len(steps) > 2
+    assert steps == list(range(-len(steps), 0))
     for one in playing:
         one.check()
     deployed.close()

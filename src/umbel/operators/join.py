@@ -72,6 +72,10 @@ class Join(Keyed):
         """The right columns of the output."""
         return tuple(self.right.schema.value_names) if self.fields is None else self.fields
 
+    @property
+    def looked_up(self) -> tuple[int, ...]:
+        return (1,)
+
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return (self.left_on, self.right_on)
 

@@ -120,6 +120,11 @@ class Keyed(Operator):
         """Whether event time alone changes its results, so that `tick` has something to do."""
         return False
 
+    @property
+    def looked_up(self) -> tuple[int, ...]:
+        """The places of the parents whose rows it looks up in another operator's timeline."""
+        return ()
+
     def partial(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Combine rows before the exchange."""
         return rows

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from umbel.log import changes
-from umbel.log.changetail import FileTail
+from umbel.log.changetail import BATCH, FileTail
 from umbel.operators.timeline import consolidate
 from umbel.plan.graph import Node
 from umbel.state.port import Stamp
@@ -88,6 +88,11 @@ class ChangeLogs:
             until: only batches up to this one.
         """
         return self._log(node).read(self._tail(node), predicate=predicate, through=until)
+
+    def sizes(self, node: Node, *, until: int) -> dict[int, int]:
+        """Return how many changes each batch up to one left in a log."""
+        batches = self._log(node).read(self._tail(node), columns=[BATCH], through=until)
+        return dict(batches.group_by(BATCH).len().iter_rows())
 
     def tidy(self, node: Node) -> None:
         """Merge small files, delete those that nobody reads any more."""

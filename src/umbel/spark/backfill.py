@@ -1,18 +1,24 @@
 """Backfill: computing the state of new operators from the history of what they read, by the same stages.
 
-It runs between two batches. New operators have state of their own and none of the old ones reads from them, so the ones already
-running lose and repeat nothing. A backfill that was cut short is done again from nothing.
+It runs between two batches, as a sequence of steps of bounded size that go through history in the order of its batches. New
+operators have state of their own and none of the old ones reads from them, so the ones already running lose and repeat nothing.
+A backfill that was cut short is done again from nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator
+import logging
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from umbel.operators.operator import RowWise
+import polars as pl
+
+from umbel.log.changetail import BATCH
+from umbel.operators.operator import Keyed, RowWise
 from umbel.plan.execute import InProcess
 from umbel.plan.flow import Outbox, spread, timed
 from umbel.plan.graph import Graph, Node
@@ -23,14 +29,20 @@ from umbel.spark.tasks import BatchContext, Task, posted, settled
 from umbel.state.port import Stamp
 
 if TYPE_CHECKING:
-    import polars as pl
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from umbel.runtime.deployment import Deployment
 
 BEFORE_ALL = -1
-"""The batch number of a backfill: earlier than any of the live job."""
+"""The batch number of a backfill's last step: earlier than any of the live job. The steps before it count down from there."""
+ROWS_AT_ONCE = 1_000_000
+"""About how many rows a task reads in one step."""
+
+Stretch = tuple[int, int]
+"""Batches of history, the first and the last one."""
+
+log = logging.getLogger("umbel.work")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +81,32 @@ class Backfill:
         self._take_frontiers(time)
 
     def _run(self, fresh: frozenset[str]) -> None:
-        items = [(json.dumps([node.number, self.stamp.batch - 1]),) for node in self.graph.history_of(fresh)]
-        if not items:
-            return
-        stamp = Stamp(self.stamp.epoch, BEFORE_ALL)
+        sources = self.graph.history_of(fresh)
+        slots = self.session.sparkContext.defaultParallelism
+        stretches = list(_stretches(self._sizes(sources)))
+        steps = [stretches[begin : begin + slots] for begin in range(0, len(stretches), slots)]
+        told = Told()
+        for number, step in enumerate(steps):
+            log.info("backfill of %d new operators: step %d of %d", len(fresh), number + 1, len(steps))
+            items = [(json.dumps([node.number, *stretch]),) for stretch in step for node in sources]
+            self._step(items, Stamp(self.stamp.epoch, BEFORE_ALL + 1 - len(steps) + number), fresh, told)
+        self._finish(told, Stamp(self.stamp.epoch, BEFORE_ALL), fresh)
+
+    def _sizes(self, sources: list[Node]) -> Mapping[int, int]:
+        """Return how many rows of history each batch has."""
+        sizes = Counter[int]()
+        for node in sources:
+            sizes.update(self.deployment.changes.sizes(node, until=self.stamp.batch - 1))
+        return sizes
+
+    def _step(self, items: list[tuple[str]], stamp: Stamp, fresh: frozenset[str], told: Told) -> None:
+        """Run the stages over stretches of history, as one Spark job."""
+        slots = self.session.sparkContext.defaultParallelism
         context = BatchContext(self.deployment.encode(), self.revision, stamp, only=fresh)
-        frame = self.session.createDataFrame(items, "item string").repartition(len(items))
-        told, tasks = Told(), min(self.deployment.shards, self.session.sparkContext.defaultParallelism)
+        frame = self.session.createDataFrame(items, "item string").repartition(min(len(items), slots))
+        tasks = min(self.deployment.shards, slots)
         for report in settled(frame.mapInArrow(replaying(context), SCHEMA), self.graph, context, tasks):
             told.heard(report)
-        self._finish(told, stamp, fresh)
 
     def _finish(self, told: Told, stamp: Stamp, fresh: frozenset[str]) -> None:
         """Fire timers, note the frontiers, and write the change logs."""
@@ -99,25 +127,45 @@ class Backfill:
         return str(self.deployment.catalog.setting(f"frontier of {owner}", reached))
 
 
+def _is_known(reader: Node, place: int, fresh: Container[str]) -> bool:
+    """Tell whether an operator finds all history of an input in the timeline of one that is not new."""
+    operator = reader.operator
+    if not isinstance(operator, Keyed) or place not in operator.looked_up:
+        return False
+    timeline = reader.aliases.get(operator.parents[place].id)
+    return timeline is not None and timeline not in fresh
+
+
+def _stretches(sizes: Mapping[int, int]) -> Iterator[Stretch]:
+    """Yield batches in order, as many at once as have about `ROWS_AT_ONCE` rows."""
+    first, rows = None, 0
+    for batch in sorted(sizes):
+        first, rows = batch if first is None else first, rows + sizes[batch]
+        if rows >= ROWS_AT_ONCE or batch == max(sizes):
+            yield first, batch
+            first, rows = None, 0
+
+
 def replaying(context: BatchContext) -> Task:
-    """Return the stage 0 of a backfill: read the change log of a node, hand it to the new ones among its readers."""
+    """Return the stage 0 of a backfill: read a stretch of a node's change log, hand it to the new ones among its readers."""
 
     def run(arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         deployment = context.opened()
         graph = deployment.graph(context.revision)
         for batch in arrived:
             for text in batch.column(0).to_pylist():
-                number, until = json.loads(text)
+                number, first, last = json.loads(text)
                 outbox, node = Outbox(), graph.nodes[number]
-                _hand_on(node, deployment.changes.read(node, until=until), context.only or (), outbox)
-                yield from batches(posted(deployment, context, outbox, {}, f"0-{number}"))
+                rows = deployment.changes.read(node, pl.col(BATCH) >= first, until=last)
+                _hand_on(node, rows, context.only or (), outbox)
+                yield from batches(posted(deployment, context, outbox, {}, f"0-{number}-{first}"))
 
     return run
 
 
 def _hand_on(node: Node, rows: pl.DataFrame, fresh: Container[str], outbox: Outbox) -> None:
     """Give the changes of a node to the new ones among its readers, also through row-wise ones that are not new."""
-    new = [(reader, place) for reader, place in node.readers if reader.owner in fresh]
+    new = [(reader, at) for reader, at in node.readers if reader.owner in fresh and not _is_known(reader, at, fresh)]
     spread(replace(node, readers=new, is_logged=False), rows, outbox)
     for reader, _ in node.readers:
         if reader.owner not in fresh and not reader.is_logged and isinstance(reader.operator, RowWise):
