@@ -209,6 +209,13 @@ class Aggregate(metaclass=Arguments):
             state: names the columns.
         """
 
+    def told(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
+        """Return what each state is worth as the value of a row: as `result`, but null where it does not fit its type.
+
+        One group's value must not end a stream, so it is refused only where it is asked for.
+        """
+        return self.result(states, state)
+
     # the same for a few questions
 
     def folding(self, state: Columns) -> Fold | None:

@@ -23,8 +23,8 @@ LARGEST_INT = 2**63 - 1
 class Sum(Aggregate):
     """The sum of `of`. Nulls are skipped.
 
-    Sums of whole numbers and decimals are exact: they are kept with 38 digits, and a result that does not fit the type of the
-    column is an error, never a wrong number.
+    Sums of whole numbers and decimals are exact: they are kept with 38 digits. A result that does not fit the type of the
+    column is never a wrong number: an error where it is asked for, null in a row that is told.
 
     Result: the type of `of`, never Optional. Empty window: 0.
     """
@@ -54,6 +54,11 @@ class Sum(Aggregate):
             total = pl.when(state["count"] == 0).then(0.0).otherwise(state["sum"]) if _counts(state) else state["sum"]
             return total.fill_null(0.0)
         return _fitted(states[state.name("sum")].fill_null(0), state, self)
+
+    def told(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
+        if _is_float(state):
+            return self.result(states, state)
+        return states[state.name("sum")].fill_null(0).cast(state.polars, strict=False)
 
     def folding(self, state: Columns) -> Fold:
         total, count = state.name("sum"), state.name("count")

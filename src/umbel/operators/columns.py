@@ -9,7 +9,7 @@ from umbel.types.schema import Schema
 
 RESERVED_PREFIXES = ("_at", "_weight", "_seq", "_key", "_time", "_state")
 RESERVED = frozenset(
-    {"_alive", "_begun", "_begin", "_end", "_from", "_to", "_own", "_since", "_point", "_low", "_high"}
+    {"_alive", "_begun", "_begin", "_end", "_from", "_to", "_own", "_since", "_point", "_low", "_high", "_batch"}
 )
 
 

@@ -83,17 +83,21 @@ class Partials:
             states = each.settle(states, at)
         return states
 
-    def results(self, states: pl.DataFrame, aggregates: Iterable[Aggregate]) -> list[pl.Series]:
+    def results(
+        self, states: pl.DataFrame, aggregates: Iterable[Aggregate], *, are_told: bool = False
+    ) -> list[pl.Series]:
         """Return the value of each aggregate, named after its field; null states have the empty value.
 
         Args:
             states: `_weight`, the state columns and, where aggregates need the instant asked for, `_time`.
             aggregates: those wanted.
+            are_told: whether the values are those of rows, where nobody asks: what does not fit its type is null.
         """
         places = dict(self.parts)
         found: list[pl.Series] = []
         for each in aggregates:
-            value = each.result(states, places[each.algebra])
+            worth = each.told if are_told else each.result
+            value = worth(states, places[each.algebra])
             column = states.select(value).to_series() if isinstance(value, pl.Expr) else value
             found.append(column.alias(each.into_field))
         return found

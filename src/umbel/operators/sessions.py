@@ -117,7 +117,7 @@ class Sessions:
             sessions = sessions.filter((mark < over) & (over <= horizon))
         end = (pl.col(LAST) + 1).cast(INSTANT)
         spans = sessions.select(ID, end.alias(TIME), pl.col(FIRST).cast(INSTANT).alias(BEGIN), end.alias(END))
-        values = self.partials.results(sessions, self.aggregates)
+        values = self.partials.results(sessions, self.aggregates, are_told=True)
         rows = pl.DataFrame([*spans.get_columns(), *values])
         return rows.with_columns(pl.col(TIME).alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
 

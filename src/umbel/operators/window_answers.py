@@ -44,6 +44,6 @@ def replay(panes: Panes, changes: pl.DataFrame, points: pl.DataFrame) -> pl.Data
 
 def _answer(panes: Panes, entries: pl.DataFrame, asked: pl.DataFrame, keys: int) -> pl.DataFrame:
     points = Points.of(asked)
-    values = panes.values(entries, Results(points.ids, points.at))
+    values = panes.values(entries, Results(points.ids, points.at), are_told=False)
     found = panes.due(entries, ALWAYS, keys)[points.ids] <= points.at
     return shown(panes.aggregates, {name: values[name] for name in values.columns if name not in (ID, TIME)}, found)

@@ -187,14 +187,14 @@ class Panes:
 
     # what they are worth
 
-    def values(self, panes: pl.DataFrame, results: Results) -> pl.DataFrame:
+    def values(self, panes: pl.DataFrame, results: Results, *, are_told: bool = True) -> pl.DataFrame:
         """Return the rows of results: `_key_id`, `_time` (the instant), for window keys begin and end, the aggregates."""
         columns: dict[str, pl.Series] = {}
         instants = pl.Series(TIME, results.ends).cast(INSTANT)
         for number, window in enumerate(self.windows):
             states = self._states(panes.filter(pl.col(WINDOW) == number), number, results)
             mine = [each for each in self.aggregates if self.window_of(each) == window]
-            found = self.partials.results(states.with_columns(instants), mine)
+            found = self.partials.results(states.with_columns(instants), mine, are_told=are_told)
             columns |= {column.name: column for column in found}
         return pl.DataFrame(
             [

@@ -15,7 +15,7 @@ from umbel.operators.index import Index, Mode
 from umbel.operators.join import AsOfJoin, TableJoin
 from umbel.operators.leaf import Leaf
 from umbel.operators.operator import Keyed, Operator, RowWise
-from umbel.plan.definitions import DatasetDefinition, SourceDefinition
+from umbel.plan.definitions import UPSERT, DatasetDefinition, SourceDefinition
 
 MAIN = "main"
 """The branch that always exists."""
@@ -200,7 +200,8 @@ class Graph:
         return known
 
     def _entry(self, known: str, dataset: DatasetDefinition) -> Node:
-        leaf = Leaf(dataset=dataset.name, version=dataset.version, columns=dataset.schema, appends=True)
+        appends = not dataset.schema.is_keyed and dataset.ingestion == UPSERT
+        leaf = Leaf(dataset=dataset.name, version=dataset.version, columns=dataset.schema, appends=appends)
         owner, read = fingerprint(dataset.fingerprint), fingerprint(dataset.sources, dataset.ingestion)
         if self._feeds.setdefault(owner, read) != read:  # the like of it is fed otherwise, on a branch before
             owner = fingerprint(dataset.fingerprint, read)

@@ -219,3 +219,12 @@ def test_continuous_windows_told_when_final() -> None:
         "4:30:01": 1,
         "5:10:01": 0,
     }
+
+
+def test_a_sum_that_does_not_fit_is_null_and_stops_nothing_else() -> None:
+    hour = Tumbling("1h")
+    job = Job(aggregation(Sum(of="x", window=hour), Count(window=hour)))
+    big = [(1, Change(clock(at), clock(at), {"x": 2**62, "f": 1.0}, 1, seq)) for seq, at in enumerate(["0:10", "0:20"])]
+    job.feed(pl.concat([frame(big), rows("0:30", "3:30", key=2)]))
+    first = job.changes().filter((pl.col("_weight") > 0) & (pl.col("t") == pl.lit(instant(clock("1:00")))))
+    assert first.sort("k").select("k", "a0", "a1").rows() == [(1, None, 2), (2, 1, 1)]
