@@ -92,9 +92,9 @@ class Generator:
 
     async def run(self) -> None:
         """Send until the time is up, then wait for the answers still due."""
-        while time.perf_counter() < self._end:
-            await (self._pace(self._rate) if self._rate else asyncio.sleep(0.05))
-        await asyncio.sleep(0.5)
+        if self._rate:
+            await self._pace(self._rate)
+        await asyncio.sleep(self._end - time.perf_counter() + 0.5)
 
     async def _pace(self, rate: float) -> None:
         begun = time.perf_counter()

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from umbel.errors import InvalidType, InvalidValue, did_you_mean
+from umbel.query.rows import Column, Plain
 from umbel.types import dtypes
 
 Turn = Callable[[Any], Any]
@@ -84,6 +85,14 @@ def columns_from_json(
 ) -> dict[str, pl.Series]:
     """Return lists of JSON values as columns in the storage types."""
     return {name: column_from_json(raw[name], dtype, name, what) for name, dtype in types.items()}
+
+
+def few_from_json(raw: Mapping[str, list[Any]], types: Mapping[str, dtypes.DType]) -> dict[str, Column]:
+    """Return what `columns_from_json` does; of values that are stored as they are, no Polars columns."""
+    return {
+        name: Plain(raw[name], dtype.polars()) if dtype.takes(raw[name]) else column_from_json(raw[name], dtype, name)
+        for name, dtype in types.items()
+    }
 
 
 def column_from_json(values: Sequence[Any], dtype: dtypes.DType, name: str = "", what: str = "data") -> pl.Series:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from umbel.query.session import LookupSource
+
+if TYPE_CHECKING:
+    from umbel.query.few import Few
+    from umbel.query.rows import Column, Instants
 
 
 class Erased:
@@ -64,6 +69,10 @@ class Erasing:
     def offline(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
         """Return the rows of the keys as of any instant, from the history."""
         return self._masked(dataset, keys, *self._source.offline(dataset, keys, at))
+
+    def few(self, dataset: str, keys: Sequence[Column], at: Instants) -> Few | None:
+        """Return the same in a shorter way, where there is one and nothing was erased."""
+        return None if self._erased.keys(dataset) is not None else self._source.few(dataset, keys, at)
 
     def _masked(
         self, dataset: str, keys: pl.DataFrame, rows: pl.DataFrame, found: pl.Series

@@ -14,7 +14,7 @@ from umbel.plan.definitions import DatasetDefinition, Definitions
 from umbel.query.answer import Answer
 from umbel.query.arrange import Arranger, Plan
 from umbel.query.resolve import Catalogue
-from umbel.query.rows import INSTANT, Rows
+from umbel.query.rows import INSTANT, Column, Instants, Rows
 from umbel.query.session import LookupSource, Mode, Session
 from umbel.types.dtypes import DType, Optional
 
@@ -50,7 +50,7 @@ class QueryEngine:
     def _arranged(self, inputs: tuple[str, ...], outputs: tuple[str, ...], mode: Mode) -> Plan:
         return Arranger(self.catalogue, self.definitions.datasets, mode).plan(inputs, outputs)
 
-    def run(self, plan: Plan, columns: Mapping[str, pl.Series], at: pl.Series, mode: Mode) -> Answer:
+    def run(self, plan: Plan, columns: Mapping[str, Column], at: Instants, mode: Mode) -> Answer:
         """Return the outputs of a plan.
 
         Args:
@@ -68,11 +68,11 @@ class QueryEngine:
 
     def online(self, plan: Plan, columns: Mapping[str, pl.Series], height: int, now: datetime | None = None) -> Answer:
         """Return the outputs of a plan as of one instant for all rows, the present unless given."""
-        return self.run(plan, columns, repeated(now or datetime.now(UTC), height), Mode.ONLINE)
+        return self.run(plan, columns, instants([now], [height]), Mode.ONLINE)
 
     def offline(self, plan: Plan, columns: Mapping[str, pl.Series], at: pl.Series) -> Answer:
         """Return the outputs of a plan, each row as of its own instant."""
-        return self.run(plan, columns, at, Mode.OFFLINE)
+        return self.run(plan, columns, Instants.of(at), Mode.OFFLINE)
 
     def dataset(self, name: str) -> DatasetDefinition:
         """Return a committed dataset.
@@ -103,8 +103,8 @@ class QueryEngine:
         types = checked_fields(definition, fields)
         mode = Mode.ONLINE if at is None else Mode.OFFLINE
         self._sessions[mode].dataset(name)
-        instants = repeated(datetime.now(UTC), keys.height) if at is None else at
-        rows, found = self._sessions[mode].lookup(name, keys, instants)
+        when = repeated(datetime.now(UTC), keys.height) if at is None else at
+        rows, found = self._sessions[mode].lookup(name, keys, when)
         return Answer({field: rows.get_column(field) for field in types}, types), found
 
 
@@ -120,13 +120,11 @@ def checked_fields(dataset: DatasetDefinition, fields: Sequence[str] | None) -> 
     return {name: Optional(dataset.dtypes[name].base) for name in names}
 
 
-def instants(asked: Sequence[datetime | None], heights: Sequence[int]) -> pl.Series:
-    """Return a column of instants, each repeated for as many rows as it has; None stands for the present."""
+def instants(asked: Sequence[datetime | None], heights: Sequence[int]) -> Instants:
+    """Return instants, each repeated for as many rows as it has; None stands for the present."""
     now = datetime.now(UTC)
-    if len(asked) == 1:
-        return repeated(asked[0] or now, heights[0])
     micros = [((instant or now) - EPOCH) // MICROSECOND for instant in asked]
-    return pl.Series("at", np.repeat(np.array(micros, np.int64), heights)).cast(INSTANT)
+    return Instants(np.repeat(np.array(micros, np.int64), heights))
 
 
 def repeated(instant: datetime, height: int) -> pl.Series:

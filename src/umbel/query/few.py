@@ -14,13 +14,11 @@ from umbel.operators.aggregate import Aggregate
 from umbel.operators.tile_points import Pointwise
 from umbel.operators.timeline import ALIVE, version_columns
 from umbel.plan.graph import Node
-from umbel.query.rows import Column, Plain, series_of
+from umbel.query.rows import INSTANT, Column, Instants, Plain, series_of
 from umbel.state.keys import encode_few, encode_instant, shard_of_key
 from umbel.state.port import Store
 from umbel.state.rows import RowCodec
 from umbel.state.tables import State
-
-INSTANT = pl.Datetime("us", "UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +26,30 @@ class Few:
     """What was looked up.
 
     Args:
-        columns: of the dataset, aligned with what was asked, all nullable.
+        names: the columns of the dataset.
+        columns: those, all nullable, aligned with what was asked; without that of the instants.
         is_found: whether each was found.
+        at: the instants asked for, which column `timestamp` has where something was found.
+        timestamp: its name; empty where that column is among the others.
     """
 
+    names: Sequence[str]
     columns: Mapping[str, Column]
-    is_found: Sequence[bool]
+    is_found: list[bool]
+    at: Instants
+    timestamp: str = ""
+
+    def column(self, name: str) -> Column:
+        """Return a column."""
+        if name != self.timestamp:
+            return self.columns[name]
+        found = self.found
+        return self.at.series if found.all() else self.at.series.zip_with(found, pl.Series([None], dtype=INSTANT))
 
     @property
     def frame(self) -> pl.DataFrame:
         """The columns as a frame."""
-        return pl.DataFrame([series_of(column).alias(name) for name, column in self.columns.items()])
+        return pl.DataFrame([series_of(self.column(name)).alias(name) for name in self.names])
 
     @property
     def found(self) -> pl.Series:
@@ -49,7 +60,7 @@ class Few:
 class FewLookups(Protocol):
     """Answers lookups on one dataset, where there are few."""
 
-    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Few | None:
+    def answer(self, keys: Sequence[Column], at: Instants) -> Few | None:
         """Return the rows and whether each was found; None when it takes frames to tell."""
 
 
@@ -66,12 +77,18 @@ class Keys:
     """Brings the keys of lookups into the types and bytes they are stored with."""
 
     def __init__(self, node: Node) -> None:
-        self._types = [(name, dtype.polars()) for name, dtype in node.operator.schema.keys]
+        self._names = node.operator.schema.key_names
+        self._types = [dtype.polars() for _, dtype in node.operator.schema.keys]
 
-    def columns(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return the key columns."""
-        given = [(keys.get_column(name), dtype) for name, dtype in self._types]
-        return pl.DataFrame([each if each.dtype == dtype else each.cast(dtype) for each, dtype in given])
+    def columns(self, keys: Sequence[Column]) -> dict[str, Column]:
+        """Return the key columns by their names."""
+        given = zip(keys, self._types, strict=True)
+        typed = [key if key.dtype == dtype else series_of(key).cast(dtype) for key, dtype in given]
+        return dict(zip(self._names, typed, strict=True))
+
+    def encoded(self, columns: Mapping[str, Column]) -> list[bytes]:
+        """Return the keys as they are stored."""
+        return encode_few([each.to_list() for each in columns.values()], self._types)
 
 
 class FewValues:
@@ -90,16 +107,17 @@ class FewValues:
         self._fields = [_Field.of(each, types[each.into_field].polars()) for each in operator.aggregates]
         self._names, self._timestamp = operator.schema.names, operator.schema.timestamp
 
-    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Few | None:
+    def answer(self, keys: Sequence[Column], at: Instants) -> Few | None:
         """Return the rows and whether each was found; None when it takes frames to tell."""
         if not self._points.is_able:
             return None
-        columns, instants = self._keys.columns(keys), _instants(at)
-        told = self._points.values(self._entries(encode_few(columns)), instants.cast(pl.Int64).to_numpy())
+        columns = self._keys.columns(keys)
+        told = self._points.values(self._entries(self._keys.encoded(columns)), at.micros)
         if told is None:
             return None
-        is_found, values = told
-        return self._shown(columns, instants, is_found.tolist(), values)
+        found, values = told[0].tolist(), zip(self._fields, told[1], strict=True)
+        columns |= {field.name: field.shown(each, found) for field, each in values}
+        return Few(self._names, columns, found, at, self._timestamp)
 
     def _entries(self, keys: list[bytes]) -> list[bytes | None]:
         """Return the entries of each key as stored, read in one snapshot of each shard."""
@@ -110,13 +128,6 @@ class FewValues:
             for place, entries in zip(places, read, strict=True):
                 found[place] = entries
         return found
-
-    def _shown(self, columns: pl.DataFrame, instants: pl.Series, found: list[bool], values: list[Sequence[Any]]) -> Few:
-        shown: dict[str, Column] = {each.name: each for each in columns.iter_columns()}
-        shown |= {field.name: field.shown(each, found) for field, each in zip(self._fields, values, strict=True)}
-        seen = instants if all(found) else instants.zip_with(pl.Series(found), pl.Series([None], dtype=INSTANT))
-        shown[self._timestamp] = seen
-        return Few({name: shown[name] for name in self._names}, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,25 +167,24 @@ class FewVersions:
     def __init__(self, node: Node, store: Store) -> None:
         self._owner, self._store, self._keys = node.owner, store, Keys(node)
         schema = node.operator.schema
-        self._key_names, self._names = set(schema.key_names), schema.names
+        self._names = schema.names
         self._codec = RowCodec(version_columns(schema))
 
-    def answer(self, keys: pl.DataFrame, at: pl.Series) -> Few | None:
-        """Return the rows and whether each was found; None when it takes frames to tell."""
+    def answer(self, keys: Sequence[Column], at: Instants) -> Few:
+        """Return the rows and whether each was found."""
         columns = self._keys.columns(keys)
-        values = self._versions(encode_few(columns), _instants(at).cast(pl.Int64).to_list())
+        values = self._versions(self._keys.encoded(columns), at.micros.tolist())
         rows, _ = self._codec.decode([value for value in values if value is not None])
         alive = iter(rows.get_column(ALIVE).to_list())
         found = [value is not None and next(alive) for value in values]
         taken = count()
         places = [None if value is None else next(taken) for value in values]
-        others = {name: rows.get_column(name) for name in self._names if name not in self._key_names}
+        others = {name: rows.get_column(name) for name in self._names if name not in columns}
         if not all(found) or len(rows) != len(found):
             alive_at = [place if there else None for place, there in zip(places, found, strict=True)]
             shown = pl.Series(alive_at, dtype=pl.UInt32)
             others = {name: column.gather(shown) for name, column in others.items()}
-        fields = [others[name] if name in others else columns.get_column(name) for name in self._names]
-        return Few(dict(zip(self._names, fields, strict=True)), found)
+        return Few(self._names, {**columns, **others}, found, at)
 
     def _versions(self, keys: list[bytes], instants: list[int]) -> list[bytes | None]:
         """Return the version of each key that is current at an instant, as stored."""
@@ -196,7 +206,3 @@ def by_shard(keys: list[bytes], shards: int) -> Iterable[tuple[int, list[int]]]:
     for place, key in enumerate(keys):
         places.setdefault(shard_of_key(key, shards), []).append(place)
     return places.items()
-
-
-def _instants(at: pl.Series) -> pl.Series:
-    return at if at.dtype == INSTANT else at.cast(INSTANT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import polars as pl
@@ -13,6 +13,7 @@ from umbel.operators.tile_answers import FOUND, HISTORY
 from umbel.operators.timeline import ALIVE, KEY, TIME, version_columns
 from umbel.plan.graph import Node
 from umbel.query.few import Few, FewLookups, few_lookups
+from umbel.query.rows import Column, Instants
 from umbel.state.keys import encode_keys, shard_of
 from umbel.state.port import Reader, Store
 from umbel.state.tables import State
@@ -60,7 +61,7 @@ class Lookups:
         node = self._node(dataset)
         if not keys.height:
             return pl.DataFrame(schema=node.operator.schema.polars()), pl.Series("_found", dtype=pl.Boolean)
-        few = self.few(dataset, keys, at)
+        few = self.few(dataset, [keys[name] for name in node.operator.schema.key_names], Instants.of(at))
         if few is not None:
             return few.frame, few.found
         points = _points(node, keys, at)
@@ -68,9 +69,15 @@ class Lookups:
             return self._answer(node, points)
         return _aligned(node, points, self._floor(node, points))
 
-    def few(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> Few | None:
-        """Return what `online` does in a short way; None where there is none, or too many points for it."""
-        if not 0 < keys.height <= FEW:
+    def few(self, dataset: str, keys: Sequence[Column], at: Instants) -> Few | None:
+        """Return what `online` does in a short way; None where there is none, or too many points for it.
+
+        Args:
+            dataset: its name.
+            keys: a column for each key field, in their order.
+            at: one instant per row.
+        """
+        if not 0 < len(at) <= FEW:
             return None
         return self._quick(dataset, self._node(dataset)).answer(keys, at)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 INSTANT = pl.Datetime("us", "UTC")
@@ -40,7 +42,7 @@ class Plain:
     def series(self) -> pl.Series:
         """The same as a Polars column."""
         kind = _NATIVE.get(type(self.dtype))
-        if kind is not None and all(type(value) is kind for value in self.values):
+        if kind is not None and self.values and all(type(value) is kind for value in self.values):
             return pl.Series(self.values)  # not to be told the type is quicker
         return pl.Series(self.values, dtype=self.dtype, strict=False)
 
@@ -55,22 +57,58 @@ def series_of(column: Column) -> pl.Series:
     return column.series if isinstance(column, Plain) else column
 
 
+class Instants:
+    """An instant for each row; a Polars column when somebody needs one.
+
+    Args:
+        micros: µs since the epoch.
+    """
+
+    __slots__ = ("_series", "micros")
+
+    def __init__(self, micros: npt.NDArray[np.int64]) -> None:
+        self.micros = micros
+        self._series: pl.Series | None = None
+
+    @classmethod
+    def of(cls, series: pl.Series) -> Instants:
+        """Return a column of instants."""
+        made = cls(series.cast(INSTANT).cast(pl.Int64).to_numpy())
+        made._series = series
+        return made
+
+    def __len__(self) -> int:
+        return len(self.micros)
+
+    @property
+    def series(self) -> pl.Series:
+        """The same as a Polars column."""
+        if self._series is None:
+            self._series = pl.Series("at", self.micros).cast(INSTANT)
+        return self._series
+
+
 @dataclass(slots=True)
 class Rows:
     """The features known so far, in storage types.
 
     Args:
-        at: the instant each row is asked for.
+        instants: as of which each row is asked for.
         columns: one per known feature, by fully qualified name.
     """
 
-    at: pl.Series
+    instants: Instants
     columns: dict[str, Column] = field(default_factory=dict)
+
+    @property
+    def at(self) -> pl.Series:
+        """The instants as a Polars column."""
+        return self.instants.series
 
     @property
     def height(self) -> int:
         """The number of rows."""
-        return len(self.at)
+        return len(self.instants)
 
     def add(self, fqn: str, column: Column) -> None:
         """Add a feature; one that was given as an input is not replaced."""

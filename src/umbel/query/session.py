@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +14,7 @@ from umbel.plan.definitions import DatasetDefinition
 
 if TYPE_CHECKING:
     from umbel.query.few import Few
+    from umbel.query.rows import Column, Instants
 
 
 class LookupSource(Protocol):
@@ -24,6 +25,9 @@ class LookupSource(Protocol):
 
     def offline(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
         """Return the rows of the keys as of any instant, from the history."""
+
+    def few(self, dataset: str, keys: Sequence[Column], at: Instants) -> Few | None:
+        """Return the same in a shorter way, where there is one; the keys are in the order of the dataset."""
 
 
 class Mode(Enum):
@@ -69,11 +73,9 @@ class Session:
         answer = self.source.online if self.mode is Mode.ONLINE else self.source.offline
         return answer(dataset, keys, at)
 
-    def few(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> Few | None:
-        """Return what `lookup` does where the source has a shorter way to it, else None."""
-        quick = getattr(self.source, "few", None)
-        found: Few | None = None if quick is None else quick(dataset, keys, at)
-        return found
+    def few(self, dataset: str, keys: Sequence[Column], at: Instants) -> Few | None:
+        """Return what `lookup` does where the source has a shorter way to it, else None; keys in the dataset's order."""
+        return self.source.few(dataset, keys, at)
 
     def dataset(self, name: str) -> DatasetDefinition:
         """Return a committed dataset that this session may look up."""

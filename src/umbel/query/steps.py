@@ -79,7 +79,7 @@ class Probe:
     def take_few(self, found: Few, rows: Rows) -> None:
         """Add the features read from few rows that were found."""
         for pick in self.picks:
-            column = found.columns[pick.field]
+            column = found.column(pick.field)
             if isinstance(column, Plain) and column.dtype == pick.dtype:
                 rows.add(pick.fqn, column.filled(pick.default))
             else:
@@ -113,6 +113,10 @@ class LookupStep(Step):
     probes: tuple[Probe, ...]
 
     def run(self, rows: Rows, session: Session) -> None:
+        few = self._few(rows, session)
+        if few is not None:
+            self.probes[0].take_few(few, rows)
+            return
         asked = [probe.points(rows) for probe in self.probes]
         if len(asked) == 1:
             keys, at, _ = asked[0]
@@ -120,10 +124,6 @@ class LookupStep(Step):
             keys = [pl.concat([keys[place] for keys, _, _ in asked]) for place in range(len(self.key_fields))]
             at = pl.concat([at for _, at, _ in asked])
         frame = pl.DataFrame([key.alias(name) for name, key in zip(self.key_fields, keys, strict=True)])
-        few = session.few(self.dataset, frame, at) if self._is_simple else None
-        if few is not None:
-            self.probes[0].take_few(few, rows)
-            return
         found, _ = session.lookup(self.dataset, frame, at)
         start = 0
         for probe, (_, instants, counts) in zip(self.probes, asked, strict=True):
@@ -131,9 +131,12 @@ class LookupStep(Step):
             probe.take(found if whole else found.slice(start, len(instants)), counts, rows)
             start += len(instants)
 
-    @property
-    def _is_simple(self) -> bool:
-        return len(self.probes) == 1 and not self.probes[0].is_list
+    def _few(self, rows: Rows, session: Session) -> Few | None:
+        """Return the rows that are looked up, where there is a short way to them."""
+        probe = self.probes[0]
+        if len(self.probes) > 1 or probe.is_list:
+            return None
+        return session.few(self.dataset, [rows.columns[name] for name in probe.keys], rows.instants)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -81,6 +82,7 @@ def from_environment() -> Starlette:
     """Return the application over the deployment named by the environment; what server processes load."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     end_with_parent()
+    gc.freeze()  # what is loaded stays: collections need not walk through it while requests wait
     return application(Place.handed_on().opened())
 
 

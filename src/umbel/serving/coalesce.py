@@ -19,7 +19,7 @@ import polars as pl
 from umbel.api.secrets import kept_by
 from umbel.catalog.vault import Vault
 from umbel.query.arrange import Plan
-from umbel.query.encode import columns_from_json
+from umbel.query.encode import columns_from_json, few_from_json
 from umbel.query.execute import QueryEngine, instants
 from umbel.query.session import Mode
 from umbel.serving.service import NeedsHistory
@@ -110,7 +110,7 @@ class Coalescer:
         """Return the answer to each question; all have the same plan."""
         engine, plan = questions[0].engine, questions[0].plan
         together = {name: list(chain.from_iterable(each.columns[name] for each in questions)) for name in plan.inputs}
-        columns = columns_from_json(together, plan.inputs)
+        columns = few_from_json(together, plan.inputs)
         at = instants([each.at for each in questions], [each.height for each in questions])
         with kept_by(self._vault):
             found = engine.run(plan, columns, at, Mode.ONLINE).to_json()

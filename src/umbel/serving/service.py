@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from umbel.catalog.vault import Vault
 from umbel.connectors.webhook import WebhookConnector
-from umbel.errors import UmbelError, UnknownName, did_you_mean
+from umbel.errors import UnknownName, did_you_mean
 from umbel.log.ingest import IngestLog, IngestLogs
 from umbel.plan.definitions import Definitions
 from umbel.plan.graph import MAIN, Branch, Graph, Node
@@ -118,7 +118,7 @@ class Service:
             await asyncio.sleep(EVERY)
             try:
                 await asyncio.to_thread(self.refresh)
-            except UmbelError as error:
+            except Exception as error:  # noqa: BLE001  whoever stops following answers by what has long been replaced
                 log.error("cannot follow the catalog: %s", error)
 
     async def endpoint(self, webhook: str, endpoint: str) -> IngestLog:

@@ -19,8 +19,9 @@ A key over 400 bytes becomes 254, its first 64 bytes and its BLAKE2b-256 digest.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -70,33 +71,37 @@ def encode_keys(columns: pl.DataFrame) -> pl.Series:
     return to_series(_shortened(keys) if is_long.any() else keys, "_key")
 
 
-def encode_few(columns: pl.DataFrame) -> list[bytes]:
+def encode_few(columns: Sequence[list[Any]], dtypes: Sequence[pl.DataType]) -> list[bytes]:
     """Return what `encode_keys` does, faster for few rows.
 
     Args:
-        columns: the key columns, in the order of the key.
+        columns: the values of the key columns, in the order of the key.
+        dtypes: their types.
     """
-    kinds = columns.dtypes
-    if not all(kind == pl.String or kind.is_signed_integer() for kind in kinds):
-        found: list[bytes] = encode_keys(columns).to_list()
+    encoders = [_FEW.get(type(dtype)) for dtype in dtypes]
+    parts = [encoder(values) for encoder, values in zip(encoders, columns, strict=True) if encoder]
+    if len(parts) < len(columns):
+        series = [pl.Series(f"{place}", *each) for place, each in enumerate(zip(columns, dtypes, strict=True))]
+        found: list[bytes] = encode_keys(pl.DataFrame(series)).to_list()
         return found
-    parts = [_texts(each) if each.dtype == pl.String else _numbers(each) for each in columns.iter_columns()]
     keys = parts[0] if len(parts) == 1 else [b"".join(row) for row in zip(*parts, strict=True)]
     return [_short(key) if len(key) > LONGEST else key for key in keys]
 
 
-def _texts(column: pl.Series) -> list[bytes]:
+def _texts(values: list[str | None]) -> list[bytes]:
     return [
         b"\x00\x00\x01" if text is None else b"\x01%b\x00\x01" % text.encode().replace(b"\x00", b"\x00\xff")
-        for text in column.to_list()
+        for text in values
     ]
 
 
-def _numbers(column: pl.Series) -> list[bytes]:
+def _numbers(values: list[int | None]) -> list[bytes]:
     return [
-        (b"\x00" if number is None else b"\x01") + ((number or 0) + (1 << 63)).to_bytes(8, "big")
-        for number in column.to_list()
+        (b"\x00" if number is None else b"\x01") + ((number or 0) + (1 << 63)).to_bytes(8, "big") for number in values
     ]
+
+
+_FEW: dict[type, Callable[[list[Any]], list[bytes]]] = {pl.String: _texts, pl.Int64: _numbers}
 
 
 def encode_time(instants: pl.Series) -> pl.Series:

@@ -108,6 +108,10 @@ class DType(ABC):
         reason = f"null, and {self} is not Optional"
         return checked.blame(dict.fromkeys(checked.values.is_null().arg_true().to_list(), reason))
 
+    def takes(self, values: Sequence[Any]) -> bool:
+        """Return whether Python values are stored just as they are, as far as can be told at a glance."""
+        return False
+
     def convert(self, column: pl.Series | Sequence[Any]) -> Checked:
         """Bring a raw column, or Python values, to storage form; null stays null."""
         if not isinstance(column, pl.Series):

@@ -41,6 +41,9 @@ class Int(DType):
     def annotation(self) -> Any:
         return int
 
+    def takes(self, values: Sequence[Any]) -> bool:
+        return all(type(value) is int and INT_MIN <= value <= INT_MAX for value in values)
+
     def convert_column(self, column: pl.Series) -> Checked:
         if column.dtype == pl.Int64:
             return Checked(column)
@@ -95,6 +98,9 @@ class Float(DType):
 
     def annotation(self) -> Any:
         return float
+
+    def takes(self, values: Sequence[Any]) -> bool:
+        return all(type(value) is float for value in values)
 
     def convert_column(self, column: pl.Series) -> Checked:
         if column.dtype == pl.Float64:

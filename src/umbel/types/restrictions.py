@@ -66,6 +66,9 @@ class Optional(Wrapper):
     def is_optional(self) -> bool:
         return True
 
+    def takes(self, values: Sequence[Any]) -> bool:
+        return self.of.takes([value for value in values if value is not None])
+
     @property
     def base(self) -> DType:
         return self.of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,6 +28,9 @@ class Str(DType):
 
     def annotation(self) -> Any:
         return str
+
+    def takes(self, values: Sequence[Any]) -> bool:
+        return all(type(value) is str and value.isascii() for value in values)
 
     def convert_column(self, column: pl.Series) -> Checked:
         if column.dtype == pl.String:

@@ -22,6 +22,7 @@ from umbel.plan.definitions import (
     LookupExtractor,
 )
 from umbel.query.execute import QueryEngine
+from umbel.query.rows import Column, Instants
 from umbel.types.dtypes import DType
 from umbel.types.schema import Schema
 
@@ -108,6 +109,9 @@ class Tables:
     def offline(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
         self.calls.append(("offline", dataset, keys.height))
         return self._search(dataset, keys, at)
+
+    def few(self, dataset: str, keys: Sequence[Column], at: Instants) -> None:
+        """Have no shorter way."""
 
     def _search(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
         schema = self.datasets[dataset].schema

@@ -13,7 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from umbel.errors import InvalidType, InvalidValue
-from umbel.query.encode import column_from_json, column_to_json, columns_of, from_json, to_json
+from umbel.query.encode import (
+    column_from_json,
+    column_to_json,
+    columns_from_json,
+    columns_of,
+    few_from_json,
+    from_json,
+    to_json,
+)
+from umbel.query.rows import Plain, series_of
 from umbel.types import dtypes as t
 
 POINT = t.Struct("Point", (("x", t.Float()), ("tag", t.Optional(t.Bytes()))))
@@ -114,3 +123,37 @@ def test_malformed_tables():
         from_json([1, 2], {"a": t.Int()})
     with pytest.raises(InvalidType, match="column 'a': expected a list"):
         columns_of({"a": 1})
+
+
+@given(
+    values=st.lists(
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63) - 1, 2**63)
+        | st.floats()
+        | st.text(max_size=3)
+        | st.just("\ud800")
+    ),
+    kind=st.sampled_from([int, float, str, bool, None]),
+    dtype=st.sampled_from([t.Int(), t.Float(), t.Str(), t.Bool()]),
+    is_optional=st.booleans(),
+)
+def test_what_is_stored_as_it_is_comes_out_as_from_a_column(values, kind, dtype, is_optional):
+    """Whether or not a shorter way is taken: the same values, or a refusal."""
+    values = [value for value in values if kind is None or type(value) in (kind, type(None))]
+    types = {"x": t.Optional(dtype) if is_optional else dtype}
+    try:
+        column = columns_from_json({"x": values}, types)["x"]
+    except InvalidValue:
+        with pytest.raises(InvalidValue):
+            few_from_json({"x": values}, types)
+        return
+    few = few_from_json({"x": values}, types)["x"]
+    assert few.dtype == column.dtype
+    assert list(map(repr, few.to_list())) == list(map(repr, column.to_list()))
+    assert list(map(repr, series_of(few).to_list())) == list(map(repr, column.to_list()))
+
+
+def test_plain_values_make_no_column():
+    found = few_from_json({"x": [1, None], "y": ["a", "é"]}, {"x": t.Optional(t.Int()), "y": t.Str()})
+    assert [type(column) for column in found.values()] == [Plain, pl.Series]

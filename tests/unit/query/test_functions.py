@@ -15,6 +15,7 @@ from umbel.errors import UmbelError
 from umbel.featuresets import extractor, featureset
 from umbel.lib import inputs, outputs
 from umbel.query.execute import QueryEngine, repeated
+from umbel.query.rows import Instants
 from umbel.query.session import Mode
 from umbel.types.dtypes import Int
 
@@ -89,7 +90,7 @@ def ask(name, uids, at=None):
     plan = engine.plan(["Looks.uid"], [f"Looks.{name}"], mode)
     column = Int().ingest(uids).values
     when = repeated(at or JAN + timedelta(days=1), len(uids))
-    return engine.run(plan, {"Looks.uid": column}, when, mode).to_pandas()[f"Looks.{name}"].tolist()
+    return engine.run(plan, {"Looks.uid": column}, Instants.of(when), mode).to_pandas()[f"Looks.{name}"].tolist()
 
 
 def test_rows_come_in_order_with_structs_as_objects_and_nullable_columns():
