@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from importlib.resources import as_file, files
-from pathlib import Path
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, Engine, create_engine, delete, event, func, select, update
+from sqlalchemy import CursorResult, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, sessionmaker
 
 from umbel.catalog import tables as t
+from umbel.catalog.engine import migrated
 from umbel.errors import Terminal, UnknownName, did_you_mean
 
 RAW_LIMIT = 64 << 10
@@ -76,8 +74,7 @@ class Catalog:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._engine = _engine(url)
-        _migrate(self._engine)
+        self._engine = migrated(url)
         self._session = sessionmaker(self._engine, expire_on_commit=False)
 
     def close(self) -> None:
@@ -89,6 +86,17 @@ class Catalog:
         with self._session.begin() as session:
             session.execute(self._insert(t.Setting).values(name=name, value=default).on_conflict_do_nothing())
             return session.get_one(t.Setting, name).value
+
+    def note(self, name: str, value: Any) -> None:
+        """Set a setting, whatever it was."""
+        with self._session.begin() as session:
+            session.merge(t.Setting(name=name, value=value))
+
+    def noted(self, name: str) -> Any:
+        """Return a setting, None when there is none."""
+        with self._session() as session:
+            found = session.get(t.Setting, name)
+            return None if found is None else found.value
 
     def commit(self, branch: str, message: str, definitions: bytes) -> int:
         """Put definitions into force; return their revision."""
@@ -358,42 +366,3 @@ class Catalog:
 
 def _letter(row: t.DeadLetter) -> DeadLetter:
     return DeadLetter(row.dataset, row.source, row.position, row.reason, row.raw, row.size, row.field, row.at)
-
-
-def _engine(url: str) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": 60} if url.startswith("sqlite") else {})
-    if engine.dialect.name == "sqlite":
-        Path(engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
-        event.listen(engine, "connect", _sqlite_settings)
-    return engine
-
-
-def _sqlite_settings(connection: Any, _: Any) -> None:
-    for pragma in ("journal_mode=WAL", "busy_timeout=60000", "synchronous=FULL"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _migrate(engine: Engine) -> None:
-    """Bring the tables up to date; of several processes one does it, the others wait."""
-    from alembic import command
-    from alembic.config import Config
-
-    with as_file(files("umbel.catalog") / "migrations") as folder, _alone(engine), engine.begin() as connection:
-        config = Config(attributes={"connection": connection})
-        config.set_main_option("script_location", str(folder).replace("%", "%%"))
-        if engine.dialect.name == "sqlite":
-            connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver begins none before changes of tables
-        command.upgrade(config, "head")
-
-
-@contextmanager
-def _alone(engine: Engine) -> Iterator[None]:
-    """Hold a file lock beside an SQLite database, so that one process migrates it."""
-    if engine.dialect.name != "sqlite":
-        yield
-        return
-    import fcntl
-
-    with Path(f"{engine.url.database}.lock").open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -20,6 +20,7 @@ from umbel.runtime.deployment import Deployment
 from umbel.runtime.intake import take_in
 from umbel.runtime.plans import Plan
 from umbel.runtime.progress import EventTime
+from umbel.runtime.removal import forget_removed
 from umbel.state.port import Stamp
 
 JOB = "live"
@@ -69,25 +70,32 @@ class Batch:
         plan: what it reads.
         stamp: of its transactions.
         time: event time as of the batch before; moved when the batch is finished.
-        is_first: whether no batch was before it.
+        before: the revision of the batch before it, None for the first one.
     """
 
     deployment: Deployment
     plan: Plan
     stamp: Stamp
     time: EventTime
-    is_first: bool
+    before: int | None
 
     @classmethod
     def begin(cls, deployment: Deployment, plan: Plan, stamp: Stamp) -> Batch:
         """Return a batch with what the one before it left."""
         before = deployment.catalog.progress(JOB, stamp.batch)
-        return cls(deployment, plan, stamp, EventTime.of(before.state if before else {}), before is None)
+        return cls(
+            deployment, plan, stamp, EventTime.of(before.state if before else {}), before.revision if before else None
+        )
 
     @property
     def graph(self) -> Graph:
         """What it runs."""
         return self.deployment.graph(self.plan.revision)
+
+    def forget_removed(self) -> None:
+        """Forget the operators which the batch before had, and this one has not."""
+        if self.before is not None and self.before != self.plan.revision:
+            forget_removed(self.deployment, self.deployment.graph(self.before), self.graph, self.time)
 
     def run_here(self) -> Told:
         """Run the stages in this process."""
@@ -144,8 +152,9 @@ def drain(deployment: Deployment) -> int:
     done = begun = last.number + 1 if last else 0
     while (number := plans.next(done)) != done:
         batch = Batch.begin(deployment, plans.read(number), Stamp(epoch, done))
+        batch.forget_removed()
         fresh = {node.owner for node in batch.graph.nodes} - catalog.backfilled()
-        if batch.graph.history_of(fresh) and not batch.is_first:
+        if batch.graph.history_of(fresh) and batch.before is not None:
             raise NotSupported("new pipelines must be computed from history", hint="umbel work does that")
         catalog.backfill(fresh, done=True)
         batch.finish(batch.run_here())

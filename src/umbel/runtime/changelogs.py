@@ -6,6 +6,7 @@ to a tail, which is moved into the table now and then. `umbel.log.changes` says 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -93,6 +94,10 @@ class ChangeLogs:
         """Return how many changes each batch up to one left in a log."""
         batches = self._log(node).read(self._tail(node), columns=[BATCH], through=until)
         return dict(batches.group_by(BATCH).len().iter_rows())
+
+    def drop(self, node: Node) -> None:
+        """Delete the log of a node."""
+        shutil.rmtree(self._folder / node.log, ignore_errors=True)
 
     def tidy(self, node: Node) -> None:
         """Merge small files, delete those that nobody reads any more."""

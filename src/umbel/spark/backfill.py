@@ -113,18 +113,21 @@ class Backfill:
         changes, nodes, frontiers = self.deployment.changes, self.graph.nodes, dict[int, datetime]()
         InProcess(self.graph, self.deployment.store, fresh).settle(told.result, stamp, frontiers, {})
         for number, frontier in frontiers.items():
-            self._frontier(nodes[number].owner, frontier.isoformat())
+            # noted apart from the batch's progress: a batch that is run again does not compute history again
+            self.deployment.catalog.note(_frontier(nodes[number]), frontier.isoformat())
         ticked = [changes.write_part(nodes[n], stamp, "ticks", each) for n, each in told.result.logged.items()]
         changes.commit(BEFORE_ALL, [*told.parts, *ticked], {node.log: node for node in nodes})
 
     def _take_frontiers(self, time: EventTime) -> None:
         for node in timed(self.graph):
-            if node.owner not in time.frontiers and (noted := self._frontier(node.owner)):
+            noted = self.deployment.catalog.noted(_frontier(node))
+            if node.owner not in time.frontiers and noted is not None:
                 time.frontiers[node.owner] = datetime.fromisoformat(noted)
 
-    def _frontier(self, owner: str, reached: str = "") -> str:
-        # noted apart from the batch's progress: a batch that is run again does not compute history again
-        return str(self.deployment.catalog.setting(f"frontier of {owner}", reached))
+
+def _frontier(node: Node) -> str:
+    """Return the name under which the frontier is noted that a node reached by its backfill."""
+    return f"frontier of {node.owner}"
 
 
 def _is_known(reader: Node, place: int, fresh: Container[str]) -> bool:

@@ -68,8 +68,9 @@ class LiveJob:
     def _batch(self, _: DataFrame, number: int) -> None:
         plan = self._plans.read(self._planned(number))
         batch = Batch.begin(self._deployment, plan, Stamp(self._epoch, number))
+        batch.forget_removed()
         backfill = Backfill(self._session, self._deployment, batch.graph, plan.revision, batch.stamp)
-        backfill.attach(batch.time, is_first=batch.is_first)
+        backfill.attach(batch.time, is_first=batch.before is None)
         told = batch.run_here() if plan.size <= self._small else self._in_tasks(batch)
         counts = batch.finish(told)
         self._upkeep.after(plan)

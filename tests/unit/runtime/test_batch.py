@@ -74,3 +74,19 @@ def test_a_commit_without_a_change_is_none(place: Deployment) -> None:
     assert (told["revision"], told["unchanged"]) == (1, ["DelayOfOrigin", "Departure", "Plane"])
     told = commit(place, check_commit([Departure], []))
     assert (told["revision"], told["removed"]) == (2, ["DelayOfOrigin", "Plane"])
+
+
+def test_a_removed_pipeline_leaves_no_state_that_could_come_back(place: Deployment) -> None:
+    send(place, DEPARTURES)
+    drain(place)
+    before = place.graph(place.catalog.revision())
+    derived = {node.owner for node in before.nodes if node is not before.entries["Departure"]}
+    commit(place, check_commit([Departure], []))
+    assert drain(place) == 1
+    owners = {owner for shard in range(place.shards) for owner in place.store.owners(shard)}
+    assert not owners & derived
+    assert not place.catalog.backfilled() & derived
+    assert place.changes.read(before.outputs["Departure"]).height == len(DEPARTURES)
+    commit(place, check_commit(DATASETS, []))
+    with pytest.raises(NotSupported, match="history"):
+        drain(place)
