@@ -99,6 +99,11 @@ class Extreme(Aggregate):
 
     def folding(self, state: Columns) -> Fold:
         default = pl.Series([self.default], dtype=state.polars).item()
+        if not state.is_retractable and state.polars in (pl.Int64, pl.Float64):
+            name = state.name("extreme")
+            return lambda held, _: [
+                default if value is None else value for value in held.ends(name, smallest=self.smallest)
+            ]
         none = NEVER if self.smallest else -1
 
         def fold(held: Held, _: Ints) -> list[Any]:

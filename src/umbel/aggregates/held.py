@@ -46,6 +46,11 @@ class Spans:
         return each if self.size == 1 else each[self.owners]
 
     @property
+    def counts(self) -> list[int]:
+        """How many rows each question has."""
+        return [len(self.owners)] if self.size == 1 else np.bincount(self.owners, minlength=self.size).tolist()
+
+    @property
     def bounds(self) -> Ints:
         """Where the rows of each question begin, and where the last ones end."""
         return np.searchsorted(self.owners, np.arange(self.size + 1))
@@ -101,10 +106,26 @@ class Held(Spans):
 
     def sums(self, name: str) -> Array:
         """Return the sum of a column for each question; of decimals the exact one, in units of their last digit."""
-        numbers = self.numbers(name)
+        found = self[name]
+        if found.ndim == 1:
+            return self.summed(found)
+        numbers = units(found)
         if numbers.dtype == np.int64 and len(numbers) and _bound(numbers) * len(numbers) > SAFE:
             numbers = numbers.astype(object)
         return self.summed(numbers)
+
+    def ends(self, name: str, *, smallest: bool) -> list[Any]:
+        """Return the smallest or the largest of a column of whole numbers or floats for each question, None where there is none.
+
+        NaN counts only where there is nothing else.
+        """
+        numbers, present = self[name], self.present(name)
+        spans: Spans = self
+        if not present.all():
+            numbers, spans = numbers[present], Spans(self.owners[present], self.size)
+        empty = np.nan if numbers.dtype.kind == "f" else 2**63 - 1 if smallest else -(2**63)
+        found = spans._reduced(np.fmin if smallest else np.fmax, numbers, empty).tolist()
+        return [value if count else None for value, count in zip(found, spans.counts, strict=True)]
 
     def items(self, *names: str) -> Items:
         """Return the elements of list columns, all as long as each other in a row."""

@@ -55,7 +55,7 @@ class Pointwise:
         """
         entries = _Entries(self.tiles, self._codec.records(stored), at)
         found = entries.born <= at
-        if (found & (at < entries.horizon)).any():
+        if entries.is_past(found):
             return None
         values: list[Sequence[Any]] = [()] * len(self.tiles.aggregates)
         with np.errstate(all="ignore"):
@@ -98,28 +98,34 @@ class _Entries:
     @property
     def born(self) -> Ints:
         """The first instant of each key."""
+        if not self._tiles.is_retractable and not self._tiles.is_keyed:
+            return self._spans.least(self._first, NEVER)
         lived = self._is_base | (self._records[WEIGHT] != 0)
         if self._tiles.is_keyed:
             lived |= self._since < self._until
         return self._spans.least(np.where(lived, self._since, NEVER), NEVER)
 
-    @property
-    def horizon(self) -> Ints:
-        """The instant of each key before which its entries do not know everything."""
-        return self._spans.largest(np.where(self._is_base, self._last, -NEVER), -NEVER)
+    def is_past(self, found: Flags) -> bool:
+        """Return whether a key that was found is asked about an instant before which its entries do not know everything."""
+        if not self._is_base.any():
+            return False
+        horizon = self._spans.largest(np.where(self._is_base, self._last, -NEVER), -NEVER)
+        return bool((found & (self._at < horizon)).any())
 
     def held(self) -> Iterator[Held | None]:
         """Yield for each window the states that count, None where an entry is cut by the instant asked for."""
-        at = self._spans.spread(self._at)
+        at, second = self._spans.spread(self._at), self._spans.spread(self._at // SECOND * SECOND)
         is_in = self._until <= at
         is_cut = ~is_in & (self._since <= at)
+        is_cut_anywhere = is_cut.any()
         place = self._first + (self._last - self._first) // 2
         for number, window in enumerate(self._tiles.windows):
             mine = self._window == number
             if window.duration_us is None:
                 mine |= self._is_base
             else:
-                mine &= place >= at // SECOND * SECOND - window.duration_us
-            rows = np.flatnonzero(mine & is_in)
-            is_known = not (mine & is_cut).any()
-            yield Held(self._owners[rows], len(self._at), self._records, rows) if is_known else None
+                mine &= place >= second - window.duration_us
+            if is_cut_anywhere and (mine & is_cut).any():
+                yield None
+            (rows,) = (mine & is_in).nonzero()
+            yield Held(self._owners[rows], len(self._at), self._records, rows)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import lmdb
 
-from umbel.errors import InvalidValue, Terminal, Transient
+from umbel.errors import InvalidValue, Terminal, Transient, UmbelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -97,17 +97,31 @@ class Environment:
         self._is_lost = False
         self._idle = threading.Condition()
 
-    @contextmanager
-    def reading(self) -> Iterator[Tx | None]:
-        """Open a read transaction; None when nothing was written yet."""
+    def reading(self) -> Reading:
+        """Open a read transaction for a `with` block; None when nothing was written yet."""
+        return Reading(self)
+
+    def begin_reading(self) -> lmdb.Transaction | None:
+        """Begin a read transaction, which `end_reading` ends; None when nothing was written yet."""
         with self._idle:
             env = self._opened_for_reading()
             self._open += env is not None
-        if env is None:
-            yield None
-            return
-        with self._counted(), _explained(self._path), env.begin() as transaction:
-            yield cast("Tx", transaction)
+        try:
+            return None if env is None else env.begin()
+        except BaseException:
+            self._uncount()
+            raise
+
+    def end_reading(self, transaction: lmdb.Transaction) -> None:
+        """End a read transaction."""
+        try:
+            transaction.abort()
+        finally:
+            self._uncount()
+
+    def explained(self, problem: lmdb.Error) -> UmbelError:
+        """Return umbel's error for LMDB's."""
+        return _explanation(self._path, problem)
 
     @contextmanager
     def writing(self) -> Iterator[Tx]:
@@ -131,9 +145,12 @@ class Environment:
         try:
             yield
         finally:
-            with self._idle:
-                self._open -= 1
-                self._idle.notify_all()
+            self._uncount()
+
+    def _uncount(self) -> None:
+        with self._idle:
+            self._open -= 1
+            self._idle.notify_all()
 
     def exists(self) -> bool:
         """Whether anything was ever written."""
@@ -223,6 +240,29 @@ class Environment:
             )
 
 
+class Reading:
+    """A read transaction, opened and ended by a `with` block: many times a query, so no generators are involved."""
+
+    __slots__ = ("_environment", "_transaction")
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._transaction: lmdb.Transaction | None = None
+
+    def __enter__(self) -> Tx | None:
+        try:
+            self._transaction = self._environment.begin_reading()
+        except lmdb.Error as problem:
+            raise self._environment.explained(problem) from problem
+        return cast("Tx | None", self._transaction)
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        if self._transaction is not None:
+            self._environment.end_reading(self._transaction)
+        if isinstance(problem, lmdb.Error):
+            raise self._environment.explained(problem) from problem
+
+
 _LOCK = threading.Lock()
 _OPEN: dict[Path, Environment] = {}
 
@@ -280,13 +320,18 @@ def _explained(path: Path) -> Iterator[None]:
     """Raise umbel's errors for LMDB's."""
     try:
         yield
-    except lmdb.MapFullError as problem:
-        raise Terminal(
-            f"shard {path} is full", hint="open the store with a larger map_size: lmdb:///path?map_size=<bytes>"
-        ) from problem
-    except (lmdb.BadValsizeError, lmdb.BadTxnError, lmdb.InvalidParameterError) as problem:
-        raise InvalidValue(f"shard {path}: {problem}") from problem
-    except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PanicError) as problem:
-        raise Terminal(f"shard {path} cannot be read: {problem}") from problem
     except lmdb.Error as problem:
-        raise Transient(f"shard {path}: {problem}") from problem
+        raise _explanation(path, problem) from problem
+
+
+def _explanation(path: Path, problem: lmdb.Error) -> UmbelError:
+    """Return umbel's error for LMDB's."""
+    if isinstance(problem, lmdb.MapFullError):
+        return Terminal(
+            f"shard {path} is full", hint="open the store with a larger map_size: lmdb:///path?map_size=<bytes>"
+        )
+    if isinstance(problem, lmdb.BadValsizeError | lmdb.BadTxnError | lmdb.InvalidParameterError):
+        return InvalidValue(f"shard {path}: {problem}")
+    if isinstance(problem, lmdb.CorruptedError | lmdb.InvalidError | lmdb.VersionMismatchError | lmdb.PanicError):
+        return Terminal(f"shard {path} cannot be read: {problem}")
+    return Transient(f"shard {path}: {problem}")

@@ -29,7 +29,6 @@ def test_sums_are_those_of_each_question_alone_to_the_bit(sizes: list[int]) -> N
 @pytest.mark.parametrize(
     ("dtype", "values"),
     [
-        (pl.Int64(), [2**62, 2**62, -5, 2**63 - 1]),
         (pl.Decimal(38, 0), [Decimal(10) ** 37, Decimal(10) ** 37, Decimal(-1), Decimal(2**64)]),
         (pl.Decimal(38, 0), [Decimal(2**63 - 1), Decimal(2**63 - 1), Decimal(-1), Decimal(3)]),
         (pl.Decimal(38, 2), [Decimal("-0.01"), Decimal("1.00"), Decimal(-1), Decimal(0)]),
@@ -47,6 +46,25 @@ def test_sums_of_whole_numbers_are_exact(dtype: Any, values: list[Any], owners: 
         for each in range(held.size)
     ]
     assert held.sums("v").tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "smallest", "expected"),
+    [
+        (pl.Int64(), [-(2**63), None, 2**63 - 1], False, [-(2**63), None, 2**63 - 1]),
+        (pl.Int64(), [-(2**63), None, 2**63 - 1], True, [-(2**63), None, 2**63 - 1]),
+        (pl.Float64(), [float("nan"), None, float("-inf")], False, ["nan", None, float("-inf")]),
+        (pl.Float64(), [float("inf"), None, 0.5], True, [float("inf"), None, 0.5]),
+    ],
+)
+def test_ends_at_the_limits(dtype: Any, values: list[Any], smallest: bool, expected: list[Any]) -> None:
+    codec = RowCodec({"v": dtype})
+    records = codec.records(codec.encode(pl.DataFrame({"v": values}, schema=codec.schema), np.array([3])))
+    each = Held(np.arange(3), 4, records, np.arange(3)).ends("v", smallest=smallest)
+    assert list(map(str, each)) == list(map(str, [*expected, None]))
+    for row, wanted in enumerate(expected):
+        alone = Held(np.zeros(1, np.int64), 1, records, np.array([row])).ends("v", smallest=smallest)
+        assert str(alone[0]) == str(wanted)
 
 
 def test_counts_of_equal_rows_are_summed() -> None:
