@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
+
+from tests import profiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,9 +17,7 @@ TESTS = Path(__file__).parent
 SPARK = ("spark", "conformance", "scenarios")
 """The folders whose tests need a JVM; they run in one process, since a session costs seconds."""
 
-hypothesis.settings.register_profile("here", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+profiles.load()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.aggregating import INSTANT, STREAM, frame
 from tests.comparing import assert_rows, same
+from tests.profiles import examples
 from tests.reference import Change, live, value
 from umbel import aggregates
 from umbel.aggregates import (
@@ -120,7 +121,7 @@ def test_registry_is_complete() -> None:
 
 @pytest.mark.parametrize("is_retractable", MODES)
 @given(changes=histories, cut=st.integers(0, 25), now=st.integers(2 * HOUR, 30 * HOUR))
-@settings(max_examples=10, deadline=None)
+@examples(10)
 def test_agrees_with_reference_whole_and_merged(
     is_retractable: bool, changes: list[Change], cut: int, now: int
 ) -> None:
@@ -135,7 +136,7 @@ def test_agrees_with_reference_whole_and_merged(
 
 @pytest.mark.parametrize("is_retractable", MODES)
 @given(changes=histories, order=st.randoms(use_true_random=False))
-@settings(max_examples=8, deadline=None)
+@examples(8)
 def test_state_is_function_of_the_set(is_retractable: bool, changes: list[Change], order: Any) -> None:
     if not changes:
         return
@@ -160,7 +161,7 @@ def assert_states(states: Partials, one: pl.DataFrame, other: pl.DataFrame, magn
 
 
 @given(kept=histories, taken=histories, order=st.randoms(use_true_random=False), now=st.integers(2 * HOUR, 9 * HOUR))
-@settings(max_examples=10, deadline=None)
+@examples(10)
 def test_rows_taken_back_leave_nothing(kept: list[Change], taken: list[Change], order: Any, now: int) -> None:
     states = partials(is_retractable=True)
     gone = [Change(c.at, c.time, c.values, 1, c.seq + 1000) for c in taken]
@@ -180,7 +181,7 @@ def test_rows_taken_back_leave_nothing(kept: list[Change], taken: list[Change], 
 
 
 @given(changes=histories)
-@settings(max_examples=8, deadline=None)
+@examples(8)
 def test_settling_is_idempotent(changes: list[Change]) -> None:
     if not changes:
         return

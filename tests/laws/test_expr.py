@@ -9,11 +9,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import umbel.expr as expressions
 from tests.laws.naive_expr import NoValue, value
+from tests.profiles import examples
 from umbel.errors import InvalidValue
 from umbel.expr import Expr, col, evaluate, lit, var, when
 from umbel.expr.call import call
@@ -142,7 +143,7 @@ def close(left: Any, right: Any) -> bool:
     return type(left) is type(right) and left == right
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(EXPRESSIONS, ROWS)
 def test_the_same_as_plain_python(expr: Expr, rows: list[dict[str, Any]]) -> None:
     frame = frame_of(rows)
@@ -163,7 +164,7 @@ def test_the_same_as_plain_python(expr: Expr, rows: list[dict[str, Any]]) -> Non
         assert None not in expected
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(EXPRESSIONS)
 def test_text_and_record_say_all(expr: Expr) -> None:
     record = json.loads(json.dumps(expr.to_record()))

@@ -8,9 +8,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from umbel.operators.dedup import Dedup
 from umbel.operators.first import First
 from umbel.operators.index import Index, Mode
@@ -79,7 +80,7 @@ def versions(given_rows: list[tuple[int, int, str]]) -> dict[int, list[tuple[int
 
 
 @given(batches, st.sampled_from([None, 2]), st.sampled_from([0, 1]), st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_as_of_join_is_confluent(given_batches: Any, back: int | None, ahead: int, inner: bool) -> None:
     engine, sides = Engine(), (leaf("L", LEFT), leaf("R", RIGHT))
     index = Index(parents=(sides[1],), dataset="R", mode=Mode.UPSERT)
@@ -106,7 +107,7 @@ def test_as_of_join_is_confluent(given_batches: Any, back: int | None, ahead: in
 
 
 @given(batches, st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_table_join_is_confluent(given_batches: Any, inner: bool) -> None:
     engine, sides = Engine(), (leaf("L", TABLE), leaf("R", RIGHT))
     indexes = [Index(parents=(side,), dataset=side.dataset, mode=Mode.UPSERT) for side in sides]
@@ -193,7 +194,7 @@ def _made(kind: str) -> tuple[Keyed, Any]:
 
 @pytest.mark.parametrize("kind", ["latest", "first", "instant", "tumbling", "session"])
 @given(st.lists(rows, max_size=4), st.data())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_choices_are_confluent_and_undone_by_retraction(kind: str, given_batches: Any, data: st.DataObject) -> None:
     """Rows come in batches; some are taken back again: what is left decides."""
     engine = Engine()

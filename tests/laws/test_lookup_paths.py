@@ -13,12 +13,13 @@ from unittest.mock import patch
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.aggregating import STREAM, TABLE, Job, aggregation, frame, instant
 from tests.comparing import assert_rows
 from tests.laws.test_tiles import TILING, batches, inserts, instants, points, streams, tables, timeline
+from tests.profiles import examples
 from tests.reference import Change
 from umbel.aggregates import (
     Average,
@@ -160,7 +161,7 @@ def crowded(is_crowded: bool) -> Iterator[None]:
 
 
 @given(drawn=streams, asked=points, order=orders, size=sizes, late=st.booleans(), turn=turns, is_crowded=st.booleans())
-@settings(max_examples=6, deadline=None)
+@examples(6)
 def test_inserts(drawn: Any, asked: Any, order: Any, size: int, late: bool, turn: int, is_crowded: bool) -> None:
     changes = valued(inserts(drawn))
     job = Job(aggregation(*SUMMED, *kept(turn), tiling=TILING))
@@ -180,7 +181,7 @@ def test_inserts(drawn: Any, asked: Any, order: Any, size: int, late: bool, turn
     turn=turns,
     is_crowded=st.booleans(),
 )
-@settings(max_examples=6, deadline=None)
+@examples(6)
 def test_retractions(
     drawn: Any, gone: Any, asked: Any, order: Any, size: int, late: bool, turn: int, is_crowded: bool
 ) -> None:
@@ -194,7 +195,7 @@ def test_retractions(
 
 
 @given(drawn=tables, asked=points, order=orders, size=sizes, turn=turns)
-@settings(max_examples=6, deadline=None)
+@examples(6)
 def test_keyed_input(drawn: Any, asked: Any, order: Any, size: int, turn: int) -> None:
     changes = valued(timeline(drawn))
     job = Job(aggregation(*SUMMED, *kept(turn), keyed=True, tiling=TILING))
@@ -214,7 +215,7 @@ def test_every_aggregate_over_plain_values_has_a_short_way(options: dict[str, bo
 
 
 @given(drawn=streams, asked=points)
-@settings(max_examples=2, deadline=None)
+@examples(2)
 def test_aggregates_over_lists_have_none(drawn: Any, asked: Any) -> None:
     changes = valued(inserts(drawn))
     job = Job(aggregation(*LONG_WAY, tiling=TILING))
@@ -225,7 +226,7 @@ def test_aggregates_over_lists_have_none(drawn: Any, asked: Any) -> None:
 
 
 @given(drawn=tables, asked=points, size=sizes)
-@settings(max_examples=8, deadline=None)
+@examples(8)
 def test_versions(drawn: Any, asked: Any, size: int) -> None:
     changes = timeline(drawn)
     operator, store = Leaf(dataset="E", version=1, columns=TABLE), MemoryStore(shards=3)

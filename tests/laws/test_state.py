@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from tests.profiles import examples
 from umbel.errors import InvalidValue
 from umbel.state.keys import LONGEST, encode_keys, encode_time, shard_of
 from umbel.state.memory import MemoryStore
@@ -108,7 +109,7 @@ def frames(draw: st.DrawFn) -> tuple[pl.DataFrame, np.ndarray[Any, Any]]:
 
 
 @given(frames())
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(100, suppress_health_check=list(HealthCheck))
 def test_rows_come_back_to_the_bit(given_rows: tuple[pl.DataFrame, np.ndarray[Any, Any]]) -> None:
     frame, counts = given_rows
     codec = RowCodec(frame.schema)
@@ -128,7 +129,7 @@ def _same(one: pl.DataFrame, other: pl.DataFrame) -> bool:
 
 @pytest.mark.parametrize("number", range(len(ALL_TYPES)), ids=[str(kind) for kind, _ in ALL_TYPES])
 @given(data=st.data())
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(8, suppress_health_check=list(HealthCheck))
 def test_every_type_comes_back(number: int, data: st.DataObject) -> None:
     kind, values = ALL_TYPES[number]
     given_column = column(kind, data.draw(st.lists(null_or(values), max_size=6)))
@@ -171,7 +172,7 @@ ORDERED = [
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(150, suppress_health_check=list(HealthCheck))
 def test_keys_sort_as_their_values_do(data: st.DataObject) -> None:
     columns = data.draw(st.lists(st.sampled_from(ORDERED), min_size=1, max_size=3))
     rows = data.draw(st.lists(st.tuples(*[null_or(values) for _, values in columns]), min_size=2, max_size=6))
@@ -320,7 +321,7 @@ class TablesAreMaps(RuleBasedStateMachine):
 
 
 def test_tables_are_maps() -> None:
-    run_state_machine_as_test(TablesAreMaps, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))
+    run_state_machine_as_test(TablesAreMaps, settings=examples(25, stateful_step_count=20, deadline=None))
 
 
 # undo
@@ -361,13 +362,13 @@ def replayed(store: Store, history: list[tuple[int, int, list[dict[bytes, bytes 
 
 
 @given(histories())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_undo_in_memory_is_exact(history: Any) -> None:
     replayed(MemoryStore(1), history, 1)
 
 
 @given(history=histories())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_undo_on_disk_is_exact(history: Any, tmp_path: Path) -> None:
     store = open_store(f"lmdb://{tmp_path}/db?sync=off", 1)
     store.drop("o")

@@ -7,11 +7,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.aggregating import TABLE, Job, aggregation, frame, instant
 from tests.comparing import assert_rows
+from tests.profiles import examples
 from tests.reference import Change, continuous, is_found, tiled
 from umbel.aggregates import Average, Count, Distinct, ExpDecaySum, LastK, Max, Min, Quantile, Stddev, Sum
 from umbel.operators.tiling import Tiling
@@ -117,7 +118,7 @@ def batches(changes: list[Any], order: random.Random, count: int) -> list[list[A
 
 
 @given(drawn=streams, asked=points, order=st.randoms(use_true_random=False), appends=st.booleans())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_answers(drawn: Any, asked: Any, order: Any, appends: bool) -> None:
     changes = inserts(drawn)
     job = Job(aggregation(*MIXED, appends=appends, tiling=TILING))
@@ -127,7 +128,7 @@ def test_answers(drawn: Any, asked: Any, order: Any, appends: bool) -> None:
 
 
 @given(drawn=streams, order=st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_state_is_a_function_of_the_set(drawn: Any, order: Any) -> None:
     changes = inserts(drawn)
     states = []
@@ -140,7 +141,7 @@ def test_state_is_a_function_of_the_set(drawn: Any, order: Any) -> None:
 
 
 @given(drawn=streams, order=st.randoms(use_true_random=False), disorder=st.integers(0, 300), asked=points)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_watermark_forgets_only_what_it_may(drawn: Any, order: Any, disorder: int, asked: Any) -> None:
     changes = sorted(inserts(drawn), key=lambda change: change[1].time + order.randrange(disorder + 1) * SECOND)
     last = max(change.time for _, change in changes)
@@ -165,7 +166,7 @@ def test_watermark_forgets_only_what_it_may(drawn: Any, order: Any, disorder: in
 
 
 @given(drawn=streams, now=st.integers(0, 3_000).map(lambda n: n * SECOND), key=st.integers(1, 2))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_error_is_bounded_by_a_hundredth_of_the_window(drawn: Any, now: int, key: int) -> None:
     changes = inserts(drawn)
     job = Job(aggregation(Count(window=SHORT), tiling=TILING))
@@ -180,7 +181,7 @@ def test_error_is_bounded_by_a_hundredth_of_the_window(drawn: Any, now: int, key
 
 
 @given(drawn=streams, asked=points)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_exact_while_quiet(drawn: Any, asked: Any) -> None:
     changes = inserts(drawn)
     operator = aggregation(*MIXED, tiling=Tiling(exact=100, disorder="3m"))
@@ -198,7 +199,7 @@ def test_exact_while_quiet(drawn: Any, asked: Any) -> None:
 
 
 @given(drawn=streams, gone=st.sets(st.integers(0, 69)), asked=points, order=st.randoms(use_true_random=False))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_corrections_are_as_if_the_rows_had_never_been(drawn: Any, gone: Any, asked: Any, order: Any) -> None:
     changes = inserts(drawn)
     back = [(key, Change(c.at, c.time, c.values, -1, c.seq)) for n, (key, c) in enumerate(changes) if n in gone]
@@ -243,7 +244,7 @@ def timeline(drawn: list[tuple[int, int, int, tuple[Any, Any]]]) -> list[tuple[i
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @given(drawn=tables, asked=points, order=st.randoms(use_true_random=False), moving=st.booleans())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_keyed_input(drawn: Any, asked: Any, order: Any, moving: bool) -> None:
     changes = timeline(drawn)
     job = Job(aggregation(*MIXED, keyed=True, tiling=TILING))
@@ -289,7 +290,7 @@ def _ended(row: tuple[int, Change], at: int, weight: int) -> tuple[int, Change]:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @given(drawn=tables, asked=points, size=st.integers(1, 20))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_late_updates_of_a_table(drawn: Any, asked: Any, size: int) -> None:
     steps = upserts(drawn)
     job = Job(aggregation(*MIXED, keyed=True, tiling=TILING))

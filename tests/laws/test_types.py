@@ -7,9 +7,10 @@ from email.utils import format_datetime
 import hypothesis.strategies as st
 import pandas as pd
 import polars as pl
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.laws.naive_types import EPOCH, MICROSECOND, naive_all, same
+from tests.profiles import examples
 from umbel.types import dtypes as d
 from umbel.types.annotations import from_annotation, to_annotation
 from umbel.types.durations import format_duration, parse_duration
@@ -108,7 +109,7 @@ fitting_values = types.flatmap(lambda t: st.tuples(st.just(t), st.lists(fitting(
 
 
 @given(typed_values)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_validation_does_what_the_rules_say(case):
     dtype, values = case
     raw = from_records([{"v": value} for value in values])
@@ -121,7 +122,7 @@ def test_validation_does_what_the_rules_say(case):
 
 
 @given(typed_values)
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_a_row_is_judged_alike_alone_and_among_others(case):
     dtype, values = case
     schema = {"v": dtype}
@@ -133,7 +134,7 @@ def test_a_row_is_judged_alike_alone_and_among_others(case):
 
 
 @given(fitting_values)
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_what_was_validated_is_valid_and_costs_no_copy(case):
     dtype, values = case
     frame = validate(from_records([{"v": value} for value in values], {"v": dtype}).frame, {"v": dtype}).frame
@@ -143,7 +144,7 @@ def test_what_was_validated_is_valid_and_costs_no_copy(case):
 
 
 @given(fitting_values)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_pandas_and_back(case):
     dtype, values = case
     stored = validate(from_records([{"v": value} for value in values], {"v": dtype}).frame, {"v": dtype}).frame
@@ -185,7 +186,7 @@ columns = st.one_of(
 
 
 @given(types.filter(lambda dtype: not isinstance(dtype.plain, d.Dict)), columns)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_a_typed_column_is_judged_like_its_values(dtype, column):
     typed, loose = dtype.ingest(column), dtype.ingest(column.to_list())
     assert typed.faults.keys() == loose.faults.keys()
@@ -194,7 +195,6 @@ def test_a_typed_column_is_judged_like_its_values(dtype, column):
 
 
 @given(st.integers(31_536_000, 9_000_000_000), st.integers(0, 999_999))
-@settings(deadline=None)
 def test_epoch_numbers_are_told_apart_by_magnitude(second, micro):
     micros = second * 1_000_000 + micro
     assert from_number(second) == second * 1_000_000
@@ -207,7 +207,6 @@ def test_epoch_numbers_are_told_apart_by_magnitude(second, micro):
 
 
 @given(st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1)), st.integers(-14 * 60, 14 * 60))
-@settings(deadline=None)
 def test_text_of_instants(moment, offset):
     sign, minutes = "-" if offset < 0 else "+", abs(offset)
     zone = f"{sign}{minutes // 60:02d}:{minutes % 60:02d}"

@@ -7,11 +7,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.aggregating import TABLE, Job, aggregation, frame, instant, micros
 from tests.comparing import assert_rows
+from tests.profiles import examples
 from tests.reference import Change, continuous, hopping, live, sessions
 from umbel.aggregates import Average, Count, FirstK, Max, Stddev, Sum
 from umbel.operators.aggregate import Aggregate
@@ -83,7 +84,7 @@ def check(found: pl.DataFrame, operator: Aggregate, wanted: dict[int, dict[int, 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @given(drawn=streams, order=orders)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_timelines(window: Any, drawn: Any, order: Any) -> None:
     changes = inserts(drawn)
     job = Job(aggregation(*of(window)))
@@ -99,7 +100,7 @@ def test_timelines(window: Any, drawn: Any, order: Any) -> None:
 
 @pytest.mark.parametrize("window", WINDOWS[:4], ids=str)
 @given(drawn=streams, gone=st.sets(st.integers(0, 24)), order=orders)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_rows_taken_back(window: Any, drawn: Any, gone: Any, order: Any) -> None:
     changes = inserts(drawn)
     back = [(key, Change(c.at, c.time, c.values, -1, c.seq)) for n, (key, c) in enumerate(changes) if n in gone]
@@ -116,7 +117,7 @@ def test_rows_taken_back(window: Any, drawn: Any, gone: Any, order: Any) -> None
 
 
 @given(drawn=streams, order=orders, disorder=st.integers(0, 200), appends=st.booleans())
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @pytest.mark.parametrize("window", WINDOWS[:4], ids=str)
 def test_watermark_forgets_only_what_it_may(window: Any, drawn: Any, order: Any, disorder: int, appends: bool) -> None:
     changes = sorted(inserts(drawn), key=lambda change: change[1].time + order.randrange(disorder + 1) * SECOND)
@@ -148,7 +149,7 @@ def test_state_stays_bounded() -> None:
 
 
 @given(drawn=streams, order=orders)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_windows_of_different_lengths(drawn: Any, order: Any) -> None:
     changes = inserts(drawn)
     short, long, ever = Tumbling("1m"), Hopping("4m", "2m"), Hopping("forever", "3m")
@@ -184,7 +185,7 @@ def test_windows_of_different_lengths(drawn: Any, order: Any) -> None:
 
 @pytest.mark.parametrize("window", WINDOWS[:3], ids=str)
 @given(drawn=streams, order=orders, appends=st.booleans())
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_window_as_key(window: Any, drawn: Any, order: Any, appends: bool) -> None:
     changes = inserts(drawn)
     job = Job(aggregation(*PLAIN, window=window, appends=appends))
@@ -203,7 +204,7 @@ def test_window_as_key(window: Any, drawn: Any, order: Any, appends: bool) -> No
 
 
 @given(drawn=streams, gone=st.sets(st.integers(0, 24)), order=orders, final=st.booleans(), forget=st.booleans())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_sessions(drawn: Any, gone: Any, order: Any, final: bool, forget: bool) -> None:
     gap = 40 * SECOND
     changes = inserts(drawn)
@@ -230,7 +231,7 @@ def test_sessions(drawn: Any, gone: Any, order: Any, final: bool, forget: bool) 
 
 
 @given(drawn=streams, order=orders, length=st.sampled_from(["2m", "90s", "forever"]), forget=st.booleans())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_continuous_windows_emitted_when_final(drawn: Any, order: Any, length: str, forget: bool) -> None:
     window = Continuous(length)
     changes = inserts(drawn)
@@ -257,7 +258,7 @@ def test_continuous_windows_emitted_when_final(drawn: Any, order: Any, length: s
     drawn=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 2), instants, values), min_size=1, max_size=25),
     order=orders,
 )
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_cumulative_windows_of_a_table(drawn: Any, order: Any) -> None:
     changes: list[tuple[int, Change]] = []
     for one in {row[0] for row in drawn}:

@@ -1,7 +1,8 @@
 """Operators that choose among the rows of a key: latest, first and dedup.
 
 Each keeps the rows it may still have to choose from, with their weights, so that a row taken back brings the runner-up back.
-What is chosen is a function of the set of rows; the changes are the difference of the choices before and after.
+What is chosen is a function of the set of rows; the changes are the difference of the choices before and after. Rows of one
+instant come in the order of their source; rows with the same place in it (of two sources, or made of one row) in that of their values.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import polars as pl
 
 from umbel.operators.tables import Table
 from umbel.operators.timeline import ALIVE, KEY, MICROSECOND, TIME, changelog, consolidate, difference, spans
-from umbel.types.schema import SEQ, WEIGHT
+from umbel.types.schema import AT, SEQ, WEIGHT
 
 Chooser = Callable[[pl.DataFrame], pl.DataFrame]
 
@@ -59,28 +60,38 @@ def among_all(rows: pl.DataFrame, kept: Table, choose: Chooser, *, forget: bool)
 
 def earliest(timestamp: str) -> Chooser:
     """Choose the row with the smallest timestamp; of equal ones the one seen first."""
-    return lambda rows: _present(rows).sort(KEY, timestamp, SEQ).unique(KEY, keep="first", maintain_order=True)
+    return lambda rows: _ordered(rows, timestamp).unique(KEY, keep="first", maintain_order=True)
 
 
 def newest(timestamp: str) -> Chooser:
     """Choose the row with the largest timestamp; of equal ones the one seen last."""
-    return lambda rows: _present(rows).sort(KEY, timestamp, SEQ).unique(KEY, keep="last", maintain_order=True)
+    return lambda rows: _ordered(rows, timestamp).unique(KEY, keep="last", maintain_order=True)
 
 
 def last_of_instant(rows: pl.DataFrame) -> pl.DataFrame:
     """Choose of the rows with equal key and time the one seen last."""
-    return _present(rows).sort(KEY, TIME, SEQ).unique([KEY, TIME], keep="last", maintain_order=True)
+    return _ordered(rows, TIME).unique([KEY, TIME], keep="last", maintain_order=True)
 
 
 def last_of_session(gap: timedelta) -> Chooser:
     """Choose the last row of each session; a session ends where the next row is `gap` or more away."""
 
     def choose(rows: pl.DataFrame) -> pl.DataFrame:
-        ordered = _present(rows).sort(KEY, TIME, SEQ)
+        ordered = _ordered(rows, TIME)
         silence = pl.col(TIME).shift(-1).over(KEY) - pl.col(TIME)
         return ordered.filter(silence.is_null() | (silence >= gap))
 
     return choose
+
+
+def _ordered(rows: pl.DataFrame, time: str) -> pl.DataFrame:
+    """Return the rows that are there by key and in the order in which they were seen."""
+    place = [KEY, time, SEQ]
+    ordered = _present(rows).sort(place)
+    same = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in place)
+    if not ordered.select(same.any()).item():
+        return ordered
+    return ordered.sort(*place, *sorted({*rows.columns} - {*place, TIME, AT, WEIGHT}))
 
 
 def _present(rows: pl.DataFrame) -> pl.DataFrame:

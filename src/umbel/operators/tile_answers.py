@@ -92,6 +92,8 @@ def answer_from_changes(tiles: Tiles, changes: pl.DataFrame, asked: pl.DataFrame
     keys = asked.select(tiles.keys).unique(maintain_order=True).with_row_index(ID)
     points = Points.of(asked.join(keys, on=tiles.keys, how="left", maintain_order="left"))
     partial = tiles.lift(changes.join(keys, on=tiles.keys, how="semi")).join(keys, on=tiles.keys, how="left")
+    if tiles.is_keyed:
+        partial = partial.filter(~tiles.is_void())
     born = _born(partial.filter(pl.col(WEIGHT) != 0), SINCE if tiles.is_keyed else FIRST, points)
     placed = (_replayed(tiles, partial, number, points) for number in range(len(tiles.windows)))
     values, _ = _values(tiles, placed, points, asked[TIME])

@@ -169,13 +169,28 @@ class Tiles:
             entries: with `_key_id`.
             watermark: nothing older is still expected; µs, None when not known.
         """
-        order = [ID, WINDOW, FIRST, UNTIL] if self.is_keyed else [ID, WINDOW, FIRST]
+        order = [ID, WINDOW, FIRST, UNTIL, LAST, SINCE] if self.is_keyed else [ID, WINDOW, FIRST]
         base, tiled = _apart(runs.ordered(entries, order))
+        if self.is_keyed:
+            tiled = self._netted(tiled, order)
         kept = self.partials.merge(tiled, self._begins(tiled, watermark), [pl.col(ID, WINDOW).first(), *self.spans])
         if watermark is not None:
             base, kept = retire(self, base, kept, watermark)
         both = pl.concat([base, kept]).sort(ID, WINDOW, maintain_order=True) if len(base) else kept
         return self._only_needed(both)
+
+    def _netted(self, tiled: pl.DataFrame, order: list[str]) -> pl.DataFrame:
+        """Return entries, in order, without effects that were taken back: they are not to count as instants of their key."""
+        begins = runs.changes(*(tiled[name].to_numpy() for name in order))
+        begins[1:] |= (tiled[FIRST] < tiled[LAST]).to_numpy()[1:] | (tiled[SINCE] < tiled[UNTIL]).to_numpy()[1:]
+        merged = self.partials.merge(tiled, begins, [pl.col(ID, WINDOW).first(), *self.spans])
+        return merged.filter(~self.is_void())
+
+    def is_void(self) -> pl.Expr:
+        """Return whether an entry of one effect holds nothing: what it held was taken back."""
+        held = [_holds(pl.col(name), dtype) for name, dtype in self.partials.columns.items()]
+        single = (pl.col(FIRST) == pl.col(LAST)) & (pl.col(SINCE) == pl.col(UNTIL))
+        return single & (pl.col(WEIGHT) == 0) & ~pl.any_horizontal(pl.lit(value=False), *held)
 
     def _begins(self, tiled: pl.DataFrame, watermark: int | None) -> Flags:
         """Return where a new entry begins among entries in order."""
@@ -201,6 +216,13 @@ def _apart(entries: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the bases among entries, and the others."""
     is_base = entries[WINDOW] == BASE
     return (entries.filter(is_base), entries.filter(~is_base)) if is_base.any() else (entries.clear(), entries)
+
+
+def _holds(state: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Return whether a column of a state says anything."""
+    if isinstance(dtype, pl.List):
+        return state.list.len().fill_null(0) > 0
+    return state.fill_null(0) != 0 if dtype.is_numeric() else state.is_not_null()
 
 
 def crowded(outer: Flags, inner: Flags, limit: int) -> Flags:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from umbel.operators.timeline import ALIVE, KEY, MICROSECOND, TIME, advance, changelog, difference, spans
-from umbel.state.keys import encode_keys
+from umbel.state.keys import encode_columns
 from umbel.types.schema import AT, SEQ, WEIGHT
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def with_key(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     """Add the encoded key of each row."""
-    return frame.with_columns(encode_keys(frame.select(columns)).alias(KEY))
+    return frame.with_columns(encode_columns(frame, columns).alias(KEY))
 
 
 def upsert(rows: pl.DataFrame, timeline: Table) -> pl.DataFrame:

@@ -15,7 +15,7 @@ import polars as pl
 from umbel.operators.operator import Clock, Keyed
 from umbel.plan.flow import Edge, Outbox, run_shard, tick_shard, timed
 from umbel.plan.graph import Graph, Node
-from umbel.state.keys import encode_keys, shard_of
+from umbel.state.keys import encode_columns, shard_of
 from umbel.state.port import Stamp, Store
 
 Frames = dict[Edge, list[pl.DataFrame]]
@@ -47,7 +47,7 @@ def route(node: Node, place: int, rows: pl.DataFrame, shards: int) -> Iterable[t
         return [(0, rows)]
     operator = node.operator
     assert isinstance(operator, Keyed)
-    owner = shard_of(encode_keys(rows.select(operator.exchange()[place])), shards)
+    owner = shard_of(encode_columns(rows, operator.exchange()[place]), shards)
     parts = rows.with_columns(owner.alias("_shard")).partition_by("_shard", as_dict=True, include_key=False)
     return [(int(shard), part) for (shard,), part in parts.items()]
 

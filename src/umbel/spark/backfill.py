@@ -160,16 +160,16 @@ def replaying(context: BatchContext) -> Task:
                 number, first, last = json.loads(text)
                 outbox, node = Outbox(), graph.nodes[number]
                 rows = deployment.changes.read(node, pl.col(BATCH) >= first, until=last)
-                _hand_on(node, rows, context.only or (), outbox)
+                hand_on(node, rows, context.only or (), outbox)
                 yield from batches(posted(deployment, context, outbox, {}, f"0-{number}-{first}"))
 
     return run
 
 
-def _hand_on(node: Node, rows: pl.DataFrame, fresh: Container[str], outbox: Outbox) -> None:
+def hand_on(node: Node, rows: pl.DataFrame, fresh: Container[str], outbox: Outbox) -> None:
     """Give the changes of a node to the new ones among its readers, also through row-wise ones that are not new."""
     new = [(reader, at) for reader, at in node.readers if reader.owner in fresh and not _is_known(reader, at, fresh)]
     spread(replace(node, readers=new, is_logged=False), rows, outbox)
     for reader, _ in node.readers:
         if reader.owner not in fresh and not reader.is_logged and isinstance(reader.operator, RowWise):
-            _hand_on(reader, reader.operator.apply(rows), fresh, outbox)
+            hand_on(reader, reader.operator.apply(rows), fresh, outbox)

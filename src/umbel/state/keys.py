@@ -71,6 +71,16 @@ def encode_keys(columns: pl.DataFrame) -> pl.Series:
     return to_series(_shortened(keys) if is_long.any() else keys, "_key")
 
 
+def encode_columns(frame: pl.DataFrame, names: Sequence[str]) -> pl.Series:
+    """Return the key of each row as bytes.
+
+    Args:
+        frame: the rows.
+        names: the key columns, in the order of the key; one may stand for several parts.
+    """
+    return encode_keys(frame.select(pl.col(name).alias(str(place)) for place, name in enumerate(names)))
+
+
 def encode_few(columns: Sequence[list[Any]], dtypes: Sequence[pl.DataType]) -> list[bytes]:
     """Return what `encode_keys` does, faster for few rows.
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.connectors.reading import Read, read
 from umbel.connectors import chunks, delimited, jsonlines
 from umbel.connectors.files import FILE_SHIFT, FileSource, pack, unpack
@@ -74,7 +75,7 @@ def test_a_folder_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
 
 
 @given(sizes=st.lists(st.integers(0, 30), max_size=6), budget=st.integers(1, 400), split=st.integers(5, 300))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_any_budget_reads_every_row_once_with_the_same_number(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], budget: int, split: int
 ) -> None:

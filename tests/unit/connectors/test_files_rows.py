@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.connectors.reading import read
 from umbel.connectors import chunks, delimited
 from umbel.connectors.delimited import records_of
@@ -88,7 +89,7 @@ def fate(folder: Path, data: bytes, form: Any, schema: dict[str, DType], *, exac
 
 
 @given(JSON_LINES, st.booleans())
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_a_line_of_json_meets_its_fate_alone(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], exact: bool
 ) -> None:
@@ -100,7 +101,7 @@ def test_a_line_of_json_meets_its_fate_alone(
 
 
 @given(st.lists(st.tuples(st.sampled_from(["c", "m"]), ANY).map(lambda field: row([field])), max_size=12))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_types_that_json_does_not_have(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
     folder = tmp_path_factory.mktemp("rows")
     alone = [each for line in lines for each in fate(folder, line, "json", SLOW)]
@@ -158,7 +159,7 @@ def written(rows: list[list[str]], delimiter: str = ",", ending: str = "\n") -> 
 
 
 @given(st.lists(WRITTEN, max_size=20), st.sampled_from(",;|\t"), st.sampled_from(["\n", "\r\n"]), st.integers(5, 80))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_what_a_csv_writer_writes_is_read(
     tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], delimiter: str, ending: str, size: int
 ) -> None:
@@ -179,7 +180,7 @@ GOOD_RECORDS = st.lists(VALUES, min_size=3, max_size=3).map(lambda row: written(
 
 
 @given(st.lists(GOOD_RECORDS | ODD_RECORDS, max_size=15))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_a_record_meets_its_fate_alone(tmp_path_factory: pytest.TempPathFactory, records: list[bytes]) -> None:
     folder = tmp_path_factory.mktemp("rows")
     form = CSV(headers=list(THREE))

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.connectors.reading import Read, read
 from umbel.connectors import ingestlog
 from umbel.connectors.ingestlog import EndpointSource
@@ -54,7 +55,7 @@ def judged(row: Any) -> Any:
 
 
 @given(POSTS, st.integers(1, 300), st.booleans(), st.booleans())
-@settings(max_examples=35, deadline=None)
+@examples(35)
 def test_every_row_is_read_once_and_by_itself(
     tmp_path_factory: pytest.TempPathFactory, posts: list[Any], budget: int, exact: bool, small: bool
 ) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from umbel.errors import InvalidValue, Terminal, Transient
 from umbel.log.appender import Appender
 from umbel.log.ingest import IngestLog, IngestLogs
@@ -110,7 +111,7 @@ def test_segments_follow_each_other(tmp_path: Path) -> None:
     split=st.integers(1, 2000),
     segment=st.integers(100, 3000),
 )
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_any_plan_reads_every_record_once(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], limit: int, split: int, segment: int
 ) -> None:

@@ -9,9 +9,10 @@ from decimal import Decimal
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from umbel.errors import InvalidType, InvalidValue
 from umbel.query.encode import (
     column_from_json,
@@ -50,7 +51,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("dtype", "values"), VALUES, ids=lambda each: str(each) if isinstance(each, t.DType) else "")
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_values_survive_the_way_there_and_back(dtype, values, data):
     rows = data.draw(st.lists(st.none() | values, max_size=5))
     column = t.Optional(dtype).ingest(rows).values

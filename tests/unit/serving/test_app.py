@@ -7,9 +7,10 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from tests.unit.serving.conftest import NOON, Served
 from umbel.catalog.catalog import Catalog
 from umbel.errors import Transient
@@ -128,7 +129,7 @@ def _fuzz(served: Served, path: str, content: bytes) -> httpx.Response:
     return answer
 
 
-SHARED = settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+SHARED = examples(120, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 
 
 @SHARED

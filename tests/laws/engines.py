@@ -1,0 +1,241 @@
+"""The ways a program runs: in one call, streamed in batches of any kind, and from history, as a backfill does."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+
+from tests.aggregating import micros
+from tests.laws.twins import Program, micros_of
+from tests.reference import Change
+from umbel.local.runner import Runner
+from umbel.operators.operator import Clock
+from umbel.plan.execute import InProcess, Result
+from umbel.plan.flow import Edge, Outbox, run_shard, spread
+from umbel.plan.graph import Graph, Node
+from umbel.query.history import replay
+from umbel.query.lookups import Lookups
+from umbel.runtime.progress import EventTime
+from umbel.spark.backfill import BEFORE_ALL, hand_on
+from umbel.spark.envelopes import Mail, address, batches
+from umbel.state.memory import MemoryStore
+from umbel.state.port import Stamp, Store
+from umbel.types.schema import AT, WEIGHT
+
+Logs = dict[str, list[pl.DataFrame]]
+Piece = tuple[str, list[Change]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a program.
+
+    Args:
+        graph: what ran.
+        lookups: answers from the state.
+        logs: the change logs, by the owner of the node.
+        frontiers: how far each operator saw, by its id.
+    """
+
+    graph: Graph
+    lookups: Lookups
+    logs: Mapping[str, Sequence[pl.DataFrame]]
+    frontiers: dict[str, int]
+
+    def changes(self, dataset: str) -> Counter[tuple[Any, ...]]:
+        """Return the net changes of a dataset: values, effect, weight."""
+        node = self.graph.outputs[dataset]
+        names = [*node.operator.schema.names, AT]
+        found: Counter[tuple[Any, ...]] = Counter()
+        for frame in self.logs.get(node.owner, []):
+            for row in frame.select(*names, WEIGHT).iter_rows():
+                found[tuple(map(told, row[:-1]))] += row[-1]
+        return Counter({row: count for row, count in found.items() if count})
+
+
+def told(value: Any) -> Any:
+    """Return a value so that it can be counted and compared: floats to six digits."""
+    value = micros_of(value)
+    if isinstance(value, float):
+        return round(value, 6) + 0.0
+    return tuple(map(told, value)) if isinstance(value, list | tuple) else value
+
+
+# ---- in one call -----------------------------------------------------------------------------------------------------
+
+
+def in_one_call(program: Program) -> Outcome:
+    """Run a program in process, each source in one call."""
+    runner = Runner(program.definitions())
+    for name in program.sources:
+        runner.ingest(name, program.frame(name))
+    logs = {node.owner: [runner._logged(node)] for node in runner.graph.nodes}
+    frontiers = {runner.graph.nodes[number].operator.id: micros(at) for number, at in runner._frontiers.items()}
+    return Outcome(runner.graph, runner.lookups, logs, frontiers)
+
+
+# ---- streamed --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Live:
+    """A job that is fed batch by batch, with the watermarks of its sources.
+
+    Args:
+        program: what runs.
+        shards: of the state.
+    """
+
+    program: Program
+    shards: int
+    store: Store = field(init=False)
+    graph: Graph = field(init=False)
+    time: EventTime = field(default_factory=EventTime)
+    logs: Logs = field(default_factory=lambda: defaultdict(list))
+    batch: int = 0
+
+    def __post_init__(self) -> None:
+        self.store = MemoryStore(shards=self.shards)
+        self.graph = Graph(self.program.definitions())
+
+    def feed(self, pieces: Iterable[Piece]) -> None:
+        """Run a batch over some rows of some sources."""
+        outbox = Outbox()
+        newest: list[tuple[str, datetime]] = []
+        watermarks = self.time.watermarks(self.graph.datasets.values())
+        for name, rows in pieces:
+            changes = self.program.frame(name, rows)
+            mark = watermarks.get(f"{name}@1/0")
+            assert mark is None or (changes[AT] >= mark).all(), "the rows come within the disorder"
+            spread(self.graph.entries[name], changes, outbox)
+            newest.append((f"{name}@1/0", changes[AT].max()))
+        stamp = Stamp(1, self.batch)
+        clocks = self.time.clocks(self.graph)
+        running = InProcess(self.graph, self.store)
+        frontiers = self.time.frontier_numbers(self.graph)
+        self.settle(running, running.run(outbox, stamp, clocks), stamp, frontiers, clocks)
+        for source, latest in newest:
+            self.time.saw(source, latest)
+        self.batch += 1
+
+    def settle(
+        self,
+        running: InProcess,
+        result: Result,
+        stamp: Stamp,
+        frontiers: dict[int, datetime],
+        clocks: Mapping[int, Clock],
+    ) -> None:
+        """Fire timers; keep the change logs."""
+        running.settle(result, stamp, frontiers, clocks)
+        self.time.move_frontiers(self.graph, frontiers)
+        for number, frames in result.logged.items():
+            self.logs[self.graph.nodes[number].owner] += frames
+
+    def log(self, node: Node) -> pl.DataFrame:
+        """Return the change log of a node."""
+        frames = self.logs[node.owner]
+        return pl.concat(frames) if frames else node.operator.schema.empty()
+
+    def outcome(self) -> Outcome:
+        """Return what became of it."""
+        lookups = Lookups(self.graph, self.store, lambda node: replay(node, self.log))
+        owners = {node.owner: node.operator.id for node in self.graph.nodes}
+        frontiers = {owners[owner]: micros(at) for owner, at in self.time.frontiers.items()}
+        return Outcome(self.graph, lookups, self.logs, frontiers)
+
+
+def arrivals(program: Program, chance: random.Random) -> list[list[Piece]]:
+    """Return batches of the rows of all sources, in an order that keeps within the disorder."""
+    queues = {}
+    for name, source in program.sources.items():
+        delayed = [(row.at + chance.randint(0, program.disorder) * 10**6, chance.random(), row) for row in source.rows]
+        queues[name] = [row for _, _, row in sorted(delayed, key=lambda each: each[:2])]
+    found: list[list[Piece]] = []
+    while any(queues.values()):
+        batch = []
+        for name, rows in queues.items():
+            size = chance.choice((0, 1, 2, 3, len(rows)))
+            taken, queues[name] = rows[:size], rows[size:]
+            cut = chance.randint(0, len(taken))
+            batch += [(name, piece) for piece in (taken[:cut], taken[cut:]) if piece]
+        if batch:
+            chance.shuffle(batch)
+            found.append(batch)
+    return found
+
+
+def streamed(program: Program, chance: random.Random) -> Outcome:
+    """Run a program as a stream in batches of any size, on one or more shards."""
+    live = Live(program, chance.choice((1, 2, 3)))
+    for batch in arrivals(program, chance):
+        live.feed(batch)
+    return live.outcome()
+
+
+# ---- from history ----------------------------------------------------------------------------------------------------
+
+
+def at_rest(program: Program, chance: random.Random, *, live_after: bool = False) -> Outcome:
+    """Run a program whose pipelines are committed when rows are there: from the history, by the stages of a backfill.
+
+    Args:
+        program: what runs.
+        chance: decides on batches and shards.
+        live_after: whether more rows come after it.
+    """
+    live = Live(program, chance.choice((2, 3)))
+    parts = arrivals(program, chance)
+    cut = chance.randint(0, len(parts)) if live_after else len(parts)
+    live.graph = Graph(program.definitions(sources_only=True))
+    for batch in parts[:cut]:
+        live.feed(batch)
+    old = {node.owner for node in live.graph.nodes}
+    live.graph = Graph(program.definitions())
+    _backfill(live, frozenset(node.owner for node in live.graph.nodes) - old, chance)
+    for batch in parts[cut:]:
+        live.feed(batch)
+    return live.outcome()
+
+
+def _backfill(live: Live, fresh: frozenset[str], chance: random.Random) -> None:
+    graph, result = live.graph, Result()
+    mail = []
+    for node in graph.history_of(fresh):
+        outbox = Outbox()
+        hand_on(node, live.log(node), fresh, outbox)
+        result.add(outbox)
+        mail += address(graph, outbox, live.shards)
+    for stage in range(1, graph.depth + 1):
+        mail = _merged(live, mail, stage, fresh, result, chance)
+    running = InProcess(graph, live.store, fresh)
+    live.settle(running, result, Stamp(1, BEFORE_ALL), {}, {})
+
+
+def _merged(
+    live: Live, mail: list[Any], stage: int, fresh: frozenset[str], result: Result, chance: random.Random
+) -> list[Any]:
+    """Run a stage as tasks would: each gets the envelopes of one shard, in any order."""
+    nodes = live.graph.stage(stage, fresh)
+    onward = []
+    for shard in range(live.shards):
+        mine = [envelope for envelope in mail if envelope[2] == shard]
+        chance.shuffle(mine)
+        arrived = Mail.sort(batches(mine), {node.number for node in nodes})
+        onward += arrived.onward
+        if shard in arrived.blobs:
+            outbox, inbox = Outbox(), arrived.open(shard)
+            with live.store.transaction(shard, [node.owner for node in nodes], Stamp(1, BEFORE_ALL)) as transaction:
+                run_shard(nodes, inbox, transaction, {}, outbox)
+            result.add(outbox)
+            onward += address(live.graph, outbox, live.shards)
+    return onward
+
+
+__all__ = ["Edge", "Outcome", "at_rest", "in_one_call", "streamed", "told"]

@@ -1,0 +1,339 @@
+"""Pipelines twice over: each step is added to what umbel runs and to what the naive reference computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+
+from tests import reference_operators as naive
+from tests.aggregating import instant
+from tests.reference import Change
+from tests.reference_operators import Flow, Match
+from umbel.api.node import Building, Node
+from umbel.connectors import Webhook
+from umbel.operators.leaf import Leaf
+from umbel.plan.definitions import DatasetDefinition, SourceDefinition
+from umbel.types.schema import AT, SEQ, WEIGHT, Schema
+from umbel.types.windows import Session, Tumbling
+
+HISTORY = 2 * 365 * 86_400_000_000
+
+
+@dataclass
+class World:
+    """What the reference knows.
+
+    Args:
+        flows: of the datasets.
+        seen: the largest instant each operator has seen, by its id, where an engine has seen more than there is in the end.
+        frontiers: the largest instant there is in the end.
+    """
+
+    flows: dict[str, Flow]
+    seen: Mapping[str, int] = field(default_factory=dict)
+    frontiers: dict[str, int] = field(default_factory=dict)
+
+    def frontier(self, operator: str, flow: Flow) -> int:
+        """Return up to where a window has seen rows."""
+        newest = naive.frontier(flow)
+        if newest is not None:
+            self.frontiers[operator] = newest
+        return max(self.seen.get(operator, -(2**62)), -(2**62) if newest is None else newest)
+
+
+Naive = Callable[[World], Flow]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done to rows: for umbel, for the reference, and as text."""
+
+    text: str
+    umbel: Any
+    plain: Any
+
+
+@dataclass(frozen=True)
+class Twin:
+    """Rows on their way through a pipeline, twice.
+
+    Args:
+        node: as umbel has them.
+        plain: as the reference computes them.
+        text: how they are made.
+        asked: what answers for them if they end in an aggregate that is asked: its input, as the reference computes it.
+    """
+
+    node: Node
+    plain: Naive
+    text: str
+    asked: Naive | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """The columns."""
+        return self.node.operator.schema
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns."""
+        return tuple(self.schema.key_names)
+
+    @classmethod
+    def of(cls, name: str, schema: Schema, *, appends: bool) -> Twin:
+        """Return the rows of a dataset."""
+        leaf = Leaf(dataset=name, version=1, columns=schema, appends=appends)
+        return cls(Node(leaf, Building("P")), lambda world: world.flows[name], name)
+
+    def _then(self, node: Node, plain: Callable[[Flow], Flow], text: str) -> Twin:
+        return Twin(node, lambda world: plain(self.plain(world)), f"{self.text}.{text}")
+
+    def _rows(self, node: Node, function: Any, text: str, keys: tuple[str, ...] = ()) -> Twin:
+        return self._then(node, lambda flow: naive.each_row(flow, function, keys), text)
+
+    # ---- row-wise
+
+    def filter(self, step: Step) -> Twin:
+        node = self.node.filter(step.umbel)
+        return self._rows(node, lambda row, _: [row] if step.plain(row) else [], f"filter({step.text})")
+
+    def assign(self, name: str, dtype: Any, step: Step) -> Twin:
+        if callable(step.umbel):
+            node, text = self.node.assign(name, dtype, step.umbel), f"assign({name!r}, {dtype}, {step.text})"
+        else:
+            node, text = self.node.assign(**{name: step.umbel.astype(dtype)}), f"assign({name}={step.text})"
+        return self._rows(node, lambda row, _: [{**row, name: step.plain(row)}], text)
+
+    def transform(self, schema: Mapping[str, Any] | None, step: Step) -> Twin:
+        node = self.node.transform(step.umbel, schema=schema)
+        return self._rows(node, lambda row, _: [step.plain(row)], f"transform({step.text})")
+
+    def select(self, names: Sequence[str]) -> Twin:
+        def chosen(row: naive.Values, _: int) -> list[naive.Values]:
+            return [{name: row[name] for name in row if name in names}]
+
+        return self._rows(self.node.select(*names), chosen, f"select({', '.join(names)})")
+
+    def drop(self, names: Sequence[str]) -> Twin:
+        def left(row: naive.Values, _: int) -> list[naive.Values]:
+            return [{name: row[name] for name in row if name not in names}]
+
+        return self._rows(self.node.drop(*names), left, f"drop({', '.join(names)})")
+
+    def rename(self, names: Mapping[str, str]) -> Twin:
+        def renamed(row: naive.Values, _: int) -> list[naive.Values]:
+            return [{names.get(name, name): value for name, value in row.items()}]
+
+        node = self.node.rename(names)
+        return self._rows(node, renamed, f"rename({dict(names)})", tuple(node.operator.schema.key_names))
+
+    def dropnull(self, names: Sequence[str]) -> Twin:
+        def known(row: naive.Values, _: int) -> list[naive.Values]:
+            return [row] if all(row[name] is not None for name in names) else []
+
+        return self._rows(self.node.dropnull(*names), known, f"dropnull({', '.join(names)})")
+
+    def explode(self, names: Sequence[str]) -> Twin:
+        return self._rows(self.node.explode(*names), naive.exploded(names), f"explode({', '.join(names)})")
+
+    def union(self, other: Twin) -> Twin:
+        return Twin(
+            self.node + other.node,
+            lambda world: naive.union([self.plain(world), other.plain(world)]),
+            f"({self.text} + {other.text})",
+        )
+
+    def changelog(self, marker: str, *, marks_deletes: bool) -> Twin:
+        node = self.node.changelog(**{"delete" if marks_deletes else "insert": marker})
+        text = f"changelog({'delete' if marks_deletes else 'insert'}={marker!r})"
+        return self._then(node, lambda flow: naive.changelog(flow, marker, marks_deletes=marks_deletes), text)
+
+    # ---- keyed
+
+    def latest(self, *keys: str) -> Twin:
+        node = self.node.groupby(*keys).latest()
+        return self._then(node, lambda flow: naive.latest(flow, keys), f"groupby{keys}.latest()")
+
+    def first(self, *keys: str) -> Twin:
+        node = self.node.groupby(*keys).first()
+        return self._then(node, lambda flow: naive.first(flow, keys), f"groupby{keys}.first()")
+
+    def dedup(self, by: Sequence[str], window: Any = None) -> Twin:
+        bucket = window.duration_us if isinstance(window, Tumbling) else None
+        gap = window.gap_us if isinstance(window, Session) else None
+        node, text = self.node.dedup(*by, window=window), f"dedup({', '.join(by)}, window={window})"
+        return self._then(node, lambda flow: naive.dedup(flow, by, bucket, gap), text)
+
+    def join(self, right: Twin, left_on: Sequence[str], fields: Sequence[str], **options: Any) -> Twin:
+        """Join with a dataset.
+
+        Args:
+            right: rows of a dataset.
+            left_on: the columns that hold its keys.
+            fields: its columns in the result.
+            options: `how` and `within` of the join, the latter in seconds, None for forever.
+        """
+        back, ahead = options.get("within", (None, 0))
+        reach = (back and back * 10**6, ahead * 10**6)
+        match = Match(tuple(left_on), tuple(fields), right.schema.timestamp, options["how"] == "inner", *reach)
+        within = ("forever" if back is None else f"{back}s", f"{ahead}s")
+        on = {"left_on": list(left_on), "right_on": list(right.keys)}
+        node = self.node.join(right.node, options["how"], within=within, fields=list(fields), **on)
+        run = naive.overlaps if self.schema.is_keyed else naive.as_of
+        text = f"{self.text}.join({right.text}, {options['how']!r}, {on}, within={within}, fields={list(fields)})"
+        return Twin(node, lambda world: run(self.plain(world), right.plain(world), match), text)
+
+    def aggregate(self, keys: Sequence[str], aggregates: Sequence[Any], window: Any = None, along: Any = None) -> Twin:
+        node = self.node.groupby(*keys, window=window).aggregate(*aggregates, along=along)
+        text = f"{self.text}.groupby({', '.join(keys)}, window={window}).aggregate({aggregates}, along={along})"
+        operator = node.operator
+
+        def read(world: World) -> Flow:
+            return self.plain(world) if along is None else naive.along(self.plain(world), along)
+
+        if operator.is_terminal:
+            return Twin(node, lambda world: Flow([], tuple(keys)), text, asked=read)
+
+        def told(world: World) -> Flow:
+            flow = read(world)
+            if isinstance(window, Session):
+                return naive.by_session(flow, tuple(keys), aggregates, window.gap_us)
+            seen = world.frontier(operator.id, flow)
+            if window is not None:
+                return naive.by_window(flow, tuple(keys), aggregates, window, seen)
+            return naive.aggregated(flow, tuple(keys), aggregates, seen)
+
+        return Twin(node, told, text)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset with a source.
+
+    Args:
+        schema: its columns.
+        rows: in the order of the source; `at` is the instant, weight −1 a delete, `seq` is given later.
+        deletes: whether rows can be deletes.
+    """
+
+    schema: Schema
+    rows: tuple[Change, ...]
+    deletes: bool = False
+
+    def definition(self, name: str, disorder: int) -> DatasetDefinition:
+        """Return it as committed; disorder in µs."""
+        cdc = "debezium" if self.deletes else "upsert" if self.schema.is_keyed else "append"
+        source = SourceDefinition(connector=Webhook(name="web").endpoint(name), disorder=disorder, cdc=cdc, every=0)
+        keyed = self.schema.is_keyed
+        ingestion = "debezium" if self.deletes else "upsert"
+        return DatasetDefinition(
+            name=name,
+            version=1,
+            schema=self.schema,
+            history=HISTORY,
+            online=keyed,
+            offline=keyed,
+            sources=(source,),
+            ingestion=ingestion,
+        )
+
+    def flow(self) -> Flow:
+        """Return its changes by the reference."""
+        keys = tuple(self.schema.key_names)
+        return naive.upserted(self.rows, keys) if keys else Flow(list(self.rows))
+
+
+@dataclass(frozen=True)
+class Program:
+    """Datasets with sources, and pipelines over them.
+
+    Args:
+        sources: by name.
+        derived: by name; each reads sources and earlier ones.
+        disorder: how much older than the newest a row of a source may be when it comes, seconds.
+    """
+
+    sources: dict[str, Source]
+    derived: dict[str, Twin]
+    disorder: int = 0
+
+    @classmethod
+    def numbered(cls, sources: Mapping[str, Source], derived: dict[str, Twin], disorder: int = 0) -> Program:
+        """Return a program whose rows have their places in the sources."""
+        number, placed = 0, {}
+        for name, source in sources.items():
+            rows = tuple(replace(row, seq=number + place) for place, row in enumerate(source.rows))
+            placed[name] = replace(source, rows=rows)
+            number += len(rows)
+        return cls(placed, derived, disorder)
+
+    def definitions(self, *, sources_only: bool = False) -> list[DatasetDefinition]:
+        """Return what is committed."""
+        fed = [source.definition(name, self.disorder * 10**6) for name, source in self.sources.items()]
+        made = [] if sources_only else [self._definition(name, twin) for name, twin in self.derived.items()]
+        return [*fed, *made]
+
+    @staticmethod
+    def _definition(name: str, twin: Twin) -> DatasetDefinition:
+        keyed = twin.schema.is_keyed
+        return DatasetDefinition(
+            name=name,
+            version=1,
+            schema=twin.schema,
+            history=HISTORY,
+            online=keyed,
+            offline=keyed,
+            output=twin.node.operator,
+        )
+
+    def world(self, seen: Mapping[str, int] | None = None) -> World:
+        """Return what the reference computes."""
+        world = World({name: source.flow() for name, source in self.sources.items()}, seen or {})
+        for name, twin in self.derived.items():
+            world.flows[name] = twin.plain(world)
+        return world
+
+    def frame(self, name: str, rows: Sequence[Change] | None = None) -> pl.DataFrame:
+        """Return rows of a source as changes."""
+        source = self.sources[name]
+        schema = source.schema
+        told = [
+            {
+                **row.values,
+                schema.timestamp: instant(row.at),
+                AT: instant(row.at),
+                WEIGHT: row.weight,
+                SEQ: row.seq,
+            }
+            for row in (source.rows if rows is None else rows)
+        ]
+        return pl.DataFrame(told, schema=schema.changes(), orient="row")
+
+    def __repr__(self) -> str:
+        """Return how to write it down."""
+        lines = [f"disorder={self.disorder}s"]
+        for name, source in self.sources.items():
+            lines += [f"{name}: {row.values} {_clock(row.at)} {row.weight:+}" for row in source.rows]
+        return "\n".join(["Program:", *lines, *(f"{name} = {twin.text}" for name, twin in self.derived.items())])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
+
+
+def _clock(micros: int) -> str:
+    return f"{(micros - 1_700_000_040_000_000) / 10**6:g}s"
+
+
+def micros_of(value: Any) -> Any:
+    """Return a value of a frame as the reference writes it: instants as µs, windows as pairs."""
+    if isinstance(value, datetime):
+        return (value - instant(0)) // timedelta(microseconds=1)
+    if isinstance(value, dict):
+        return tuple(micros_of(each) for each in value.values())
+    if isinstance(value, list):
+        return [micros_of(each) for each in value]
+    return value

@@ -1,0 +1,25 @@
+"""How many examples a law tries: it says how many in CI, `make nightly` tries forty times as many."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hypothesis import settings
+
+COUNT = 100
+"""What stands for once."""
+
+settings.register_profile("here", deadline=None, max_examples=COUNT)
+settings.register_profile("ci", deadline=None, max_examples=COUNT, derandomize=True, print_blob=True)
+settings.register_profile("nightly", deadline=None, max_examples=40 * COUNT, print_blob=True)
+
+
+def load() -> None:
+    """Put the profile in force that `UMBEL_TESTS` names; else the one of CI where that is."""
+    settings.load_profile(os.environ.get("UMBEL_TESTS") or ("ci" if os.environ.get("CI") else "here"))
+
+
+def examples(count: int, **options: Any) -> settings:
+    """Return the settings of a law that tries so many examples in CI, and as many times more as the profile does."""
+    return settings(max_examples=max(1, count * settings().max_examples // COUNT), deadline=None, **options)
