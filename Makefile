@@ -34,6 +34,7 @@ test: setup
 
 nightly: setup
 	$(BIN)/pytest -q -m nightly
+	UMBEL_TESTS=nightly $(BIN)/pytest -q -n $(WORKERS) tests/laws  # forty times the examples of `make test`
 
 # `make -k check` goes on after a fault and shows them all
 check: lint format types layers house

@@ -7,18 +7,20 @@ from collections import Counter
 from typing import Any
 
 import polars as pl
-from hypothesis import given, note
+from hypothesis import HealthCheck, given, note
 from hypothesis import strategies as st
 
 from tests.aggregating import instant
 from tests.comparing import assert_rows
 from tests.laws.engines import Outcome, at_rest, in_one_call, streamed, told
-from tests.laws.programs import BEGIN, programs
-from tests.laws.twins import Program, World, micros_of
+from tests.laws.programs import BEGIN, EVENTS, programs
+from tests.laws.twins import Program, Source, Step, Twin, World, micros_of
+from tests.profiles import examples
 from tests.reference import SECOND, Change, continuous, is_found
 from tests.reference_operators import current, grouped
-
-MISSING = 9
+from umbel.aggregates import Count, Sum
+from umbel.expr import col
+from umbel.types.windows import Continuous, Hopping, Session
 
 
 def changes(world: World, program: Program, dataset: str) -> Counter[tuple[Any, ...]]:
@@ -103,10 +105,60 @@ def check_asked(program: Program, outcome: Outcome, name: str, flow: list[Change
 
 
 @given(program=programs(), seed=st.integers(0, 2**32), points=st.lists(st.integers(0, 400), max_size=3))
+@examples(500, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])
 def test_any_pipelines_over_any_changes(program: Program, seed: int, points: list[int]) -> None:
     note(repr(program))
-    chance, at = random.Random(seed), [BEGIN + point * SECOND // 2 for point in points]
-    check(program, in_one_call(program), at)
-    check(program, streamed(program, chance), at)
-    check(program, at_rest(program, chance), at)
-    check(program, at_rest(program, chance, live_after=True), at)
+    check_everywhere(program, random.Random(seed), [BEGIN + point * SECOND // 2 for point in points])
+
+
+def check_everywhere(program: Program, chance: random.Random, points: list[int]) -> None:
+    """Assert that a program does the same in one call, as a stream, and from history with or without a stream after it."""
+    check(program, in_one_call(program), points)
+    check(program, streamed(program, chance), points)
+    check(program, at_rest(program, chance, live_after=chance.random() < 0.5), points)
+
+
+# ---- what the law has found ------------------------------------------------------------------------------------------
+
+
+def event(k: int, g: str, seconds: float, **values: Any) -> Change:
+    at = BEGIN + round(seconds * SECOND)
+    return Change(at, at, {"k": k, "g": g, "x": None, "f": None, "l": [], **values})
+
+
+def again_and_again(program: Program) -> None:
+    for seed in range(12):
+        check_everywhere(program, random.Random(seed), [])
+
+
+def test_a_session_that_grows_leaves_no_result_behind() -> None:
+    """A result of a cumulative window over a table came out although only corrections were in it."""
+    events = (event(1, "a", 130), event(1, "a", 95.5), event(2, "a", 125.5))
+    counted = Twin.of("E", EVENTS, appends=True).aggregate(["g", "k"], [Count(into_field="n")], window=Session("40s"))
+    ever = [Sum(of="k", window=Hopping("forever", "30s"), into_field="s")]
+    again_and_again(Program.numbered({"E": Source(EVENTS, events)}, {"D": counted.aggregate(["g"], ever)}, 1000))
+
+
+def test_a_key_that_only_corrections_had_is_not_found() -> None:
+    """More than eight instants at which a key came and was corrected away made one tile, which counted as a life."""
+    events = tuple(event(n % 2, "a", 5 * n, x=n) for n in range(24))
+    choose = Twin.of("E", EVENTS, appends=True).first("g")
+    asked = choose.aggregate(["k"], [Count(window=Continuous("forever"), into_field="n")])
+    again_and_again(Program.numbered({"E": Source(EVENTS, events)}, {"D": asked}, 1000))
+
+
+def test_one_column_holds_two_keys() -> None:
+    """A join whose left column stands for both right keys failed."""
+    events = tuple(event(n, "a", 20 + n, x=n) for n in range(3))
+    copied = Twin.of("E", EVENTS, appends=True).assign("m", int, Step("k + 0", col("k") + 0, lambda row: row["k"]))
+    pairs = copied.rename({"x": "y"}).drop(["g", "f", "l"]).latest("k", "m")
+    named = Twin.of("P", pairs.schema, appends=False)
+    joined = Twin.of("E", EVENTS, appends=True).join(named, ["k", "k"], ["y"], how="inner")
+    again_and_again(Program.numbered({"E": Source(EVENTS, events)}, {"P": pairs, "D": joined}, 1000))
+
+
+def test_rows_of_one_row_are_told_apart_by_their_values() -> None:
+    """Which of the elements of a list comes last must not depend on how a correction brings them."""
+    events = (event(0, "a", 10, l=[2, 0, 1]), event(0, "a", 10, l=[1]))
+    last = Twin.of("E", EVENTS, appends=True).explode(["l"]).latest("k")
+    again_and_again(Program.numbered({"E": Source(EVENTS, events)}, {"D": last}, 0))

@@ -254,6 +254,16 @@ def test_continuous_windows_emitted_when_final(drawn: Any, order: Any, length: s
     check(job.changes(), job.operator, wanted)
 
 
+def test_a_late_row_changes_results_of_others_between_its_coming_and_going() -> None:
+    job = Job(aggregation(Count(window=Continuous("2m")), emit="final"))
+    changes = inserts([(1, n * SECOND, (None, None)) for n in (0, 135, 15)])
+    for change in changes:
+        job.feed(frame([change]))
+    job.tick(frontier=instant(10**10))
+    counts = {0: 1, 15: 2, 121: 1, 135: 2, 136: 1, 256: 0}
+    check(job.changes(), job.operator, {1: {at * SECOND: [count] for at, count in counts.items()}})
+
+
 @given(
     drawn=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 2), instants, values), min_size=1, max_size=25),
     order=orders,

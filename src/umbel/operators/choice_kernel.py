@@ -2,7 +2,7 @@
 
 Each keeps the rows it may still have to choose from, with their weights, so that a row taken back brings the runner-up back.
 What is chosen is a function of the set of rows; the changes are the difference of the choices before and after. Rows of one
-instant come in the order of their source; rows with the same place in it (of two sources, or made of one row) in that of their values.
+instant come in the order of their source; those with the same place in it (of two sources, or made of one row) by their values.
 """
 
 from __future__ import annotations
