@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -299,3 +300,15 @@ def test_late_updates_of_a_table(drawn: Any, asked: Any, size: int) -> None:
     changes = [change for step in steps for change in step]
     where = [*instants(changes, asked), *((key, c.at) for key, c in changes[:5])]
     check(job, changes, where, frame(changes, TABLE))
+
+
+def test_a_key_that_only_corrections_had_is_not_found() -> None:
+    """More instants than a tile keeps apart, all of them taken back, are no life of the key."""
+    job = Job(aggregation(Count(window=Continuous("forever")), keyed=True))
+    for n in range(12):
+        change = Change(n * SECOND, n * SECOND, {"id": 0}, 1, n)
+        job.feed(frame([(1, change)], TABLE))
+        assert job.lookup([(1, 20 * SECOND)])["_found"].to_list() == [True]
+        job.feed(frame([(1, replace(change, weight=-1))], TABLE))
+    job.feed(frame([(1, Change(30 * SECOND, 30 * SECOND, {"id": 0}, 1, 99))], TABLE))
+    assert job.lookup([(1, 20 * SECOND), (1, 30 * SECOND)])["_found"].to_list() == [False, True]
