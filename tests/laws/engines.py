@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -98,6 +99,7 @@ class Live:
     graph: Graph = field(init=False)
     time: EventTime = field(default_factory=EventTime)
     logs: Logs = field(default_factory=lambda: defaultdict(list))
+    numbers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     batch: int = 0
 
     def __post_init__(self) -> None:
@@ -108,13 +110,14 @@ class Live:
         """Run a batch over some rows of some sources."""
         outbox = Outbox()
         newest: list[tuple[str, datetime]] = []
-        watermarks = self.time.watermarks(self.graph.datasets.values())
+        watermarks = self.time.watermarks(self.graph)
+        keys = {source.dataset: source.key for source in self.graph.sources()}
         for name, rows in pieces:
             changes = self.program.frame(name, rows)
-            mark = watermarks.get(f"{name}@1/0")
+            mark = watermarks.get(keys[name])
             assert mark is None or (changes[AT] >= mark).all(), "the rows come within the disorder"
             spread(self.graph.entries[name], changes, outbox)
-            newest.append((f"{name}@1/0", changes[AT].max()))
+            newest.append((keys[name], changes[AT].max()))
         stamp = Stamp(1, self.batch)
         clocks = self.time.clocks(self.graph)
         running = InProcess(self.graph, self.store)
@@ -136,11 +139,14 @@ class Live:
         running.settle(result, stamp, frontiers, clocks)
         self.time.move_frontiers(self.graph, frontiers)
         for number, frames in result.logged.items():
-            self.logs[self.graph.nodes[number].owner] += frames
+            owner = self.graph.nodes[number].owner
+            self.logs[owner] += frames
+            self.numbers[owner] += [self.batch] * len(frames)
 
-    def log(self, node: Node) -> pl.DataFrame:
-        """Return the change log of a node."""
-        frames = self.logs[node.owner]
+    def log(self, node: Node, first: int = 0, last: int | None = None) -> pl.DataFrame:
+        """Return the change log of a node, or of some batches alone."""
+        numbered = zip(self.numbers[node.owner], self.logs[node.owner], strict=True)
+        frames = [frame for number, frame in numbered if first <= number and (last is None or number < last)]
         return pl.concat(frames) if frames else node.operator.schema.empty()
 
     def outcome(self) -> Outcome:
@@ -205,21 +211,30 @@ def at_rest(program: Program, chance: random.Random, *, live_after: bool = False
 
 
 def _backfill(live: Live, fresh: frozenset[str], chance: random.Random) -> None:
+    """Compute new operators from history, a stretch of it after the other."""
     graph, result = live.graph, Result()
-    mail = []
-    for node in graph.history_of(fresh):
-        outbox = Outbox()
-        hand_on(node, live.log(node), fresh, outbox)
-        result.add(outbox)
-        mail += address(graph, outbox, live.shards)
-    for stage in range(1, graph.depth + 1):
-        mail = _merged(live, mail, stage, fresh, result, chance)
-    running = InProcess(graph, live.store, fresh)
-    live.settle(running, result, Stamp(1, BEFORE_ALL), {}, {})
+    cuts = sorted({0, live.batch, *(chance.randint(0, live.batch) for _ in range(chance.choice((0, 1, 2))))})
+    for step, (first, last) in enumerate(pairwise(cuts)):
+        stamp = Stamp(1, BEFORE_ALL - len(cuts) + step)
+        mail: list[Any] = []
+        for node in graph.history_of(fresh):
+            outbox = Outbox()
+            hand_on(node, live.log(node, first, last), fresh, outbox)
+            result.add(outbox)
+            mail += address(graph, outbox, live.shards)
+        for stage in range(1, graph.depth + 1):
+            mail = _merged(live, mail, stage, fresh, stamp, result, chance)
+    live.settle(InProcess(graph, live.store, fresh), result, Stamp(1, BEFORE_ALL), {}, {})
 
 
 def _merged(
-    live: Live, mail: list[Any], stage: int, fresh: frozenset[str], result: Result, chance: random.Random
+    live: Live,
+    mail: list[Any],
+    stage: int,
+    fresh: frozenset[str],
+    stamp: Stamp,
+    result: Result,
+    chance: random.Random,
 ) -> list[Any]:
     """Run a stage as tasks would: each gets the envelopes of one shard, in any order."""
     nodes = live.graph.stage(stage, fresh)
@@ -231,7 +246,7 @@ def _merged(
         onward += arrived.onward
         if shard in arrived.blobs:
             outbox, inbox = Outbox(), arrived.open(shard)
-            with live.store.transaction(shard, [node.owner for node in nodes], Stamp(1, BEFORE_ALL)) as transaction:
+            with live.store.transaction(shard, [node.owner for node in nodes], stamp) as transaction:
                 run_shard(nodes, inbox, transaction, {}, outbox)
             result.add(outbox)
             onward += address(live.graph, outbox, live.shards)
