@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.aggregating import instant
 from tests.comparing import assert_rows
 from tests.laws.engines import Outcome, at_rest, in_one_call, streamed, told
-from tests.laws.programs import BEGIN, EVENTS, programs
+from tests.laws.programs import BEGIN, EVENTS, ITEMS, programs
 from tests.laws.twins import Program, Source, Step, Twin, World, micros_of
 from tests.profiles import examples
 from tests.reference import SECOND, Change, continuous, is_found
@@ -154,3 +154,13 @@ def test_rows_of_one_row_are_told_apart_by_their_values() -> None:
     events = (event(0, "a", 10, l=[1]), event(0, "a", 10, l=[2, 0]))
     last = Twin.of("E", EVENTS, appends=True).explode(["l"]).latest("k")
     again_and_again(Program.numbered({"E": Source(EVENTS, events)}, {"D": last}, 0))
+
+
+def test_a_delete_of_nothing_cuts_no_lifetime() -> None:
+    """A row that was deleted before it ever came made a table join tell the gap there in two parts."""
+    at = BEGIN + 195 * SECOND
+    events, deleted = (event(2, "a", 170),), (Change(at, at, {"no": 2, "of": "a", "p": 0, "q": None}, -1),)
+    left = Twin.of("E", EVENTS, appends=True).latest("k", "g")
+    joined = left.join(Twin.of("I", ITEMS, appends=False), ["k", "g"], ["q"], how="left")
+    sources = {"E": Source(EVENTS, events), "I": Source(ITEMS, deleted, deletes=True)}
+    again_and_again(Program.numbered(sources, {"D": joined}, 1000))

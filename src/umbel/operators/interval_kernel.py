@@ -78,6 +78,8 @@ def _lifetimes(changes: pl.DataFrame) -> pl.DataFrame:
 def _intervals(rows: pl.DataFrame, versions: pl.DataFrame, fields: Mapping[str, str]) -> pl.DataFrame:
     """Return the right side as intervals: for each key what lives when, gaps included."""
     ordered = versions.sort(KEY, TIME)
+    # the end of a row that was not there is nothing: it must not cut a gap in two
+    ordered = ordered.filter(pl.col(ALIVE) | pl.col(ALIVE).shift(1).over(KEY).fill_null(value=False))
     columns = [pl.when(ALIVE).then(pl.col(old)).alias(new) for old, new in fields.items()]
     told = ordered.select(
         KEY, pl.col(TIME).alias("_from"), pl.col(TIME).shift(-1).over(KEY).alias("_to"), ALIVE, *columns
