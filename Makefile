@@ -47,6 +47,7 @@ format: setup
 
 types: setup
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/typing/mypy.ini --cache-dir .mypy_cache/projects tests/typing/shop.py
 
 layers: setup
 	$(BIN)/lint-imports --no-cache

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from umbel.api.classtext import ClassText, read_class
 from umbel.api.declaration import fields_of, schema_of
 from umbel.api.expectations import expectations_of
 from umbel.api.faults import located
 from umbel.api.field import Field
+from umbel.api.fluent import Fluent
 from umbel.api.lookup import lookup
 from umbel.api.metadata import meta_of
 from umbel.api.pipeline import Pipeline, PipelineRecord, built_pipelines
@@ -78,7 +79,7 @@ class DatasetRecord:
         return replace(self, pipelines=(), sources=(), sinks=(), expectations=None)
 
 
-class Dataset:
+class Dataset(Fluent):
     """A dataset. Its fields are attributes: `User.uid` is a `Field`."""
 
     _record: DatasetRecord
@@ -161,8 +162,12 @@ def record_of(dataset: Dataset) -> DatasetRecord:
     return found
 
 
+T = TypeVar("T")
+
+
+# Typed as what it is given: editors then complete the fields of the class.
 @overload
-def dataset(cls: type) -> Dataset: ...
+def dataset(cls: type[T]) -> type[T]: ...
 
 
 @overload
@@ -173,7 +178,7 @@ def dataset(
     index: bool = False,
     offline: bool | None = None,
     online: bool | None = None,
-) -> Callable[[type], Dataset]: ...
+) -> Callable[[type[T]], type[T]]: ...
 
 
 def dataset(
@@ -183,7 +188,7 @@ def dataset(
     index: bool = False,
     offline: bool | None = None,
     online: bool | None = None,
-) -> Dataset | Callable[[type], Dataset]:
+) -> Any:
     """Make a dataset of an annotated class.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from umbel.api.classtext import ClassText, read_class
 from umbel.api.derived import Deriving
@@ -118,7 +118,11 @@ def featureset_record(featureset: Featureset) -> FeaturesetRecord:
     return found
 
 
-def featureset(cls: type) -> Featureset:
+T = TypeVar("T")
+
+
+# Typed as what it is given: editors then complete the features of the class.
+def featureset(cls: type[T]) -> type[T]:
     """Make a featureset of an annotated class.
 
     Raises:
@@ -143,7 +147,8 @@ def featureset(cls: type) -> Featureset:
         with faults.noted():
             found.append(Selectable(each.env, each.resolve(bare, features, options)))
     faults.check()
-    return Featureset(replace(record, extractors=tuple(found)))
+    made: Any = Featureset(replace(record, extractors=tuple(found)))
+    return cast("type[T]", made)
 
 
 def _record(cls: type, frame: FrameType, where: str, text: ClassText) -> FeaturesetRecord:

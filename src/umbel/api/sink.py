@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from umbel.api.dataset import Dataset, record_of
 from umbel.api.env import Selector, selector
@@ -14,6 +14,8 @@ from umbel.api.source import Env, period
 from umbel.connectors.declared import DataConnector, DataSource, Delivery
 from umbel.errors import InvalidType, InvalidValue
 from umbel.types.durations import parse_duration
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def sink(
     since: datetime | None = None,
     until: datetime | None = None,
     env: Env = None,
-) -> Callable[[Dataset], Dataset]:
+) -> Callable[[T], T]:
     """Let a dataset's changes go to a sink. Several of them on one dataset all get them.
 
     Args:
@@ -83,7 +85,7 @@ def sink(
         place=place(caller()),
         **times,
     )
-    return lambda dataset: _drained(dataset, record)
+    return lambda dataset: cast("Any", _drained(dataset, record))
 
 
 def _check_connector(conn: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from inspect import signature
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from umbel.api.dataset import Dataset, record_of
 from umbel.api.env import Selector, selector
@@ -22,6 +22,7 @@ CDCS = ("append", "upsert", "debezium", "native")
 EVERY = "30m"
 OLDER = {"lateness": "disorder", "tier": "env", "cursor": "the cursor= of .table(...)"}
 Env = str | Sequence[str] | None
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ def source(
     where: Callable[..., Any] | Eval | None = None,
     sample: float | Sample | None = None,
     **older: Any,
-) -> Callable[[Dataset], Dataset]:
+) -> Callable[[T], T]:
     """Let a dataset be fed by a source. Several of them on one dataset all feed it.
 
     Args:
@@ -75,7 +76,7 @@ def source(
     """
     _refuse_older(older)
     record = _record(conn, disorder, cdc, every, since, until, env, preproc, bounded, idleness, where, sample)
-    return lambda dataset: _fed(dataset, record)
+    return lambda dataset: cast("Any", _fed(dataset, record))
 
 
 def _record(
@@ -135,7 +136,7 @@ def older_source(
     tier: Env = None,
     env: Env = None,
     **options: Any,
-) -> Callable[[Dataset], Dataset]:
+) -> Callable[[T], T]:
     """Let a dataset be fed by a source: the older spelling, of `umbel.sources`.
 
     Args:
@@ -157,8 +158,8 @@ def older_source(
         raise InvalidType(f"source: cursor is for tables, found {conn!r}", hint="leave it out")
     read = conn if cursor is None else _read_by(conn, cursor)
 
-    def decorate(dataset: Dataset) -> Dataset:
-        schema = record_of(dataset).schema
+    def decorate(dataset: T) -> T:
+        schema = record_of(cast("Dataset", dataset)).schema
         meant = cdc or ("upsert" if schema.is_keyed else "append")
         disordered = disorder or lateness or "1h"
         chosen = env if env is not None else tier
