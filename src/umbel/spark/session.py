@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from umbel.errors import InvalidValue, Transient
+from umbel.spark import aotcache
 from umbel.spark.java import java_home
 
 if TYPE_CHECKING:
@@ -191,7 +192,9 @@ def _java_options(settings: Settings) -> str:
     }
     # Spark matches long error messages with recursive regular expressions: the default stack overflows on a Python traceback
     stack = "-Xss8m"
-    return " ".join([stack, *(f'"-D{name}={value}"' for name, value in own.items()), settings.java_options]).strip()
+    learned = "" if "AOTCache" in settings.java_options else aotcache.java_options()
+    own_options = (f'"-D{name}={value}"' for name, value in own.items())
+    return " ".join(filter(None, [stack, *own_options, learned, settings.java_options]))
 
 
 def _prepare(settings: Settings) -> None:
