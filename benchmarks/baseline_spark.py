@@ -135,7 +135,7 @@ def options() -> dict[str, str]:
 def main(folder: str) -> None:
     """Run the baseline in this process and print what it reports."""
     with tempfile.TemporaryDirectory() as place:
-        settings = Settings(Path(place) / "umbel", slots=SLOTS, memory="4g", options=options())
+        settings = Settings(Path(place) / "umbel", slots=SLOTS, memory="4g", tuning="", options=options())
         with running(settings) as session:
             print(json.dumps(stream(session, folder, Path(place))))
 

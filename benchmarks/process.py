@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass, field
 
 import psutil
@@ -24,7 +25,7 @@ class Measured:
         report: the object in the last line it printed.
         rss: peak of the summed resident memory of its processes, in bytes; shared pages count in each.
         pss: the same with shared pages divided among the processes that share them.
-        samples: (seconds since the start, rss) all along.
+        samples: (seconds since the epoch, anonymous memory) all along: what no file backs, so that the system cannot take it back.
     """
 
     report: dict[str, float]
@@ -63,12 +64,10 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         """Look until stopped."""
-        passed = 0.0
         while not self._done.wait(EVERY):
-            passed += EVERY
-            rss, pss = memory_of(self.root)
+            rss, pss, anonymous = memory_of(self.root)
             self.rss, self.pss = max(self.rss, rss), max(self.pss, pss)
-            self.samples.append((round(passed, 1), rss))
+            self.samples.append((time.time(), anonymous))
 
     def stop(self) -> None:
         """End the thread."""
@@ -76,9 +75,9 @@ class Watch(threading.Thread):
         self.join()
 
 
-def memory_of(root: psutil.Process) -> tuple[int, int]:
-    """Return the summed (resident, proportional) memory of a process and its descendants, in bytes."""
-    rss = pss = 0
+def memory_of(root: psutil.Process) -> tuple[int, int, int]:
+    """Return the summed (resident, proportional, anonymous) memory of a process and its descendants, in bytes."""
+    rss = pss = anonymous = 0
     for process in _tree(root):
         try:
             told = process.memory_full_info()
@@ -86,7 +85,8 @@ def memory_of(root: psutil.Process) -> tuple[int, int]:
             continue
         rss += told.rss
         pss += getattr(told, "pss", told.rss)
-    return rss, pss
+        anonymous += told.rss - told.shared
+    return rss, pss, anonymous
 
 
 def free_port() -> int:

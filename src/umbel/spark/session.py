@@ -33,6 +33,8 @@ class Settings:
         slots: how many tasks run at once, each in a Python worker of its own.
         memory: the heap of the JVM, as Java writes it (`1g`, `600m`).
         java_options: more options of the JVM.
+        tuning: how the JVM compiles and collects. It moves bytes and computes little: what it would spend on optimising itself
+            and on concurrent collection is better spent in the Python workers.
         options: more settings of Spark; they win over the ones made here.
     """
 
@@ -40,6 +42,7 @@ class Settings:
     slots: int = 2
     memory: str = "1g"
     java_options: str = ""
+    tuning: str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -194,7 +197,7 @@ def _java_options(settings: Settings) -> str:
     stack = "-Xss8m"
     learned = "" if "AOTCache" in settings.java_options else aotcache.java_options()
     own_options = (f'"-D{name}={value}"' for name, value in own.items())
-    return " ".join(filter(None, [stack, *own_options, learned, settings.java_options]))
+    return " ".join(filter(None, [stack, *own_options, settings.tuning, learned, settings.java_options]))
 
 
 def _prepare(settings: Settings) -> None:
