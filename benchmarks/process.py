@@ -25,7 +25,7 @@ class Measured:
         report: the object in the last line it printed.
         rss: peak of the summed resident memory of its processes, in bytes; shared pages count in each.
         pss: the same with shared pages divided among the processes that share them.
-        samples: (seconds since the epoch, anonymous memory) all along: what no file backs, so that the system cannot take it back.
+        samples: (seconds since the epoch, anonymous memory) all along; what no file backs and the system cannot take back.
     """
 
     report: dict[str, float]
