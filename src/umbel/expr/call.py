@@ -16,7 +16,7 @@ from umbel.expr.lattice import lifted
 from umbel.expr.registry import Function, find
 from umbel.expr.tree import Expr, Reference, attribute, to_expr
 from umbel.expr.typerecords import type_from_record, type_to_record
-from umbel.types.dtypes import DType, Float, Int
+from umbel.types.dtypes import Datetime, DType, Float, Int, Str
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -127,7 +127,7 @@ class Call(Expr):
             if not kind.accepts(dtype):
                 found = " and ".join(str(each) for each in types)
                 wanted = f"{self.function.shown} takes {kind.name}, not {dtype}"
-                raise compile_error(f"{wanted} (found {found}), in `{self}`")
+                raise compile_error(f"{wanted} (found {found}), in `{self}`", _REMEDIES.get(type(dtype.plain), ""))
         return tuple(kind.settle(dtype) for kind, dtype in zip(kinds, types, strict=False))
 
     def _result(self, site: Site) -> DType:
@@ -166,3 +166,9 @@ def call(key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         else:
             operands.extend(to_expr(each) for each in (value if function.is_variadic(name) else (value,)))
     return Call(function, tuple(operands), tuple(constants))
+
+
+_REMEDIES: dict[type[DType], str] = {
+    Str: "texts have methods: .str.concat(...) joins them, .str.parse(type) reads what is written in them",
+    Datetime: "instants have methods: .dt.since(other) and .dt.since_epoch() give numbers to compare and to reckon with",
+}

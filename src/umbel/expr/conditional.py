@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import polars as pl
 
@@ -114,7 +114,14 @@ class Condition:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        self._refuse()
+
+    def _refuse(self, *_: Any) -> NoReturn:
         raise InvalidExprException(f"when without then, in `{self}`", hint="write when(condition).then(value)")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __and__ = __rand__ = __or__ = __ror__ = _refuse
+    __gt__ = __ge__ = __lt__ = __le__ = __neg__ = __invert__ = __bool__ = __getitem__ = _refuse
 
 
 def when(condition: Any) -> Condition:

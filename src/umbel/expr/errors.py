@@ -11,12 +11,10 @@ class InvalidExprException(InvalidValue):
     code = "invalid-expression"
 
 
-def compile_error(reason: str) -> InvalidValue:
+def compile_error(reason: str, hint: str = "") -> InvalidValue:
     """Return the error of an expression that does not type-check."""
-    return InvalidValue(
-        f"failed to compile expression: {reason}",
-        hint="operands must be columns that exist, of types the operator takes",
-    )
+    usual = "operands must be columns that exist, of types the operator takes"
+    return InvalidValue(f"failed to compile expression: {reason}", hint=hint or usual)
 
 
 def evaluation_error(reason: str) -> InvalidValue:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from umbel.errors import InvalidValue
+from umbel.errors import InvalidType, InvalidValue
 from umbel.expr.compiled import Compiled, Scope
 from umbel.expr.errors import InvalidExprException
 from umbel.expr.lattice import Null
@@ -101,6 +101,8 @@ def _inferred(value: Any) -> Literal:
     for kind, dtype in _INFERRED.items():
         if isinstance(plain, kind):
             return _checked(kind(plain) if plain is not None else None, dtype)
+    if callable(value):
+        raise InvalidType(f"a function cannot be part of an expression: {value!r}", hint="use expressions throughout")
     raise InvalidExprException(
         f"cannot infer type of {value!r} ({value.__class__.__name__}) in an expression", hint="use lit(value, type)"
     )

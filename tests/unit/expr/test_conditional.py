@@ -102,3 +102,20 @@ def test_otherwise_is_last() -> None:
         done.when(A > 0)
     with pytest.raises(InvalidAttribute):
         done.then(1)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda c: c + 1,
+        lambda c: 1 - c,
+        lambda c: c & True,
+        lambda c: -c,
+        lambda c: c > 1,
+        lambda c: bool(c),
+        lambda c: c[0],
+    ],
+)
+def test_a_condition_without_then_is_no_operand(use: Any) -> None:
+    with pytest.raises(InvalidExprException, match="when without then"):
+        use(when(col("a") > 1))

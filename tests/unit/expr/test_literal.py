@@ -92,8 +92,9 @@ def test_ints_have_64_bits() -> None:
 
 @pytest.mark.parametrize("value", [lambda row: row, len, int])
 def test_callables_are_no_constants(value: Any) -> None:
-    with pytest.raises(InvalidType, match="function"):
-        col("a") + value
+    for use in (lambda: col("a") + value, lambda: lit(value)):
+        with pytest.raises(InvalidType, match="function"):
+            use()
 
 
 def test_a_literal_is_no_literal_of_an_expression() -> None:
