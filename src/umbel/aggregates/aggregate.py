@@ -166,9 +166,10 @@ class Aggregate(metaclass=Arguments):
         if not getattr(self, "dropnull", False):
             return
         if dtype is None:
-            raise error(f"{self.title}: dropnull needs `of`")
+            raise error(f"{self.title}: dropnull needs `of`", hint="say whose nulls: of='column'")
         if not dtype.is_optional:
-            raise error(f"{self.title}: dropnull on field '{self.column}' of type {dtype}, which is not Optional")
+            message = f"{self.title}: dropnull on field '{self.column}' of type {dtype}, which is not Optional"
+            raise error(message, hint="leave dropnull out: there are no nulls")
 
     # the algebra
 

@@ -271,7 +271,8 @@ class Node:
             return Node(record_of(other).leaf(), self.building)
         if not isinstance(other, Node):
             kind = InvalidValue if hasattr(type(other), "num_pipelines") else InvalidType
-            raise kind(f"{owner}: can only join with an input dataset of the pipeline, found {other!r}")
+            message = f"{owner}: can only join with an input dataset of the pipeline, found {other!r}"
+            raise kind(message, hint="name it in @inputs(...), and join with the parameter it comes as")
         if not isinstance(other.operator, Leaf):
             raise InvalidValue(
                 f"{owner}: can only join with an input dataset, found an intermediate node: {other.operator.subject}",

@@ -154,7 +154,9 @@ def _check_parameters(func: Any, owner: str) -> None:
     if not callable(func):
         raise InvalidType(f"{owner}: @pipeline needs a function", hint="write @pipeline or @pipeline(env=...)")
     where = place_of(func)
-    names = list(inspect.signature(func).parameters)
+    parameters = inspect.signature(func).parameters
+    names = list(parameters)
+    takes_any = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters.values())
     if not names or names[0] != "cls":
         found = f"'{names[0]}'" if names else "none"
         raise InvalidType(
@@ -173,7 +175,7 @@ def _check_parameters(func: Any, owner: str) -> None:
                 where=where,
                 hint="@inputs takes what @dataset made",
             )
-    if len(datasets) != len(names) - 1:
+    if len(datasets) != len(names) - 1 and not takes_any:
         given = f"{len(datasets)} inputs, but {len(names) - 1} parameters after cls: {', '.join(names[1:])}"
         raise InvalidType(f"{owner} has {given}", where=where, hint="one parameter for each input, after cls")
 

@@ -45,7 +45,8 @@ def check_values(names: Sequence[str], schema: Schema, owner: str) -> None:
 def check_keyless(schema: Schema, owner: str, kind: type[UmbelError] = InvalidType) -> None:
     """Refuse keyed input."""
     if schema.is_keyed:
-        raise kind(f"{owner}: input must be keyless, found key {quoted(schema.key_names)}")
+        message = f"{owner}: input must be keyless, found key {quoted(schema.key_names)}"
+        raise kind(message, hint="changelog makes a keyless dataset of a keyed one")
 
 
 def quoted(names: Iterable[str]) -> str:

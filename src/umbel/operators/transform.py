@@ -85,8 +85,11 @@ class Transform(RowWise):
         expected = self.schema.names
         if sorted(found) == sorted(expected):
             return
-        hint = "" if self.columns else "; provide schema= with all columns and their types"
+        asked = "return the columns of schema, no more and no fewer"
+        hint = asked if self.columns else "provide schema= with all columns and their types"
         raise WrongColumns(
             f"Error in {self.title}: function {self.function.name} returned columns {quoted(sorted(found))}, "
-            f"expected {quoted(sorted(expected))}{hint}"
+            f"expected {quoted(sorted(expected))}",
+            where=self.function.where or None,
+            hint=hint,
         )

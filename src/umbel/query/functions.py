@@ -124,12 +124,18 @@ class FunctionStep(Step):
             returned = returned.to_frame()
         if not isinstance(returned, pd.DataFrame):
             expected = "a Series" if len(names) == 1 else "a DataFrame"
-            raise ExtractorFailed(f"{self.title} returned {type(returned).__name__}, expected {expected}")
+            raise ExtractorFailed(
+                f"{self.title} returned {type(returned).__name__}, expected {expected}",
+                where=self.function.where or None,
+                hint="return a Series named after the feature, or a DataFrame with a column for each output",
+            )
         found = {str(name).removeprefix(f"{self.featureset}."): column for name, column in returned.items()}
         missing = [name for name in names if name not in found]
         if missing:
             raise ExtractorFailed(
-                f"{self.title} returned invalid schema: missing features {missing}, found columns {list(found)}"
+                f"{self.title} returned invalid schema: missing features {missing}, found columns {list(found)}",
+                where=self.function.where or None,
+                hint="return a column for each output",
             )
         return found
 
@@ -137,7 +143,9 @@ class FunctionStep(Step):
         if height != rows.height:
             other = self.arguments[0].fqn if self.arguments else "the timestamps"
             raise ExtractorFailed(
-                f"{self.title} returned {height} values of feature {each.fqn}, but there are {rows.height} of {other}"
+                f"{self.title} returned {height} values of feature {each.fqn}, but there are {rows.height} of {other}",
+                where=self.function.where or None,
+                hint="return a value for each row, in the order of the rows",
             )
 
 
