@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from umbel.cli.options import URL, Env, Module, Url
+from umbel.cli.options import MAIN, URL, Branch, Env, Module, Url
 
 
 def command(
@@ -17,6 +17,7 @@ def command(
     preview: Annotated[bool, typer.Option("--preview", help="Only say what would change.")] = False,
     incremental: Annotated[bool, typer.Option("--incremental", help="Keep what MODULE does not mention.")] = False,
     backfill: Annotated[bool, typer.Option(help="Whether new pipelines may be computed from history.")] = True,
+    branch: Branch = MAIN,
 ) -> None:
     """Commit what MODULE defines to a running server.
 
@@ -31,7 +32,7 @@ def command(
     from umbel.client import Client
 
     found = app(module)
-    with Client(url) as client:
+    with Client(url, branch=branch) as client:
         told = client.commit(
             message,
             datasets=list(found.datasets),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from umbel.cli.options import URL, Url
+from umbel.cli.options import MAIN, URL, Branch, Url
 from umbel.cli.tables import pairs, show
 
 
@@ -15,6 +15,7 @@ def command(
     keys: Annotated[list[str], typer.Argument(help="KEY=VALUE for each key field.", show_default=False)],
     as_of: Annotated[str | None, typer.Option(help="The instant to answer for; now when left out.")] = None,
     url: Url = URL,
+    branch: Branch = MAIN,
 ) -> None:
     """Look up the row of a key in a dataset.
 
@@ -26,7 +27,7 @@ def command(
     from umbel.client.transport import Transport
 
     body = {"keys": [pairs(keys)], "as_of": as_of}
-    found = Transport(url, "").send("POST", f"/api/v1/dataset/{dataset}/lookup", "main", body=body).json()
+    found = Transport(url, "").send("POST", f"/api/v1/dataset/{dataset}/lookup", branch, body=body).json()
     if not found["found"][0]:
         typer.echo("not found")
         raise typer.Exit(1)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 PORT = 8425
 LOOPBACK = "127.0.0.1"
 DIRECTORY = Path(".umbel")
+MAIN = "main"
 URL = f"http://{LOOPBACK}:{PORT}"
 
 Module = Annotated[
@@ -29,6 +30,7 @@ Host = Annotated[str, typer.Option("--host", envvar="UMBEL_HOST", help="The addr
 Workers = Annotated[int, typer.Option("-w", "--workers", min=1, help="How many Spark tasks run at once.")]
 Servers = Annotated[int, typer.Option("--servers", min=1, help="How many server processes answer requests.")]
 Url = Annotated[str, typer.Option("--url", envvar="UMBEL_URL", help="Where the server is.")]
+Branch = Annotated[str, typer.Option("--branch", envvar="UMBEL_BRANCH", help="Whose definitions and data.")]
 Env = Annotated[
     str | None,
     typer.Option("--env", help="Selects sources, sinks, pipelines and extractors; all when left out."),

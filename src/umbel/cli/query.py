@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from umbel.cli.options import URL, Url
+from umbel.cli.options import MAIN, URL, Branch, Url
 from umbel.cli.tables import pairs, show
 
 
@@ -20,6 +20,7 @@ def command(
     ],
     as_of: Annotated[str | None, typer.Option(help="The instant to answer for; now when left out.")] = None,
     url: Url = URL,
+    branch: Branch = MAIN,
 ) -> None:
     """Ask a running server for features.
 
@@ -32,4 +33,4 @@ def command(
 
     data = {name: [value] for name, value in pairs(inputs).items()}
     body = {"inputs": list(data), "outputs": outputs, "data": data, "as_of": as_of}
-    show(Transport(url, "").send("POST", "/api/v1/query", "main", body=body).json())
+    show(Transport(url, "").send("POST", "/api/v1/query", branch, body=body).json())

@@ -20,6 +20,9 @@ class Erased:
     def __init__(self, keys: dict[str, pl.DataFrame] | None = None) -> None:
         self._keys = keys or {}
 
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
     def keys(self, dataset: str) -> pl.DataFrame | None:
         """Return the keys erased of a dataset, None for none."""
         return self._keys.get(dataset)

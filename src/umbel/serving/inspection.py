@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -15,6 +16,7 @@ from umbel.client.plain import plain
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
 from umbel.plan.definitions import DatasetDefinition, FeaturesetDefinition
 from umbel.plan.expecting import results
+from umbel.plan.tags import Tags
 from umbel.query.answer import Answer
 from umbel.serving.requests import JSON, answer, count
 from umbel.serving.service import Service
@@ -75,9 +77,10 @@ async def xray(request: Request) -> Response:
     """Return properties of datasets and featuresets; of all when none is named."""
     in_force = await request.app.state.service.of(request)
     wanted = request.query_params.getlist("properties")
+    definitions, tags = in_force.definitions, Tags(in_force.definitions)
     shown = {
-        "datasets": _chosen(request, "datasets", in_force.definitions.datasets, _dataset),
-        "featuresets": _chosen(request, "featuresets", in_force.definitions.featuresets, _featureset),
+        "datasets": _chosen(request, "datasets", definitions.datasets, partial(_dataset, tags)),
+        "featuresets": _chosen(request, "featuresets", definitions.featuresets, partial(_featureset, tags)),
     }
     if not wanted:
         return answer(shown)
@@ -98,13 +101,13 @@ def _chosen(request: Request, kind: str, known: Mapping[str, Any], show: Any) ->
     return [show(known[name]) for name in names or known] if is_asked else []
 
 
-def _dataset(each: DatasetDefinition) -> dict[str, Any]:
+def _dataset(tags: Tags, each: DatasetDefinition) -> dict[str, Any]:
     return {
         "name": each.name,
         "version": each.version,
         "owner": each.meta.owner,
         "description": each.meta.description,
-        "tags": each.meta.tags,
+        "tags": sorted(tags.dataset(each.name)),
         "keys": each.schema.key_names,
         "timestamp": each.schema.timestamp,
         "fields": {name: str(dtype) for name, dtype in each.dtypes.items()},
@@ -114,13 +117,14 @@ def _dataset(each: DatasetDefinition) -> dict[str, Any]:
     }
 
 
-def _featureset(each: FeaturesetDefinition) -> dict[str, Any]:
+def _featureset(tags: Tags, each: FeaturesetDefinition) -> dict[str, Any]:
     return {
         "name": each.name,
         "owner": each.meta.owner,
         "description": each.meta.description,
         "tags": each.meta.tags,
         "features": {feature.name: str(feature.dtype) for feature in each.features},
+        "feature_tags": {feature.name: sorted(tags.feature(feature.fqn)) for feature in each.features},
         "reads": _uses(each),
     }
 

@@ -144,8 +144,9 @@ class Service:
         revision, graph = self._heads[branch], self._graph.branch(branch)
         definitions = self.deployment.definitions(revision)
         erased = erased_on(self.deployment, branch, self._latest)
-        lookups = Erasing(Lookups(graph, self.deployment.store, self._history), erased)
-        return InForce(revision, definitions, graph, QueryEngine(definitions, lookups), erased)
+        lookups = Lookups(graph, self.deployment.store, self._history)
+        engine = QueryEngine(definitions, Erasing(lookups, erased) if erased else lookups)
+        return InForce(revision, definitions, graph, engine, erased)
 
     def _history(self, node: Node) -> pl.DataFrame:
         if threading.get_ident() == self._hasty:
