@@ -21,6 +21,8 @@ class Keeper(Protocol):
 
 
 current: ContextVar[Keeper | None] = ContextVar("umbel_secrets", default=None)
+_of_process: list[Keeper] = []
+"""Who keeps the secrets of a process that runs pipelines, in whichever thread."""
 
 
 class Secrets:
@@ -35,10 +37,11 @@ class Secrets:
             UnknownName: there is no secret of that name.
         """
         keeper = current.get()
+        if keeper is None and PREFIX + name in os.environ:
+            return os.environ[PREFIX + name]
+        keeper = keeper or next(iter(_of_process), None)
         if keeper is not None:
             return keeper.get(name)
-        if PREFIX + name in os.environ:
-            return os.environ[PREFIX + name]
         raise UnknownName(f"secret '{name}' does not exist", hint=f"set {PREFIX}{name}, or add it with add_secret")
 
     def __getitem__(self, name: str) -> str:
@@ -53,6 +56,11 @@ def kept_by(keeper: Keeper) -> Iterator[None]:
         yield
     finally:
         current.reset(token)
+
+
+def keep_here(keeper: Keeper) -> None:
+    """Let `secrets.get` ask `keeper` in this process, where no block says otherwise."""
+    _of_process[:] = [keeper]
 
 
 secrets = Secrets()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from umbel.api.secrets import keep_here
 from umbel.catalog.catalog import DeadLetter, Progress
 from umbel.errors import NotSupported
 from umbel.plan import expecting
@@ -82,6 +83,7 @@ class Batch:
     @classmethod
     def begin(cls, deployment: Deployment, plan: Plan, stamp: Stamp) -> Batch:
         """Return a batch with what the one before it left."""
+        keep_here(deployment.vault)
         before = deployment.catalog.progress(JOB, stamp.batch)
         return cls(
             deployment, plan, stamp, EventTime.of(before.state if before else {}), before.revision if before else None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from umbel.catalog.catalog import Catalog
+from umbel.catalog.vault import Vault
 from umbel.plan.definitions import Definitions
 from umbel.plan.graph import MAIN, Graph
 from umbel.plan.serde import load
@@ -80,6 +81,11 @@ class Deployment:
     def catalog(self) -> Catalog:
         """The catalog."""
         return Catalog(self.catalog_url)
+
+    @cached_property
+    def vault(self) -> Vault:
+        """The secrets."""
+        return Vault(self.catalog, self.directory / "secret.key")
 
     @cached_property
     def store(self) -> Store:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import polars as pl
 from starlette.requests import Request
 
-from umbel.catalog.vault import Vault
 from umbel.connectors.webhook import WebhookConnector
 from umbel.errors import UnknownName, did_you_mean
 from umbel.log.ingest import IngestLog, IngestLogs
@@ -62,7 +61,7 @@ class Service:
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
-        self.vault = Vault(deployment.catalog, deployment.directory / "secret.key")
+        self.vault = deployment.vault
         self._logs = IngestLogs(deployment.directory)
         self._loading = threading.Lock()
         self._hasty: int | None = None

@@ -47,9 +47,12 @@ class BatchContext:
 
     def opened(self) -> Deployment:
         """Return the deployment, opened once per process."""
+        from umbel.api.secrets import keep_here
         from umbel.runtime.deployment import Deployment
 
-        return Deployment.decode(self.deployment)
+        deployment = Deployment.decode(self.deployment)
+        keep_here(deployment.vault)
+        return deployment
 
 
 def reading(context: BatchContext, plan: int) -> Task:

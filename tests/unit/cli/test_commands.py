@@ -31,6 +31,7 @@ def test_every_command_teaches(umbel: Umbel) -> None:
             "serve",
             "up",
             "version",
+            "warm-up",
             "work",
         )
     }

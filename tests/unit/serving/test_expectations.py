@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Optional
 
+import pandas as pd
 from typer.testing import CliRunner
 
 from tests.unit.serving.conftest import Served
@@ -19,6 +20,7 @@ from umbel.lib import (
     expect_column_values_to_not_be_null,
     expectations,
     inputs,
+    secrets,
 )
 
 __owner__ = "tests@example.com"
@@ -91,3 +93,25 @@ def test_expectations_are_told(fresh: Served) -> None:
     shown = CliRunner().invoke(app, ["expectations", "Visit", "--dir", str(fresh.deployment.directory)]).output
     assert "expect_column_values_to_not_be_null" in shown
     assert "0.7500" in shown
+
+
+@dataset(index=True)
+class Marked:
+    user: str = field(key=True)
+    mark: str
+    at: datetime
+
+    @pipeline
+    @inputs(Visit)
+    def marking(cls, visits: Dataset):
+        marked = visits.assign("mark", str, lambda df: df["user"] + secrets.get("mark")).drop("age")
+        return marked.groupby("user").latest()
+
+
+def test_pipelines_read_secrets_of_the_server(fresh: Served) -> None:
+    client = Client("http://umbel", transport=fresh.transport)
+    client.add_secret("mark", "!")
+    client.commit("marked", datasets=[Visit, Marked])
+    fresh.log("visits", ROWS[:1])
+    fresh.process()
+    assert client.lookup("Marked", pd.DataFrame({"user": ["a"]}))[0]["mark"].tolist() == ["a!"]
