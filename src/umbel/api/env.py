@@ -67,5 +67,5 @@ def check_env(env: str | None) -> None:
         return
     if not isinstance(env, str):
         raise InvalidType(f"commit: env must be a string, found {type(env).__name__}", hint='commit(env="prod")')
-    if env.startswith("~") or not env.strip():
+    if env.startswith("~") or not env or any(letter.isspace() for letter in env):
         raise InvalidValue(f"commit: invalid env {env!r}", hint="the name of one environment")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from umbel.client.branches import BranchMethods
-from umbel.client.names import check_keys, dataset_name, field_names, names_of
+from umbel.client.names import check_keys, check_rows, dataset_name, field_names, names_of
 from umbel.client.names import dataset_name as name_of_dataset
 from umbel.client.plain import columns, files, location, plain, records
 from umbel.client.response import Response
@@ -80,6 +80,7 @@ class Client(BranchMethods):
         """
         if batch_size < 1:
             raise InvalidValue(f"batch_size must be at least 1, got {batch_size}", hint="leave it out")
+        check_rows(df, "log")
         answer = Response.of(200, {})
         for start in range(0, len(df), batch_size):
             data = columns(df.iloc[start : start + batch_size])

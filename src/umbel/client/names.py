@@ -50,6 +50,22 @@ def check_branch(name: Any) -> None:
         )
 
 
+def check_secret(name: str, value: Any) -> str:
+    """Return a secret, which must be text."""
+    if not isinstance(value, str):
+        raise InvalidType(
+            f"secret '{name}' must be text, got {type(value).__name__}", hint="add_secret(name, str(value))"
+        )
+    return value
+
+
+def check_rows(rows: Any, what: str) -> None:
+    """Refuse rows that are not a frame."""
+    if not hasattr(rows, "columns"):
+        message = f"{what}: the rows must be a pandas DataFrame, got {type(rows).__name__}"
+        raise InvalidType(message, hint='pd.DataFrame({"uid": [1, 2]})')
+
+
 def check_keys(keys: Any) -> None:
     """Refuse keys that are not a frame."""
     if not hasattr(keys, "columns"):

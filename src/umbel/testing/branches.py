@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from umbel.client.names import check_branch
+from umbel.client.names import check_branch, check_secret
 from umbel.client.older import OlderSpellings
 from umbel.client.response import Response
 from umbel.errors import InvalidValue, UnknownName
@@ -117,12 +117,12 @@ class MockBranches(OlderSpellings):
 
     def add_secret(self, name: str, value: str) -> Response:
         """Keep a secret under a new name."""
-        self._secrets.add(name, value)
+        self._secrets.add(name, check_secret(name, value))
         return Response.of(200, {"secret": name})
 
     def update_secret(self, name: str, value: str) -> Response:
         """Change a secret."""
-        self._secrets.update(name, value)
+        self._secrets.update(name, check_secret(name, value))
         return Response.of(200, {"secret": name})
 
     def delete_secret(self, name: str) -> Response:

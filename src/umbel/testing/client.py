@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from umbel.client.names import check_keys, dataset_name, field_names, names_of
+from umbel.client.names import check_keys, check_rows, dataset_name, field_names, names_of
 from umbel.client.response import Response
 from umbel.errors import InvalidType, InvalidValue, NotSupported, UmbelError
 from umbel.query.columns import cast, given, instants, keys_of
@@ -89,6 +89,7 @@ class MockClient(MockBranches):
         Raises:
             InvalidValue: rows do not fit a dataset's schema; or no dataset on any branch has the endpoint.
         """
+        check_rows(df, "log")
         batches = {name: accepted(branch, webhook, endpoint, df) for name, branch in self._branches.items()}
         if all(found is None for found in batches.values()):
             raise InvalidValue(
@@ -100,6 +101,7 @@ class MockClient(MockBranches):
 
     def log_to(self, dataset: Any, df: pd.DataFrame) -> Response:
         """Push rows straight into a dataset of the current branch, also into one made by a pipeline."""
+        check_rows(df, "log")
         name = dataset_name(dataset)
         self._feed({self.branch(): [(name, direct(self._current.dataset(name), df))]})
         return Response.of(200, {"rows": len(df)})
@@ -234,6 +236,7 @@ class MockClient(MockBranches):
             dataset_name: a dataset or its name.
             erase_keys: one column per erase key field.
         """
+        check_keys(erase_keys)
         name = _erasable(dataset_name)
         definition = self._current.definitions.datasets.get(name)
         if definition is None:

@@ -184,6 +184,21 @@ def test_members(client: MockClient) -> None:
 
 
 @mock
+def test_wrong_arguments(client: MockClient) -> None:
+    client.commit("m", [events()])
+    with refused(TypeError, "log", "DataFrame", "list"):
+        client.log("w", "e", [{"k": 1}])
+    with refused(TypeError, "log", "DataFrame", "list"):
+        log("Events", [{"k": 1}])
+    with refused(ValueError, "DataFrame", "list"):
+        client.erase("Events", [1])
+    with refused(TypeError, "word", "int"):
+        client.add_secret("word", 5)
+    with refused(ValueError, "a b"):
+        client.commit("m", [events()], env="a b")
+
+
+@mock
 def test_log_reaches_all_branches(client: MockClient) -> None:
     e = events()
     client.commit("m", [e, counts(e)])

@@ -12,8 +12,11 @@ from tests.unit.serving.conftest import DEPARTURES, Served
 from tests.unit.serving.flights import DATASETS, FEATURESETS, Departure, Origin, Plane
 from umbel.client import Client
 from umbel.connectors import Webhook, source
-from umbel.datasets import dataset, field
+from umbel.datasets import Count, Dataset, dataset, field, pipeline
+from umbel.dtypes import Continuous
 from umbel.errors import InvalidValue, UnknownName
+from umbel.expr import col
+from umbel.lib import inputs
 
 __owner__ = "tests@example.com"
 webhook = Webhook(name="events")
@@ -156,3 +159,34 @@ def test_what_every_branch_has_erased_is_not_taken_in(fresh: Served) -> None:
     counts = fresh.deployment.catalog.counts()
     assert (counts["Plane", "erased"], counts["Plane", "rows"]) == (1, 1)
     assert seats(main, "N1", "N2") == [pd.NA, 200]
+
+
+def test_the_guard_of_backfills_knows_all_branches(fresh: Served) -> None:
+    dev = client_of(fresh)
+    fresh.log("departures", DEPARTURES)
+    fresh.process()
+
+    @dataset(index=True)
+    class LateOrigin:
+        origin: str = field(key=True)
+        n: int
+        at: datetime
+
+        @pipeline
+        @inputs(Departure)
+        def count(cls, departures: Dataset):
+            late = departures.filter(col("delay") > 0)
+            return late.groupby("origin").aggregate(n=Count(window=Continuous("1d")))
+
+    dev.init_branch("dev")
+    assert dev.commit("the same", DATASETS, FEATURESETS, backfill=False).json()["recomputed"] == []
+    told = dev.commit("more", [LateOrigin], incremental=True, preview=True).json()
+    assert (told["revision"], told["new"], told["recomputed"]) == (None, ["LateOrigin"], ["LateOrigin"])
+    with pytest.raises(InvalidValue, match="LateOrigin"):
+        dev.commit("more", [LateOrigin], incremental=True, backfill=False)
+    with pytest.raises(UnknownName, match="LateOrigin"):
+        dev.inspect("LateOrigin")
+    assert dev.commit("more", [LateOrigin], incremental=True).json()["recomputed"] == ["LateOrigin"]
+    other = client_of(fresh)
+    other.init_branch("other")
+    assert other.commit("as dev", [*DATASETS, LateOrigin], backfill=False).json()["recomputed"] == []
