@@ -43,17 +43,18 @@ def renamed(case: Case, prefix: str) -> dict[str, DatasetDefinition]:
     """Return the datasets of a case under other names, those without pipelines fed by a webhook."""
     found = {}
     for dataset in check_commit(case.datasets, ()).datasets.values():
-        name, output = prefix + dataset.name, dataset.output and _renamed(dataset.output, prefix)
+        name, output = prefix + dataset.name, dataset.output and renamed_operator(dataset.output, prefix)
         cdc = "upsert" if dataset.schema.is_keyed else "append"
         source = SourceDefinition(connector=Webhook(name="web").endpoint(name), disorder=CENTURY, cdc=cdc, every=0)
         found[name] = replace(dataset, name=name, output=output, sources=() if output else (source,))
     return found
 
 
-def _renamed(operator: Operator, prefix: str) -> Operator:
+def renamed_operator(operator: Operator, prefix: str) -> Operator:
+    """Return an operator over datasets of other names."""
     if isinstance(operator, Leaf):
         return replace(operator, dataset=prefix + operator.dataset)
-    return replace(operator, parents=tuple(_renamed(parent, prefix) for parent in operator.parents))
+    return replace(operator, parents=tuple(renamed_operator(parent, prefix) for parent in operator.parents))
 
 
 class Playing:

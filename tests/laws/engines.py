@@ -49,6 +49,10 @@ class Outcome:
     logs: Mapping[str, Sequence[pl.DataFrame]]
     frontiers: dict[str, int]
 
+    def lookup(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+        """Return the rows of keys as of instants, and whether they were found."""
+        return self.lookups.online(dataset, keys, at)
+
     def changes(self, dataset: str) -> Counter[tuple[Any, ...]]:
         """Return the net changes of a dataset: values, effect, weight."""
         node = self.graph.outputs[dataset]

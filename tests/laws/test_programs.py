@@ -72,7 +72,7 @@ def check_lookups(program: Program, outcome: Outcome, world: World, name: str, p
     asked = [(key, at) for key in groups for at in sorted({*points, *edges})]
     if not asked:
         return
-    rows, found = outcome.lookups.online(name, *asked_frame(program, name, asked))
+    rows, found = outcome.lookup(name, *asked_frame(program, name, asked))
     for (key, at), row, is_there in zip(asked, rows.iter_rows(named=True), found, strict=True):
         wanted = current(flow, key, at)
         assert is_there == (wanted is not None), f"{name} {key} at {at}: found={is_there}"
@@ -92,7 +92,7 @@ def check_asked(program: Program, outcome: Outcome, name: str, flow: list[Change
     asked = [(key, at) for key in groups for at in sorted({*points, *edges})]
     if not asked:
         return
-    rows, found = outcome.lookups.online(name, *asked_frame(program, name, asked))
+    rows, found = outcome.lookup(name, *asked_frame(program, name, asked))
     for (key, at), row, is_there in zip(asked, rows.iter_rows(named=True), found, strict=True):
         mine = groups[key]
         assert is_there == is_found(mine, at), f"{name} {key} at {at}: found={is_there}"
