@@ -260,7 +260,8 @@ when it is out of date or has an empty cell.
 A case is definitions, rows that are logged and answers that must come. It runs in process, streamed through Spark
 (*streaming*) and as a backfill by Spark over rows that are there already (*batch*). Besides, a law runs random pipelines over
 random changes, late, corrected and deleted ones included, in one call, as a stream and from history, and compares all of them
-with plain Python: `tests/laws/test_programs.py`. Some of these pipelines run on Spark as well: `tests/conformance/test_programs.py`.
+with plain Python: `tests/laws/test_programs.py`. Some of these pipelines run on Spark as well:
+`tests/conformance/test_programs.py`.
 
 ## Operators
 

@@ -225,12 +225,12 @@ def test_processes_create_and_write_one_catalog_together(url: str) -> None:
         command = [sys.executable, "-c", OPEN_AND_WRITE, url, job]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(run, "12"))
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(run, "123"))
     assert len(set(answers)) == 1
     catalog = Catalog(url)
-    assert catalog.counts() == {("A", "rows"): 30}
-    assert len(catalog.commits()) == len(catalog.events(1000)) == 30
+    assert catalog.counts() == {("A", "rows"): 45}
+    assert len(catalog.commits()) == len(catalog.events(1000)) == 45
     catalog.close()
 
 

@@ -75,7 +75,7 @@ def test_a_folder_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
 
 
 @given(sizes=st.lists(st.integers(0, 30), max_size=6), budget=st.integers(1, 400), split=st.integers(5, 300))
-@examples(15)
+@examples(20)
 def test_any_budget_reads_every_row_once_with_the_same_number(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], budget: int, split: int
 ) -> None:

@@ -101,7 +101,7 @@ def test_a_line_of_json_meets_its_fate_alone(
 
 
 @given(st.lists(st.tuples(st.sampled_from(["c", "m"]), ANY).map(lambda field: row([field])), max_size=12))
-@examples(25)
+@examples(60)
 def test_types_that_json_does_not_have(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
     folder = tmp_path_factory.mktemp("rows")
     alone = [each for line in lines for each in fate(folder, line, "json", SLOW)]
@@ -159,7 +159,7 @@ def written(rows: list[list[str]], delimiter: str = ",", ending: str = "\n") -> 
 
 
 @given(st.lists(WRITTEN, max_size=20), st.sampled_from(",;|\t"), st.sampled_from(["\n", "\r\n"]), st.integers(5, 80))
-@examples(25)
+@examples(60)
 def test_what_a_csv_writer_writes_is_read(
     tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], delimiter: str, ending: str, size: int
 ) -> None:
@@ -180,7 +180,7 @@ GOOD_RECORDS = st.lists(VALUES, min_size=3, max_size=3).map(lambda row: written(
 
 
 @given(st.lists(GOOD_RECORDS | ODD_RECORDS, max_size=15))
-@examples(25)
+@examples(60)
 def test_a_record_meets_its_fate_alone(tmp_path_factory: pytest.TempPathFactory, records: list[bytes]) -> None:
     folder = tmp_path_factory.mktemp("rows")
     form = CSV(headers=list(THREE))
