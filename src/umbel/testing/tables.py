@@ -48,6 +48,24 @@ def change_points(runner: Runner, dataset: str, operator: Aggregate) -> pl.DataF
     return _changes_only(values, schema).sort(schema.timestamp, maintain_order=True)
 
 
+def row_times(runner: Runner, dataset: str, keys: pl.DataFrame, at: pl.Series) -> pl.Series:
+    """Return when the values that each key has as of each instant began to be; null where there are none.
+
+    Args:
+        runner: which has the rows.
+        dataset: one that ends in an aggregate over continuous windows.
+        keys: one row for each point.
+        at: an instant for each.
+    """
+    timestamp, names = runner.graph.outputs[dataset].operator.schema.timestamp, keys.columns
+    changed = table(runner, dataset).select(*names, pl.col(timestamp).alias("_begun")).sort("_begun")
+    points = keys.with_columns(at.alias("_point")).with_row_index("_row").sort("_point")
+    found = points.join_asof(
+        changed.with_columns(pl.col("_begun").alias("_point")), on="_point", by=names, check_sortedness=False
+    )
+    return found.sort("_row")["_begun"]
+
+
 def _candidates(events: pl.DataFrame, operator: Aggregate) -> Iterator[pl.DataFrame]:
     """Yield groups with instants at which their values may change.
 

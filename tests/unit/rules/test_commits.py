@@ -376,3 +376,25 @@ def test_older_methods() -> None:
             input_dataframe=pd.DataFrame({"Features.k": [1], "at": [T]}),
         )
     assert df["Features.n"].tolist() == [1]
+
+
+@mock
+def test_lookups_tell_since_when(client: MockClient) -> None:
+    e = events()
+    client.commit("m", [e, counts(e)])
+    client.log("w", "e", ROWS)
+    keys = pd.DataFrame({"k": [1, 1, 1, 9, 2]})
+    at = pd.Series(["2024-01-01T12:00:00Z", "2024-01-03", "2023-01-01", "2024-01-03", "2024-01-03"])
+    rows, found = client.lookup("Counts", keys, timestamps=at)
+    assert found.tolist() == [True, True, False, False, True]
+    assert rows["n"].tolist() == [1, 2, pd.NA, pd.NA, 1]
+    begun = [
+        pd.Timestamp("2024-01-01", tz="UTC"),
+        pd.Timestamp("2024-01-02", tz="UTC"),
+        pd.NaT,
+        pd.NaT,
+        pd.Timestamp("2024-01-01", tz="UTC"),
+    ]
+    assert rows["t"].tolist() == begun
+    assert client.lookup("Counts", keys[:1])[0]["t"].tolist() == begun[1:2]
+    assert client.lookup("Counts", keys[:1], fields=["t"])[0].tolist() == begun[1:2]
