@@ -148,7 +148,23 @@ def one_per_row(values: Any, height: int) -> pd.Series[Any]:
             f"expected a value for each of {height} rows, found {len(series)}",
             hint="return a Series with a value for each row",
         )
-    return series.reset_index(drop=True)
+    ordered: pd.Series[Any] = in_order(series)
+    return ordered
+
+
+def in_order(made: Any) -> Any:
+    """Return what a user's function made of a frame in the order of its rows, without index.
+
+    A function may sort the rows; the index it leaves then tells which is which. Any other index says nothing.
+    """
+    import numpy as np
+
+    index = made.index
+    if index.nlevels == 1 and index.dtype.kind == "i" and not index.is_monotonic_increasing:
+        order = index.to_numpy().argsort(kind="stable")
+        if np.array_equal(index.to_numpy()[order], np.arange(len(index))):
+            made = made.iloc[order]
+    return made.reset_index(drop=True)
 
 
 def judged_by_parts(values: Callable[[pl.DataFrame], pl.Series], rows: pl.DataFrame, declared: DType) -> Checked:

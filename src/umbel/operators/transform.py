@@ -9,7 +9,7 @@ import polars as pl
 
 from umbel.errors import InvalidType, Terminal
 from umbel.operators.columns import quoted
-from umbel.operators.computed import blamed, called
+from umbel.operators.computed import blamed, called, in_order
 from umbel.operators.operator import RowWise
 from umbel.operators.userfunction import UserFunction
 from umbel.types.dtypes import Datetime, DType
@@ -79,7 +79,7 @@ class Transform(RowWise):
                 f"expected as many rows as came in, {height}, found {len(made)}",
                 hint="use filter or explode to change the number of rows",
             )
-        return from_pandas(made.reset_index(drop=True), self.schema.dtypes).select(self.schema.names)
+        return from_pandas(in_order(made), self.schema.dtypes).select(self.schema.names)
 
     def _check_columns(self, found: list[str]) -> None:
         expected = self.schema.names

@@ -10,6 +10,7 @@ import polars as pl
 
 from umbel.api.lookups import current
 from umbel.errors import InvalidValue, Terminal, UmbelError
+from umbel.operators.computed import in_order
 from umbel.operators.userfunction import UserFunction
 from umbel.plan.definitions import DatasetDefinition
 from umbel.query.columns import cast, strict
@@ -129,7 +130,7 @@ class FunctionStep(Step):
                 where=self.function.where or None,
                 hint="return a Series named after the feature, or a DataFrame with a column for each output",
             )
-        found = {str(name).removeprefix(f"{self.featureset}."): column for name, column in returned.items()}
+        found = {str(name).removeprefix(f"{self.featureset}."): column for name, column in in_order(returned).items()}
         missing = [name for name in names if name not in found]
         if missing:
             raise ExtractorFailed(
