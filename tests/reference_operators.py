@@ -154,7 +154,8 @@ def latest(flow: Flow, keys: tuple[str, ...]) -> Flow:
 def first(flow: Flow, keys: tuple[str, ...]) -> Flow:
     """Return the oldest row of each key."""
     groups = grouped(live(flow.changes), keys).values()
-    return Flow([min(mine, key=lambda row: (row.time, last_seen(row))) for mine in groups], keys)
+    oldest = (min(mine, key=lambda row: (row.time, last_seen(row))) for mine in groups)
+    return Flow([replace(row, weight=1) for row in oldest], keys)
 
 
 def dedup(flow: Flow, by: Sequence[str], bucket: int | None = None, gap: int | None = None) -> Flow:

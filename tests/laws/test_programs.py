@@ -164,3 +164,11 @@ def test_a_delete_of_nothing_cuts_no_lifetime() -> None:
     joined = left.join(Twin.of("I", ITEMS, appends=False), ["k", "g"], ["q"], how="left")
     sources = {"E": Source(EVENTS, events), "I": Source(ITEMS, deleted, deletes=True)}
     again_and_again(Program.numbered(sources, {"D": joined}, 1000))
+
+
+def test_of_equal_rows_one_is_first() -> None:
+    """The reference took all of them."""
+    stream = Twin.of("E", EVENTS, appends=True)
+    again_and_again(
+        Program.numbered({"E": Source(EVENTS, (event(1, "a", 10),))}, {"D": stream.union(stream).first("k")})
+    )
