@@ -321,7 +321,7 @@ class TablesAreMaps(RuleBasedStateMachine):
 
 
 def test_tables_are_maps() -> None:
-    run_state_machine_as_test(TablesAreMaps, settings=examples(25, stateful_step_count=20, deadline=None))
+    run_state_machine_as_test(TablesAreMaps, settings=examples(25, stateful_step_count=20))
 
 
 # undo

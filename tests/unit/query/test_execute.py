@@ -220,8 +220,9 @@ def output_of(returned, dtype=None, outputs=("c",)):
     )
 
 
-def test_rows_are_told_by_position_whatever_the_index():
-    assert output_of(pd.Series([5, 6], index=[1, 0], name="c")) == {"F.c": [5, 6]}
+def test_rows_are_told_by_position_unless_the_index_says_which_they_are():
+    assert output_of(pd.Series([5, 6], index=[7, 3], name="c")) == {"F.c": [5, 6]}
+    assert output_of(pd.Series([5, 6], index=[1, 0], name="c")) == {"F.c": [6, 5]}
 
 
 @pytest.mark.parametrize(
