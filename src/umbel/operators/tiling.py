@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from umbel.errors import InvalidValue
+from umbel.state.tables import NUMBER
 from umbel.types.durations import parse_duration
 from umbel.types.epochs import EPOCH
 from umbel.types.windows import Continuous
 
 WINDOW, FIRST, LAST, SINCE, UNTIL = "_time_window", "_time_first", "_time_last", "_at_first", "_at_last"
-ID = "_key_id"
+ID = NUMBER
 BASE = -1
 """The number that stands for no window: the entry of what the others do not hold any more."""
 

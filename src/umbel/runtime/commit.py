@@ -9,7 +9,7 @@ from umbel.plan.definitions import Definitions
 from umbel.plan.graph import MAIN, Graph
 from umbel.plan.serde import dump
 from umbel.plan.versions import version_faults
-from umbel.runtime.deployment import Deployment
+from umbel.runtime.deployment import Deployment, united
 from umbel.runtime.sources import open_sources
 
 
@@ -45,7 +45,8 @@ def commit(
     told: dict[str, Any] = _difference(before, definitions)
     is_changed = not before.datasets or any(told[kind] for kind in ("new", "changed", "removed"))
     _check_versions(before, definitions, incremental=incremental)
-    list(open_sources(deployment.directory, graph := _graph(deployment, branch, definitions)))
+    graph = united({**deployment.branches(catalog.latest()), branch: definitions})
+    list(open_sources(deployment.directory, graph))
     told["recomputed"] = _recomputed(deployment.graph(catalog.latest()), graph, branch)
     if not backfill and told["recomputed"]:
         asked = f"datasets {told['recomputed']} would have to be computed from history"
@@ -53,14 +54,6 @@ def commit(
     if preview or not is_changed:
         return {"revision": None if preview else head, **told}
     return {"revision": catalog.commit(branch, message, dump(definitions)), **told}
-
-
-def _graph(deployment: Deployment, branch: str, definitions: Definitions) -> Graph:
-    """Return the graph of all branches once one has other definitions."""
-    heads = deployment.catalog.heads(deployment.catalog.latest())
-    after = {name: deployment.definitions(head) for name, head in heads.items()} | {branch: definitions}
-    main = after.pop(MAIN, Definitions({}, {}))
-    return Graph(main.datasets.values(), {name: each.datasets.values() for name, each in after.items()})
 
 
 def _difference(before: Definitions, after: Definitions) -> dict[str, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -105,6 +106,10 @@ class Deployment:
         """Return the graph of all branches as of a revision."""
         return _graph(self, revision)
 
+    def branches(self, revision: int) -> dict[str, Definitions]:
+        """Return the definitions of every branch as of a revision."""
+        return {branch: self.definitions(head) for branch, head in self.catalog.heads(revision).items()}
+
     def branch(self, name: str) -> Definitions:
         """Return what is in force on a branch.
 
@@ -139,9 +144,13 @@ def _definitions(deployment: Deployment, revision: int) -> Definitions:
 
 @lru_cache(maxsize=8)
 def _graph(deployment: Deployment, revision: int) -> Graph:
-    heads = {branch: deployment.definitions(head) for branch, head in deployment.catalog.heads(revision).items()}
-    main = heads.pop(MAIN, deployment.definitions(0))
-    return Graph(main.datasets.values(), {branch: each.datasets.values() for branch, each in heads.items()})
+    return united(deployment.branches(revision))
+
+
+def united(branches: Mapping[str, Definitions]) -> Graph:
+    """Return the graph of branches with these definitions."""
+    datasets = {branch: each.datasets.values() for branch, each in branches.items()}
+    return Graph(datasets.pop(MAIN, ()), datasets)
 
 
 @lru_cache(maxsize=4)

@@ -19,6 +19,9 @@ from umbel.state.rows import Counts, RowCodec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+NUMBER = "_key_id"
+"""The column that holds, in place of a key, its number among the keys asked for."""
+
 _TIME = 8
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AFTER_ALL = b"\xff" * (_TIME + 1)
@@ -77,12 +80,12 @@ class Table:
         return self._rows([entry for entry in zip(wanted, found, strict=True) if entry[1] is not None])
 
     def numbered(self, keys: pl.Series) -> pl.DataFrame:
-        """Return the groups of `keys`, each once and in order, as [_key_id, *columns]: the number of the key in place of it."""
+        """Return the groups of `keys`, each once and in order, as [`NUMBER`, *columns]: the number of the key in place of it."""
         found = self._reader.get(self._owner, self._name, keys.to_list())
         rows, counts = self._codec.decode([value for value in found if value is not None])
         known = np.fromiter((value is not None for value in found), np.bool_, len(found))
         numbers = np.repeat(np.flatnonzero(known).astype(np.uint32), counts)
-        return pl.DataFrame([pl.Series("_key_id", numbers), *rows.get_columns()])
+        return pl.DataFrame([pl.Series(NUMBER, numbers), *rows.get_columns()])
 
     def between(self, low: bytes | None = None, high: bytes | None = None, *, limit: int | None = None) -> pl.DataFrame:
         """Return the groups with low <= key < high (None: open), at most `limit` of them: [_key, *columns], by key."""
@@ -110,9 +113,9 @@ class Table:
 
         Args:
             keys: every key touched, each once and in order; one without rows is removed.
-            rows: [_key_id, *columns], in the order of the keys.
+            rows: [`NUMBER`, *columns], in the order of the keys.
         """
-        numbers = rows["_key_id"].to_numpy()
+        numbers = rows[NUMBER].to_numpy()
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
         present = numbers[starts]
         gone = np.ones(len(keys), np.bool_)
