@@ -104,8 +104,8 @@ class Backfill:
         slots = self.session.sparkContext.defaultParallelism
         context = BatchContext(self.deployment.encode(), self.revision, stamp, only=fresh)
         frame = self.session.createDataFrame(items, "item string").repartition(min(len(items), slots))
-        tasks = min(self.deployment.shards, slots)
-        for report in settled(frame.mapInArrow(replaying(context), SCHEMA), self.graph, context, tasks):
+        reading = frame.mapInArrow(replaying(context), SCHEMA)
+        for report in settled(reading, self.graph, context, self.deployment.shards):
             told.heard(report)
 
     def _finish(self, told: Told, stamp: Stamp, fresh: frozenset[str]) -> None:

@@ -86,7 +86,7 @@ class LiveJob:
         told, splits, slots = Told(), len(batch.plan.splits), self._session.sparkContext.defaultParallelism
         numbers = self._session.range(0, splits, numPartitions=min(splits, slots))
         stage = reading(context, batch.plan.number)
-        for report in settled(numbers.mapInArrow(stage, SCHEMA), graph, context, min(deployment.shards, slots)):
+        for report in settled(numbers.mapInArrow(stage, SCHEMA), graph, context, deployment.shards):
             told.heard(report)
         return told
 

@@ -113,12 +113,13 @@ def posted(
         yield report({**told, "parts": parts, "seen": dict(outbox.seen), "expected": dict(expected)})
 
 
-def settled(envelopes: DataFrame, graph: Graph, context: BatchContext, tasks: int) -> Iterable[Mapping[str, Any]]:
-    """Run the later stages over the envelopes of stage 0, all in one Spark job of some tasks a stage; return the reports."""
+def settled(envelopes: DataFrame, graph: Graph, context: BatchContext, shards: int) -> Iterable[Mapping[str, Any]]:
+    """Run the later stages over the envelopes of stage 0, all in one Spark job; return the reports."""
     from pyspark.sql.functions import expr
 
     from umbel.spark.envelopes import REPORT, SCHEMA, opened
 
+    tasks = min(shards, envelopes.sparkSession.sparkContext.defaultParallelism)
     for stage in range(1, graph.depth + 1):
         envelopes = envelopes.repartitionById(tasks, expr(f"shard % {tasks}")).mapInArrow(
             merging(context, stage), SCHEMA
