@@ -49,8 +49,9 @@ def commit(
     list(open_sources(deployment.directory, graph))
     told["recomputed"] = _recomputed(deployment.graph(catalog.latest()), graph, branch)
     if not backfill and told["recomputed"]:
-        asked = f"datasets {told['recomputed']} would have to be computed from history"
-        raise InvalidValue(asked, hint="backfill=True")
+        raise InvalidValue(
+            f"datasets {told['recomputed']} would have to be computed from history", hint="backfill=True"
+        )
     if preview or not is_changed:
         return {"revision": None if preview else head, **told}
     return {"revision": catalog.commit(branch, message, dump(definitions)), **told}
