@@ -9,7 +9,7 @@ from umbel.plan.definitions import Definitions
 from umbel.plan.graph import MAIN, Graph
 from umbel.plan.serde import dump
 from umbel.plan.versions import version_faults
-from umbel.runtime.deployment import Deployment, united
+from umbel.runtime.deployment import Deployment
 from umbel.runtime.sources import open_sources
 
 
@@ -45,13 +45,11 @@ def commit(
     told: dict[str, Any] = _difference(before, definitions)
     is_changed = not before.datasets or any(told[kind] for kind in ("new", "changed", "removed"))
     _check_versions(before, definitions, incremental=incremental)
-    graph = united({**deployment.branches(catalog.latest()), branch: definitions})
-    list(open_sources(deployment.directory, graph))
+    list(open_sources(deployment.directory, graph := deployment.graph_with(branch, definitions)))
     told["recomputed"] = _recomputed(deployment.graph(catalog.latest()), graph, branch)
     if not backfill and told["recomputed"]:
-        raise InvalidValue(
-            f"datasets {told['recomputed']} would have to be computed from history", hint="backfill=True"
-        )
+        asked = f"datasets {told['recomputed']} would have to be computed from history"
+        raise InvalidValue(asked, hint="backfill=True")
     if preview or not is_changed:
         return {"revision": None if preview else head, **told}
     return {"revision": catalog.commit(branch, message, dump(definitions)), **told}

@@ -110,6 +110,10 @@ class Deployment:
         """Return the definitions of every branch as of a revision."""
         return {branch: self.definitions(head) for branch, head in self.catalog.heads(revision).items()}
 
+    def graph_with(self, branch: str, definitions: Definitions) -> Graph:
+        """Return the graph of all branches once one of them has other definitions."""
+        return _united({**self.branches(self.catalog.latest()), branch: definitions})
+
     def branch(self, name: str) -> Definitions:
         """Return what is in force on a branch.
 
@@ -144,11 +148,10 @@ def _definitions(deployment: Deployment, revision: int) -> Definitions:
 
 @lru_cache(maxsize=8)
 def _graph(deployment: Deployment, revision: int) -> Graph:
-    return united(deployment.branches(revision))
+    return _united(deployment.branches(revision))
 
 
-def united(branches: Mapping[str, Definitions]) -> Graph:
-    """Return the graph of branches with these definitions."""
+def _united(branches: Mapping[str, Definitions]) -> Graph:
     datasets = {branch: each.datasets.values() for branch, each in branches.items()}
     return Graph(datasets.pop(MAIN, ()), datasets)
 
