@@ -6,7 +6,7 @@ an aggregate has no short way), it says nothing and the frames are asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -55,26 +55,26 @@ class Pointwise:
         """
         entries = _Entries(self.tiles, self._codec.records(stored), at)
         found = entries.born <= at
-        if entries.is_past(found):
+        held = None if entries.is_past(found) else entries.held(self._reach)
+        if held is None:
             return None
         values: list[Sequence[Any]] = [()] * len(self.tiles.aggregates)
         with np.errstate(all="ignore"):
-            for held, folds in zip(entries.held(), self._folds, strict=False):
-                if held is None:
-                    return None
-                for index, fold in folds:
-                    values[index] = fold(held, at)
+            for index, window, fold in self._folds:
+                values[index] = fold(held[window], at)
         return found, values
 
     @cached_property
-    def _folds(self) -> list[list[tuple[int, Fold]]]:
-        """For each window the aggregates over it: their number and how they fold."""
+    def _reach(self) -> Reach:
+        return Reach(self.tiles)
+
+    @cached_property
+    def _folds(self) -> list[tuple[int, int, Fold]]:
+        """Of each aggregate its number, that of its window, and how it folds."""
         places = dict(self.tiles.partials.parts)
-        numbered = list(enumerate(self.tiles.aggregates))
-        folds = [(index, each.window, each.folding(places[each.algebra])) for index, each in numbered]
-        return [
-            [(index, fold) for index, over, fold in folds if over == window and fold] for window in self.tiles.windows
-        ]
+        windows: dict[Any, int] = {window: number for number, window in enumerate(self.tiles.windows)}
+        folds = [(windows[each.window], each.folding(places[each.algebra])) for each in self.tiles.aggregates]
+        return [(index, window, fold) for index, (window, fold) in enumerate(folds) if fold]
 
     @cached_property
     def _codec(self) -> RowCodec:
@@ -86,46 +86,60 @@ class _Entries:
 
     def __init__(self, tiles: Tiles, records: Records, at: Ints) -> None:
         self._tiles, self._records, self._at = tiles, records, at
-        self._owners = np.repeat(np.arange(len(at)), records.counts)
-        self._spans = Spans(self._owners, len(at))
-        self._window = np.ascontiguousarray(records[WINDOW])
-        self._first, self._last = (np.ascontiguousarray(records[name]) for name in (FIRST, LAST))
+        self._spans = Spans(records.owners, len(at))
+        self._window = records[WINDOW]
+        self._first, self._last = records[FIRST], records[LAST]
         self._since, self._until = self._first, self._last
         if tiles.is_keyed:
-            self._since, self._until = (np.ascontiguousarray(records[name]) for name in (SINCE, UNTIL))
-        self._is_base = self._window == BASE
+            self._since, self._until = records[SINCE], records[UNTIL]
 
     @property
     def born(self) -> Ints:
         """The first instant of each key."""
         if not self._tiles.is_retractable and not self._tiles.is_keyed:
             return self._spans.least(self._first, NEVER)
-        lived = self._is_base | (self._records[WEIGHT] != 0)
+        lived = (self._window == BASE) | (self._records[WEIGHT] != 0)
         if self._tiles.is_keyed:
             lived |= self._since < self._until
         return self._spans.least(np.where(lived, self._since, NEVER), NEVER)
 
     def is_past(self, found: Flags) -> bool:
         """Return whether a key that was found is asked about an instant before which its entries do not know everything."""
-        if not self._is_base.any():
+        is_base = self._window == BASE
+        if not is_base.any():
             return False
-        horizon = self._spans.largest(np.where(self._is_base, self._last, -NEVER), -NEVER)
+        horizon = self._spans.largest(np.where(is_base, self._last, -NEVER), -NEVER)
         return bool((found & (self._at < horizon)).any())
 
-    def held(self) -> Iterator[Held | None]:
-        """Yield for each window the states that count, None where an entry is cut by the instant asked for."""
+    def held(self, reach: Reach) -> list[Held] | None:
+        """Return for each window the states that count; None when one is cut by the instant asked for."""
         at, second = self._spans.spread(self._at), self._spans.spread(self._at // SECOND * SECOND)
-        is_in = self._until <= at
-        is_cut = ~is_in & (self._since <= at)
-        is_cut_anywhere = is_cut.any()
         place = self._first + (self._last - self._first) // 2
-        for number, window in enumerate(self._tiles.windows):
-            mine = self._window == number
-            if window.duration_us is None:
-                mine |= self._is_base
-            else:
-                mine &= place >= second - window.duration_us
-            if is_cut_anywhere and (mine & is_cut).any():
-                yield None
-            (rows,) = (mine & is_in).nonzero()
-            yield Held(self._owners[rows], len(self._at), self._records, rows)
+        is_mine = place >= second - reach.lengths[self._window]
+        is_in = self._until <= at
+        if not is_in.all():
+            if (is_mine & ~is_in & (self._since <= at)).any():
+                return None
+            is_mine &= is_in
+        (rows,) = is_mine.nonzero()
+        windows, owners = reach.windows[self._window[rows]], self._spans.owners[rows]
+        return [self._of(rows, owners, windows == number) for number in range(len(self._tiles.windows))]
+
+    def _of(self, rows: Ints, owners: Ints, mine: Flags) -> Held:
+        return Held(owners[mine], len(self._at), self._records, rows[mine])
+
+
+class Reach:
+    """How far back entries count, by the number they have for their window; the base is the last of them.
+
+    Args:
+        tiles: what is kept.
+    """
+
+    def __init__(self, tiles: Tiles) -> None:
+        lengths = [NEVER if each.duration_us is None else each.duration_us for each in tiles.windows]
+        base = (-NEVER, -1) if tiles.forever is None else (NEVER, tiles.forever)
+        self.lengths = np.array([*lengths, base[0]], np.int64)
+        """µs; far below zero where nothing counts."""
+        self.windows = np.array([*range(len(lengths)), base[1]], np.int64)
+        """The window that counts them."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from umbel.query.encode import to_json
+from umbel.query.encode import Writers, writers, written
 from umbel.query.rows import Column, series_of
 from umbel.types.dtypes import DType
 
@@ -23,10 +23,12 @@ class Answer:
     Args:
         columns: by name.
         types: of the columns.
+        writers: what makes JSON of the columns, where somebody has it at hand.
     """
 
     columns: Mapping[str, Column]
     types: Mapping[str, DType]
+    writers: Writers | None = None
 
     @property
     def height(self) -> int:
@@ -46,4 +48,4 @@ class Answer:
 
     def to_json(self) -> dict[str, list[Any]]:
         """Return the columns as lists of JSON values."""
-        return to_json(self.columns, self.types)
+        return written(self.columns, self.writers or writers(self.types))

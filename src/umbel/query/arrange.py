@@ -23,6 +23,7 @@ from umbel.plan.definitions import (
     FunctionExtractor,
     LookupExtractor,
 )
+from umbel.query.encode import Writers, writers
 from umbel.query.functions import Argument, FunctionStep, Returned
 from umbel.query.resolve import Catalogue, resolve
 from umbel.query.session import Mode, indexed
@@ -38,6 +39,7 @@ class Plan:
         inputs: the features given, with their types.
         outputs: the features wanted, with their types, in order.
         sources: for each output the column that holds it.
+        writers: for each output what makes JSON of its values.
         steps: what to do.
         extractors: whose work that is.
     """
@@ -45,6 +47,7 @@ class Plan:
     inputs: Mapping[str, DType]
     outputs: Mapping[str, DType]
     sources: tuple[str, ...]
+    writers: Writers
     steps: tuple[Step, ...]
     extractors: tuple[ExtractorDefinition, ...]
 
@@ -121,6 +124,7 @@ class Arranger:
             {fqn: self.dtype(fqn) for fqn in given},
             {fqn: self.dtype(fqn) for fqn in wanted},
             tuple(self.names(wanted)),
+            writers({fqn: self.dtype(fqn) for fqn in wanted}),
             steps,
             tuple(extractors),
         )

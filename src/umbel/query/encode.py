@@ -22,6 +22,8 @@ from umbel.types import dtypes
 
 Turn = Callable[[Any], Any]
 """Turns one value, not null, into another form."""
+Writers = Mapping[str, Turn | None]
+"""For each column what makes JSON of a value; None where it is JSON already."""
 
 
 class Listed(Protocol):
@@ -42,7 +44,17 @@ def to_json(columns: Mapping[str, Listed], types: Mapping[str, dtypes.DType]) ->
     >>> to_json({"x": pl.Series([1.5, float("nan"), None])}, {"x": dtypes.Float()})
     {'x': [1.5, 'NaN', None]}
     """
-    return {name: column_to_json(column, types[name]) for name, column in columns.items()}
+    return written(columns, writers(types))
+
+
+def writers(types: Mapping[str, dtypes.DType]) -> Writers:
+    """Return what makes JSON of the values of each column, for many times."""
+    return {name: writer(dtype) for name, dtype in types.items()}
+
+
+def written(columns: Mapping[str, Listed], turns: Writers) -> dict[str, list[Any]]:
+    """Return columns in storage types as lists of JSON values; see `to_json`."""
+    return {name: _each(turns[name], column.to_list()) for name, column in columns.items()}
 
 
 def column_to_json(column: Listed, dtype: dtypes.DType) -> list[Any]:

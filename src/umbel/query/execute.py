@@ -64,7 +64,7 @@ class QueryEngine:
         for step in plan.steps:
             step.run(rows, session)
         found = zip(plan.outputs, plan.sources, strict=True)
-        return Answer({fqn: rows.columns[source] for fqn, source in found}, plan.outputs)
+        return Answer({fqn: rows.columns[source] for fqn, source in found}, plan.outputs, plan.writers)
 
     def online(self, plan: Plan, columns: Mapping[str, pl.Series], height: int, now: datetime | None = None) -> Answer:
         """Return the outputs of a plan as of one instant for all rows, the present unless given."""

@@ -14,7 +14,7 @@ from umbel.operators.aggregate import Aggregate
 from umbel.operators.tile_points import Pointwise
 from umbel.operators.timeline import ALIVE, version_columns
 from umbel.plan.graph import Node
-from umbel.query.rows import INSTANT, Column, Instants, Plain, series_of
+from umbel.query.rows import INSTANT, Column, Instants, Plain, is_same, series_of
 from umbel.state.keys import encode_few, encode_instant, shard_of_key
 from umbel.state.port import Store
 from umbel.state.rows import RowCodec
@@ -82,9 +82,8 @@ class Keys:
 
     def columns(self, keys: Sequence[Column]) -> dict[str, Column]:
         """Return the key columns by their names."""
-        given = zip(keys, self._types, strict=True)
-        typed = [key if key.dtype == dtype else series_of(key).cast(dtype) for key, dtype in given]
-        return dict(zip(self._names, typed, strict=True))
+        given = zip(self._names, keys, self._types, strict=True)
+        return {name: key if is_same(key.dtype, dtype) else series_of(key).cast(dtype) for name, key, dtype in given}
 
     def encoded(self, columns: Mapping[str, Column]) -> list[bytes]:
         """Return the keys as they are stored."""
@@ -115,12 +114,22 @@ class FewValues:
         told = self._points.values(self._entries(self._keys.encoded(columns)), at.micros)
         if told is None:
             return None
-        found, values = told[0].tolist(), zip(self._fields, told[1], strict=True)
-        columns |= {field.name: field.shown(each, found) for field, each in values}
+        found: list[bool] = told[0].tolist()
+        values = told[1] if all(found) else [self._masked(*each, found) for each in enumerate(told[1])]
+        for field, each in zip(self._fields, values, strict=True):
+            columns[field.name] = Plain(list(each), field.dtype)
         return Few(self._names, columns, found, at, self._timestamp)
+
+    def _masked(self, number: int, values: Sequence[Any], found: list[bool]) -> list[Any]:
+        """Return the values of a field; where nothing was found, that of a key never seen."""
+        missing = self._fields[number].missing
+        return [value if is_found else missing for value, is_found in zip(values, found, strict=True)]
 
     def _entries(self, keys: list[bytes]) -> list[bytes | None]:
         """Return the entries of each key as stored, read in one snapshot of each shard."""
+        if len(keys) == 1:
+            with self._store.snapshot(shard_of_key(keys[0], self._store.shards)) as reader:
+                return self._points.read(State(reader, self._owner), keys)
         found: list[bytes | None] = [None] * len(keys)
         for shard, places in by_shard(keys, self._store.shards):
             with self._store.snapshot(shard) as reader:
@@ -148,12 +157,6 @@ class _Field:
     def of(cls, aggregate: Algebra, dtype: pl.DataType) -> _Field:
         (missing,) = pl.Series([aggregate.missing], dtype=dtype).to_list()
         return cls(aggregate.into_field, dtype, missing)
-
-    def shown(self, values: Sequence[Any], found: list[bool]) -> Plain:
-        if all(found):
-            return Plain(list(values), self.dtype)
-        either = zip(values, found, strict=True)
-        return Plain([value if is_found else self.missing for value, is_found in either], self.dtype)
 
 
 class FewVersions:

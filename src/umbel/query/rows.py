@@ -12,7 +12,7 @@ import polars as pl
 INSTANT = pl.Datetime("us", "UTC")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plain:
     """A column as Python values: what few values are until somebody needs a Polars column of them.
 
@@ -50,6 +50,14 @@ class Plain:
 _NATIVE: dict[type, type] = {pl.Int64: int, pl.Float64: float}
 
 Column = pl.Series | Plain
+
+
+def is_same(one: pl.DataType, other: pl.DataType) -> bool:
+    """Return whether two types are the same: what `==` says, sooner for those without parameters."""
+    return (type(one) is type(other) and type(one) in _SIMPLE) or one == other
+
+
+_SIMPLE = {pl.Int64, pl.Float64, pl.String, pl.Boolean}
 
 
 def series_of(column: Column) -> pl.Series:

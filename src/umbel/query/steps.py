@@ -16,7 +16,7 @@ from umbel.expr import Expr
 from umbel.expr.evaluate import evaluate
 from umbel.query.few import Few
 from umbel.query.keylists import flat, lengths, regrouped
-from umbel.query.rows import Plain, Rows, filled, series_of
+from umbel.query.rows import Plain, Rows, filled, is_same, series_of
 from umbel.query.session import Session
 from umbel.types.dtypes import DType
 
@@ -80,7 +80,7 @@ class Probe:
         """Add the features read from few rows that were found."""
         for pick in self.picks:
             column = found.column(pick.field)
-            if isinstance(column, Plain) and column.dtype == pick.dtype:
+            if isinstance(column, Plain) and is_same(column.dtype, pick.dtype):
                 rows.add(pick.fqn, column.filled(pick.default))
             else:
                 rows.add(pick.fqn, _picked(pick, series_of(column), None))

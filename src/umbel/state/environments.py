@@ -11,6 +11,7 @@ import shutil
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import lmdb
@@ -32,10 +33,12 @@ class Options:
     Args:
         map_size: the most a shard can hold, in bytes; reserves address space, not disk.
         sync: whether a commit waits until it is on disk.
+        trust: seconds for which readers believe that the files are still those that were opened.
     """
 
     map_size: int = 64 << 30
     sync: bool = True
+    trust: float = 0.0
 
 
 class Cursor(Protocol):
@@ -92,6 +95,7 @@ class Environment:
         self._env: lmdb.Environment | None = None
         self._writable = False
         self._inode = 0
+        self._seen_at = 0.0
         self._open = 0
         self._writer: int | None = None
         self._is_lost = False
@@ -194,11 +198,13 @@ class Environment:
                 f"this process was forked while {self._path} was in use",
                 hint="fork when no snapshot or transaction is open, or start workers by spawning",
             )
+        self._seen_at = monotonic()
         if self._env is not None and not self._open and self._inode != _inode(self._file):
             self._close()
 
     def _opened_for_reading(self) -> lmdb.Environment | None:
-        self._check()
+        if self._env is None or self._is_lost or monotonic() - self._seen_at >= self._options.trust:
+            self._check()
         if self._env is None and self.exists():
             self._env = self._open_env(writable=False)
         return self._env

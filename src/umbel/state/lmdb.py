@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from urllib.parse import SplitResult
 
-    from umbel.state.environments import Environment
+    from umbel.state.environments import Environment, Reading
 
 _FORMAT = 1
+_TRUST = 0.02
 
 
 class LmdbStore:
@@ -73,11 +74,9 @@ class LmdbStore:
             reach("committing")
         reach("committed")
 
-    @contextmanager
-    def snapshot(self, shard: int) -> Iterator[Reader]:
+    def snapshot(self, shard: int) -> Snapshot:
         """Open a read view of what is committed."""
-        with self._environment(shard).reading() as tx:
-            yield NothingThere() if tx is None else LmdbReader(tx)
+        return Snapshot(self._environment(shard).reading())
 
     def stamp(self, shard: int, owner: str) -> Stamp | None:
         """Return the stamp of the last committed write of `owner`."""
@@ -134,6 +133,26 @@ class LmdbStore:
             )
 
 
+class Snapshot:
+    """A read view, opened and ended by a `with` block.
+
+    Args:
+        reading: the transaction it reads in.
+    """
+
+    __slots__ = ("_reading",)
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def __enter__(self) -> Reader:
+        tx = self._reading.__enter__()
+        return NothingThere() if tx is None else LmdbReader(tx)
+
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: object) -> None:
+        self._reading.__exit__(kind, problem, trace)
+
+
 def open_url(url: SplitResult, shards: int, settings: Mapping[str, str]) -> LmdbStore:
     """Open `lmdb:///directory?map_size=<bytes per shard>&sync=off`.
 
@@ -147,4 +166,4 @@ def open_url(url: SplitResult, shards: int, settings: Mapping[str, str]) -> Lmdb
         raise InvalidValue("lmdb:// needs a directory: lmdb:///path/of/the/store")
     defaults = Options()
     size = int(settings.get("map_size", defaults.map_size))
-    return LmdbStore(path, shards, Options(size, settings.get("sync", "on") != "off"))
+    return LmdbStore(path, shards, Options(size, settings.get("sync", "on") != "off", _TRUST))

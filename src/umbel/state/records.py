@@ -99,6 +99,13 @@ class Records:
         return self._positions[:, list(self.heaps).index(name)]
 
     @cached_property
+    def owners(self) -> Ints:
+        """The group of each row."""
+        if len(self.counts) == 1:
+            return np.zeros(len(self.rows), np.int64)
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @cached_property
     def _data(self) -> Bytes:
         return np.frombuffer(self.heap, np.uint8)
 

@@ -87,22 +87,26 @@ class RowCodec:
         Raises:
             Terminal: a value was written by another version, or with other columns.
         """
-        size, counts = self._record.itemsize, []
-        rows, heap = list[bytes](), list[bytes]()
-        for value in values:
-            count = 0 if value is None else int.from_bytes(value[1 : 1 + _COUNT], "little")
-            counts.append(count)
-            if value is None:
-                continue
-            end = 1 + _COUNT + count * size
-            if value[0] != VERSION:
-                raise _unreadable()
-            if len(value) < end or (len(value) > end and not self._heaps):
-                raise mismatch()
-            rows.append(value[1 + _COUNT : end])
-            heap.append(value[end:])
         kind, places, heaps = self._readable
-        return Records(np.frombuffer(b"".join(rows), kind), np.array(counts, np.int64), b"".join(heap), places, heaps)
+        if len(values) == 1 and values[0] is not None:
+            count, start, end = self._block(values[0])
+            rows = np.frombuffer(values[0], kind, count, start)
+            return Records(rows, np.array([count], np.int64), values[0][end:], places, heaps)
+        blocks = [(value, *self._block(value)) for value in values if value is not None]
+        rows = np.frombuffer(b"".join([value[start:end] for value, _, start, end in blocks]), kind)
+        taken = iter(blocks)
+        counts = np.array([0 if value is None else next(taken)[1] for value in values], np.int64)
+        return Records(rows, counts, b"".join([value[end:] for value, _, _, end in blocks]), places, heaps)
+
+    def _block(self, value: bytes) -> tuple[int, int, int]:
+        """Return how many records a group has, and where they begin and end."""
+        start, count = 1 + _COUNT, int.from_bytes(value[1 : 1 + _COUNT], "little")
+        end = start + count * self._record.itemsize
+        if value[0] != VERSION:
+            raise _unreadable()
+        if len(value) < end or (len(value) > end and not self._heaps):
+            raise mismatch()
+        return count, start, end
 
     def elements(self, data: Bytes, starts: Counts) -> tuple[Values, Counts]:
         """Return what the blocks at `starts` have in the one column there is, not nested, and how many rows each has."""

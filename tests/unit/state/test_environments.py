@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -239,6 +240,18 @@ def test_removed_files_are_let_go(place: Path) -> None:
     put(environment, b"a", b"1")
     shutil.rmtree(place)
     assert held(environment, b"a") is None
+    put(environment, b"a", b"2")
+    assert held(environment, b"a") == b"2"
+    environment.close()
+
+
+def test_removed_files_are_let_go_when_they_are_no_longer_trusted(place: Path) -> None:
+    environment = Environment(place, Options(trust=0.05))
+    put(environment, b"a", b"1")
+    shutil.rmtree(place)
+    deadline = time.monotonic() + 10
+    while held(environment, b"a") is not None:
+        assert time.monotonic() < deadline
     put(environment, b"a", b"2")
     assert held(environment, b"a") == b"2"
     environment.close()
