@@ -39,8 +39,8 @@ def check_commit(
         UmbelError: of the kind of the first fault; the message lists all faults.
     """
     check_env(env)
-    given = [_checked(each, Dataset, "dataset") for each in datasets or ()]
-    described = [_checked(each, Featureset, "featureset") for each in featuresets or ()]
+    given = _members(datasets, Dataset, "dataset")
+    described = _members(featuresets, Featureset, "featureset")
     faults = Faults("commit")
     made = _made(given, lambda each: dataset_definition(record_of(each), env), _dataset_key, faults)
     features = _made(
@@ -73,11 +73,17 @@ def _featureset_key(featureset: Featureset) -> tuple[str, Metadata]:
     return featureset_record(featureset).name, featureset_record(featureset).meta
 
 
+def _members(objs: Any, kind: type[T], word: str) -> list[T]:
+    if objs is not None and not isinstance(objs, Iterable):
+        raise InvalidType(f"commit: {word}s must be a list, found {objs!r:.80}", hint="put it in a list")
+    return [_checked(each, kind, word) for each in objs or ()]
+
+
 def _checked(obj: Any, kind: type[T], word: str) -> T:
     if not isinstance(obj, kind):
-        shown = getattr(obj, "__name__", repr(obj))
+        name = getattr(obj, "__name__", "")
         raise InvalidType(
-            f"commit: '{shown}' is not a {word} but a {type(obj).__name__}",
+            f"commit: {name or obj!r} is not a {word} but a {type(obj).__name__}",
             hint="datasets=[...] takes what @dataset made, featuresets=[...] what @featureset made",
         )
     return obj

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from umbel.api.constant import fault_of
 from umbel.api.dataset import DatasetRecord
 from umbel.api.incoming import Eval, Ref, Sample
 from umbel.api.source import SourceRecord
@@ -73,10 +74,9 @@ class _Checks:
         return Reference(value.path)
 
     def _constant(self, owner: str, dtype: DType, value: Any) -> Constant:
-        checked = dtype.ingest([value])
-        if checked.faults:
+        if fault := fault_of(dtype, value):
             raise InvalidValue(
-                f"{owner}: constant of type {dtype}: {checked.faults[0]}",
+                f"{owner}: constant of type {dtype}: {fault}",
                 where=self.source.place,
                 hint="a constant is a value of the field's type",
             )

@@ -21,6 +21,7 @@ from umbel.errors import InvalidType, InvalidValue
 from umbel.operators.fingerprint import fingerprint
 from umbel.operators.leaf import Leaf
 from umbel.plan.definitions import Expectations, Metadata
+from umbel.types.classbody import members_of
 from umbel.types.durations import parse_duration
 from umbel.types.schema import Schema
 
@@ -150,6 +151,12 @@ class Dataset(Fluent):
 
     def __digest__(self) -> str:
         return fingerprint(self._record.name, self._record.version, self._record.schema)
+
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        raise InvalidType(
+            f"dataset '{self.__name__}' cannot be inherited from",
+            hint="let both inherit from a class with the annotations they share, without @dataset",
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Dataset, (self._record.bare(),))
@@ -305,7 +312,7 @@ def _record(cls: type, frame: FrameType, *, version: int, history: int) -> Datas
 
 
 def _with_methods(record: DatasetRecord, cls: type, text: ClassText) -> DatasetRecord:
-    pipelines = [each for each in vars(cls).values() if isinstance(each, Pipeline)]
+    pipelines = [each for each in members_of(cls).values() if isinstance(each, Pipeline)]
     for each in pipelines:
         if each.name in text.duplicates:
             raise InvalidValue(

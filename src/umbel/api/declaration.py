@@ -12,7 +12,8 @@ from umbel.api.faults import Faults
 from umbel.api.field import Field, FieldOptions
 from umbel.errors import InvalidType, InvalidValue, all_faults
 from umbel.operators.columns import check_reserved, quoted
-from umbel.types.annotations import annotations_of, from_annotation, to_annotation
+from umbel.types.annotations import from_annotation, to_annotation
+from umbel.types.classbody import annotations_of, members_of
 from umbel.types.dtypes import Date, Datetime, DType
 from umbel.types.schema import Schema
 
@@ -57,7 +58,7 @@ def _name_faults(names: Sequence[str], text: ClassText) -> Iterator[str]:
 
 
 def _field(cls: type, name: str, annotation: Any, dtype: DType, text: ClassText) -> Field:
-    options = vars(cls).get(name, FieldOptions())
+    options = members_of(cls).get(name, FieldOptions())
     owner = f"dataset '{cls.__name__}', field '{name}'"
     if not isinstance(options, FieldOptions):
         raise InvalidType(f"{owner}: a field has no default value, found {options!r}", hint="use field(...)")

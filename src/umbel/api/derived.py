@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from umbel.api.constant import fault_of
 from umbel.api.dataset import DatasetRecord, record_of
 from umbel.api.feature import Feature
 from umbel.api.field import Field
@@ -107,12 +108,9 @@ class Deriving:
         default = self.feature.options.default
         if default is None:
             return
-        checked = dtype.ingest(
-            [default],
-        )
-        if checked.faults:
+        if fault := fault_of(dtype, default):
             raise InvalidValue(
-                f"{self.title}: default {default!r} of {source}: {checked.faults[0]}",
+                f"{self.title}: default {default!r} of {source}: {fault}",
                 where=self.place,
                 hint="give a default of the field's type",
             )

@@ -12,6 +12,7 @@ from umbel.api.metadata import ATTRIBUTE
 from umbel.errors import InvalidType, InvalidValue
 from umbel.operators.userfunction import place_of
 from umbel.plan.definitions import Expectation, Expectations, Metadata
+from umbel.types.classbody import members_of
 
 if TYPE_CHECKING:
     from umbel.api.dataset import Dataset
@@ -108,7 +109,7 @@ def _described(func: Listing) -> InvalidValue:
 
 def expectations_of(cls: type, owner: Dataset, is_terminal: bool) -> Expectations | None:
     """Return the expectations defined in a dataset class."""
-    found = [each for each in vars(cls).values() if isinstance(each, ExpectationsRecord)]
+    found = [each for each in members_of(cls).values() if isinstance(each, ExpectationsRecord)]
     if not found:
         return None
     dataset = owner.__name__

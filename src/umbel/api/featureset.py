@@ -20,7 +20,8 @@ from umbel.api.place import caller, place
 from umbel.errors import InvalidType, InvalidValue, NotSupported, all_faults, did_you_mean
 from umbel.operators.fingerprint import fingerprint
 from umbel.plan.definitions import ExtractorDefinition, Metadata
-from umbel.types.annotations import annotations_of, from_annotation, to_annotation
+from umbel.types.annotations import from_annotation, to_annotation
+from umbel.types.classbody import annotations_of, members_of
 
 RESERVED = frozenset({"fqn_", "dtype", "featureset_name", "featureset", "extractor", "extractors", "features"})
 
@@ -107,6 +108,12 @@ class Featureset:
     def __digest__(self) -> str:
         return fingerprint(self._record.name, [(each.name, each.type) for each in self._record.features])
 
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        raise InvalidType(
+            f"featureset '{self.__name__}' cannot be inherited from",
+            hint="let both inherit from a class with the annotations they share, without @featureset",
+        )
+
     def __reduce__(self) -> tuple[object, ...]:
         return (Featureset, (self._record.bare(),))
 
@@ -137,7 +144,7 @@ def featureset(cls: type[T]) -> type[T]:
     record = _record(cls, frame, where, read_class(cls.__name__, where))
     bare = Featureset(record.bare())
     features = {each.name: each for each in record.features}
-    options = {name: value for name, value in vars(cls).items() if isinstance(value, FeatureOptions)}
+    options = {name: value for name, value in members_of(cls).items() if isinstance(value, FeatureOptions)}
     faults, found = Faults(f"featureset '{record.name}'", where), list[Selectable]()
     for feature in record.features:
         if feature.options.reference is not None:
@@ -157,7 +164,7 @@ def _record(cls: type, frame: FrameType, where: str, text: ClassText) -> Feature
     error = all_faults(_name_faults(list(annotations), text), InvalidValue, title, hint="choose other names")
     if error:
         raise error
-    if any(isinstance(each, ExpectationsRecord) for each in vars(cls).values()):
+    if any(isinstance(each, ExpectationsRecord) for each in members_of(cls).values()):
         raise NotSupported(
             f"featureset '{cls.__name__}': expectations on featuresets are not supported",
             where=where,
@@ -174,7 +181,7 @@ def _record(cls: type, frame: FrameType, where: str, text: ClassText) -> Feature
     return FeaturesetRecord(
         name=cls.__name__,
         features=tuple(features),
-        written=tuple(each for each in vars(cls).values() if isinstance(each, Extractor)),
+        written=tuple(each for each in members_of(cls).values() if isinstance(each, Extractor)),
         meta=replace(described, description=described.description or (cls.__doc__ or "").strip()),
         module_owner=frame.f_globals.get("__owner__", ""),
         place=where,
@@ -192,7 +199,7 @@ def _name_faults(names: list[str], text: ClassText) -> Iterator[str]:
 
 
 def _feature(cls: type, name: str, annotation: Any, names: Mapping[str, Any], text: ClassText, where: str) -> Feature:
-    options = vars(cls).get(name, FeatureOptions())
+    options = members_of(cls).get(name, FeatureOptions())
     if not isinstance(options, FeatureOptions):
         found = f"{options!r} of type {type(options).__name__}"
         raise InvalidType(

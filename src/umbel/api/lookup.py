@@ -34,6 +34,10 @@ def lookup(
         raise InvalidValue(
             f"{owner}: expected one positional argument, the timestamps, found {len(ts)}", hint="lookup(ts, key=series)"
         )
+    if isinstance(fields, str):
+        raise InvalidValue(
+            f"{owner}: fields must be a list of names, found the text {fields!r}", hint="put it in a list"
+        )
     _check_keys(owner, names, keys)
     _check_series(owner, ts[0], keys)
     wanted = [str(name) for name in fields] or dataset.schema.names

@@ -10,10 +10,9 @@ from typing import Any, TypeVar, cast
 from umbel.api.dataset import Dataset, record_of
 from umbel.api.env import Selector, selector
 from umbel.api.place import caller, place
-from umbel.api.source import Env, period
+from umbel.api.source import Env, duration, period
 from umbel.connectors.declared import DataConnector, DataSource, Delivery
 from umbel.errors import InvalidType, InvalidValue
-from umbel.types.durations import parse_duration
 
 T = TypeVar("T")
 
@@ -78,7 +77,7 @@ def sink(
     record = SinkRecord(
         connector=conn,
         cdc=cdc,
-        every=None if every is None else parse_duration(every),
+        every=None if every is None else duration(owner, "every", every),
         how="incremental",
         renames=dict(renames or {}),
         env=selector(env, owner),

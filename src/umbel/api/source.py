@@ -102,14 +102,16 @@ def _record(
         )
     conn.check_source(cdc)
     _check_bounds(owner, bounded, idleness)
+    if not isinstance(preproc, Mapping | None):
+        raise InvalidType(f"{owner}: preproc must be a dict, found {preproc!r:.80}", hint='preproc={"uid": ref("id")}')
     return SourceRecord(
         connector=conn,
-        disorder=_duration(owner, "disorder", disorder),
+        disorder=duration(owner, "disorder", disorder),
         cdc=cdc,
-        every=_duration(owner, "every", every or EVERY),
+        every=duration(owner, "every", every or EVERY),
         env=selector(env, owner),
         preproc=dict(preproc or {}),
-        idleness=None if idleness is None else _duration(owner, "idleness", idleness),
+        idleness=None if idleness is None else duration(owner, "idleness", idleness),
         where=where,
         sample=_sample(sample),
         place=place(caller()),
@@ -201,7 +203,8 @@ def _sample(sample: Any) -> Sample | None:
     return sample if sample is None or isinstance(sample, Sample) else Sample(sample)
 
 
-def _duration(owner: str, name: str, text: Any) -> int:
+def duration(owner: str, name: str, text: Any) -> int:
+    """Return a duration given as an argument; an error names the argument."""
     try:
         return parse_duration(text)
     except (InvalidType, InvalidValue) as error:

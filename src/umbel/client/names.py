@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from umbel.errors import InvalidType, InvalidValue
@@ -21,6 +21,8 @@ def names_of(items: Iterable[Any], what: str) -> list[str]:
     """
     if isinstance(items, str):
         raise InvalidType(f"{what} must be a list of features, got the text {items!r}", hint="put it in a list")
+    if not isinstance(items, Iterable):
+        raise InvalidType(f"{what} must be a list of features, got {items!r:.80}", hint="put it in a list")
     return [name_of(item) for item in items]
 
 
@@ -36,9 +38,11 @@ def dataset_name(dataset: Any) -> str:
     )
 
 
-def field_names(fields: Iterable[Any] | None) -> list[str] | None:
+def field_names(fields: Sequence[Any] | None) -> list[str] | None:
     """Return the names of a dataset's fields, None for all."""
-    return None if fields is None else [str(field) for field in fields]
+    if isinstance(fields, str):
+        raise InvalidValue(f"fields must be a list of names, got the text {fields!r}", hint="put it in a list")
+    return [str(field) for field in fields] if fields else None
 
 
 def check_branch(name: Any) -> None:

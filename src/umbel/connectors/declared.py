@@ -169,4 +169,4 @@ def refuse_options(owner: str, **options: Any) -> None:
 def require_incremental(owner: str, how: Any, *, optional: bool = False) -> None:
     """Refuse a way of writing other than "incremental"."""
     if how != "incremental" and not (optional and how is None):
-        raise InvalidValue(f"{owner}: how must be 'incremental', found {how!r}", hint="leave it out")
+        raise InvalidValue(f"{owner}: how must be 'incremental', found {how!r}", hint='how="incremental"')

@@ -31,7 +31,7 @@ def given(df: pd.DataFrame, types: Mapping[str, DType]) -> dict[str, pl.Series]:
             f"input dataframe misses columns {missing}; required: {list(types)}, present: {list(df.columns)}",
             hint="name the columns by the features' fully qualified names, as in 'Featureset.feature'",
         )
-    return {fqn: cast(df[fqn], dtype, f"input column '{fqn}': feature {fqn}") for fqn, dtype in types.items()}
+    return {fqn: cast(_column(df, fqn), dtype, f"input column '{fqn}': feature {fqn}") for fqn, dtype in types.items()}
 
 
 def instants(df: pd.DataFrame, column: str) -> pl.Series:
@@ -41,7 +41,7 @@ def instants(df: pd.DataFrame, column: str) -> pl.Series:
             f"timestamp column '{column}' is not in the input dataframe; present: {list(df.columns)}",
             hint="add the column, or name another: timestamp_column=...",
         )
-    return cast(df[column], Datetime(), f"timestamp column '{column}'")
+    return cast(_column(df, column), Datetime(), f"timestamp column '{column}'")
 
 
 def keys_of(df: pd.DataFrame, types: Mapping[str, DType], what: str) -> pl.DataFrame:
@@ -57,7 +57,15 @@ def keys_of(df: pd.DataFrame, types: Mapping[str, DType], what: str) -> pl.DataF
         raise InvalidValue(
             f"{what}: missing key columns {missing}; present: {list(df.columns)}", hint="one column for each key field"
         )
-    return pl.DataFrame([cast(df[name], dtype, f"{what}: key '{name}'").alias(name) for name, dtype in types.items()])
+    columns = (cast(_column(df, name), dtype, f"{what}: key '{name}'").alias(name) for name, dtype in types.items())
+    return pl.DataFrame(list(columns))
+
+
+def _column(df: pd.DataFrame, name: str) -> pd.Series[Any]:
+    found = df[name]
+    if found.ndim > 1:
+        raise InvalidValue(f"the dataframe has column '{name}' more than once", hint="rename or drop one")
+    return found
 
 
 def cast(series: pd.Series[Any], dtype: DType, what: str) -> pl.Series:

@@ -20,7 +20,8 @@ def name_of(item: Any) -> str:
         return item
     if callable(fqn := getattr(item, "fqn", None)):
         return str(fqn())
-    if isinstance(item, Iterable | type) or not hasattr(item, "__name__"):
+    is_dataset = hasattr(item, "key_fields")
+    if isinstance(item, Iterable | type) or is_dataset or not hasattr(item, "__name__"):
         raise InvalidType(
             f"expected a feature, a featureset or the name of one, got {item!r:.80}",
             hint='Features.name, or its text "Features.name"',

@@ -44,8 +44,8 @@ def direct(dataset: DatasetDefinition, df: pd.DataFrame) -> pl.DataFrame:
 
 
 def _taken(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> pl.DataFrame:
-    # Tests feed a handful of rows and expect to find them: a sample of these would be an accident.
-    validated = prepare(raw, replace(source, sample=None), dataset)
+    # Tests feed a handful of rows and expect to find them: a sample or a period of these would be an accident.
+    validated = prepare(raw, replace(source, sample=None, since=None, until=None), dataset)
     refuse_rejects(validated, dataset.dtypes, dataset.name)
     return validated.frame
 

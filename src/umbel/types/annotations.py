@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import builtins
 import decimal
-import inspect
-import sys
 import types
 import typing
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any, NoReturn
 
@@ -21,7 +20,6 @@ __all__ = [
     "Dict",
     "Embedding",
     "Option",
-    "annotations_of",
     "between",
     "from_annotation",
     "oneof",
@@ -76,6 +74,8 @@ class Dict:
     """Annotate mappings with text keys: `Dict[int]` is the older spelling of `Dict[str, int]`."""
 
     def __class_getitem__(cls, of: Any) -> Any:
+        if not isinstance(of, tuple):
+            _older("Dict[T]", "Dict[str, T]")
         return typing.Dict[of if isinstance(of, tuple) else (str, of)]  # type: ignore[misc]  # noqa: UP006
 
 
@@ -83,7 +83,12 @@ class Option:
     """Annotate values that may be missing: `Option[int]` is the older spelling of `Optional[int]`."""
 
     def __class_getitem__(cls, of: Any) -> Any:
+        _older("Option[T]", "Optional[T]")
         return typing.Optional[of]  # noqa: UP045
+
+
+def _older(old: str, new: str) -> None:
+    warnings.warn(f"{old} is an older spelling: use {new}", DeprecationWarning, stacklevel=3)
 
 
 def from_annotation(
@@ -142,8 +147,9 @@ def _resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
     if not isinstance(annotation, str):
         return annotation
     try:
-        # The user's own source text, evaluated where the user wrote it, as typing.get_type_hints does.
-        return eval(annotation, {**vars(builtins), **names})  # noqa: S307
+        # The user's own source text, evaluated where the user wrote it, as typing.get_type_hints does, twice
+        # when there are quotes in it.
+        return _resolve(eval(annotation, {**vars(builtins), **names}), names)  # noqa: S307
     except UmbelError:
         raise
     except NameError as error:
@@ -186,23 +192,3 @@ def _refuse(annotation: Any) -> NoReturn:
 
 def _spell(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
-
-
-def annotations_of(cls: type) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """Return the annotations of a class that is being decorated, and what the names in text annotations mean there.
-
-    Text annotations come from `from __future__ import annotations` in the user's module, or from quotes.
-    """
-    names = dict(vars(sys.modules[cls.__module__])) if cls.__module__ in sys.modules else {}
-    for scope in reversed(list(_scopes(cls.__module__))):
-        names.update(scope)
-    return inspect.get_annotations(cls), names
-
-
-def _scopes(module: str) -> Iterator[Mapping[str, Any]]:
-    # The functions around the class are on the stack while it is decorated: their local names, innermost first.
-    frame = inspect.currentframe()
-    while frame is not None:
-        if frame.f_globals.get("__name__") == module:
-            yield frame.f_locals
-        frame = frame.f_back

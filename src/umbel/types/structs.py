@@ -11,7 +11,8 @@ from typing import Any, TypeVar, dataclass_transform
 import numpy as np
 
 from umbel.errors import InvalidType, InvalidValue, UmbelError, all_faults
-from umbel.types.annotations import annotations_of, from_annotation
+from umbel.types.annotations import from_annotation
+from umbel.types.classbody import annotations_of
 from umbel.types.dtype import is_missing
 from umbel.types.dtypes import Struct
 
@@ -46,6 +47,7 @@ def struct(cls: type[T]) -> type[T]:
         (name, from_annotation(hint, owner=f"struct {cls.__name__}", field=name, where=where, names=names))
         for name, hint in annotations.items()
     )
+    cls.__annotations__ = annotations  # inherited ones are fields as well, whatever they are inherited from
     made = dataclasses.dataclass(eq=False)(cls)
     for name, member in (("__eq__", _equals), ("__hash__", _hash), ("as_json", _as_json)):
         setattr(made, name, member)

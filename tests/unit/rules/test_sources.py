@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.unit.rules.refusals import refused
-from umbel.connectors import S3, Kafka, Sample, Webhook, eval, ref, source
+from umbel.connectors import S3, Kafka, Sample, Webhook, eval, ref, sink, source
 from umbel.datasets import Dataset, dataset, field
 from umbel.expr import col
 from umbel.testing import MockClient, log, mock
@@ -234,3 +234,21 @@ def test_older_spelling() -> None:
 
 kafka = Kafka.get("k")
 S = S3.get("s")
+
+
+def test_a_mock_client_takes_rows_of_any_time() -> None:
+    late = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    assert len(fed(ROWS, keyless(since=late))) == 2
+    assert len(fed(ROWS, keyless(until=T, sample=0.0))) == 2
+
+
+def test_preproc_is_a_dict() -> None:
+    with refused(TypeError, "preproc", "dict"):
+        keyless(preproc=[("c", "const")])
+    with refused(ValueError, "D", "'c'", "expected str", "5"):
+        fed(ROWS, keyless(preproc={"c": 5}))
+
+
+def test_a_sink_tells_which_duration_is_wrong() -> None:
+    with refused(ValueError, "every", "zz"):
+        sink(S3(name="s").bucket("b", prefix="p", format="delta"), how="incremental", every="zz")

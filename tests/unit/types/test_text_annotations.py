@@ -10,7 +10,8 @@ from typing import List, Optional
 import pytest
 
 from umbel.types import dtypes
-from umbel.types.annotations import annotations_of, from_annotation
+from umbel.types.annotations import from_annotation
+from umbel.types.classbody import annotations_of
 from umbel.types.structs import struct, struct_type
 
 
