@@ -9,7 +9,7 @@ from typing import Dict, List, Optional, Union
 import pytest
 
 from umbel.types import annotations, dtypes
-from umbel.types.annotations import Decimal, Embedding, Option, between, from_annotation, oneof, regex, to_annotation
+from umbel.types.annotations import Decimal, Embedding, between, from_annotation, oneof, regex, to_annotation
 from umbel.types.structs import struct
 from umbel.types.windows import Window
 
@@ -83,8 +83,8 @@ def test_to_annotation_gives_python_types():
         (Decimal[2] | None, dtypes.Optional(dtypes.Decimal(2))),
         (regex("a") | None, dtypes.Optional(dtypes.Regex(STR, "a"))),
         (Point | None, dtypes.Optional(from_annotation(Point))),
-            (annotations.Dict[str, int], dtypes.Dict(INT)),
-            ("Optional[int]", dtypes.Optional(INT)),
+        (annotations.Dict[str, int], dtypes.Dict(INT)),
+        ("Optional[int]", dtypes.Optional(INT)),
         (Optional["Point"], dtypes.Optional(from_annotation(Point))),
     ],
     ids=str,
