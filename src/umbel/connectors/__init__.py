@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from umbel.connectors import kinesis
 from umbel.connectors.bigquery import BigQuery
 from umbel.connectors.declared import DataConnector, DataSource
 from umbel.connectors.formats import CSV, Avro, Protobuf
@@ -72,6 +73,7 @@ __all__ = [
     "Webhook",
     "WebhookConnector",
     "at_timestamp",
+    "kinesis",
     "eval",
     "ref",
     "sink",

@@ -6,8 +6,10 @@ ones by `windows` and `sessions`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
@@ -76,6 +78,10 @@ class Aggregate(Keyed):
     @property
     def inserts_only(self) -> bool:
         return False
+
+    @property
+    def missing(self) -> Mapping[str, Any]:
+        return {each.into_field: each.missing for each in self.aggregates if each.missing is not None}
 
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return (self.keys,)

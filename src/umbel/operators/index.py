@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import polars as pl
 
@@ -46,6 +48,10 @@ class Index(Keyed):
                 hint="mark its keys: field(key=True)",
             )
         return rows
+
+    @property
+    def missing(self) -> Mapping[str, Any]:
+        return self.parents[0].missing
 
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(self.schema.key_names) for _ in self.parents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
@@ -74,6 +75,11 @@ class Operator(ABC):
     def is_terminal(self) -> bool:
         """Whether nothing may follow (its value depends on the instant it is asked for)."""
         return False
+
+    @property
+    def missing(self) -> Mapping[str, Any]:
+        """What a lookup shows for a key it does not find, by column; the others are null."""
+        return {}
 
     @property
     def kind(self) -> str:

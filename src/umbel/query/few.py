@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from umbel.aggregates import Aggregate as Algebra
 from umbel.operators.aggregate import Aggregate
 from umbel.operators.tile_points import Pointwise
 from umbel.operators.timeline import ALIVE, version_columns
@@ -103,7 +102,9 @@ class FewValues:
         self._owner, self._store, self._keys = node.owner, store, Keys(node)
         self._points = Pointwise(operator.tiles)
         types = dict(operator.schema.values)
-        self._fields = [_Field.of(each, types[each.into_field].polars()) for each in operator.aggregates]
+        self._fields = [
+            _Field.of(each.into_field, types[each.into_field].polars(), each.missing) for each in operator.aggregates
+        ]
         self._names, self._timestamp = operator.schema.names, operator.schema.timestamp
 
     def answer(self, keys: Sequence[Column], at: Instants) -> Few | None:
@@ -154,9 +155,9 @@ class _Field:
     missing: Any
 
     @classmethod
-    def of(cls, aggregate: Algebra, dtype: pl.DataType) -> _Field:
-        (missing,) = pl.Series([aggregate.missing], dtype=dtype).to_list()
-        return cls(aggregate.into_field, dtype, missing)
+    def of(cls, name: str, dtype: pl.DataType, missing: Any) -> _Field:
+        (stored,) = pl.Series([missing], dtype=dtype).to_list()
+        return cls(name, dtype, stored)
 
 
 class FewVersions:
@@ -172,6 +173,8 @@ class FewVersions:
         schema = node.operator.schema
         self._names = schema.names
         self._codec = RowCodec(version_columns(schema))
+        types = {name: schema.dtypes[name].polars() for name in node.operator.missing}
+        self._fields = [_Field.of(name, types[name], each) for name, each in node.operator.missing.items()]
 
     def answer(self, keys: Sequence[Column], at: Instants) -> Few:
         """Return the rows and whether each was found."""
@@ -187,6 +190,7 @@ class FewVersions:
             alive_at = [place if there else None for place, there in zip(places, found, strict=True)]
             shown = pl.Series(alive_at, dtype=pl.UInt32)
             others = {name: column.gather(shown) for name, column in others.items()}
+            others |= {field.name: field.shown(others[field.name].to_list(), found) for field in self._fields}
         return Few(self._names, {**columns, **others}, found, at)
 
     def _versions(self, keys: list[bytes], instants: list[int]) -> list[bytes | None]:

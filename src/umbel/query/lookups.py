@@ -154,4 +154,9 @@ def _aligned(node: Node, points: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.D
         ROW, *(name for name in schema.names if name not in schema.key_names), pl.lit(value=True).alias("_found")
     )
     joined = points.select(ROW, *schema.key_names).join(others, on=ROW, how="left", maintain_order="left")
-    return joined.select(schema.names), joined["_found"].fill_null(value=False)
+    found = joined["_found"].fill_null(value=False)
+    instead = [
+        pl.when(found).then(name).otherwise(pl.Series([value], dtype=schema.dtypes[name].polars()).first()).alias(name)
+        for name, value in node.operator.missing.items()
+    ]
+    return joined.select(schema.names).with_columns(instead), found
