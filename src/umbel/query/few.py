@@ -116,15 +116,10 @@ class FewValues:
         if told is None:
             return None
         found: list[bool] = told[0].tolist()
-        values = told[1] if all(found) else [self._masked(*each, found) for each in enumerate(told[1])]
-        for field, each in zip(self._fields, values, strict=True):
-            columns[field.name] = Plain(list(each), field.dtype)
+        every = all(found)
+        for field, each in zip(self._fields, told[1], strict=True):
+            columns[field.name] = Plain(list(each) if every else field.masked(each, found), field.dtype)
         return Few(self._names, columns, found, at, self._timestamp)
-
-    def _masked(self, number: int, values: Sequence[Any], found: list[bool]) -> list[Any]:
-        """Return the values of a field; where nothing was found, that of a key never seen."""
-        missing = self._fields[number].missing
-        return [value if is_found else missing for value, is_found in zip(values, found, strict=True)]
 
     def _entries(self, keys: list[bytes]) -> list[bytes | None]:
         """Return the entries of each key as stored, read in one snapshot of each shard."""
@@ -159,6 +154,10 @@ class _Field:
         (stored,) = pl.Series([missing], dtype=dtype).to_list()
         return cls(name, dtype, stored)
 
+    def masked(self, values: Iterable[Any], found: list[bool]) -> list[Any]:
+        """Return values of the field; where nothing was found, that of a key never seen."""
+        return [value if is_found else self.missing for value, is_found in zip(values, found, strict=True)]
+
 
 class FewVersions:
     """Lookups on a dataset whose rows have versions.
@@ -190,7 +189,8 @@ class FewVersions:
             alive_at = [place if there else None for place, there in zip(places, found, strict=True)]
             shown = pl.Series(alive_at, dtype=pl.UInt32)
             others = {name: column.gather(shown) for name, column in others.items()}
-            others |= {field.name: field.shown(others[field.name].to_list(), found) for field in self._fields}
+            for field in self._fields:
+                others[field.name] = pl.Series(field.masked(others[field.name], found), dtype=field.dtype)
         return Few(self._names, {**columns, **others}, found, at)
 
     def _versions(self, keys: list[bytes], instants: list[int]) -> list[bytes | None]:
