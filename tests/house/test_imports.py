@@ -67,4 +67,4 @@ def test_what_is_imported_is_declared() -> None:
 def test_what_is_declared_is_imported() -> None:
     distributions = packages_distributions()
     used = {_normal(one) for name in imported() for one in distributions.get(name, [name])}
-    assert sorted(declared() - used) == []
+    assert sorted(declared() - used - {"httptools"}) == []  # uvicorn's part that is ours to ask for

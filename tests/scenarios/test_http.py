@@ -63,7 +63,7 @@ def body(rows: list[dict[str, Any]]) -> dict[str, Any]:
         (LOG + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n", b"400"),
         (LOG + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n2\r\n{}\r\n0\r\n\r\n", b"400"),
         (b"\x16\x03\x01 this is no HTTP\r\n\r\n", b"400"),
-        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"414"),
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
         (b"GET /healthz HTTP/1.1\r\nHost: x\r\nx: " + b"a" * 1_000_000 + b"\r\n\r\n", b"431"),
         (b"GET /api/v1/dataset/%ff%00/inspect HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"404"),
         (PROBE, b"200"),
@@ -79,6 +79,11 @@ def test_requests_that_lie_are_refused(server: ServerProcess, sent: bytes, statu
 def test_a_body_that_ends_early_is_refused(server: ServerProcess) -> None:
     assert b" 400 " in server.raw(LOG + b"Content-Length: 200\r\n\r\n" + EMPTY, half_close=True)
     assert server.http.get("/healthz").status_code == 200
+
+
+def test_a_client_that_has_stopped_sending_is_answered(server: ServerProcess) -> None:
+    asked = LOG + b"Content-Length: %d\r\n\r\n" % len(EMPTY) + EMPTY
+    assert b" 200 " in server.raw(asked, half_close=True)
 
 
 def test_large_bodies_are_refused_before_they_have_arrived(server: ServerProcess) -> None:

@@ -9,7 +9,7 @@ import typer
 
 import umbel
 
-PACKAGES = ("pyspark", "polars", "pyarrow", "pandas", "numpy", "lmdb", "deltalake", "granian", "starlette")
+PACKAGES = ("pyspark", "polars", "pyarrow", "pandas", "numpy", "lmdb", "deltalake", "uvicorn", "starlette")
 
 
 def command() -> None:

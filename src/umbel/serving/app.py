@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import multiprocessing
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from umbel.errors import Transient, UmbelError
 from umbel.runtime.deployment import Deployment
@@ -74,14 +76,41 @@ def application(deployment: Deployment) -> Starlette:
             await following
         service.close()
 
-    refusals: Any = {HTTPException: _unknown, Exception: _broken}
-    return Starlette(routes=_routes(), lifespan=lifespan, exception_handlers=refusals)
+    return Application(lifespan)
+
+
+class Application(Starlette):
+    """Routes requests; where the path of a route is fixed, without looking through all of them.
+
+    Args:
+        lifespan: what is there while it answers.
+    """
+
+    def __init__(self, lifespan: Callable[[Starlette], Any]) -> None:
+        refusals: Any = {HTTPException: _unknown, Exception: _broken}
+        super().__init__(routes=_routes(), lifespan=lifespan, exception_handlers=refusals)
+        self._fixed = {(method, path): _measured(path, {method: handler}) for method, path, handler in ROUTES}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handler = self._fixed.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if handler is None:
+            await super().__call__(scope, receive, send)
+            return
+        scope["app"] = self
+        request = Request(scope, receive, send)
+        try:
+            response = await handler(request)
+        except Exception as error:
+            await (await _broken(request, error))(scope, receive, send)
+            raise
+        await response(scope, receive, send)
 
 
 def from_environment() -> Starlette:
     """Return the application over the deployment named by the environment; what server processes load."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    end_with_parent()
+    if multiprocessing.parent_process() is not None:
+        end_with_parent()
     gc.freeze()  # what is loaded stays: collections need not walk through it while requests wait
     return application(Place.handed_on().opened())
 

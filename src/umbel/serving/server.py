@@ -1,19 +1,28 @@
-"""The server's processes: Granian, with the application in each of its workers.
+"""The server's processes: uvicorn, with the application in each of its workers.
 
-The parent imports nothing heavy, and its workers are new processes: Polars does not survive a fork.
+One worker is the process itself. Several are new processes, since Polars does not survive a fork, under a parent that imports
+nothing heavy.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import signal
 import tempfile
+from typing import TYPE_CHECKING
 
 from umbel.serving.environment import SHARED, Place
 
+if TYPE_CHECKING:
+    from uvicorn import Config
+
 THREADS = "POLARS_MAX_THREADS"
-KILL_AFTER = 10
-"""Seconds a process gets to answer what it has begun before it is killed."""
+FINISH = 10
+"""Seconds in which what has begun may be answered when the server stops."""
+IDLE = 75
+"""Seconds a connection may be silent before it is closed; load balancers give up after 60."""
+HUNG = 60
+"""Seconds in which one of several processes must show that it lives, or another takes its place."""
 
 
 def serve(place: Place, host: str, port: int, servers: int) -> None:
@@ -25,28 +34,56 @@ def serve(place: Place, host: str, port: int, servers: int) -> None:
         port: the port to listen on.
         servers: how many processes answer.
     """
-    from granian.constants import HTTPModes, Interfaces
-    from granian.log import LogLevels
-    from granian.server import Server
-
-    multiprocessing.set_start_method("spawn", force=True)
     place.hand_on()
     os.environ.setdefault(THREADS, "1")  # a request is too small to be worth a second thread
+    if servers == 1:
+        _alone(_config(host, port, servers))
+        return
     with tempfile.TemporaryDirectory(prefix="umbel-metrics-") as folder:
-        if servers > 1:
-            os.environ[SHARED] = folder
-        Server(
-            "umbel.serving.app:from_environment",
-            address=host,
-            port=port,
-            interface=Interfaces.ASGI,
-            workers=servers,
-            http=HTTPModes.http1,
-            websockets=False,
-            factory=True,
-            respawn_failed_workers=servers > 1,  # a single one takes its parent along, whose supervisor tells of it
-            respawn_interval=1.0,
-            workers_kill_timeout=KILL_AFTER,
-            log_access=False,
-            log_level=LogLevels.warning,
-        ).serve()
+        os.environ[SHARED] = folder
+        _together(_config(host, port, servers))
+
+
+def _alone(config: Config) -> None:
+    """Answer in this process."""
+    from uvicorn import Server
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: None)  # uvicorn raises again what it has stopped for
+    server = Server(config)
+    server.run()
+    if not server.started:
+        raise SystemExit(1)
+
+
+def _together(config: Config) -> None:
+    """Answer in processes that share a socket; one that ends is replaced."""
+    from uvicorn.supervisors import Multiprocess
+
+    with config.bind_socket() as listening:
+        Multiprocess(config, [listening]).run()
+
+
+def _config(host: str, port: int, servers: int) -> Config:
+    from uvicorn import Config
+
+    from umbel.serving.connection import Connection
+
+    return Config(
+        "umbel.serving.app:from_environment",
+        factory=True,
+        host=host,
+        port=port,
+        workers=servers,
+        http=Connection,
+        loop="asyncio",
+        ws="none",
+        lifespan="on",
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        timeout_keep_alive=IDLE,
+        timeout_graceful_shutdown=FINISH,
+        timeout_worker_healthcheck=HUNG,
+    )

@@ -1,0 +1,85 @@
+"""HTTP connections that bound what a client may take: how large the head of a request is, and how long it takes to arrive.
+
+One that stops sending before a request is whole is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+LONGEST_HEAD = 64 << 10
+"""Bytes of the request line and the headers; what arrives at once may be more."""
+PATIENCE = 30.0
+"""Seconds within which they must arrive."""
+_REFUSAL = "HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class Connection(HttpToolsProtocol):
+    """A connection of uvicorn; requests whose head is too large or too slow are refused."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._is_in_head = False
+        self._head = 0
+        self._limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Expect a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Expect nothing more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; refuse a head that is too large."""
+        super().data_received(data)
+        if self._is_in_head:
+            self._head += len(data)
+            if self._head > LONGEST_HEAD:
+                self._refuse("431 Request Header Fields Too Large")
+            elif self._limit is None:
+                self._wait()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Refuse what will never be whole; answer what is, to a client that has only stopped sending."""
+        cycle: RequestResponseCycle | None = self.cycle
+        is_open = cycle is not None and not cycle.response_complete
+        if self._is_in_head or (cycle and is_open and cycle.more_body):
+            self._refuse("400 Bad Request")
+            return False
+        if cycle and is_open:
+            cycle.keep_alive = False
+        return is_open
+
+    def on_message_begin(self) -> None:
+        """Take note that a request begins."""
+        super().on_message_begin()
+        self._is_in_head, self._head = True, 0
+
+    def on_headers_complete(self) -> None:
+        """Take note that its head is whole."""
+        self._is_in_head = False
+        if self._limit is not None:
+            self._stop_waiting()
+        super().on_headers_complete()
+
+    def _wait(self) -> None:
+        self._limit = self.loop.call_later(PATIENCE, self._refuse, "408 Request Timeout")
+
+    def _stop_waiting(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+    def _refuse(self, status: str) -> None:
+        self._stop_waiting()
+        self._is_in_head = False
+        if not self.transport.is_closing():
+            self.transport.write(_REFUSAL.format(status=status).encode())
+            self.transport.close()
