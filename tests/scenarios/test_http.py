@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +194,16 @@ def test_several_processes_share_the_work_and_the_figures(tmp_path: Path) -> Non
             assert found.json()["Origin.departures"] == [50]
     finally:
         running.stop()
+
+
+def test_a_server_stops_though_its_threads_wait(tmp_path: Path) -> None:
+    deployment = place(tmp_path)
+    running = ServerProcess(tmp_path)
+    running.wait_until_ready()
+    with closing(sqlite3.connect(deployment.directory / "catalog.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with suppress(httpx.ReadTimeout):
+            running.http.post("/api/v1/secret/s", json={"value": "v"}, timeout=0.5)
+        running.stop()  # within 30 s; what writes into the catalog waits for 60
+        assert running.process.returncode != -signal.SIGKILL
+        other.execute("ROLLBACK")

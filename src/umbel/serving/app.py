@@ -6,11 +6,14 @@ import asyncio
 import gc
 import logging
 import multiprocessing
+import os
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from polars.exceptions import PanicException
 from sqlalchemy.exc import OperationalError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -58,23 +61,32 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/readyz", control.readyz),
 )
 
+LAST_WAIT = 5.0
+"""Seconds that threads get to finish after everything is answered."""
+
 log = logging.getLogger("umbel.serve")
 
 
-def application(deployment: Deployment) -> Starlette:
-    """Return the application over a deployment."""
+def application(deployment: Deployment, ended: Callable[[], None] = lambda: None) -> Starlette:
+    """Return the application over a deployment.
+
+    Args:
+        deployment: where things are.
+        ended: called when everything is answered and closed.
+    """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         service = await asyncio.to_thread(Service, deployment)
         app.state.service, app.state.metrics = service, Metrics()
-        app.state.coalescer = Coalescer(service.vault)
+        app.state.coalescer = Coalescer(service.vault, service.threads)
         following = asyncio.create_task(service.follow())
         yield
         following.cancel()
         with suppress(asyncio.CancelledError):
             await following
         service.close()
+        ended()
 
     return Application(lifespan)
 
@@ -112,7 +124,14 @@ def from_environment() -> Starlette:
     if multiprocessing.parent_process() is not None:
         end_with_parent()
     gc.freeze()  # what is loaded stays: collections need not walk through it while requests wait
-    return application(Place.handed_on().opened())
+    return application(Place.handed_on().opened(), _end_soon)
+
+
+def _end_soon() -> None:
+    """End this process even if threads of it still wait for something."""
+    timer = threading.Timer(LAST_WAIT, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
 
 
 def _routes() -> list[Route]:
@@ -142,6 +161,9 @@ async def _answered(request: Request, handler: Handler) -> Response:
         return refusal(error)
     except ClientDisconnect:
         return Response(status_code=400)  # nobody is there to read it
+    except PanicException as error:  # no Exception, and for nobody else than who has asked
+        log.exception("%s %s", request.method, request.url.path)
+        return await _broken(request, RuntimeError(f"Polars has panicked: {error}"))
     except (OSError, OperationalError) as error:
         log.exception("%s %s", request.method, request.url.path)
         told = f"{type(error).__name__}: {error}"

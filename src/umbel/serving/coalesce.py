@@ -23,6 +23,7 @@ from umbel.query.encode import columns_from_json, few_from_json
 from umbel.query.execute import QueryEngine, instants
 from umbel.query.session import Mode
 from umbel.serving.service import NeedsHistory
+from umbel.serving.threads import Threads
 
 SMALL = 256
 """Rows that are answered on the event loop, whoever asks for them; larger queries are answered in a thread."""
@@ -63,16 +64,17 @@ class Coalescer:
 
     Args:
         vault: the secrets user code may ask for.
+        threads: where those are answered that take long.
     """
 
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
+    def __init__(self, vault: Vault, threads: Threads) -> None:
+        self._vault, self._threads = vault, threads
         self._waiting: dict[int, _Group] = {}
 
     async def answer(self, question: Question) -> bytes:
         """Return the answer as a JSON object of columns."""
         if not question.is_small:
-            return (await asyncio.to_thread(self._answers, [question]))[0]
+            return (await self._threads.answering.do(self._answers, [question]))[0]
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._answer_all)
@@ -83,7 +85,7 @@ class Coalescer:
         try:
             return await future
         except NeedsHistory:
-            return (await asyncio.to_thread(self._answers, [question]))[0]
+            return (await self._threads.reading.do(self._answers, [question]))[0]
 
     def _answer_all(self) -> None:
         groups, self._waiting = self._waiting, {}
@@ -99,7 +101,9 @@ class Coalescer:
             for future, found in zip(futures, self._answers(questions), strict=True):
                 if not future.done():
                     future.set_result(found)
-        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to one of those who wait
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  whatever it is, a panic of Polars too, it belongs to one of them
             if len(questions) > 1:  # which of them is at fault?
                 for question, future in zip(questions, futures, strict=True):
                     self._settle([question], [future])

@@ -7,13 +7,16 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from umbel.errors import InvalidValue, UmbelError
+from umbel.errors import InvalidValue, Transient, UmbelError
 from umbel.plan.definitions import Definitions
 from umbel.plan.graph import MAIN
 from umbel.plan.serde import dump, load
 from umbel.runtime.commit import commit as put_into_force
 from umbel.serving.requests import BRANCH_HEADER, PROTOBUF, answer, body_of, flag
 from umbel.serving.service import Service
+
+PATIENCE = 5.0
+"""Seconds within which the catalog and the store must answer for the server to be ready."""
 
 
 async def commit(request: Request) -> Response:
@@ -78,7 +81,11 @@ async def readyz(request: Request) -> Response:
         with service.deployment.store.snapshot(0):
             return service.current.revision
 
-    revision = await asyncio.to_thread(reach)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            revision = await service.threads.following.do(reach)
+    except TimeoutError:
+        raise Transient(f"the catalog or the store did not answer within {PATIENCE:.0f} s") from None
     return answer({"status": "ready" if revision else "ready, nothing is committed", "revision": revision})
 
 

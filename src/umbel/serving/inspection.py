@@ -61,7 +61,7 @@ async def inspect(request: Request) -> Response:
         columns = {field: rows.get_column(field) for field in definition.dtypes}
         return orjson.dumps({"data": Answer(columns, definition.dtypes).to_json()})
 
-    return Response(await asyncio.to_thread(run), media_type=JSON)
+    return Response(await service.threads.reading.do(run), media_type=JSON)
 
 
 async def lineage(request: Request) -> Response:

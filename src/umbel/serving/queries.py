@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -46,7 +45,7 @@ async def query_offline(request: Request) -> Response:
             raise InvalidValue("an offline query needs inputs")
         return offline(question, column, at, service.vault)
 
-    return Response(await asyncio.to_thread(run), media_type=JSON)
+    return Response(await service.threads.reading.do(run), media_type=JSON)
 
 
 async def unknown_offline_query(request: Request) -> Response:
@@ -76,7 +75,7 @@ async def lookup(request: Request) -> Response:
             return Response(run(), media_type=JSON)
         except NeedsHistory:
             pass
-    return Response(await asyncio.to_thread(run), media_type=JSON)
+    return Response(await service.threads.reading.do(run), media_type=JSON)
 
 
 async def _question(request: Request, body: Mapping[str, Any], mode: Mode) -> Question:
@@ -90,7 +89,7 @@ async def _question(request: Request, body: Mapping[str, Any], mode: Mode) -> Qu
     try:
         plan = in_force.engine.plan(inputs, outputs, mode)
     except UmbelError:
-        if not await asyncio.to_thread(service.refresh):
+        if not await service.threads.following.do(service.refresh):
             raise
         in_force = await service.of(request)
         plan = in_force.engine.plan(inputs, outputs, mode)

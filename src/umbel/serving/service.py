@@ -22,6 +22,7 @@ from umbel.query.lookups import Lookups
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.erasures import erased_on
 from umbel.serving.requests import BRANCH_HEADER
+from umbel.serving.threads import Threads
 
 EVERY = 0.25
 """Seconds between two looks at which revision is in force."""
@@ -62,6 +63,7 @@ class Service:
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self.vault = deployment.vault
+        self.threads = Threads()
         self._logs = IngestLogs(deployment.directory)
         self._loading = threading.Lock()
         self._hasty: int | None = None
@@ -94,7 +96,7 @@ class Service:
         if branch == MAIN:
             return self.current
         known = self._others.get(branch)
-        return await asyncio.to_thread(self.branch, branch) if known is None else known
+        return await self.threads.following.do(self.branch, branch) if known is None else known
 
     def branch(self, name: str) -> InForce:
         """Return what is in force on a branch, made on another server process a moment ago, perhaps."""
@@ -116,7 +118,7 @@ class Service:
         while True:
             await asyncio.sleep(EVERY)
             try:
-                await asyncio.to_thread(self.refresh)
+                await self.threads.following.do(self.refresh)
             except Exception as error:  # noqa: BLE001  whoever stops following answers by what has long been replaced
                 log.error("cannot follow the catalog: %s", error)
 
@@ -127,7 +129,7 @@ class Service:
             UnknownName: none does.
         """
         if (webhook, endpoint) not in self._endpoints:
-            await asyncio.to_thread(self.refresh)
+            await self.threads.following.do(self.refresh)
         known = self._endpoints
         if (webhook, endpoint) not in known:
             name = f"{webhook}/{endpoint}"
@@ -138,6 +140,7 @@ class Service:
     def close(self) -> None:
         """Write what is waiting, and release files."""
         self._logs.close()
+        self.threads.close()
 
     def _loaded(self, branch: str) -> InForce:
         revision, graph = self._heads[branch], self._graph.branch(branch)

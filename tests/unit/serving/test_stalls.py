@@ -1,0 +1,113 @@
+"""Whatever else a server does or waits for, it answers queries."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from threading import Event
+
+import httpx
+import pytest
+from polars.exceptions import PanicException
+
+from tests.unit.query.definitions import engine
+from tests.unit.serving.conftest import Served
+from umbel.query.arrange import Plan
+from umbel.query.rows import Rows
+from umbel.query.session import Session
+from umbel.query.steps import Step
+from umbel.serving import control
+from umbel.serving.coalesce import Coalescer, Question
+from umbel.serving.threads import READING, Threads
+
+MANY = 40
+GREETING = {"inputs": ["Greeting.name"], "outputs": ["Greeting.text"], "data": {"Greeting.name": ["you"]}}
+GREETED = {"Greeting.text": ["you!"]}
+
+
+@contextmanager
+def written_by_another(served: Served) -> Iterator[None]:
+    """Hold the lock of whoever writes into the catalog."""
+    with closing(sqlite3.connect(served.deployment.directory / "catalog.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+def test_queries_with_user_code_do_not_wait_for_those_who_wait_for_the_catalog(fresh: Served) -> None:
+    def keep(number: int) -> httpx.Response:
+        return fresh.post(f"/api/v1/secret/s{number}", {"value": "v"})
+
+    assert fresh.post("/api/v1/secret/mark", {"value": "!"}).status_code == 200
+    with ThreadPoolExecutor(MANY) as pool:
+        with written_by_another(fresh):
+            waiting: list[Future[httpx.Response]] = [pool.submit(keep, number) for number in range(MANY)]
+            assert [fresh.post("/api/v1/query", GREETING).json() for _ in range(20)] == [GREETED] * 20
+            assert not any(each.done() for each in waiting)
+        assert {each.result().status_code for each in waiting} == {200}
+
+
+def test_queries_with_user_code_do_not_wait_for_those_who_read_history(
+    fresh: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fresh.post("/api/v1/secret/mark", {"value": "!"}).status_code == 200
+    read, may_read = fresh.deployment.changes.newest, Event()
+
+    def slowly(*args: object) -> object:
+        assert may_read.wait(60)
+        return read(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(fresh.deployment.changes), "newest", lambda _, *args: slowly(*args))
+    with ThreadPoolExecutor(MANY) as pool:
+        waiting = [pool.submit(fresh.http.get, "/api/v1/dataset/Departure/inspect") for _ in range(3 * READING)]
+        assert [fresh.post("/api/v1/query", GREETING).json() for _ in range(20)] == [GREETED] * 20
+        assert fresh.http.get("/readyz").status_code == 200
+        may_read.set()
+        assert {each.result().status_code for each in waiting} == {200}
+
+
+def test_a_server_whose_catalog_does_not_answer_says_so_in_time(fresh: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "PATIENCE", 0.2)
+    latest, may_answer = fresh.deployment.catalog.latest, Event()
+
+    def slowly(_: object) -> int:
+        assert may_answer.wait(60)
+        return latest()
+
+    monkeypatch.setattr(type(fresh.deployment.catalog), "latest", slowly)
+    assert fresh.http.get("/readyz").status_code == 503
+    may_answer.set()
+
+
+class Failing(Step):
+    """Fails as Polars does when it finds a fault of its own."""
+
+    def run(self, rows: Rows, session: Session) -> None:
+        raise PanicException("not yet implemented")
+
+
+class Passing(Step):
+    """Does nothing."""
+
+    def run(self, rows: Rows, session: Session) -> None:
+        """Do nothing."""
+
+
+def test_a_panic_is_the_answer_of_one_and_leaves_the_others_theirs() -> None:
+    answers, _ = engine([], [])
+    plans = [Plan({}, {}, (), {}, (step,), ()) for step in (Passing(), Failing(), Passing())]
+
+    async def asked() -> list[object]:
+        threads = Threads()
+        coalescer = Coalescer(None, threads)  # type: ignore[arg-type]  # no user code asks for secrets
+        questions = [Question(answers, plan, {}, 1, None) for plan in plans for _ in range(2)]
+        async with asyncio.timeout(30):
+            found = await asyncio.gather(*map(coalescer.answer, questions), return_exceptions=True)
+        threads.close()
+        return list(found)
+
+    kinds = [type(each).__name__ for each in asyncio.run(asked())]
+    assert kinds == ["bytes"] * 2 + ["PanicException"] * 2 + ["bytes"] * 2
