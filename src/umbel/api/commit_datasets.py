@@ -126,8 +126,11 @@ def _check_feeds(
 
 
 def _output(pipelines: Sequence[PipelineRecord]) -> Operator | None:
+    """Return what the selected pipelines make: the rows of all; values that are told when asked for are those of the last."""
     outputs = tuple(each.output for each in pipelines)
-    return Merge(parents=outputs) if len(outputs) > 1 else next(iter(outputs), None)
+    if len(outputs) < 2 or any(each.is_terminal for each in outputs):
+        return next(reversed(outputs), None)
+    return Merge(parents=outputs)
 
 
 def _sink_definition(record: SinkRecord) -> SinkDefinition:

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Columns = Mapping[str, DType]
+
+SINGLE = (bool, int, float, str, bytes, Decimal, date)
+"""What a user's function may return once instead of for every row, as pandas lets columns be set."""
 
 PARTS = 16
 """Rows among which one is at fault are tried again in so many parts."""
@@ -135,10 +140,13 @@ def called(function: UserFunction, rows: pl.DataFrame, columns: Columns) -> Any:
 
 
 def one_per_row(values: Any, height: int) -> pd.Series[Any]:
-    """Return what a user's function returned as a series without index, if it has one value per row."""
+    """Return what a user's function returned as a series without index: a value per row, or one that is that of all rows."""
+    import numpy as np
     import pandas as pd
 
-    if isinstance(values, pd.DataFrame) or not hasattr(values, "__len__") or isinstance(values, str):
+    if isinstance(values, (*SINGLE, np.generic)):
+        return pd.Series([values] * height)
+    if isinstance(values, pd.DataFrame) or not hasattr(values, "__len__"):
         raise InvalidType(
             f"expected a Series, found {type(values).__name__}", hint="return a Series with a value for each row"
         )

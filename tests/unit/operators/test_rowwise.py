@@ -203,7 +203,7 @@ TRANSFORM = r"Error in transform function <lambda> for pipeline D\.p"
 FAILING: list[tuple[type[Operator], dict[str, Any], str]] = [
     (Filter, {"condition": function(lambda df: df["nope"])}, FILTER + ", KeyError"),
     (Filter, {"condition": function(lambda df: df["s"])}, FILTER),
-    (Filter, {"condition": function(lambda df: True)}, "expected a Series, found bool"),
+    (Filter, {"condition": function(lambda df: None)}, "expected a Series, found NoneType"),
     (Filter, {"condition": function(lambda df: (df["a"] > 1).head(1))}, "each of 4 rows, found 1"),
     (Assign, {"columns": (assigned("c", int, lambda df: df["s"]),)}, ASSIGN + ".*int.*'x'"),
     (Assign, {"columns": (assigned("c", int, col("a") // 0),)}, ASSIGN),
