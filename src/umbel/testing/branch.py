@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -16,7 +17,7 @@ from umbel.operators.aggregate import Aggregate
 from umbel.plan.definitions import DatasetDefinition, Definitions
 from umbel.query.erasure import Erased, Erasing
 from umbel.query.execute import QueryEngine
-from umbel.testing.tables import table
+from umbel.testing.tables import row_times, table
 
 Fed = tuple[str, pl.DataFrame]
 """A dataset's name and rows it was fed, in storage types."""
@@ -96,7 +97,9 @@ class Branch:
         """What answers queries and lookups."""
         runner = self.runner
         if self._engine is None:
-            self._engine = QueryEngine(self.definitions, Erasing(runner.lookups, self.erased))
+            self._engine = QueryEngine(
+                self.definitions, Erasing(runner.lookups, self.erased), partial(row_times, runner)
+            )
         return self._engine
 
     def feed(self, batches: Iterable[Fed]) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-
-import polars as pl
 
 from umbel.client.names import check_keys, check_rows, dataset_name, field_names, names_of
 from umbel.client.response import Response
@@ -17,7 +14,6 @@ from umbel.query.resolve import name_of
 from umbel.query.session import Mode
 from umbel.testing.branches import MockBranches
 from umbel.testing.ingestion import accepted, direct
-from umbel.testing.tables import row_times
 from umbel.types.dtypes import Datetime
 from umbel.types.pandas import to_pandas
 
@@ -215,23 +211,10 @@ class MockClient(MockBranches):
                 f"lookup on dataset '{name}': {asked.height} keys, but {len(at)} timestamps",
                 hint="one timestamp for each row of keys",
             )
-        answer, is_found = engine.lookup(name, asked, at, wanted)
-        rows, found = answer.to_pandas(), pd.Series(is_found.to_numpy(writable=True), name="found")
-        rows = self._dated(name, rows, asked, at, is_found)
-        return (rows[wanted[0]] if wanted is not None and len(wanted) == 1 else rows), found
-
-    def _dated(
-        self, name: str, rows: pd.DataFrame, keys: pl.DataFrame, at: pl.Series | None, found: pl.Series
-    ) -> pd.DataFrame:
-        """Return rows of values that depend on the instant with the time from which on they have been these."""
-        runner, timestamp = self._current.runner, self._current.dataset(name).schema.timestamp
-        is_nested = any(dtype.is_nested() for dtype in keys.dtypes)
-        if timestamp not in rows.columns or is_nested or not runner.graph.outputs[name].operator.is_terminal:
-            return rows
-        now = pl.Series([datetime.now(UTC)], dtype=Datetime().polars()).new_from_index(0, keys.height)
         with self._secrets.in_force():
-            begun = row_times(runner, name, keys, now if at is None else at)
-        return rows.assign(**{timestamp: Datetime().to_pandas(pl.select(pl.when(found).then(begun)).to_series())})
+            answer, is_found = engine.lookup(name, asked, at, wanted)
+        rows, found = answer.to_pandas(), pd.Series(is_found.to_numpy(writable=True), name="found")
+        return (rows[wanted[0]] if wanted is not None and len(wanted) == 1 else rows), found
 
     def inspect(self, dataset: Any, n: int = 10) -> pd.DataFrame:
         """Return up to `n` rows of a dataset: the latest."""

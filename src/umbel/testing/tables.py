@@ -10,6 +10,7 @@ import polars as pl
 from umbel.local.runner import Runner
 from umbel.operators.aggregate import Aggregate
 from umbel.operators.timeline import consolidate
+from umbel.state.keys import encode_keys
 from umbel.types.schema import AT, SEQ, WEIGHT, Schema
 from umbel.types.windows import Continuous
 
@@ -24,7 +25,7 @@ def table(runner: Runner, dataset: str) -> pl.DataFrame:
     """
     operator = runner.graph.outputs[dataset].operator
     if isinstance(operator, Aggregate) and operator.is_terminal:
-        return change_points(runner, dataset, operator)
+        return change_points(runner, dataset, operator, runner.history(dataset))
     return inserted(runner.changes(dataset), operator.schema)
 
 
@@ -35,10 +36,10 @@ def inserted(changes: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     return net.select(schema.names)[copies]
 
 
-def change_points(runner: Runner, dataset: str, operator: Aggregate) -> pl.DataFrame:
-    """Return the values of each group at every instant at which one of them changes."""
+def change_points(runner: Runner, dataset: str, operator: Aggregate, events: pl.DataFrame) -> pl.DataFrame:
+    """Return the values of the groups of events at every instant at which one of them changes."""
     schema = operator.schema
-    points = pl.concat(_candidates(runner.history(dataset), operator)).unique().sort(*operator.keys, schema.timestamp)
+    points = pl.concat(_candidates(events, operator)).unique().sort(*operator.keys, schema.timestamp)
     if points.is_empty():
         return pl.DataFrame(schema=schema.polars())
     at = points[schema.timestamp]
@@ -48,22 +49,36 @@ def change_points(runner: Runner, dataset: str, operator: Aggregate) -> pl.DataF
     return _changes_only(values, schema).sort(schema.timestamp, maintain_order=True)
 
 
-def row_times(runner: Runner, dataset: str, keys: pl.DataFrame, at: pl.Series) -> pl.Series:
+def row_times(runner: Runner, dataset: str, keys: pl.DataFrame, at: pl.Series) -> pl.Series | None:
     """Return when the values that each key has as of each instant began to be; null where there are none.
+
+    Return None when the dataset's rows tell it themselves: when it does not end in an aggregate over continuous windows.
 
     Args:
         runner: which has the rows.
-        dataset: one that ends in an aggregate over continuous windows.
+        dataset: its name.
         keys: one row for each point.
         at: an instant for each.
     """
-    timestamp, names = runner.graph.outputs[dataset].operator.schema.timestamp, keys.columns
-    changed = table(runner, dataset).select(*names, pl.col(timestamp).alias("_begun")).sort("_begun")
-    points = keys.with_columns(at.alias("_point")).with_row_index("_row").sort("_point")
+    operator = runner.graph.outputs[dataset].operator
+    if not isinstance(operator, Aggregate) or not operator.is_terminal:
+        return None
+    asked, events = _groups(keys, operator), runner.history(dataset)
+    events = events.filter(_groups(events, operator).is_in(asked.implode()), _entry(operator) <= at.max())
+    changed = change_points(runner, dataset, operator, events)
+    begun = changed.select(_groups(changed, operator), pl.col(operator.schema.timestamp).alias("_begun"))
+    points = pl.DataFrame([asked, at.alias("_point")]).with_row_index("_row").sort("_point")
     found = points.join_asof(
-        changed.with_columns(pl.col("_begun").alias("_point")), on="_point", by=names, check_sortedness=False
+        begun.with_columns(pl.col("_begun").alias("_point")).sort("_point"),
+        on="_point",
+        by="_group",
+        check_sortedness=False,
     )
     return found.sort("_row")["_begun"]
+
+
+def _groups(rows: pl.DataFrame, operator: Aggregate) -> pl.Series:
+    return encode_keys(rows.select(operator.keys)).alias("_group")
 
 
 def _candidates(events: pl.DataFrame, operator: Aggregate) -> Iterator[pl.DataFrame]:
@@ -71,8 +86,7 @@ def _candidates(events: pl.DataFrame, operator: Aggregate) -> Iterator[pl.DataFr
 
     An event may leave at a whole second or a second after its window's end: asking at both finds the change.
     """
-    timestamp = operator.schema.timestamp
-    entry = pl.col(operator.along or timestamp)
+    timestamp, entry = operator.schema.timestamp, _entry(operator)
     leaving = [
         end
         for window in operator.windows
@@ -81,6 +95,10 @@ def _candidates(events: pl.DataFrame, operator: Aggregate) -> Iterator[pl.DataFr
     ]
     for instant in (entry, pl.col(AT), *leaving):
         yield events.select(*operator.keys, instant.alias(timestamp))
+
+
+def _entry(operator: Aggregate) -> pl.Expr:
+    return pl.col(operator.along or operator.schema.timestamp)
 
 
 def _leaves(end: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
