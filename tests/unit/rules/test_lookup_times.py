@@ -35,10 +35,7 @@ KEYS: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KEYS)
-def test_every_way_to_look_up(kind: str) -> None:
-    annotation, (one, other) = KEYS[kind]
-
+def declared(annotation: Any) -> tuple[Any, Any, Any]:
     @source(Webhook(name="w").endpoint("A"), disorder="14d", cdc="append")
     @dataset
     class A:
@@ -70,6 +67,13 @@ def test_every_way_to_look_up(kind: str) -> None:
             rows, _ = B.lookup(ts, k=k)
             return ((ts - rows["t"]).dt.total_seconds() / 3600).rename("age")
 
+    return A, B, FS
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_every_way_to_look_up(kind: str) -> None:
+    annotation, (one, other) = KEYS[kind]
+    A, B, FS = declared(annotation)
     client = MockClient()
     client.commit(message="m", datasets=[A, B], featuresets=[FS])
     client.log("w", "A", pd.DataFrame({"k": [one, one], "t": [hour(0), hour(2)]}))
