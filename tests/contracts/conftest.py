@@ -1,4 +1,4 @@
-"""The stores that are held to the contract. One of another package joins by its URL in `UMBEL_CONTRACT_STORES`."""
+"""What is held to contracts: stores, and buckets on S3. A store of another package joins by `UMBEL_CONTRACT_STORES`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.store_entries import SHARDS
+from tests.s3server import S3Server, started_or_skipped
 from umbel.state.port import Store
 from umbel.state.urls import open_store
 
@@ -24,3 +25,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
             opened.drop(owner)
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """Return a server that speaks the protocol of S3."""
+    yield from started_or_skipped(tmp_path_factory.mktemp("s3"))

@@ -81,6 +81,11 @@ class Catalog:
         """Close its connections."""
         self._engine.dispose()
 
+    @property
+    def sessions(self) -> sessionmaker[Session]:
+        """What makes sessions on it, for what else is kept there."""
+        return self._session
+
     def setting(self, name: str, default: Any) -> Any:
         """Return a setting; the first one to ask fixes it at `default`."""
         with self._session.begin() as session:

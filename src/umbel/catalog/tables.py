@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, DateTime, Index, Integer, LargeBinary, String, Text, func
+from sqlalchemy import JSON, BigInteger, DateTime, Float, Index, Integer, LargeBinary, String, Text, func
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Serial = BigInteger().with_variant(Integer, "sqlite")
@@ -93,6 +93,29 @@ class DeadLetter(Table):
         Index("one_per_position", "dataset", "source", "position", "field", unique=True),
         Index("newest_of_dataset", "dataset", "id"),
     )
+
+
+class OfflineJob(Table):
+    """An offline query that a server works on by itself; who raises its epoch works on it, while `beat` is young."""
+
+    __tablename__ = "offline_jobs"
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    branch: Mapped[str] = mapped_column(String(256))
+    status: Mapped[str] = mapped_column(String(16), index=True)
+    reason: Mapped[str] = mapped_column(Text, default="")
+    asked: Mapped[bytes] = mapped_column(LargeBinary)
+    rows: Mapped[bytes | None] = mapped_column(LargeBinary)
+    bucket: Mapped[str] = mapped_column(Text)
+    prefix: Mapped[str] = mapped_column(Text)
+    epoch: Mapped[int] = mapped_column(BigInteger, default=0)
+    beat: Mapped[float] = mapped_column(Float, default=0.0)
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    is_sealed: Mapped[bool] = mapped_column(default=False)
+    position: Mapped[dict[str, Any]] = mapped_column(JSON)
+    done: Mapped[float] = mapped_column(Float, default=0.0)
+    taken: Mapped[int] = mapped_column(BigInteger, default=0)
+    failed: Mapped[int] = mapped_column(BigInteger, default=0)
+    at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
 
 
 class Backfill(Table):

@@ -69,6 +69,24 @@ class Vault:
         """Return the names of all secrets, sorted."""
         return self._catalog.secret_names()
 
+    def seal(self, data: bytes) -> bytes:
+        """Return bytes encrypted, for somebody else to keep."""
+        return self._cipher().encrypt(data)
+
+    def unseal(self, sealed: bytes) -> bytes:
+        """Return what was sealed.
+
+        Raises:
+            Terminal: it was encrypted under another key.
+        """
+        try:
+            return self._cipher().decrypt(sealed)
+        except InvalidToken as error:
+            raise Terminal(
+                f"this was encrypted under another key than that in {self._key_file}",
+                hint="put back the key file that belongs to this catalog",
+            ) from error
+
     def _cipher(self) -> Fernet:
         if not self._key_file.exists():
             _create(self._key_file, Fernet.generate_key())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,13 @@ def records(by_column: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 
 def location(connector: Any) -> dict[str, Any] | None:
     """Return where a connector's files are, as JSON; None for none."""
-    return None if connector is None else {"type": type(connector).__name__, **plain(asdict(connector))}
+    if connector is None:
+        return None
+    if not is_dataclass(connector) or isinstance(connector, type):
+        raise InvalidType(
+            f"expected a connector, found {connector!r:.80}", hint="S3(...).bucket(...) says where files are, and which"
+        )
+    return {"type": type(connector).__name__, **plain(asdict(connector))}
 
 
 def files(connector: Any, renamed: Mapping[str, str]) -> dict[str, Any]:

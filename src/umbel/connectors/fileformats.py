@@ -166,8 +166,9 @@ class ParquetFormat:
             present = [name for name in file.collect_schema().names() if name in wanted or not exact]
             stop = file.select(pl.len()).collect().item() if part.end is None else part.end
             for start in range(part.begin, stop, PARQUET_ROWS):
-                frame = file.select(present).slice(start, min(PARQUET_ROWS, stop - start)).collect()
-                yield _framed(part, _whole(Raw(frame, rejects({})), wanted), start)
+                height = min(PARQUET_ROWS, stop - start)
+                rows = file.select(present).slice(start, height).collect() if present else pl.DataFrame(height=height)
+                yield _framed(part, _whole(Raw(rows, rejects({})), wanted), start)
         except pl.exceptions.PolarsError as error:
             yield _faulty(part, Chunk(0, b"", f"not a readable Parquet file: {error}"))
 

@@ -35,6 +35,34 @@ def split_path(path: str) -> tuple[str, str]:
     return prefix + slash, suffix
 
 
+def matcher(suffix: str) -> re.Pattern[str]:
+    """Return what matches the rest of a path behind its prefix, as `split_path` cuts it.
+
+    >>> bool(matcher("%Y/**/*.json").fullmatch("2024/a/b/x.json"))
+    True
+    >>> bool(matcher("%Y/*.json").fullmatch("2024/a/x.json"))
+    False
+    """
+    parts = suffix.split("/")
+    return re.compile("".join(_pattern(part, is_last=at == len(parts) - 1) for at, part in enumerate(parts)))
+
+
+def _pattern(part: str, *, is_last: bool) -> str:
+    if part == "**":
+        return ".+" if is_last else "(?:[^/]+/)*"
+    if EXTENSION.fullmatch(part) or part == "*":
+        return "[^/]+" + re.escape(part[1:]) + ("" if is_last else "/")
+    pieces = re.split(f"({_SPECIFIER})", part)
+    made = "".join(_DIRECTIVES.get(each[-1], _TEXT) if at % 2 else re.escape(each) for at, each in enumerate(pieces))
+    return made + ("" if is_last else "/")
+
+
+_TEXT = "[^/]+?"
+_DIRECTIVES = {"Y": r"\d{4}", "j": r"\d{1,3}", "f": r"\d{1,6}", "G": r"\d{4}", "z": r"[+-]\d{4}"} | dict.fromkeys(
+    "wdmyHIMSUWuV", r"\d{1,2}"
+)
+
+
 def _check(path: str, part: str, *, is_last: bool) -> None:
     kinds = (STATIC, WILDCARD, DATED, EXTENSION) if is_last else (STATIC, WILDCARD, DATED)
     if not any(kind.fullmatch(part) for kind in kinds):

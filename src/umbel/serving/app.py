@@ -25,7 +25,8 @@ from starlette.types import Receive, Scope, Send
 from umbel.errors import Transient, UmbelError
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.kinship import end_with_parent
-from umbel.serving import branches, control, ingestion, inspection, queries, secrets
+from umbel.runtime.offline.runner import Runner
+from umbel.serving import branches, control, ingestion, inspection, offline, queries, secrets
 from umbel.serving.coalesce import Coalescer
 from umbel.serving.environment import Place
 from umbel.serving.metrics import Metrics
@@ -39,8 +40,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", f"{V1}/log", ingestion.log),
     ("POST", f"{V1}/dataset/{{name}}/lookup", queries.lookup),
     ("POST", f"{V1}/query_offline", queries.query_offline),
-    ("GET", f"{V1}/query_offline/status", queries.unknown_offline_query),
-    ("POST", f"{V1}/query_offline/cancel", queries.unknown_offline_query),
+    ("GET", f"{V1}/query_offline/status", offline.status),
+    ("POST", f"{V1}/query_offline/cancel", offline.cancel),
     ("GET", f"{V1}/dataset/{{name}}/inspect", inspection.inspect),
     ("GET", f"{V1}/dataset/{{name}}/dead_letters", inspection.dead_letters),
     ("GET", f"{V1}/dataset/{{name}}/expectations", inspection.expectations),
@@ -80,11 +81,13 @@ def application(deployment: Deployment, ended: Callable[[], None] = lambda: None
         service = await asyncio.to_thread(Service, deployment)
         app.state.service, app.state.metrics = service, Metrics()
         app.state.coalescer = Coalescer(service.vault, service.threads)
-        following = asyncio.create_task(service.follow())
+        app.state.runner = runner = Runner(deployment)
+        tasks = [asyncio.create_task(each) for each in (service.follow(), runner.run())]
         yield
-        following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
         service.close()
         ended()
 

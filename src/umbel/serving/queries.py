@@ -11,13 +11,15 @@ import polars as pl
 from starlette.requests import Request
 from starlette.responses import Response
 
-from umbel.errors import InvalidValue, NotSupported, UmbelError, UnknownName
+from umbel.errors import InvalidValue, NotSupported, UmbelError
+from umbel.query.arrange import Plan
 from umbel.query.encode import column_from_json, columns_from_json, wanted_columns
 from umbel.query.execute import repeated
 from umbel.query.session import Mode
+from umbel.serving import offline as jobs
 from umbel.serving.coalesce import SMALL, Coalescer, Question, offline
 from umbel.serving.requests import JSON, object_of, strings, text
-from umbel.serving.service import NeedsHistory, Service
+from umbel.serving.service import InForce, NeedsHistory, Service
 from umbel.types.dtypes import Datetime
 
 
@@ -31,9 +33,12 @@ async def query(request: Request) -> Response:
 
 
 async def query_offline(request: Request) -> Response:
-    """Answer features from features, each row as of its own instant."""
+    """Answer features from features, each row as of its own instant; with an input or an output, begin a job that does."""
     body = await object_of(request, ("inputs", "outputs", "timestamp_column"))
-    _check_offline(body)
+    if jobs.is_job(body):
+        return await jobs.begin(request, body, *await _planned(request, body, Mode.OFFLINE))
+    if "data" not in body:
+        raise InvalidValue("the body lacks 'data'", hint="an object of columns, or a list of rows")
     service: Service = request.app.state.service
     column = text(body, "timestamp_column")
     question = await _question(request, body, Mode.OFFLINE)
@@ -46,12 +51,6 @@ async def query_offline(request: Request) -> Response:
         return offline(question, column, at, service.vault)
 
     return Response(await service.threads.reading.do(run), media_type=JSON)
-
-
-async def unknown_offline_query(request: Request) -> Response:
-    """Say that there is no offline query that runs on its own: `/query_offline` answers at once."""
-    stated = request.query_params.get("request_id", "")
-    raise UnknownName(f"there is no offline query {stated!r:.100}", hint="POST /api/v1/query_offline answers at once")
 
 
 async def lookup(request: Request) -> Response:
@@ -79,7 +78,14 @@ async def lookup(request: Request) -> Response:
 
 
 async def _question(request: Request, body: Mapping[str, Any], mode: Mode) -> Question:
-    """Return a query as planned for the revision in force.
+    """Return a query as planned for the revision in force."""
+    in_force, plan = await _planned(request, body, mode)
+    columns = wanted_columns(body["data"], plan.inputs)
+    return Question(in_force.engine, plan, columns, _height(columns), _instant(body.get("as_of")))
+
+
+async def _planned(request: Request, body: Mapping[str, Any], mode: Mode) -> tuple[InForce, Plan]:
+    """Return what is in force, and how a query is answered on it.
 
     What is not known may have been committed to another server process a moment ago.
     """
@@ -93,8 +99,7 @@ async def _question(request: Request, body: Mapping[str, Any], mode: Mode) -> Qu
             raise
         in_force = await service.of(request)
         plan = in_force.engine.plan(inputs, outputs, mode)
-    columns = wanted_columns(body["data"], plan.inputs)
-    return Question(in_force.engine, plan, columns, _height(columns), _instant(body.get("as_of")))
+    return in_force, plan
 
 
 def _height(columns: Mapping[str, list[Any]]) -> int:
@@ -104,14 +109,6 @@ def _height(columns: Mapping[str, list[Any]]) -> int:
 def _check_query(body: Mapping[str, Any]) -> None:
     if body.get("log"):
         raise NotSupported("the answers of queries are not kept yet", hint='leave out "log"')
-
-
-def _check_offline(body: Mapping[str, Any]) -> None:
-    for name in ("input", "output"):
-        if body.get(name) is not None:
-            raise NotSupported(f"an offline query cannot have '{name}' yet", hint="send the rows as 'data'")
-    if "data" not in body:
-        raise InvalidValue("the body lacks 'data'", hint="an object of columns, or a list of rows")
 
 
 def _timestamps(body: Mapping[str, Any], keys: pl.DataFrame) -> pl.Series | None:

@@ -15,11 +15,11 @@ from umbel.errors import UnknownName, did_you_mean
 from umbel.log.ingest import IngestLog, IngestLogs
 from umbel.plan.definitions import Definitions
 from umbel.plan.graph import MAIN, Branch, Graph, Node
-from umbel.query.erasure import Erased, Erasing
+from umbel.query.erasure import Erased
 from umbel.query.execute import QueryEngine
 from umbel.query.history import replay
-from umbel.query.lookups import Lookups
 from umbel.runtime.deployment import Deployment
+from umbel.runtime.engines import engine_of
 from umbel.runtime.erasures import erased_on
 from umbel.serving.requests import BRANCH_HEADER
 from umbel.serving.threads import Threads
@@ -146,8 +146,7 @@ class Service:
         revision, graph = self._heads[branch], self._graph.branch(branch)
         definitions = self.deployment.definitions(revision)
         erased = erased_on(self.deployment, branch, self._latest)
-        lookups = Lookups(graph, self.deployment.store, self._history)
-        engine = QueryEngine(definitions, Erasing(lookups, erased) if erased else lookups)
+        engine = engine_of(definitions, graph, self.deployment.store, self._history, erased)
         return InForce(revision, definitions, graph, engine, erased)
 
     def _history(self, node: Node) -> pl.DataFrame:

@@ -27,6 +27,7 @@ def test_every_command_teaches(umbel: Umbel) -> None:
             "log",
             "lookup",
             "query",
+            "query-offline",
             "run",
             "serve",
             "up",

@@ -13,9 +13,11 @@ import pytest
 from tests.unit.serving.asgi import InProcess, serving
 from tests.unit.serving.flights import DATASETS, FEATURESETS
 from umbel.api.commit import check_commit
+from umbel.connectors.buckets import PLACE
 from umbel.runtime.batch import drain
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import Deployment
+from umbel.runtime.offline.runner import Runner
 from umbel.serving.app import application
 
 NOON = "2013-12-01T12:00:00Z"
@@ -72,3 +74,32 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def fresh(tmp_path: Path) -> Iterator[Served]:
     """Return a server without any rows."""
     yield from served_at(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def buckets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a folder whose folders are buckets; one is `data`."""
+    folder = tmp_path_factory.mktemp("buckets")
+    (folder / "data").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PLACE, folder.as_uri())
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def offline(buckets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    for served in served_at(tmp_path_factory.mktemp("served")):
+        assert served.log("departures", DEPARTURES).status_code == 200
+        served.process()
+        yield served
+
+
+@pytest.fixture
+def idle(offline: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
+    """Return the server; it takes up no jobs."""
+
+    async def none(_: Runner) -> None:
+        return None
+
+    monkeypatch.setattr(Runner, "_claimed", none)
+    return offline

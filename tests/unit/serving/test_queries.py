@@ -77,11 +77,6 @@ def test_an_offline_query_answers_each_row_as_of_its_instant(flights: Served) ->
     }
 
 
-def test_offline_queries_that_run_on_their_own_do_not_exist(flights: Served) -> None:
-    assert flights.http.get("/api/v1/query_offline/status?request_id=7").status_code == 404
-    assert flights.http.post("/api/v1/query_offline/cancel?request_id=7").status_code == 404
-
-
 def test_a_lookup_answers_rows(flights: Served) -> None:
     answer = flights.post("/api/v1/dataset/DelayOfOrigin/lookup", {"keys": [{"origin": "JFK"}], "as_of": LATER})
     assert answer.json() == {
@@ -179,6 +174,6 @@ def test_lookups_that_make_no_sense(flights: Served, name: str, body: Any, statu
 def test_offline_queries_that_make_no_sense(flights: Served) -> None:
     body = query(["JFK"]) | {"timestamp_column": "at"}
     assert "missing columns ['at']" in flights.post("/api/v1/query_offline", body).json()["message"]
-    assert flights.post("/api/v1/query_offline", body | {"input": {"type": "S3"}}).status_code == 422
+    assert flights.post("/api/v1/query_offline", body | {"input": {"type": "Files"}}).status_code == 400
     body["data"]["at"] = ["no instant"]
     assert "no instant" in flights.post("/api/v1/query_offline", body).json()["message"]

@@ -1,0 +1,250 @@
+"""Objects in buckets: on S3 and what speaks its protocol, or in folders that stand for buckets.
+
+Where buckets are is for whoever runs umbel to say, not for whoever asks it something: `UMBEL_BUCKETS=file:///folder` makes
+the folders in that folder the buckets; else they are on S3, at `AWS_ENDPOINT_URL` where that is set.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from umbel.connectors.s3 import S3, S3Connector
+from umbel.connectors.s3path import matcher
+from umbel.connectors.secret import Credential
+from umbel.errors import InvalidValue, NotSupported, Transient
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+PLACE = "UMBEL_BUCKETS"
+ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+REGION = "us-east-1"
+BLOCK = 4 << 20
+"""Bytes that are copied at once."""
+_REFUSED = (
+    ("NO_SUCH_BUCKET", "there is no such bucket"),
+    ("ACCESS_DENIED", "access is denied"),
+    ("SIGNATURE_DOES_NOT_MATCH", "the keys do not fit"),
+    ("INVALID_ACCESS_KEY_ID", "the access key is not known"),
+    ("INVALID_CLIENT_TOKEN_ID", "the access key is not known"),
+    ("PERMANENT_REDIRECT", "the bucket is in another region; AWS_REGION says which"),
+)
+
+Reveal = Callable[[Credential], str]
+"""Returns a credential in plain text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object.
+
+    Args:
+        path: its key in the bucket.
+        size: bytes.
+    """
+
+    path: str
+    size: int
+
+
+class Bucket:
+    """One bucket.
+
+    Args:
+        files: holds buckets as folders at its root.
+        name: of the bucket.
+        title: what it is, for messages.
+    """
+
+    def __init__(self, files: FileSystem, name: str, title: str) -> None:
+        self._files, self._name, self._title = files, _checked(name, name, title), title
+
+    def listed(self, prefix: str) -> list[Stored]:
+        """Return the objects whose keys begin with a prefix, by key."""
+        from pyarrow.fs import FileSelector, FileType
+
+        folder = prefix.rpartition("/")[0]
+        where = f"{self._name}/{self._inside(folder)}" if folder else self._name
+        with self._told():
+            found = self._files.get_file_info(FileSelector(where, recursive=True, allow_not_found=bool(folder)))
+        named = ((each.path.removeprefix(f"{self._name}/"), each) for each in found if each.type == FileType.File)
+        return sorted(
+            (Stored(path, each.size or 0) for path, each in named if path.startswith(prefix)), key=lambda it: it.path
+        )
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy an object to a file."""
+        with (
+            self._told(),
+            self._files.open_input_stream(self._at(path), compression=None) as source,
+            target.open("wb") as file,
+        ):
+            shutil.copyfileobj(source, file, BLOCK)
+
+    def fetch_head(self, path: str, target: Path, size: int) -> None:
+        """Copy the first bytes of an object to a file."""
+        with self._told(), self._files.open_input_stream(self._at(path), compression=None) as source:
+            target.write_bytes(source.read(size))
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[Any]:
+        """Give an object as a file of Arrow's, any part of which can be read."""
+        with self._told(), self._files.open_input_file(self._at(path)) as source:
+            yield source
+
+    def put(self, source: Path, path: str) -> None:
+        """Make an object of a file: all of it at once, or nothing."""
+        with self._told():
+            self._write(source, self._at(path))
+
+    def check(self, path: str) -> None:
+        """Refuse a bucket that is not there, or not to be had, and a path that leads out of it."""
+        from pyarrow.fs import FileSelector
+
+        self._inside(path)
+        with self._told():
+            self._files.get_file_info(FileSelector(self._name, recursive=False))
+
+    def _write(self, source: Path, path: str) -> None:
+        # An object comes to be when the stream is closed, after an error of ours as well. So all is written in one call: what
+        # goes wrong then is the storage's, and it leaves nothing that can be seen.
+        import pyarrow as pa
+
+        with self._files.open_output_stream(path, compression=None) as target:
+            if source.stat().st_size:
+                target.write(pa.memory_map(str(source)).read_buffer())
+
+    def _at(self, path: str) -> str:
+        return f"{self._name}/{self._inside(path)}"
+
+    def _inside(self, path: str) -> str:
+        return _checked(path, self._name, self._title)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn what storage says into errors of ours: what is refused is final, anything else may pass."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise InvalidValue(f"{self._title}: not found: {error}", hint="check bucket and path") from error
+        except PermissionError as error:
+            raise InvalidValue(f"{self._title}: access is denied: {error}", hint="check the credentials") from error
+        except OSError as error:
+            for sign, reason in _REFUSED:
+                if sign in str(error):
+                    raise InvalidValue(
+                        f"{self._title}: {reason}: {error}", hint="check bucket and credentials"
+                    ) from error
+            raise Transient(f"{self._title}: {error}", hint="try again; is the storage reachable?") from error
+
+
+class FolderBucket(Bucket):
+    """A folder that stands for a bucket."""
+
+    def _write(self, source: Path, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        beside = f"{folder}/.{name}.{uuid4().hex[:8]}.tmp"
+        self._files.create_dir(folder, recursive=True)
+        super()._write(source, beside)
+        self._files.move(beside, path)
+
+
+def bucket_of(connector: S3Connector, reveal: Reveal, environment: Mapping[str, str] = os.environ) -> Bucket:
+    """Return the bucket of a connector.
+
+    Args:
+        connector: which.
+        reveal: turns credentials into text.
+        environment: says where buckets are, and has the credentials where the connector has none.
+    """
+    title = f"S3 '{connector.source.name}', bucket '{connector.bucket}'"
+    if place := environment.get(PLACE):
+        return folder_bucket(folder_of(place), connector.bucket, title)
+    assert isinstance(connector.source, S3)
+    return Bucket(_on_s3(connector.source, connector.bucket, reveal, environment), connector.bucket, title)
+
+
+def folder_bucket(root: Path, name: str, title: str) -> Bucket:
+    """Return a folder in a folder as a bucket."""
+    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+    return FolderBucket(SubTreeFileSystem(str(root), LocalFileSystem()), name, title)
+
+
+def folder_of(url: str) -> Path:
+    """Return the folder that a URL such as `file:///data` names."""
+    scheme, colon, rest = url.partition("://")
+    path = Path(rest)
+    if not colon or scheme != "file" or not path.is_absolute():
+        raise NotSupported(f"{PLACE} must be a URL of a folder, found {url!r:.200}", hint="file:///absolute/folder")
+    return path
+
+
+def chosen(connector: S3Connector, stored: list[Stored]) -> list[Stored]:
+    """Return which of the objects below its prefix a connector means; hidden ones are passed over."""
+    prefix, suffix = connector.prefix, connector.suffix
+    if suffix is None:
+        named = stored
+    elif suffix:
+        pattern = matcher(suffix)
+        named = [each for each in stored if pattern.fullmatch(each.path.removeprefix(prefix))]
+    else:
+        named = [each for each in stored if each.path == prefix or each.path.startswith(prefix.rstrip("/") + "/")]
+    return [each for each in named if not _is_hidden(each.path, prefix)]
+
+
+def _is_hidden(path: str, prefix: str) -> bool:
+    folder = prefix.rpartition("/")[0]
+    below = path.removeprefix(folder).strip("/")
+    return any(part.startswith((".", "_")) for part in below.split("/"))
+
+
+def _on_s3(source: S3, bucket: str, reveal: Reveal, environment: Mapping[str, str]) -> FileSystem:
+    from pyarrow.fs import S3FileSystem
+
+    endpoint = next((environment[name] for name in ENDPOINTS if environment.get(name)), None)
+    options: dict[str, Any] = {"region": _region(bucket, endpoint, environment)}
+    if (source.aws_access_key_id is None) != (source.aws_secret_access_key is None):
+        raise InvalidValue(
+            f"S3 '{source.name}': aws_access_key_id and aws_secret_access_key go together",
+            hint="give both; or neither, and the server's own credentials are used",
+        )
+    if source.aws_access_key_id is not None and source.aws_secret_access_key is not None:
+        options |= {
+            "access_key": reveal(source.aws_access_key_id),
+            "secret_key": reveal(source.aws_secret_access_key),
+        }
+    elif source.role_arn:
+        options["role_arn"] = source.role_arn
+    return S3FileSystem(endpoint_override=endpoint, connect_timeout=10, request_timeout=60, **options)
+
+
+def _region(bucket: str, endpoint: str | None, environment: Mapping[str, str]) -> str:
+    stated = next((environment[name] for name in REGIONS if environment.get(name)), None)
+    if stated or endpoint:
+        return stated or REGION
+    from pyarrow.fs import resolve_s3_region
+
+    try:
+        return str(resolve_s3_region(bucket))
+    except OSError as error:
+        raise InvalidValue(
+            f"bucket '{bucket}': cannot find out its region: {error}",
+            hint="is the name right? AWS_REGION says the region",
+        ) from error
+
+
+def _checked(path: str, name: str, title: str) -> str:
+    """Return a path, unless it leads elsewhere."""
+    parts = PurePosixPath(path).parts
+    if not name or "/" in name or "\0" in path or path.startswith("/") or ".." in parts or not parts:
+        raise InvalidValue(f"{title}: {path!r:.200} is no path in a bucket", hint="folder/file, without '..'")
+    return path

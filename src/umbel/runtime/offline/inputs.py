@@ -1,0 +1,294 @@
+"""The input of an offline query, batch by batch: good rows with their types, and what is wrong with the others.
+
+A file is copied from its bucket to disk before it is read, one at a time: reading goes the way that all files go, and the
+network can break only where nothing has been read yet. Where batches end depends on the files alone, so that a query that is
+resumed writes the parts it would have written.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from umbel.connectors.buckets import Bucket, Stored
+from umbel.connectors.fileformats import Part, Piece, Rows, format_of
+from umbel.connectors.formats import CSV
+from umbel.errors import InvalidValue
+from umbel.types.dtype import DType
+from umbel.types.validate import validate
+
+BATCH_ROWS = 131_072
+"""Rows that are answered together, about."""
+BATCH_READS = 16
+"""Reads that are collected into one batch; one is of some megabytes at the most."""
+PIECE_BYTES = 32 << 20
+HEAD_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A row without an answer.
+
+    Args:
+        where: its place in the input.
+        field: the column at fault, empty for the row as a whole.
+        reason: what is wrong.
+        text: the row as it came.
+    """
+
+    where: str
+    field: str
+    reason: str
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The good rows of one read.
+
+    Args:
+        rows: all of the read.
+        kept: the numbers of the good ones.
+    """
+
+    rows: Rows
+    kept: pl.Series
+
+
+Taken = tuple[pl.DataFrame, tuple[Kept, ...], tuple[Fault, ...]]
+"""Good rows, where they come from, and the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some rows of the input.
+
+    Args:
+        frame: the good ones: features by name, and the instants.
+        reads: where they come from.
+        faults: the others.
+        after: the position behind them; plain data.
+        done: the share of the input that lies before it.
+    """
+
+    frame: pl.DataFrame
+    reads: tuple[Kept, ...]
+    faults: tuple[Fault, ...]
+    after: Mapping[str, Any]
+    done: float
+
+    def fault(self, row: int, reason: str) -> Fault:
+        """Return what to keep of a good row that has no answer."""
+        for read in self.reads:
+            if row < len(read.kept):
+                number = int(read.kept[row])
+                return Fault(read.rows.where(number), "", reason, read.rows.text(number))
+            row -= len(read.kept)
+        raise IndexError(row)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The columns of the input.
+
+    Args:
+        types: of the columns that are read, by their names in the input.
+        features: for each name the answer is computed from its column in the input.
+    """
+
+    types: Mapping[str, DType]
+    features: Mapping[str, str]
+
+    @staticmethod
+    def of(inputs: Mapping[str, DType], columns: Mapping[str, str], timestamp: str, instant: DType) -> Wanted:
+        """Return the columns of features, some named otherwise, and of the instants.
+
+        Raises:
+            InvalidValue: one column stands for values of two types, or what has a column is no input.
+        """
+        strange = [name for name in columns if name not in inputs]
+        if strange:
+            raise InvalidValue(
+                f"feature_to_column_map names {strange}, which are no inputs; inputs: {list(inputs)}",
+                hint="map the inputs of the query",
+            )
+        features = {name: columns.get(name, name) for name in inputs}
+        types: dict[str, DType] = {timestamp: instant}
+        for name, column in features.items():
+            if types.setdefault(column, inputs[name]) != inputs[name]:
+                raise InvalidValue(
+                    f"column '{column}' would be of type {types[column]} and, for feature {name}, of type {inputs[name]}",
+                    hint="name another column in feature_to_column_map",
+                )
+        return Wanted(types, features)
+
+
+class FileInput:
+    """Files in a bucket.
+
+    Args:
+        bucket: where they are.
+        form: what is in them.
+        files: which.
+        wanted: the columns to read.
+        folder: where they are copied to.
+    """
+
+    def __init__(
+        self, bucket: Bucket, form: str | CSV, files: tuple[Stored, ...], wanted: Wanted, folder: Path
+    ) -> None:
+        self._bucket, self._form, self._files = bucket, format_of(form), files
+        self._wanted, self._folder = wanted, folder
+        self._total = sum(each.size for each in files) or 1
+
+    def batches(self, begin: Mapping[str, Any]) -> Iterator[Batch]:
+        """Yield the batches behind a position, `{}` for the beginning."""
+        first = int(begin.get("file", 0))
+        for number in range(first, len(self._files)):
+            file = self._files[number]
+            copy = self._folder / f"input-{number}{_endings(file.path)}"
+            self._bucket.fetch(file.path, copy)
+            try:
+                yield from self._of_file(number, copy, begin if number == first else {})
+            finally:
+                copy.unlink(missing_ok=True)
+
+    def _of_file(self, number: int, copy: Path, begin: Mapping[str, Any]) -> Iterator[Batch]:
+        pieces = list(self._form.pieces(copy, 0, PIECE_BYTES))
+        before = sum(each.size for each in self._files[:number])
+        weight, whole = 0, sum(piece.weight for piece in pieces) or 1
+        for at, piece in enumerate(pieces):
+            if at >= int(begin.get("piece", 0)):
+                skip = int(begin.get("row", 0)) if at == begin.get("piece") else 0
+                done = (before + self._files[number].size * weight / whole) / self._total
+                for (frame, reads, faults), row in self._of_piece(number, copy, piece, skip):
+                    yield Batch(frame, reads, faults, {"file": number, "piece": at, "row": row}, min(done, 1.0))
+            weight += piece.weight
+        done = (before + self._files[number].size) / self._total
+        yield Batch(pl.DataFrame(), (), (), {"file": number + 1}, min(done, 1.0))
+
+    def _of_piece(self, number: int, copy: Path, piece: Piece, skip: int) -> Iterator[tuple[Taken, int]]:
+        """Yield what makes a batch, with the number of rows of the piece up to its end."""
+        part = Part(copy, self._files[number].path, piece.begin, piece.end)
+        row, collected = 0, _Collected(self._wanted)
+        for rows in self._form.read(part, self._wanted.types, exact=True):
+            row += rows.raw.frame.height
+            if row <= skip:
+                continue  # batches end where reads end: these are done with
+            collected.add(rows)
+            if collected.is_full:
+                yield collected.taken(), row
+                collected = _Collected(self._wanted)
+        if collected.reads or collected.faults:
+            yield collected.taken(), row
+
+
+class FrameInput:
+    """Rows that came with the request.
+
+    Args:
+        data: as an Arrow file, features by name, and the instants in the column `timestamp`.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._frame = pl.read_ipc(io.BytesIO(data))
+
+    def batches(self, begin: Mapping[str, Any]) -> Iterator[Batch]:
+        """Yield the batches behind a position, `{}` for the beginning."""
+        height = self._frame.height
+        for start in range(int(begin.get("row", 0)), height, BATCH_ROWS):
+            frame = self._frame.slice(start, BATCH_ROWS)
+            stop = start + frame.height
+            kept = Kept(_given(frame, start), pl.arange(frame.height, dtype=pl.UInt32, eager=True))
+            yield Batch(frame, (kept,), (), {"row": stop}, stop / height)
+
+
+class _Collected:
+    """Reads that become a batch."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted, self._frames = wanted, list[pl.DataFrame]()
+        self.reads, self.faults = list[Kept](), list[Fault]()
+        self._rows = self._count = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._rows >= BATCH_ROWS or self._count >= BATCH_READS
+
+    def add(self, rows: Rows) -> None:
+        judged = validate(rows.raw.frame, self._wanted.types, refused=rows.raw.rejects)
+        for row, field, reason in judged.rejects.unique("row", keep="first", maintain_order=True).iter_rows():
+            self.faults.append(Fault(rows.where(row), field, reason, rows.text(row)))
+        if judged.frame.height:
+            self._frames.append(judged.frame)
+            self.reads.append(Kept(rows, judged.kept))
+        self._rows, self._count = self._rows + rows.raw.frame.height, self._count + 1
+
+    def taken(self) -> Taken:
+        frame = pl.concat(self._frames) if self._frames else pl.DataFrame()
+        return frame, tuple(self.reads), tuple(self.faults)
+
+
+def check_columns(bucket: Bucket, form: str | CSV, files: tuple[Stored, ...], wanted: Wanted, folder: Path) -> None:
+    """Refuse input that cannot be what was meant, by a look at the beginning of the first file that is not empty.
+
+    Raises:
+        InvalidValue: there are no rows, or columns are missing.
+    """
+    file = next((each for each in files if each.size), None)
+    rows, found = (0, []) if file is None else _columns(bucket, form, file, folder)
+    if file is None or (not rows and len(files) == 1):
+        raise InvalidValue("the input is empty: no file has rows", hint="name files that have some")
+    missing = [column for column, dtype in wanted.types.items() if column not in found and not dtype.is_optional]
+    if rows and found and missing:
+        timestamp = next(iter(wanted.types))
+        told = f"timestamp column '{timestamp}'" if timestamp in missing else f"columns {missing}"
+        raise InvalidValue(
+            f"input file '{file.path}' misses {told}; required: {list(wanted.types)}, present: {found}",
+            hint="feature_to_column_map says which columns hold the inputs, timestamp_column which holds the instants",
+        )
+
+
+def _columns(bucket: Bucket, form: str | CSV, file: Stored, folder: Path) -> tuple[int, list[str]]:
+    """Return how many rows a file begins with, and their columns."""
+    if form == "parquet":
+        return _parquet_columns(bucket, file)
+    head, height = folder / f"head{_endings(file.path)}", 0
+    bucket.fetch_head(file.path, head, HEAD_BYTES)
+    for rows in format_of(form).read(Part(head, file.path, 0, None), {}, exact=False):
+        height += rows.raw.frame.height
+        if rows.raw.frame.height and rows.raw.frame.width:
+            return height, rows.raw.frame.columns
+    return height, []
+
+
+def _parquet_columns(bucket: Bucket, file: Stored) -> tuple[int, list[str]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with bucket.opened(file.path) as source:
+            parquet = pq.ParquetFile(source)
+            return parquet.metadata.num_rows, [str(name) for name in parquet.schema_arrow.names]
+    except pa.ArrowInvalid as error:
+        raise InvalidValue(
+            f"input file '{file.path}' is not a readable Parquet file: {error}", hint="is its format another?"
+        ) from error
+
+
+def _given(frame: pl.DataFrame, start: int) -> Rows:
+    from umbel.connectors.rawbatch import as_bytes
+    from umbel.types.raw import Raw, rejects
+
+    return Rows(
+        Raw(frame, rejects({})), lambda row: f"row {start + row}", lambda row: as_bytes(frame.row(row, named=True))
+    )
+
+
+def _endings(path: str) -> str:
+    return "".join(Path(path).suffixes[-2:]) if path.endswith(".gz") else Path(path).suffix

@@ -1,0 +1,104 @@
+"""Finding offline queries to work on, and starting a process for one at a time: a part of every server process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from umbel.catalog.offline import OfflineJob, OfflineJobs
+from umbel.runtime.deployment import Deployment
+from umbel.runtime.offline.places import work_folder
+
+EVERY = 1.0
+"""Seconds between two looks for a job."""
+WATCHING = 0.1
+"""Seconds between two looks at the process of a job."""
+PATIENCE = 5.0
+"""Seconds a process gets to stop before it is killed."""
+TAIL = 4096
+"""Bytes of what a process said last that are told."""
+
+log = logging.getLogger("umbel.serve")
+
+
+class Runner:
+    """Works on offline queries, one after the other.
+
+    Args:
+        deployment: whose.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment, self._jobs = deployment, OfflineJobs(deployment.catalog)
+        self._new = asyncio.Event()
+
+    def look(self) -> None:
+        """Look for a job at once: there is a new one."""
+        self._new.set()
+
+    async def run(self) -> None:
+        """Work on what there is, until cancelled; a job that is worked on then can be taken up at once by others."""
+        while True:
+            job = await self._claimed()
+            if job is not None:
+                await self._work(job)
+                continue
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._new.wait(), EVERY)
+            self._new.clear()
+
+    async def _claimed(self) -> OfflineJob | None:
+        try:
+            return await asyncio.to_thread(self._jobs.claim)
+        except Exception as error:  # noqa: BLE001  whatever it is, the next look may succeed
+            log.error("cannot look for offline queries: %s", error)
+            return None
+
+    async def _work(self, job: OfflineJob) -> None:
+        folder = work_folder(self._deployment, job.id)
+        folder.mkdir(parents=True, exist_ok=True)
+        said = folder / "log"
+        process = _started(self._deployment, job, said)
+        try:
+            while process.poll() is None:
+                await asyncio.sleep(WATCHING)
+        except asyncio.CancelledError:
+            await asyncio.to_thread(_stop, process)
+            with suppress(Exception):  # its lease runs out in any case
+                await asyncio.wait_for(asyncio.to_thread(self._jobs.release, job, counts=False), PATIENCE)
+            raise
+        finally:
+            told = _tail(said)
+            shutil.rmtree(folder, ignore_errors=True)
+        if process.returncode:
+            reason = f"its process ended with {process.returncode}: {told}".strip()
+            log.error("offline query %s: %s", job.id, reason)
+            await asyncio.to_thread(self._jobs.release, job, reason)
+
+
+def _started(deployment: Deployment, job: OfflineJob, said: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "umbel.runtime.offline.worker", deployment.encode(), job.id, str(job.epoch)]
+    environment = {name: value for name, value in os.environ.items() if name != "POLARS_MAX_THREADS"}
+    with said.open("ab") as output:
+        return subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _tail(said: Path) -> str:
+    with suppress(OSError):
+        return said.read_bytes()[-TAIL:].decode(errors="replace")
+    return ""

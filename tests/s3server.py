@@ -1,0 +1,106 @@
+"""A server that speaks the protocol of S3, in a process of its own over a temporary folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.jars import fetched, java
+from tests.scenarios.server import HOST, free_port
+
+KEY, SECRET = "tests", "only-for-tests"
+PATIENCE = 60.0
+LOGGING = '<configuration><root level="WARN"/></configuration>'
+SETTINGS = """
+s3proxy.authorization=aws-v2-or-v4
+s3proxy.endpoint={url}
+s3proxy.identity={key}
+s3proxy.credential={secret}
+jclouds.provider=filesystem-nio2
+jclouds.filesystem.basedir={folder}
+"""
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running server.
+
+    Args:
+        url: where it listens.
+        folder: its buckets, as folders.
+    """
+
+    url: str
+    folder: Path
+
+    def bucket(self, name: str) -> Path:
+        """Make a bucket; return its folder."""
+        made = self.folder / name
+        made.mkdir()
+        return made
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which clients find it."""
+        keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+        return {"AWS_ENDPOINT_URL": self.url, "AWS_REGION": "us-east-1", **keys}
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[S3Server]:
+    """Run a server for the length of a block."""
+    jars = fetched(Path(__file__).with_name("s3server.xml"))
+    url, data = f"http://{HOST}:{free_port()}", folder / "buckets"
+    data.mkdir()
+    settings, quiet = folder / "s3proxy.conf", folder / "logback.xml"
+    settings.write_text(SETTINGS.format(url=url, key=KEY, secret=SECRET, folder=data))
+    quiet.write_text(LOGGING)
+    command = [java(), "-Xmx256m", f"-Dlogback.configurationFile={quiet}", "-cp", f"{jars}/*", "org.gaul.s3proxy.Main"]
+    with (folder / "s3proxy.log").open("wb") as said:
+        process = subprocess.Popen([*command, "--properties", str(settings)], stdout=said, stderr=said)
+        try:
+            _wait(process, url, folder / "s3proxy.log")
+            yield S3Server(url, data)
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], url: str, said: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            httpx.get(url)
+        except httpx.TransportError:
+            time.sleep(0.1)
+        else:
+            return
+    raise OSError(f"the S3 server does not answer:\n{said.read_text()[-3000:]}")
+
+
+def started_or_skipped(folder: Path) -> Iterator[S3Server]:
+    """Yield a running server; where there can be none, fail in CI, and elsewhere skip."""
+    server = running(folder)
+    try:
+        found = server.__enter__()
+    except (OSError, subprocess.SubprocessError) as error:
+        told = f"NOT TESTED against S3, its server cannot be started: {error}\nremedy: let this machine reach a Maven repository"
+        if os.environ.get("CI") == "true":
+            pytest.fail(told)
+        pytest.skip(told)
+    try:
+        yield found
+    finally:
+        server.__exit__(None, None, None)

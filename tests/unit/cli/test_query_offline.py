@@ -1,0 +1,56 @@
+"""`umbel query-offline`: begins a job, follows it, cancels it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Umbel
+from tests.unit.serving.conftest import NOON, Served
+from umbel.connectors.buckets import PLACE
+
+ASKED = ("query-offline", "Origin.departures", "-i", "Origin.origin=who", "--timestamp", "when")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the folder of a bucket with some rows."""
+    folder = tmp_path_factory.mktemp("buckets") / "data"
+    folder.mkdir()
+    (folder / "asked.csv").write_text(f"who,when\nJFK,{NOON}\nLGA,{NOON}\n,never\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PLACE, folder.parent.as_uri())
+        yield folder
+
+
+def test_a_query_is_followed_to_its_end(umbel: Umbel, server: Served, data: Path) -> None:
+    shown = umbel(*ASKED, "--from", "s3://data/asked.csv", "--to", "s3://data/out", "--to-format", "json")
+    assert shown.exit_code == 0, shown.output
+    request, told = shown.stdout.splitlines()
+    assert told.startswith("COMPLETED: 100% done, 33.33% of the rows without an answer; parts are in data/out/")
+    assert (data / "out" / request / "_SUCCESS").exists()
+    assert (data / "out" / request / "part-00000.json").read_text().count("Origin.departures") == 2
+    again = umbel("query-offline", "--track", request)
+    assert again.stdout.splitlines() == [told]
+    assert umbel("query-offline", "--cancel", request).stdout.splitlines() == [told]
+
+
+def test_a_query_need_not_be_followed(umbel: Umbel, server: Served, data: Path) -> None:
+    begun = umbel(*ASKED, "--from", "s3://data/*.csv", "--no-wait").stdout.splitlines()
+    stopped = umbel("query-offline", "--cancel", begun[0])
+    assert stopped.stdout.split(":")[0] in {"CANCELLED", "COMPLETED"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "--track or --cancel"),
+        (("--from", "data/asked.csv"), "is not s3://bucket/path"),
+        (("--from", "s3://data/asked.csv", "--format", "orc"), "none of parquet, json and csv"),
+    ],
+)
+def test_what_cannot_be_meant(umbel: Umbel, server: Served, options: tuple[str, ...], words: str) -> None:
+    shown = umbel(*ASKED, *options)
+    assert (shown.exit_code, words in shown.output) == (2, True)

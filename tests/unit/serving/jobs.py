@@ -1,0 +1,87 @@
+"""Asking for offline queries that run as jobs, waiting for them, and reading what they leave."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tests.unit.serving.conftest import Served
+from umbel.catalog.offline import OfflineJobs
+from umbel.runtime.offline.worker import work
+
+OUTPUTS = ["Origin.origin", "Origin.departures", "Origin.average", "Origin.is_late"]
+PATH = "/api/v1/query_offline"
+HOUR = datetime(2013, 12, 1, 10, tzinfo=UTC)
+
+
+def ask(served: Served, body: dict[str, Any], branch: str = "main", **changes: Any) -> dict[str, Any]:
+    query = {"inputs": ["Origin.origin"], "outputs": OUTPUTS, "timestamp_column": "at"}
+    answer = served.post(PATH, query | body | changes, headers={"X-UMBEL-BRANCH": branch})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def place(prefix: str, form: Any = "json") -> dict[str, Any]:
+    return {"bucket": "data", "prefix": prefix, "format": form}
+
+
+def ended(served: Served, told: dict[str, Any], within: float = 60) -> dict[str, Any]:
+    deadline = time.monotonic() + within
+    while told["status"] in ("PENDING", "RUNNING"):
+        assert time.monotonic() < deadline, told
+        time.sleep(0.05)
+        told = served.http.get(f"{PATH}/status", params={"request_id": told["request_id"]}).json()
+    return told
+
+
+def worked(idle: Served, told: dict[str, Any]) -> dict[str, Any]:
+    """Work on a job in this process, as that of a job does; return how it is then."""
+    jobs = OfflineJobs(idle.deployment.catalog)
+    job = jobs.claim()
+    assert job is not None
+    assert job.id == told["request_id"]
+    work(idle.deployment, jobs, job)
+    return dict(idle.http.get(f"{PATH}/status", params={"request_id": job.id}).json())
+
+
+def lines(path: Path, rows: Sequence[Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = b"".join(row if isinstance(row, bytes) else orjson.dumps(row) + b"\n" for row in rows)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+def found(buckets: Path, told: dict[str, Any]) -> list[Path]:
+    folder = buckets / told["output_bucket"] / told["output_prefix"]
+    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+
+
+def rows_of(buckets: Path, told: dict[str, Any]) -> list[dict[str, Any]]:
+    folder = buckets / told["output_bucket"] / told["output_prefix"]
+    return [json.loads(line) for path in sorted(folder.glob("part-*")) for line in path.read_text().splitlines()]
+
+
+def faults_of(buckets: Path, told: dict[str, Any]) -> list[dict[str, Any]]:
+    folder = buckets / told["output_bucket"] / told["output_prefix"] / "_errors"
+    return [json.loads(line) for path in sorted(folder.glob("*.json")) for line in path.read_text().splitlines()]
+
+
+def asked_at_once(served: Served, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the answer to the same rows sent in the body."""
+    data = {name: [row[name] for row in rows] for name in rows[0]}
+    columns = ask(served, {"data": data})
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def many(count: int) -> list[dict[str, Any]]:
+    origins = ["JFK", "LGA", "EWR"]
+    return [
+        {"Origin.origin": origins[n % 3], "at": (HOUR + timedelta(minutes=7 * n % 600)).isoformat()}
+        for n in range(count)
+    ]

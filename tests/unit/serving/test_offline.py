@@ -1,0 +1,194 @@
+"""Offline queries that run as jobs: what is answered is what the same rows in a body are answered."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from pathlib import Path
+
+import orjson
+import polars as pl
+import pytest
+
+from tests.deployed import wait_until
+from tests.unit.serving.conftest import NOON, Served
+from tests.unit.serving.jobs import (
+    OUTPUTS,
+    ask,
+    asked_at_once,
+    ended,
+    faults_of,
+    found,
+    lines,
+    many,
+    place,
+    rows_of,
+    worked,
+)
+from umbel.client import Client
+from umbel.connectors import S3
+from umbel.errors import InvalidValue, UmbelError
+
+
+def test_files_are_answered_as_rows_in_the_body_are(offline: Served, buckets: Path) -> None:
+    rows = many(500)
+    lines(buckets / "data/in/one/a.json", rows[:200])
+    lines(buckets / "data/in/one/b.json.gz", rows[200:])
+    told = ask(offline, {"input": place("in/one"), "output": place("out/one")})
+    assert {**told, "request_id": "", "output_prefix": ""} == {
+        "request_id": "",
+        "output_bucket": "data",
+        "output_prefix": "",
+        "completion_rate": 0.0,
+        "failure_rate": 0.0,
+        "status": "PENDING",
+    }
+    assert told["output_prefix"] == f"out/one/{told['request_id']}/"
+    told = ended(offline, told)
+    assert (told["status"], told["completion_rate"], told["failure_rate"]) == ("COMPLETED", 1.0, 0.0)
+    assert rows_of(buckets, told) == asked_at_once(offline, rows)
+    assert [str(path) for path in found(buckets, told)] == ["_SUCCESS", "part-00000.json"]
+    left = offline.deployment.directory / "offline" / "work"
+    wait_until(lambda: not list(left.iterdir()), lambda: list(left.iterdir()), within=20)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_delimited_files_with_columns_of_other_names(idle: Served, buckets: Path, ending: str) -> None:
+    rows = many(50)
+    text = "who;junk;when\n" + "".join(f"{row['Origin.origin']};x;{row['at']}\n" for row in rows)
+    path = buckets / f"data/in/csv{ending}/a{ending}"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
+    told = ask(
+        idle,
+        {"input": place(f"in/csv{ending}", {"delimiter": ";"}), "output": place("out/csv", {"delimiter": "|"})},
+        feature_to_column_map={"Origin.origin": "who"},
+        timestamp_column="when",
+    )
+    told = worked(idle, told)
+    assert told["status"] == "COMPLETED", told
+    (part,) = (buckets / "data" / told["output_prefix"]).glob("part-*.csv")
+    header, *cells = part.read_text().splitlines()
+    assert header == "|".join([*OUTPUTS, "when"])
+    expected = asked_at_once(idle, rows)
+    assert cells == [
+        f"{row['Origin.origin']}|{row['Origin.departures']}|{row['Origin.average']}|{str(row['Origin.is_late']).lower()}|{row['at']}"
+        for row in expected
+    ]
+
+
+def test_parquet_to_parquet(idle: Served, buckets: Path) -> None:
+    rows = many(300)
+    frame = pl.DataFrame(rows).with_columns(pl.col("at").str.to_datetime("%+", time_zone="UTC"))
+    (buckets / "data/in/parquet").mkdir(parents=True)
+    frame.write_parquet(buckets / "data/in/parquet/a.parquet", row_group_size=70)
+    told = worked(idle, ask(idle, {"input": place("in/parquet", "parquet"), "output": place("out/p", "parquet")}))
+    assert told["status"] == "COMPLETED", told
+    answer = pl.read_parquet(buckets / "data" / told["output_prefix"] / "part-*.parquet")
+    expected = pl.DataFrame(asked_at_once(idle, rows)).with_columns(pl.col("at").str.to_datetime("%+", time_zone="UTC"))
+    assert answer.equals(expected)
+
+
+def test_rows_in_the_body_and_an_output(idle: Served, buckets: Path) -> None:
+    rows = many(40)
+    told = worked(idle, ask(idle, {"data": rows, "output": place("out/body")}))
+    assert told["status"] == "COMPLETED", told
+    assert rows_of(buckets, told) == asked_at_once(idle, rows)
+
+
+def test_without_an_output_answers_are_in_umbels_own_folder(idle: Served, buckets: Path) -> None:
+    lines(buckets / "data/in/own/a.json", many(10))
+    told = worked(idle, ask(idle, {"input": place("in/own")}))
+    assert told["status"] == "COMPLETED", told
+    folder = Path(told["output_bucket"].removeprefix("file://"), told["output_prefix"])
+    assert folder.is_relative_to(idle.deployment.directory)
+    assert pl.read_parquet(folder / "part-*.parquet").height == 10
+
+
+def test_bad_rows_are_counted_and_kept_with_their_reasons(idle: Served, buckets: Path) -> None:
+    good = many(30)
+    bad = [
+        b"{broken\n",
+        {"Origin.origin": "JFK"},
+        {"Origin.origin": None, "at": NOON},
+        {"Origin.origin": "JFK", "at": "yesterday"},
+        b"[1, 2]\n",
+        b'{"Origin.origin": "\xff", "at": "2013-12-01T12:00:00Z"}\n',
+    ]
+    lines(buckets / "data/in/bad/a.json", [*good[:10], *bad, *good[10:]])
+    told = worked(idle, ask(idle, {"input": place("in/bad"), "output": place("out/bad")}))
+    assert (told["status"], told["failure_rate"]) == ("COMPLETED", len(bad) / (len(bad) + len(good)))
+    assert rows_of(buckets, told) == asked_at_once(idle, good)
+    faults = faults_of(buckets, told)
+    assert [each["field"] for each in faults] == ["", "at", "Origin.origin", "at", "", ""]
+    assert "in/bad/a.json: byte" in faults[0]["where"]
+    nameless, null = '{"Origin.origin":"JFK"}', f'{{"Origin.origin":null,"at":"{NOON}"}}'
+    assert [each.get("row") for each in faults[:3]] == ["{broken", nameless, null]
+    assert all(each["reason"] for each in faults)
+
+
+def test_a_damaged_file_among_others(idle: Served, buckets: Path) -> None:
+    rows = many(20)
+    lines(buckets / "data/in/damaged/a.json", rows)
+    data = gzip.compress(orjson.dumps(rows[0]) + b"\n")
+    (buckets / "data/in/damaged/b.json.gz").write_bytes(data[:-6])
+    (buckets / "data/in/damaged/c.json.gz").write_bytes(b"no gzip at all")
+    (buckets / "data/in/damaged/d.json").touch()
+    told = worked(idle, ask(idle, {"input": place("in/damaged"), "output": place("out/damaged")}))
+    assert told["status"] == "COMPLETED", told
+    assert rows_of(buckets, told)[:20] == asked_at_once(idle, rows)
+    assert {each["where"].partition(":")[0] for each in faults_of(buckets, told)} == {
+        "in/damaged/b.json.gz",
+        "in/damaged/c.json.gz",
+    }
+
+
+def test_rows_that_an_extractor_refuses(idle: Served, buckets: Path) -> None:
+    idle.post("/api/v1/secret/mark", {"value": "!"})
+    names = [f"n{n}" if n % 40 else "nobody" for n in range(1, 201)]
+    lines(buckets / "data/in/names/a.json", [{"name": name, "at": NOON} for name in names])
+    query = {
+        "inputs": ["Greeting.name"],
+        "outputs": ["Greeting.text"],
+        "feature_to_column_map": {"Greeting.name": "name"},
+    }
+    told = worked(idle, ask(idle, query | {"input": place("in/names"), "output": place("out/names")}))
+    assert (told["status"], told["failure_rate"]) == ("COMPLETED", 5 / 200)
+    assert [row["Greeting.text"] for row in rows_of(buckets, told)] == [
+        f"{name}!" for name in names if name != "nobody"
+    ]
+    assert all("nobody is not somebody" in each["reason"] for each in faults_of(buckets, told))
+    assert [json.loads(each["row"])["name"] for each in faults_of(buckets, told)] == ["nobody"] * 5
+
+
+def test_the_client_speaks_to_it(offline: Served, buckets: Path) -> None:
+    from tests.unit.serving.flights import Origin
+
+    client = Client("http://umbel", transport=offline.transport)
+    rows = many(25)
+    text = "who,at\n" + "".join(f"{row['Origin.origin']},{row['at']}\n" for row in rows)
+    (buckets / "data/in/client").mkdir(parents=True)
+    (buckets / "data/in/client/x.csv").write_text(text)
+    s3 = S3(name="files", aws_access_key_id="key", aws_secret_access_key="kept")
+    told = client.query_offline(
+        [Origin.origin],
+        [Origin],
+        "at",
+        input_s3=s3.bucket("data", path="in/client/*.csv"),
+        output_s3=s3.bucket("data", prefix="out/client", format="json"),
+        feature_to_column_map={Origin.origin: "who"},
+    )
+    assert isinstance(told, dict)
+    while told["status"] in ("PENDING", "RUNNING"):
+        told = client.track_offline_query(told["request_id"])
+        time.sleep(0.05)
+    assert told["status"] == "COMPLETED", told
+    assert [row["Origin.departures"] for row in rows_of(buckets, told)] == [
+        row["Origin.departures"] for row in asked_at_once(offline, rows)
+    ]
+    assert client.cancel_offline_query(told["request_id"]) == told
+    with pytest.raises(InvalidValue, match=r"input_dataframe or input_s3"):
+        client.query_offline([Origin.origin], [Origin], "at", output_s3=s3.bucket("data", prefix="x"))
+    with pytest.raises(UmbelError, match=r"S3\(\.\.\.\)\.bucket"):
+        client.query_offline([Origin.origin], [Origin], "at", input_s3="s3://data/x")
