@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.deployed import Deployed, live
+from tests.deployed import Deployed, live, wait_until
 from tests.sales import (
     USERS,
     Row,
@@ -135,3 +135,14 @@ class TestEachForm:
 @pytest.mark.parametrize("name", ["Sales", "Users", "Priced", "Last"])
 def test_both_forms_have_one_history(runs: dict[int, Run], name: str) -> None:
     assert runs[DRIVER].deployed.changes(name).equals(runs[TASKS].deployed.changes(name))
+
+
+def test_a_job_may_begin_before_anything_is_committed(tmp_path: Path, spark: Any) -> None:
+    deployed = Deployed(tmp_path / "umbel")
+    with live(deployed, spark, DRIVER) as caught_up:
+        wait_until(lambda: (tmp_path / "umbel/checkpoint/live/commits/0").exists(), lambda: "the first batch")
+        deployed.commit(base(tmp_path / "files"))
+        deployed.log("sales", [{**GOOD, "t": at(600 + n)} for n in range(3)])
+        caught_up({"Sales": 3})
+    assert deployed.changes("Sales").height == 3
+    deployed.close()

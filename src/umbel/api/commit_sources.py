@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from umbel.api.constant import fault_of
+from umbel.api.constant import fault_of, settled
 from umbel.api.dataset import DatasetRecord
 from umbel.api.incoming import Eval, Ref, Sample
 from umbel.api.source import SourceRecord
@@ -80,7 +80,7 @@ class _Checks:
                 where=self.source.place,
                 hint="a constant is a value of the field's type",
             )
-        return Constant(value)
+        return Constant(settled(value))
 
     def _evaluated(self, owner: str, name: str, value: Eval) -> Evaluated:
         if name == self.schema.timestamp:

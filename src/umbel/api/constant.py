@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
+from umbel.types.dtype import is_missing
 from umbel.types.dtypes import DType, Str
+from umbel.types.structs import is_struct
+
+
+def settled(value: Any) -> Any:
+    """Return a value as it is kept: without the user's classes and those of numpy and pandas; instants are in UTC."""
+    if is_struct(type(value)):
+        return {each.name: settled(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: settled(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [settled(each) for each in value]
+    if is_missing(value):
+        return None
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return value.replace(tzinfo=UTC)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def fault_of(dtype: DType, value: Any) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from umbel.api.constant import fault_of
+from umbel.api.constant import fault_of, settled
 from umbel.api.dataset import DatasetRecord, record_of
 from umbel.api.feature import Feature
 from umbel.api.field import Field
@@ -74,7 +74,7 @@ class Deriving:
             datasets=(dataset.name,),
             field=field.name,
             keys=tuple(dataset.schema.key_names),
-            default=self.feature.options.default,
+            default=settled(self.feature.options.default),
             is_list=is_list,
             **self._common("lookup"),
         )
@@ -126,7 +126,7 @@ class Deriving:
                 hint="give both the same type",
             )
         self._check_default(self.feature.type, f"feature '{source.fqn()}'")
-        return AliasExtractor(inputs=(source.fqn(),), default=default, **self._common("alias"))
+        return AliasExtractor(inputs=(source.fqn(),), default=settled(default), **self._common("alias"))
 
     def _expression(self, given: Expr | TypedExpr) -> ExpressionExtractor:
         expression = given.expr if isinstance(given, TypedExpr) else given

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from umbel.api.constant import settled
 from umbel.api.faults import located
+from umbel.api.field import Field
 from umbel.api.metadata import ATTRIBUTE
 from umbel.errors import InvalidType, InvalidValue
 from umbel.operators.userfunction import place_of
@@ -134,4 +136,12 @@ def _expectation(owner: str, found: Any) -> Expectation:
             f"{owner}: expected the result of an expect_* function, found {found!r}",
             hint='return [expect_column_values_to_be_between(column="age", min_value=0)]',
         )
-    return Expectation(*found)
+    name, arguments = found
+    return Expectation(name, {key: settled(_named(value)) for key, value in arguments.items()})
+
+
+def _named(value: Any) -> Any:
+    """Return the names of fields given as such: `column=cls.age`."""
+    if isinstance(value, list | tuple):
+        return [_named(each) for each in value]
+    return str(value) if isinstance(value, Field) else value

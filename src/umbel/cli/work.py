@@ -60,7 +60,8 @@ def _work(place: Deployment, workers: int, stop: Stop) -> str:
         while not stop.is_asked.is_set() and query.isActive:
             stop.is_asked.wait(0.2)
         failure = query.exception()
-    return "" if failure is None or stop.is_asked.is_set() else str(failure)
+        reason = "" if failure is None else str(failure)  # Spark is asked for the text: it must still be running
+    return "" if stop.is_asked.is_set() else reason
 
 
 class Stop:

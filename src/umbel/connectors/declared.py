@@ -5,19 +5,23 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
 from functools import cache
 from typing import Any, ClassVar, Self
 
 from umbel.errors import InvalidType, InvalidValue, all_faults, did_you_mean
 
+REFERENCE = "is_reference"
+
 
 class Arguments(type):
     """Answers wrong arguments with one value error that names all of them."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        known = {each.name: each for each in fields(cls) if each.init}  # type: ignore[arg-type]
+        if kwargs.pop(REFERENCE, False):  # one that was sent, and arrives
+            return cls.get(kwargs["name"])  # type: ignore[attr-defined]
+        known = {each.name: each for each in fields(cls) if each.init and each.name != REFERENCE}  # type: ignore[arg-type]
         given = {**dict(zip(known, args, strict=False)), **kwargs} if cls.positional else kwargs  # type: ignore[attr-defined]
         if args and not cls.positional:  # type: ignore[attr-defined]
             raise InvalidType(f"{cls.__name__}: arguments are given by keyword, found {args!r}", hint="name them")
@@ -80,7 +84,7 @@ class DataSource(Declared):
     """
 
     name: str
-    is_reference: bool = field(default=False, init=False)
+    is_reference: bool = False
 
     needs: ClassVar[str] = ""
     """What makes a connector of it, for messages."""

@@ -19,6 +19,7 @@ import polars as pl
 
 from umbel.connectors.chunks import MAX_ROW
 from umbel.types.dtype import DType, nulls
+from umbel.types.jsonvalues import revive
 from umbel.types.raw import Raw, from_records, rejects
 
 GROUP = 512
@@ -116,7 +117,7 @@ class JsonLines:
         """Return JSON values as rows; of those at fault `rows` has `{}`."""
         raw = from_records(rows)
         missing = [nulls(len(rows), pl.Null()).alias(name) for name in self._wanted if name not in raw.frame.columns]
-        frame = raw.frame.with_columns(missing)
+        frame = revive(raw.frame.with_columns(missing), self._wanted)
         found = pl.concat([rejects(faults), raw.rejects]).sort("row")
         return Raw(frame.select(list(self._wanted)) if self._exact and self._wanted else frame, found)
 

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from umbel.types.dtypes import Datetime, DType, Optional
+from umbel.types.jsonvalues import revive
 from umbel.types.raw import from_records, rejects
 from umbel.types.schema import AT, Schema
 from umbel.types.validate import Validated
@@ -46,7 +47,7 @@ def open_envelopes(frame: pl.DataFrame, columns: Mapping[str, DType]) -> Opened:
     deletions = {n: _instant(each) for n, each in enumerate(envelopes) if n not in faults and each["op"] == DELETE}
     sides = (("before" if row in deletions else "after", each) for row, each in enumerate(envelopes))
     rows = [{} if row in faults else each[side] for row, (side, each) in enumerate(sides)]
-    return Opened(from_records(rows, columns).frame, deletions, faults)
+    return Opened(revive(from_records(rows, columns).frame, columns), deletions, faults)
 
 
 def _payload(row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -111,7 +111,8 @@ class _Writer:
 
     @_plain.register
     def _(self, value: datetime) -> wire.Value:
-        return wire.Value(instant=(value - EPOCH) // MICROSECOND)
+        instant = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return wire.Value(instant=(instant - EPOCH) // MICROSECOND)
 
     @_plain.register
     def _(self, value: date) -> wire.Value:

@@ -8,9 +8,8 @@ dictionaries are objects.
 from __future__ import annotations
 
 import base64
-import binascii
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any, Protocol
 
@@ -19,9 +18,8 @@ import polars as pl
 from umbel.errors import InvalidType, InvalidValue, did_you_mean
 from umbel.query.rows import Column, Plain
 from umbel.types import dtypes
+from umbel.types.jsonvalues import Turn, each, lenient, reader
 
-Turn = Callable[[Any], Any]
-"""Turns one value, not null, into another form."""
 Writers = Mapping[str, Turn | None]
 """For each column what makes JSON of a value; None where it is JSON already."""
 
@@ -32,8 +30,6 @@ class Listed(Protocol):
     def to_list(self) -> list[Any]:
         """Return the values."""
 
-
-SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 _SHOWN_FAULTS = 5
 
@@ -54,12 +50,12 @@ def writers(types: Mapping[str, dtypes.DType]) -> Writers:
 
 def written(columns: Mapping[str, Listed], turns: Writers) -> dict[str, list[Any]]:
     """Return columns in storage types as lists of JSON values; see `to_json`."""
-    return {name: _each(turns[name], column.to_list()) for name, column in columns.items()}
+    return {name: each(turns[name], column.to_list()) for name, column in columns.items()}
 
 
 def column_to_json(column: Listed, dtype: dtypes.DType) -> list[Any]:
     """Return one column as a list of JSON values."""
-    return _each(writer(dtype), column.to_list())
+    return each(writer(dtype), column.to_list())
 
 
 def from_json(data: Any, types: Mapping[str, dtypes.DType], what: str = "data") -> pl.DataFrame:
@@ -110,7 +106,7 @@ def few_from_json(raw: Mapping[str, list[Any]], types: Mapping[str, dtypes.DType
 def column_from_json(values: Sequence[Any], dtype: dtypes.DType, name: str = "", what: str = "data") -> pl.Series:
     """Return JSON values as a column in the storage type."""
     try:
-        revived = _each(reader(dtype), values)
+        revived = each(reader(dtype), values)
     except InvalidValue as error:
         raise InvalidValue(f"{what}: column '{name}': {error.message}", hint=error.hint) from error
     checked = dtype.ingest(revived)
@@ -127,17 +123,7 @@ def revived(columns: Mapping[str, list[Any]], types: Mapping[str, dtypes.DType])
         columns: as `columns_of` returns them; columns without a type stay as they are.
         types: of the columns known.
     """
-    return {name: _each(_lenient(reader(types[name])) if name in types else None, v) for name, v in columns.items()}
-
-
-def _lenient(turn: Turn | None) -> Turn | None:
-    def attempt(value: Any) -> Any:
-        try:
-            return turn(value) if turn else value
-        except InvalidValue:
-            return value
-
-    return turn and attempt
+    return {name: each(lenient(reader(types[name])) if name in types else None, v) for name, v in columns.items()}
 
 
 def columns_of(data: Any, what: str = "data") -> dict[str, list[Any]]:
@@ -166,12 +152,6 @@ def _same_lengths(columns: dict[str, list[Any]], what: str) -> dict[str, list[An
     if len(set(lengths.values())) > 1:
         raise InvalidValue(f"{what}: columns differ in length: {lengths}", hint="give every column as many values")
     return columns
-
-
-def _each(turn: Turn | None, values: Sequence[Any]) -> list[Any]:
-    if turn is None:
-        return list(values)
-    return [None if value is None else turn(value) for value in values]
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
@@ -222,89 +202,23 @@ def _(dtype: dtypes.Date) -> Turn | None:
 @writer.register
 def _(dtype: dtypes.List) -> Turn | None:
     turn = writer(dtype.of)
-    return turn and (lambda values: _each(turn, values))
+    return turn and (lambda values: each(turn, values))
 
 
 @writer.register
 def _(dtype: dtypes.Embedding) -> Turn | None:
-    return lambda values: _each(_write_float, values)
+    return lambda values: each(_write_float, values)
 
 
 @writer.register
 def _(dtype: dtypes.Dict) -> Turn | None:
     turn = writer(dtype.of)
     return lambda pairs: dict(
-        zip([pair["key"] for pair in pairs], _each(turn, [pair["value"] for pair in pairs]), strict=True)
+        zip([pair["key"] for pair in pairs], each(turn, [pair["value"] for pair in pairs]), strict=True)
     )
 
 
 @writer.register
 def _(dtype: dtypes.Record) -> Turn | None:
     turns = {name: writer(of) for name, of in dtype.members()}
-    return lambda record: {name: _each(turn, (record[name],))[0] for name, turn in turns.items()}
-
-
-# ---- reading ---------------------------------------------------------------------------------------------------------
-
-
-@singledispatch
-def reader(dtype: dtypes.DType) -> Turn | None:
-    """Return what makes of a JSON value what the type takes in; None when it takes it as it is."""
-    return None
-
-
-@reader.register
-def _(dtype: dtypes.Optional | dtypes.Restricted) -> Turn | None:
-    return reader(dtype.of)
-
-
-@reader.register
-def _(dtype: dtypes.Float) -> Turn | None:
-    return _read_float
-
-
-def _read_float(value: Any) -> Any:
-    return SPECIAL.get(value, value) if isinstance(value, str) else value
-
-
-@reader.register
-def _(dtype: dtypes.Bytes) -> Turn | None:
-    return _read_bytes
-
-
-def _read_bytes(value: Any) -> bytes:
-    try:
-        return base64.b64decode(value, validate=True)
-    except (TypeError, ValueError, binascii.Error):
-        raise InvalidValue(f"expected bytes in base64, got {value!r:.80}") from None
-
-
-@reader.register
-def _(dtype: dtypes.List) -> Turn | None:
-    turn = reader(dtype.of)
-    return turn and (lambda values: _each(turn, values) if isinstance(values, list) else values)
-
-
-@reader.register
-def _(dtype: dtypes.Embedding) -> Turn | None:
-    return lambda values: _each(_read_float, values) if isinstance(values, list) else values
-
-
-@reader.register
-def _(dtype: dtypes.Dict) -> Turn | None:
-    turn = reader(dtype.of)
-    return turn and (lambda record: _fields(record, dict.fromkeys(record, turn)) if _is_object(record) else record)
-
-
-@reader.register
-def _(dtype: dtypes.Record) -> Turn | None:
-    turns = {name: turn for name, of in dtype.members() if (turn := reader(of))}
-    return (lambda record: _fields(record, turns) if _is_object(record) else record) if turns else None
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, Mapping)
-
-
-def _fields(record: Mapping[str, Any], turns: Mapping[str, Turn]) -> dict[str, Any]:
-    return {name: _each(turns.get(name), (value,))[0] for name, value in record.items()}
+    return lambda record: {name: each(turn, (record[name],))[0] for name, turn in turns.items()}

@@ -66,7 +66,10 @@ class LiveJob:
         return writer.option("checkpointLocation", str(self._checkpoint)).trigger(processingTime=INTERVAL).start()
 
     def _batch(self, _: DataFrame, number: int) -> None:
-        plan = self._plans.read(self._planned(number))
+        planned = self._planned(number)
+        if not planned:  # Spark begins a job that finds nothing new with a batch up to the offset before the first plan
+            return
+        plan = self._plans.read(planned)
         batch = Batch.begin(self._deployment, plan, Stamp(self._epoch, number))
         batch.forget_removed()
         backfill = Backfill(self._session, self._deployment, batch.graph, plan.revision, batch.stamp)

@@ -156,3 +156,39 @@ def test_everything_can_be_written_and_read() -> None:
 
 def _plain(source: Any) -> Any:
     return (source.connector, source.disorder, source.cdc, source.every, source.since, source.idleness, source.sample)
+
+
+def test_references_to_sources_and_values_of_the_users_classes_travel() -> None:
+    @source(Kafka.get("theirs").topic("t"), disorder="1d", cdc="upsert", preproc={"home": Point(1, None)})
+    @source(Postgres.get("old").table("t", "at"), disorder="1d", cdc="upsert", preproc={"born": datetime(2000, 1, 1)})
+    @dataset(index=True)
+    class People:
+        uid: int = field(key=True)
+        home: Point
+        born: datetime
+        t: datetime = field(timestamp=True)
+
+        @expectations
+        def expected(cls):
+            return [expect_column_values_to_be_between(column=cls.uid, min_value=0)]
+
+    @featureset
+    class Homes:
+        uid: int
+        home: Point = F(People.home, default=Point(0, 1.5))
+        born: datetime = F(People.born, default=datetime(1970, 1, 1))
+
+    made = check_commit([People], [Homes])
+    read = load(dump(made))
+    assert read.datasets["People"].fingerprint == made.datasets["People"].fingerprint
+    assert read.featuresets["Homes"].fingerprint == made.featuresets["Homes"].fingerprint
+    sources = read.datasets["People"].sources
+    assert sorted((each.connector.source.name, each.connector.source.is_reference) for each in sources) == [
+        ("old", True),
+        ("theirs", True),
+    ]
+    defaults = {each.outputs[0]: getattr(each, "default", None) for each in read.featuresets["Homes"].extractors}
+    assert defaults["Homes.home"] == {"x": 0, "y": 1.5}
+    assert defaults["Homes.born"] == datetime(1970, 1, 1, tzinfo=UTC)
+    [expected] = made.datasets["People"].expectations.expected
+    assert expected.arguments["column"] == "uid"

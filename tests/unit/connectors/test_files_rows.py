@@ -20,7 +20,21 @@ from umbel.connectors.files import FileSource
 from umbel.connectors.formats import CSV
 from umbel.connectors.localfiles import Files
 from umbel.types.dtype import DType
-from umbel.types.dtypes import Bool, Date, Datetime, Decimal, Dict, Embedding, Float, Int, List, Optional, Str, Struct
+from umbel.types.dtypes import (
+    Bool,
+    Bytes,
+    Date,
+    Datetime,
+    Decimal,
+    Dict,
+    Embedding,
+    Float,
+    Int,
+    List,
+    Optional,
+    Str,
+    Struct,
+)
 
 SCHEMA: dict[str, DType] = {
     "i": Optional(Int()),
@@ -207,3 +221,13 @@ def test_headers_come_from_the_file_or_the_declaration(tmp_path: Path) -> None:
 def test_a_json_text_in_a_column_stays_text(tmp_path: Path) -> None:
     text = json.dumps({"a": [1, 2]})
     assert fate(tmp_path, written([list(THREE), [text, "", ""]]), CSV(), THREE) == [(text, None, None)]
+
+
+@pytest.mark.parametrize("beside", [b"", b'{"f":1.5}\n' * 3, b"broken\n"])
+def test_texts_stand_for_what_json_does_not_have(tmp_path: Path, beside: bytes) -> None:
+    schema = {"f": Optional(Float()), "b": Optional(Bytes()), "l": Optional(List(Bytes()))}
+    good = b'{"f":"-Infinity","b":"AP8=","l":["eA=="]}'
+    (*_, found) = fate(tmp_path, beside + good, "json", schema)
+    assert found == (float("-inf"), b"\x00\xff", [b"x"])
+    (*_, found) = fate(tmp_path, beside + b'{"b":"no base64!"}', "json", schema)
+    assert found[0] == "b"
