@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from functools import cache
 from typing import Any, ClassVar, Self
@@ -21,7 +21,7 @@ class Arguments(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if kwargs.pop(REFERENCE, False):  # one that was sent, and arrives
             return cls.get(kwargs["name"])  # type: ignore[attr-defined]
-        known = {each.name: each for each in fields(cls) if each.init and each.name != REFERENCE}  # type: ignore[arg-type]
+        known = {each.name: each for each in fields(cls) if each.init}  # type: ignore[arg-type]
         given = {**dict(zip(known, args, strict=False)), **kwargs} if cls.positional else kwargs  # type: ignore[attr-defined]
         if args and not cls.positional:  # type: ignore[attr-defined]
             raise InvalidType(f"{cls.__name__}: arguments are given by keyword, found {args!r}", hint="name them")
@@ -84,7 +84,7 @@ class DataSource(Declared):
     """
 
     name: str
-    is_reference: bool = False
+    is_reference: bool = field(default=False, init=False, metadata={"sent": True})
 
     needs: ClassVar[str] = ""
     """What makes a connector of it, for messages."""

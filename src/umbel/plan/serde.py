@@ -243,7 +243,9 @@ def _version() -> str:
 
 def _init_fields(value: Any) -> list[Field[Any]]:
     return [
-        item for item in fields(value) if item.init and not (isinstance(value, Operator) and item.name == "parents")
+        item
+        for item in fields(value)
+        if (item.init or item.metadata.get("sent")) and not (isinstance(value, Operator) and item.name == "parents")
     ]
 
 
