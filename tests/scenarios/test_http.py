@@ -207,3 +207,30 @@ def test_a_server_stops_though_its_threads_wait(tmp_path: Path) -> None:
         running.stop()  # within 30 s; what writes into the catalog waits for 60
         assert running.process.returncode != -signal.SIGKILL
         other.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("servers", ["1", "2"])
+def test_what_is_to_be_kept_of_queries_outlives_the_server(tmp_path: Path, servers: str) -> None:
+    place(tmp_path)
+    query = {
+        "inputs": ["Origin.origin"],
+        "outputs": ["Origin.departures"],
+        "data": {"Origin.origin": ["JFK"] * 50},
+        "log": True,
+    }
+    before = ServerProcess(tmp_path, "--servers", servers)
+    try:
+        before.wait_until_ready()
+        for _ in range(20):
+            assert before.http.post("/api/v1/query", json=query).status_code == 200
+        figures = before.http.get("/api/v1/metrics").text
+    finally:
+        before.stop()
+    assert 'umbel_features_total{feature="departures",featureset="Origin",workflow="default"}' in figures
+    after = ServerProcess(tmp_path, "--servers", servers)
+    try:
+        after.wait_until_ready()
+        kept = after.http.get("/api/v1/feature_log").text.splitlines()
+    finally:
+        after.stop()
+    assert len(kept) == 20 * 50

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from umbel.client.branches import BranchMethods
+from umbel.client.logged import logged
 from umbel.client.names import check_keys, check_rows, dataset_name, field_names, names_of
 from umbel.client.names import dataset_name as name_of_dataset
 from umbel.client.plain import columns, files, location, plain, records
@@ -18,6 +19,8 @@ from umbel.query.resolve import name_of
 from umbel.types.dtypes import Datetime, DType
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pandas as pd
 
 COMMIT_TIMEOUT = 300.0
@@ -103,9 +106,9 @@ class Client(BranchMethods):
             inputs: the features given.
             outputs: the features and featuresets wanted.
             input_dataframe: one column per input, named by its fully qualified name.
-            log: whether the server keeps the answer, as training data.
+            log: whether the server keeps inputs and answer in its feature log, as training data; see `feature_log`.
             workflow: what the query is for, in metrics and logs.
-            sampling_rate: the share of rows kept with `log`.
+            sampling_rate: the share of rows kept with `log`, from 0 to 1; which ones is left to chance.
         """
         names = names_of(inputs, "inputs")
         body = {
@@ -117,6 +120,20 @@ class Client(BranchMethods):
             "sampling_rate": sampling_rate,
         }
         return self._frame(self._send("POST", "/api/v1/query", body=body).json(), outputs)
+
+    def feature_log(
+        self, workflow: str | None = None, since: datetime | str | None = None, until: datetime | str | None = None
+    ) -> pd.DataFrame:
+        """Return what queries with `log=True` were answered: a row for each, by time, with "timestamp" and "workflow" first.
+
+        Args:
+            workflow: what they were for; everything when None.
+            since: the first instant.
+            until: the instant before which it ends.
+        """
+        params = {"workflow": workflow, "since": plain(since), "until": plain(until)}
+        lines = self._send("GET", "/api/v1/feature_log", params=params).content
+        return logged(lines, self._schemas.all_features(self._branch))
 
     def query_offline(
         self,

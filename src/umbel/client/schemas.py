@@ -42,6 +42,11 @@ class Schemas:
         missing = [name for name in names if name not in stated]
         return {**stated, **self._feature_types(branch, missing)} if missing else stated
 
+    def all_features(self, branch: str) -> dict[str, DType]:
+        """Return the types of all features of a branch, as it is now."""
+        self._known[branch] = self._fetch(branch)
+        return _all_features(self._known[branch])
+
     def _feature_types(self, branch: str, names: Sequence[str]) -> dict[str, DType]:
         return self._wanted(branch, names, _all_features, "feature")
 

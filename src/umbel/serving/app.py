@@ -23,12 +23,14 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from umbel.errors import Transient, UmbelError
+from umbel.log.features import FeatureLog
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.kinship import end_with_parent
 from umbel.runtime.offline.runner import Runner
-from umbel.serving import branches, control, ingestion, inspection, offline, queries, secrets
+from umbel.serving import branches, control, featurelog, ingestion, inspection, offline, queries, secrets
 from umbel.serving.coalesce import Coalescer
 from umbel.serving.environment import Place
+from umbel.serving.featurelog import Keeper
 from umbel.serving.metrics import Metrics
 from umbel.serving.requests import answer, refusal
 from umbel.serving.service import Service
@@ -57,6 +59,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", f"{V1}/secret/{{name}}", secrets.add_secret),
     ("PATCH", f"{V1}/secret/{{name}}", secrets.update_secret),
     ("DELETE", f"{V1}/secret/{{name}}", secrets.delete_secret),
+    ("GET", f"{V1}/feature_log", featurelog.feature_log),
     ("GET", f"{V1}/metrics", control.metrics),
     ("GET", "/healthz", control.healthz),
     ("GET", "/readyz", control.readyz),
@@ -82,12 +85,15 @@ def application(deployment: Deployment, ended: Callable[[], None] = lambda: None
         app.state.service, app.state.metrics = service, Metrics()
         app.state.coalescer = Coalescer(service.vault, service.threads)
         app.state.runner = runner = Runner(deployment)
-        tasks = [asyncio.create_task(each) for each in (service.follow(), runner.run())]
+        usage = app.state.metrics.usage
+        app.state.keeper = keeper = Keeper(FeatureLog(deployment.directory / "features"), usage.kept)
+        tasks = [asyncio.create_task(each) for each in (service.follow(), runner.run(), usage.follow())]
         yield
         for task in tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        await asyncio.to_thread(keeper.close)
         service.close()
         ended()
 

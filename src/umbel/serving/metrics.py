@@ -11,8 +11,7 @@ from umbel.plan.expecting import PREFIX, Counts, results
 from umbel.runtime.batch import JOB
 from umbel.serving.environment import SHARED
 from umbel.serving.service import Service
-
-BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+from umbel.serving.usage import BUCKETS, Usage
 
 
 class Metrics:
@@ -20,6 +19,7 @@ class Metrics:
 
     def __init__(self) -> None:
         own = self._own = CollectorRegistry()
+        self.usage = Usage(own)
         labels = ["route", "status"]
         self._seconds = Histogram(
             "umbel_request_seconds", "Time to answer a request.", labels, buckets=BUCKETS, registry=own
@@ -38,6 +38,7 @@ class Metrics:
 
     def text(self, service: Service) -> bytes:
         """Return everything as text: of all server processes, where there are several."""
+        self.usage.add_up()
         measured = self._own
         if os.environ.get(SHARED):
             measured = CollectorRegistry()

@@ -17,6 +17,7 @@ from umbel.query.arrange import Plan
 from umbel.query.encode import column_from_json, columns_from_json, wanted_columns
 from umbel.runtime.offline.runner import Runner
 from umbel.runtime.offline.submit import Question, submit
+from umbel.serving.purpose import workflow_of
 from umbel.serving.requests import BRANCH_HEADER, answer, text
 from umbel.serving.service import InForce, Service
 from umbel.types.dtypes import Datetime
@@ -32,7 +33,7 @@ async def begin(request: Request, body: Mapping[str, Any], in_force: InForce, pl
     service: Service = request.app.state.service
     _check_input(body)
     _check_deleted([*plan.inputs, *plan.outputs], in_force)
-    workflow = text(body, "workflow") if body.get("workflow") is not None else "default"
+    workflow = workflow_of(body.get("workflow"))
     branch = request.headers.get(BRANCH_HEADER, MAIN)
     column, columns = text(body, "timestamp_column"), _columns(body)
     question = Question(branch, in_force.revision, in_force.graph, plan, column, columns, workflow)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -11,25 +12,40 @@ import polars as pl
 from starlette.requests import Request
 from starlette.responses import Response
 
-from umbel.errors import InvalidValue, NotSupported, UmbelError
+from umbel.errors import InvalidValue, UmbelError
+from umbel.plan.graph import MAIN
 from umbel.query.arrange import Plan
 from umbel.query.encode import column_from_json, columns_from_json, wanted_columns
 from umbel.query.execute import repeated
 from umbel.query.session import Mode
 from umbel.serving import offline as jobs
 from umbel.serving.coalesce import SMALL, Coalescer, Question, offline
-from umbel.serving.requests import JSON, object_of, strings, text
+from umbel.serving.featurelog import Answered
+from umbel.serving.purpose import purpose_of
+from umbel.serving.requests import BRANCH_HEADER, JSON, object_of, strings, text
 from umbel.serving.service import InForce, NeedsHistory, Service
+from umbel.serving.usage import Usage
 from umbel.types.dtypes import Datetime
 
 
 async def query(request: Request) -> Response:
     """Answer features from features, as of now or of `as_of`."""
     body = await object_of(request, ("inputs", "outputs", "data"))
-    _check_query(body)
-    coalescer: Coalescer = request.app.state.coalescer
-    question = await _question(request, body, Mode.ONLINE)
-    return Response(await coalescer.answer(question), media_type=JSON)
+    purpose, begun, state = purpose_of(body), time.perf_counter(), request.app.state
+    coalescer: Coalescer = state.coalescer
+    usage: Usage = state.metrics.usage
+    at = datetime.now(UTC) if purpose.is_kept else None
+    try:
+        question = await _question(request, body, Mode.ONLINE)
+        found = await coalescer.answer(question)
+    except Exception as error:
+        usage.failed(purpose.workflow, error)
+        raise
+    usage.answered(purpose.workflow, question.plan, question.height, time.perf_counter() - begun)
+    if at is not None:
+        branch = request.headers.get(BRANCH_HEADER, MAIN)
+        state.keeper.keep(Answered(branch, purpose, question.at or at, question.columns, found, question.height))
+    return Response(found, media_type=JSON)
 
 
 async def query_offline(request: Request) -> Response:
@@ -104,11 +120,6 @@ async def _planned(request: Request, body: Mapping[str, Any], mode: Mode) -> tup
 
 def _height(columns: Mapping[str, list[Any]]) -> int:
     return len(next(iter(columns.values()), ()))
-
-
-def _check_query(body: Mapping[str, Any]) -> None:
-    if body.get("log"):
-        raise NotSupported("the answers of queries are not kept yet", hint='leave out "log"')
 
 
 def _timestamps(body: Mapping[str, Any], keys: pl.DataFrame) -> pl.Series | None:

@@ -18,6 +18,8 @@ from umbel.types.dtypes import Datetime
 from umbel.types.pandas import to_pandas
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import pandas as pd
 
     from umbel.query.execute import QueryEngine
@@ -134,6 +136,12 @@ class MockClient(MockBranches):
         columns = given(_or_blank(input_dataframe, list(plan.inputs)), plan.inputs)
         with self._secrets.in_force():
             return engine.online(plan, columns, len(input_dataframe)).to_pandas()
+
+    def feature_log(
+        self, workflow: str | None = None, since: datetime | str | None = None, until: datetime | str | None = None
+    ) -> pd.DataFrame:
+        """Refuse: a mock client keeps no log of queries."""
+        raise NotSupported("feature_log needs a server; a mock client keeps no log of queries", hint="Client(url)")
 
     def query_offline(
         self,

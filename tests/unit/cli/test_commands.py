@@ -24,6 +24,7 @@ def test_every_command_teaches(umbel: Umbel) -> None:
             "expectations",
             "doctor",
             "explain",
+            "feature-log",
             "log",
             "lookup",
             "query",
@@ -52,6 +53,14 @@ def test_versions_are_told(umbel: Umbel) -> None:
     lines = umbel("version").output.splitlines()
     assert lines[0].startswith("umbel ")
     assert any(line.startswith("polars 2") for line in lines)
+
+
+def test_the_feature_log(umbel: Umbel, server: Served) -> None:
+    query = {"inputs": ["Origin.origin"], "outputs": ["Origin.departures"], "data": {"Origin.origin": ["JFK"]}}
+    server.post("/api/v1/query", query | {"as_of": LATER, "log": True, "workflow": "told"})
+    (line,) = umbel("feature-log", "--workflow", "told", "--since", NOON).stdout.splitlines()
+    assert json.loads(line)["Origin.departures"] == 2
+    assert umbel("feature-log", "--until", NOON).stdout == ""
 
 
 def test_a_query(umbel: Umbel, server: Served) -> None:

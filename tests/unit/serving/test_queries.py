@@ -141,7 +141,15 @@ def test_an_extractor_that_fails_says_so(fresh: Served) -> None:
         ({"as_of": "yesterday"}, 400, "as_of"),
         ({"as_of": []}, 400, "as_of"),
         ({"as_of": 10**30}, 400, "as_of"),
-        ({"log": True}, 422, "not kept yet"),
+        ({"log": "yes"}, 400, "'log' must be true or false"),
+        ({"log": True, "sampling_rate": 1.5}, 400, "'sampling_rate' must be from 0 to 1"),
+        ({"sampling_rate": -0.1}, 400, "'sampling_rate' must be from 0 to 1"),
+        ({"sampling_rate": "0.5"}, 400, "'sampling_rate' must be a number"),
+        ({"sampling_rate": True}, 400, "'sampling_rate' must be a number"),
+        ({"workflow": 7}, 400, "'workflow' must be text"),
+        ({"workflow": ""}, 400, "'workflow' must have from 1 to 128"),
+        ({"workflow": "a\nb"}, 400, "'workflow' must have from 1 to 128"),
+        ({"workflow": "w" * 129}, 400, "'workflow' must have from 1 to 128"),
     ],
 )
 def test_queries_that_make_no_sense(flights: Served, change: dict[str, Any], status: int, words: str) -> None:

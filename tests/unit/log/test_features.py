@@ -1,0 +1,102 @@
+"""The feature log on disk: what was appended is read, whole and between instants, whatever happened meanwhile."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from umbel.log import features
+from umbel.log.features import FeatureLog, spelled
+
+NOON = datetime(2024, 2, 28, 12, tzinfo=UTC)
+
+
+def line(at: datetime, number: int) -> bytes:
+    return orjson.dumps({"timestamp": spelled(at), "n": number}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def put(log: FeatureLog, at: datetime, number: int, workflow: str = "w", branch: str = "main") -> None:
+    log.append(branch, workflow, spelled(at)[:10], [line(at, number)])
+
+
+def numbers(log: FeatureLog, *args: object, branch: str = "main") -> list[int]:
+    blocks = b"".join(log.read(branch, *args))  # type: ignore[arg-type]
+    return [orjson.loads(each)["n"] for each in blocks.splitlines()]
+
+
+@given(st.data())
+def test_reading_between_instants(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    log = FeatureLog(tmp_path_factory.mktemp("log"))
+    instants = st.datetimes(datetime(2024, 2, 27), datetime(2024, 3, 2), timezones=st.just(UTC))
+    ats = data.draw(st.lists(instants, max_size=8))
+    for number, at in enumerate(ats):
+        put(log, at, number)
+    since, until = data.draw(st.none() | instants), data.draw(st.none() | instants)
+    expected = [
+        number for number, at in enumerate(ats) if (since is None or at >= since) and (until is None or at < until)
+    ]
+    assert sorted(numbers(log, "w", since, until)) == expected
+
+
+def test_workflows_and_branches_are_apart(tmp_path: Path) -> None:
+    log = FeatureLog(tmp_path)
+    names = ["default", "a/b", "..", ".", "ä b", "%2E"]
+    for number, name in enumerate(names):
+        put(log, NOON, number, workflow=name)
+        put(log, NOON, 100 + number, branch=f"branch {name}")
+    assert [numbers(log, name) for name in names] == [[each] for each in range(len(names))]
+    assert [numbers(log, branch=f"branch {name}") for name in names] == [[100 + each] for each in range(len(names))]
+    assert sorted(numbers(log)) == list(range(len(names)))
+    assert numbers(log, "none") == []
+    assert len(list(tmp_path.rglob("*.ndjson"))) == 2 * len(names)
+
+
+def test_a_line_cut_short_is_not_read_nor_continued(tmp_path: Path) -> None:
+    log = FeatureLog(tmp_path)
+    put(log, NOON, 1)
+    (file,) = tmp_path.rglob("*.ndjson")
+    with file.open("ab") as torn:
+        torn.write(line(NOON, 2)[:-5])
+    assert numbers(log) == [1]
+    again = FeatureLog(tmp_path)
+    put(again, NOON, 3)
+    assert numbers(again) == [1, 3]
+
+
+def test_nothing_follows_lines_that_could_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FeatureLog(tmp_path)
+    put(log, NOON, 1)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(features.os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            put(log, NOON, 2)
+    put(log, NOON, 3)
+    assert len(list(tmp_path.rglob("*.ndjson"))) == 2
+    assert numbers(log)[-1] == 3
+
+
+def test_segments_are_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "SEGMENT_BYTES", 100)
+    monkeypatch.setattr(features, "BLOCK", 7)
+    log = FeatureLog(tmp_path)
+    for number in range(20):
+        put(log, NOON + timedelta(seconds=number), number)
+    assert len(list(tmp_path.rglob("*.ndjson"))) > 5
+    assert numbers(log) == list(range(20))
+
+
+@pytest.mark.parametrize("year", [1, 999, 1970, 9999])
+def test_any_year(tmp_path: Path, year: int) -> None:
+    log, at = FeatureLog(tmp_path), datetime(year, 12, 31, 23, 59, tzinfo=UTC)
+    put(log, at, 7)
+    assert numbers(log, "w", at) == [7]
+    assert numbers(log, "w", None, at) == []
