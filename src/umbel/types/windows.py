@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from umbel.errors import InvalidType, InvalidValue
 from umbel.types.durations import parse_duration
@@ -14,10 +16,20 @@ SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class Window:
-    """The time span [begin, end). As an annotation: the type of such spans."""
+    """The time span [begin, end). As an annotation: the type of such spans.
+
+    With a duration alone, `Window("1d")`, it is an older spelling of `Continuous("1d")`.
+    """
 
     begin: datetime
     end: datetime
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or [type(each) for each in args] != [str]:
+            return super().__new__(cls)
+        message = f"Window({args[0]!r}) is an older spelling: use Continuous({args[0]!r})"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return Continuous(args[0])
 
     def as_json(self) -> dict[str, datetime]:
         """Return the span as a dict."""

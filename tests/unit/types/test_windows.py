@@ -84,3 +84,10 @@ def test_window_value():
     begin, end = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC)
     assert Window(begin=begin, end=end) == Window(begin, end)
     assert Window(begin, end).as_json() == {"begin": begin, "end": end}
+
+
+def test_window_with_a_duration_is_continuous() -> None:
+    with pytest.warns(DeprecationWarning, match=r"Continuous\('1d'\)"):
+        assert Window("1d") == Continuous("24h")
+    with pytest.raises(TypeError, match="end"):
+        Window(datetime(2024, 1, 1, tzinfo=UTC))
