@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from umbel.errors import InvalidValue
+from umbel.types.dtypes import Datetime
 from umbel.types.windows import Hopping, Tumbling, Window
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -16,14 +17,14 @@ def bucketize(timestamp: Any, window: Any) -> Any:
     """Return the window that ended last at or before a timestamp: the key to look up windowed aggregates by.
 
     Args:
-        timestamp: a datetime, or a pandas Series of them; UTC when it has no zone.
+        timestamp: a datetime, or what else is taken for one, or a pandas Series of them; UTC when it has no zone.
         window: a duration (tumbling), a pair of duration and stride, a Tumbling or a Hopping.
 
     Returns:
-        A `Window`, or a Series of them.
+        A `Window`, or a Series of them; None for a missing timestamp.
 
     Raises:
-        InvalidValue: any other window.
+        InvalidValue: any other window; what is no instant.
     """
     duration, stride = _lengths(window)
     if hasattr(timestamp, "map"):
@@ -31,10 +32,18 @@ def bucketize(timestamp: Any, window: Any) -> Any:
     return _ended(timestamp, duration, stride)
 
 
-def _ended(timestamp: datetime, duration: timedelta, stride: timedelta) -> Window:
-    instant = timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
+def _ended(timestamp: Any, duration: timedelta, stride: timedelta) -> Window | None:
+    instant = _instant(timestamp)
+    if instant is None:
+        return None
     begin = EPOCH + (instant - EPOCH - duration) // stride * stride
     return Window(begin=begin, end=begin + duration)
+
+
+def _instant(timestamp: Any) -> datetime | None:
+    if not isinstance(timestamp, datetime) or timestamp != timestamp:  # noqa: PLR0124  pandas' NaT is a datetime
+        return Datetime().accept(timestamp)  # type: ignore[no-any-return]
+    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
 
 
 def _lengths(window: Any) -> tuple[timedelta, timedelta]:

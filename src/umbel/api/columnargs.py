@@ -17,7 +17,7 @@ def names_of(positional: Sequence[Any], keyword: Any, owner: str, word: str = "c
     if positional and keyword is not None:
         raise InvalidValue(
             f"{owner}: give columns either as positional arguments or as {word}=, not both",
-            hint='drop("a", "b") or drop(columns=["a", "b"])',
+            hint=f'("a", "b"), or ({word}=["a", "b"])',
         )
     given: Any = positional if keyword is None else (keyword,)
     if len(given) == 1 and not isinstance(given[0], str) and isinstance(given[0], Sequence):

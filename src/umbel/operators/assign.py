@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from umbel.errors import InvalidType, InvalidValue, UmbelError, all_faults
-from umbel.operators.computed import Columns, Computed, blamed
+from umbel.errors import InvalidType, InvalidValue, all_faults
+from umbel.operators.computed import Columns, Computed, blamed, inferred
 from umbel.operators.operator import RowWise
 from umbel.types.dtypes import DType
 from umbel.types.schema import Schema
@@ -52,17 +52,9 @@ class Assign(RowWise):
 
     def _faults(self, columns: Columns) -> Iterator[str]:
         for column in self.columns:
-            found = self._inferred(column, columns)
+            found = inferred(column.computed, columns, f"{self.title}: column '{column.name}'")
             if found is not None and not column.computed.fits(found, column.dtype):
                 yield f"column '{column.name}': expected {column.dtype}, found {found} for {column.computed.title}"
-
-    def _inferred(self, column: Assigned, columns: Columns) -> DType | None:
-        try:
-            return column.computed.dtype(columns)
-        except (ValueError, TypeError) as error:
-            told = error.message if isinstance(error, UmbelError) else error
-            hint = getattr(error, "hint", None) or "give the expression operands of types it takes"
-            raise InvalidValue(f"{self.title}: column '{column.name}': {told}", hint=hint) from error
 
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         before = self.parents[0].schema.dtypes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from umbel.errors import InvalidType, RuntimeFault, Terminal, UmbelError, line_of
+from umbel.errors import InvalidType, InvalidValue, RuntimeFault, Terminal, UmbelError, line_of
 from umbel.expr import Expr, evaluate, matches
 from umbel.operators.userfunction import UserFunction
 from umbel.types.dtypes import Bool, Checked, Date, Datetime, DType, Float, Int, Str
@@ -130,6 +130,16 @@ class ByFunction(Computed):
             return raw_series(one_per_row(self.function(given), part.height))
 
         return judged_by_parts(values, rows, declared)
+
+
+def inferred(computed: Computed, columns: Columns, owner: str) -> DType | None:
+    """Return the type of what is computed; say for whom where an expression has none."""
+    try:
+        return computed.dtype(columns)
+    except (ValueError, TypeError) as error:
+        told = error.message if isinstance(error, UmbelError) else error
+        hint = getattr(error, "hint", None) or "give the expression operands of types it takes"
+        raise InvalidValue(f"{owner}: {told}", hint=hint) from error
 
 
 def called(function: UserFunction, rows: pl.DataFrame, columns: Columns) -> Any:

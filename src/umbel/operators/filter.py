@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from umbel.errors import InvalidType
-from umbel.operators.computed import Computed, blamed
+from umbel.operators.computed import Computed, blamed, inferred
 from umbel.operators.operator import RowWise
 from umbel.types.dtypes import Bool, Optional
 from umbel.types.schema import Schema
@@ -21,7 +21,7 @@ class Filter(RowWise):
 
     def output(self, *inputs: Schema) -> Schema:
         (rows,) = inputs
-        found = self.condition.dtype(rows.dtypes)
+        found = inferred(self.condition, rows.dtypes, self.title)
         if found not in (None, Bool()):
             raise InvalidType(
                 f"{self.title}: {self.condition.title} must be bool, found {found}",

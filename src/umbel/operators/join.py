@@ -47,6 +47,10 @@ class Join(Keyed):
     ahead: int = 0
 
     @property
+    def verb(self) -> str:
+        return "join"
+
+    @property
     def left(self) -> Operator:
         """The input whose rows get columns."""
         return self.parents[0]
@@ -82,7 +86,7 @@ class Join(Keyed):
     def output(self, *inputs: Schema) -> Schema:
         left, right = inputs
         self._check_keys(left, right)
-        check_known(self.kept, [*right.value_names, right.timestamp], self.title, f"field of {self.right.subject}")
+        check_known(self.kept, [*right.value_names, right.timestamp], f"{self.title}: {self.right.subject}", "field")
         clashes = [name for name in self.kept if name in left.names]
         if clashes:
             sides = f"{self.left.subject} and {self.right.subject}"
@@ -113,7 +117,7 @@ class Join(Keyed):
                 f"{self.title}: join on {given}, but the key fields of {self.right.subject} are {keys}",
                 hint="join on all its keys: on=..., or left_on= and right_on=",
             )
-        check_known((name for name, _ in self.on), left.names, self.title, f"column of {self.left.subject}")
+        check_known((name for name, _ in self.on), left.names, f"{self.title}: {self.left.subject}")
         error: UmbelError | None = all_faults(
             self._type_faults(left, right), InvalidType, f"{self.title}: keys differ", hint=_KEYS
         )

@@ -83,18 +83,23 @@ class Operator(ABC):
 
     @property
     def kind(self) -> str:
-        """Its name in messages."""
+        """Its name in plans."""
         return type(self).__name__.lower()
+
+    @property
+    def verb(self) -> str:
+        """What users call it."""
+        return self.kind
 
     @property
     def subject(self) -> str:
         """What it holds, for messages: a dataset's name, or `filter of X`."""
-        return f"{self.kind} of {self.parents[0].subject}" if self.parents else self.kind
+        return f"{self.verb} of {self.parents[0].subject}" if self.parents else self.verb
 
     @property
     def title(self) -> str:
         """What it is and for which pipeline, for messages."""
-        return f"{self.kind} in pipeline '{self.pipeline}'" if self.pipeline else self.kind
+        return f"{self.verb} in pipeline '{self.pipeline}'" if self.pipeline else self.verb
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

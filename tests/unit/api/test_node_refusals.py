@@ -24,6 +24,7 @@ def refuse(
 
 E, U, EU, UC = (Events,), (Users,), (Events, Users), (Users, Cities)
 refuse("filter: neither", lambda e: e.filter(3), E, ValueError, "filter", "D.p", "3")
+refuse("filter: unknown", lambda e: e.filter(col("zz") > 1), E, ValueError, "filter", "D.p", "zz")
 refuse("filter: not bool", lambda e: e.filter(col("uid")), E, TypeError, "found int", "D.p")
 refuse("assign: no type", lambda e: e.assign(n=col("uid")), E, TypeError, "'n'", "astype")
 refuse("assign: a value", lambda e: e.assign(n=3), E, ValueError, "'n'", "3")
@@ -66,6 +67,7 @@ refuse("dedup: continuous", lambda e: e.dedup("uid", window=FOREVER), E, TypeErr
 refuse(
     "join: intermediate", lambda e, u: e.join(u.drop("at"), "left", on=["uid"]), EU, ValueError, "intermediate", "Users"
 )
+refuse("join: left column", lambda e, u: e.join(u, "left", left_on=["zz"], right_on=["uid"]), EU, ValueError, "join in")
 refuse("join: no dataset", lambda e: e.join(3, "left", on=["uid"]), E, TypeError, "3")
 refuse("join: no input", lambda e: e.join(Cities, "left", on=["uid"]), E, ValueError, "Cities")
 refuse(
