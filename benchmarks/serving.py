@@ -1,7 +1,8 @@
 """Online queries over HTTP: 20 features over 4 windowed datasets of 100 000 keys each, one server process.
 
 The load comes from a process of its own (`benchmarks.load`). Latency is measured at 1 000 requests a second, from the instant
-each was due; throughput with as many requests as are answered.
+each was due, evenly and at random; throughput with as many requests as are answered. The same load on `/healthz`, which does
+nothing, tells what of it is the machine's and the generator's.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import polars as pl
 import psutil
 
 from benchmarks.figure import Figure
+from benchmarks.load import QUERY
 from benchmarks.process import free_port
 
 KEYS, ROWS, FILES = 100_000, 1_000_000, 4
@@ -43,12 +45,16 @@ def run() -> list[Figure]:
         single, many = bodies(place / "single", 1, 5000), bodies(place / "many", 100, 300)
         with served(place / "umbel") as server:
             server.load(single, 3, 4)
+            floor = server.load("-", SECONDS, 32, RATE, "/healthz")
             paced = server.measured(single, SECONDS, 32, RATE)
+            random = server.measured(single, SECONDS, 32, RATE, "random")
             full = server.measured(single, SECONDS, 16)
             hundred = server.measured(many, SECONDS, 1, 20)
     spent = f"{full['cpu']:.2f} ms of CPU a request, in groups"
     return [
         Figure("query of 1 row, p99", paced["p99"], "ms", at_most=5, note=f"at {RATE} requests/s, due when due"),
+        Figure("query of 1 row, arrivals at random, p99", random["p99"], "ms", note=f"at {RATE} requests/s"),
+        Figure("nothing at all, p99", floor["p99"], "ms", note=f"/healthz at {RATE} requests/s"),
         Figure("query of 1 row, median", paced["median"], "ms"),
         Figure("queries of 1 row", full["per_second"], "requests/s", at_least=1000, note=spent),
         Figure("query of 100 rows, p99", hundred["p99"], "ms", at_most=25, note="at 20 requests/s"),
@@ -117,16 +123,26 @@ class Server:
     process: psutil.Process
     port: int
 
-    def measured(self, file: Path, seconds: float, connections: int, rate: float | None = None) -> dict[str, float]:
+    def measured(
+        self, file: Path, seconds: float, connections: int, rate: float | None = None, arrivals: str = "even"
+    ) -> dict[str, float]:
         """Return the report of a load, with the CPU time the server took for each request, in ms."""
         before = self._cpu()
-        told = self.load(file, seconds, connections, rate)
+        told = self.load(file, seconds, connections, rate, arrivals=arrivals)
         return {**told, "cpu": (self._cpu() - before) / told["requests"] * 1e3}
 
-    def load(self, file: Path, seconds: float, connections: int, rate: float | None = None) -> dict[str, float]:
+    def load(
+        self,
+        file: Path | str,
+        seconds: float,
+        connections: int,
+        rate: float | None = None,
+        path: str = QUERY,
+        arrivals: str = "even",
+    ) -> dict[str, float]:
         """Run the load generator; return its report."""
-        options = [str(self.port), str(file), str(seconds), str(connections), *([str(rate)] if rate else [])]
-        command = [sys.executable, "-m", "benchmarks.load", *options]
+        options = [self.port, file, seconds, connections, rate or "", path, arrivals]
+        command = [sys.executable, "-m", "benchmarks.load", *map(str, options)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         report: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         if report["failures"]:

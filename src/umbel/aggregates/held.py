@@ -87,7 +87,7 @@ class Held(Spans):
     __slots__ = ("records", "rows")
 
     def __init__(self, owners: Ints, size: int, records: Records, rows: Ints) -> None:
-        super().__init__(owners, size)
+        self.owners, self.size, self._places = owners, size, None
         self.records, self.rows = records, rows
 
     def __getitem__(self, name: str) -> Array:
@@ -121,7 +121,7 @@ class Held(Spans):
         """
         numbers, present = self[name], self.present(name)
         spans: Spans = self
-        if not present.all():
+        if np.count_nonzero(present) < len(present):
             numbers, spans = numbers[present], Spans(self.owners[present], self.size)
         empty = np.nan if numbers.dtype.kind == "f" else 2**63 - 1 if smallest else -(2**63)
         found = spans._reduced(np.fmin if smallest else np.fmax, numbers, empty).tolist()

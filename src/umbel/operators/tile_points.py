@@ -106,7 +106,7 @@ class _Entries:
     def is_past(self, found: Flags) -> bool:
         """Return whether a key that was found is asked about an instant before which its entries do not know everything."""
         is_base = self._window == BASE
-        if not is_base.any():
+        if not np.count_nonzero(is_base):  # a third of the time of `any`, as below
             return False
         horizon = self._spans.largest(np.where(is_base, self._last, -NEVER), -NEVER)
         return bool((found & (self._at < horizon)).any())
@@ -116,11 +116,11 @@ class _Entries:
         at, second = self._spans.spread(self._at), self._spans.spread(self._at // SECOND * SECOND)
         place = self._first + (self._last - self._first) // 2
         is_mine = place >= second - reach.lengths[self._window]
-        is_in = self._until <= at
-        if not is_in.all():
-            if (is_mine & ~is_in & (self._since <= at)).any():
+        is_out = self._until > at
+        if np.count_nonzero(is_out):
+            if np.count_nonzero(is_mine & is_out & (self._since <= at)):
                 return None
-            is_mine &= is_in
+            is_mine &= ~is_out
         (rows,) = is_mine.nonzero()
         windows, owners = reach.windows[self._window[rows]], self._spans.owners[rows]
         return [self._of(rows, owners, windows == number) for number in range(len(self._tiles.windows))]

@@ -79,12 +79,12 @@ class Lookups:
         """
         if not 0 < len(at) <= FEW:
             return None
-        return self._quick(dataset, self._node(dataset)).answer(keys, at)
+        return self._quick(dataset).answer(keys, at)
 
-    def _quick(self, dataset: str, node: Node) -> FewLookups:
+    def _quick(self, dataset: str) -> FewLookups:
         found = self._few.get(dataset)
         if found is None:
-            found = self._few[dataset] = few_lookups(node, self._store)
+            found = self._few[dataset] = few_lookups(self._node(dataset), self._store)
         return found
 
     def offline(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:

@@ -24,13 +24,17 @@ class Metrics:
         self._seconds = Histogram(
             "umbel_request_seconds", "Time to answer a request.", labels, buckets=BUCKETS, registry=own
         )
+        self._known: dict[tuple[str, int], Histogram] = {}
         self._accepted = Counter(
             "umbel_logged_rows", "Rows accepted by webhooks.", ["webhook", "endpoint"], registry=own
         )
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Note a request."""
-        self._seconds.labels(route, str(status)).observe(seconds)
+        known = self._known.get((route, status))
+        if known is None:
+            known = self._known[route, status] = self._seconds.labels(route, str(status))
+        known.observe(seconds)
 
     def logged(self, webhook: str, endpoint: str, rows: int) -> None:
         """Note rows accepted."""
