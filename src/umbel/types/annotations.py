@@ -41,6 +41,9 @@ _FIELD_TYPES = (
     "use int, float, bool, str, bytes, datetime, date, Decimal[2], Embedding[128], List[T], Dict[str, T], Optional[T], "
     "oneof, between, regex, Window or a class made by @struct"
 )
+_NO_STRUCTS = ("builtins", "datetime", "numpy", "pandas")
+"""Modules whose classes nobody can make structs."""
+
 _HINTS: dict[Any, str] = {
     decimal.Decimal: "say how many digits follow the point: umbel.dtypes.Decimal[2]",
     list: "say what is in the list: List[int]",
@@ -184,8 +187,9 @@ _GENERIC: dict[Any, Any] = {typing.Union: _optional, types.UnionType: _optional,
 
 
 def _refuse(annotation: Any) -> NoReturn:
-    hint = _HINTS.get(annotation) if isinstance(annotation, typing.Hashable) else None
-    if isinstance(annotation, type) and hint is None and annotation.__module__ != "builtins":
+    known = {**_HINTS, Decimal: _HINTS[decimal.Decimal], Embedding: "say how many floats it has: Embedding[128]"}
+    hint = known.get(annotation) if isinstance(annotation, typing.Hashable) else None
+    if isinstance(annotation, type) and hint is None and annotation.__module__.partition(".")[0] not in _NO_STRUCTS:
         hint = f"decorate {annotation.__name__} with @struct to use it as a type"
     raise InvalidType(f"{_spell(annotation)} is not a type a field can have", hint=hint or _FIELD_TYPES)
 

@@ -1,9 +1,10 @@
 """Types that cannot be: misused hints, structs, windows, durations (api §1)."""
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal as Dec
 from typing import Any, Dict, List, Optional, Union
 
+import numpy as np
 import pytest
 
 from tests.unit.rules.refusals import refused
@@ -223,3 +224,18 @@ def test_durations(text: str) -> None:
 def test_bad_durations(text: Any, kind: type[Exception]) -> None:
     with refused(kind, *([text] if isinstance(text, str) else [])):
         Continuous(text)
+
+
+def test_the_remedy_fits_what_is_no_type() -> None:
+    for annotation, remedy in {
+        Decimal: "Decimal[2]",
+        Dec: "Decimal[2]",
+        Embedding: "Embedding[128]",
+        list: "List[int]",
+        timedelta: "use int",
+        np.int64: "use int",
+    }.items():
+        with pytest.raises(TypeError, match="is not a type a field can have") as caught:
+            dataset(type("D", (), {"__annotations__": {"x": annotation, "t": datetime}}))
+        assert remedy in str(caught.value)
+        assert "@struct to use" not in str(caught.value)
