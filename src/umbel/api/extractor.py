@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from umbel.api.dataset import Dataset, record_of
 from umbel.api.env import Selector, selector
 from umbel.api.feature import Feature, FeatureOptions
+from umbel.api.field import Field
 from umbel.api.inputs import INCLUDES, INPUTS, OUTPUTS, noted
 from umbel.api.metadata import meta_of
 from umbel.errors import InvalidType, InvalidValue, did_you_mean
@@ -115,7 +116,7 @@ class _Scope:
         found = self._named(given, "input")
         if isinstance(found, Feature):
             return found
-        shown = getattr(found, "__name__", found)
+        shown = found.fqn() if isinstance(found, Field) else getattr(found, "__name__", found)
         kind = type(found).__name__
         raise InvalidType(
             f"{self.title}: input {shown!r} is not a feature but a {kind}",

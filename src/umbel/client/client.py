@@ -71,6 +71,11 @@ class Client(BranchMethods):
         self._schemas.forget()
         return answer
 
+    def add(self, obj: Any) -> Response:
+        """Commit one dataset or featureset to what is there."""
+        is_dataset = hasattr(obj, "key_fields")
+        return self.commit("add", [obj] if is_dataset else [], [] if is_dataset else [obj], incremental=True)
+
     def log(self, webhook: str, endpoint: str, df: pd.DataFrame, batch_size: int = 1000) -> Response:
         """Push rows to the datasets fed by an endpoint of a webhook.
 

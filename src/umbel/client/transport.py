@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from umbel.client.response import Response
-from umbel.errors import RuntimeFault, Transient, UmbelError
+from umbel.errors import InvalidType, RuntimeFault, Transient, UmbelError
 
 if TYPE_CHECKING:
     import httpx
@@ -47,11 +47,15 @@ class Transport:
         transport: carries requests instead of the network, for tests.
     """
 
-    def __init__(self, url: str, token: str, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(self, url: Any, token: str, transport: httpx.BaseTransport | None = None) -> None:
         import httpx
 
+        if not isinstance(url, str) or not url:
+            raise InvalidType(
+                f"Client: the url must be text, got {url!r}", hint='Client("http://localhost:8425", token)'
+            )
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.url = url.rstrip("/")
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT, transport=transport)
 
     def send(

@@ -322,3 +322,29 @@ def test_plain_values():
         plain(Odd())
     frame = pd.DataFrame({"i": [1.0, None], "f": pd.array([1.5, None], dtype="Float64"), "t": [JAN, None]})
     assert columns(frame) == {"i": [1.0, None], "f": [1.5, None], "t": ["2024-01-01T00:00:00+00:00", None]}
+
+
+def test_one_thing_is_added_to_what_is_there(server, client):
+    @featureset
+    class More:
+        uid: int
+        weight: Optional[float] = F(Things.weight)
+
+    assert client.add(More).ok
+    assert list(server.branch.definitions.featuresets) == ["Thing", "More"]
+
+
+def test_the_url_of_a_server():
+    asked = []
+
+    def answer(request):
+        asked.append(str(request.url))
+        return httpx.Response(200, json={"branches": ["main"]})
+
+    for url in ("localhost:8425", "http://localhost:8425/", "https://umbel.example.com/at"):
+        Client(url, transport=httpx.MockTransport(answer)).list_branches()
+    path = "/api/v1/branch/list"
+    assert asked == [f"http://localhost:8425{path}"] * 2 + [f"https://umbel.example.com/at{path}"]
+    for url in (None, ""):
+        with pytest.raises(TypeError, match="url"):
+            Client(url)

@@ -247,3 +247,22 @@ def test_arguments_of_another_shape_are_told_apart() -> None:
         client.lookup(D, keys=pd.DataFrame({"uid": [1]}), fields="s")
     rows, _ = client.lookup(D, keys=pd.DataFrame({"uid": [1]}), fields=[])
     assert rows.columns.tolist() == ["uid", "s", "t"]
+
+
+def test_a_field_is_no_input_of_an_extractor() -> None:
+    @dataset(index=True)
+    class D:
+        uid: int = field(key=True)
+        t: datetime
+
+    with refused(TypeError, "'D.uid'", "Field", "Q"):
+
+        @featureset
+        class Q:
+            a: int
+
+            @extractor
+            @inputs(D.uid)
+            @outputs("a")
+            def same(cls, ts, uid):
+                return uid.rename("a")
