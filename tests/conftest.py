@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ SPARK = ("spark", "conformance", "scenarios")
 """The folders whose tests need a JVM; they run in one process, since a session costs seconds."""
 
 profiles.load()
+os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames of tests are small, and several processes share the cores
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -38,10 +38,33 @@ def live(changes: Iterable[Change]) -> list[Change]:
     rows: dict[tuple[Any, ...], int] = Counter()
     first: dict[tuple[Any, ...], Change] = {}
     for change in changes:
-        identity = (change.time, change.seq, repr(sorted(change.values.items())))
+        identity = row_of(change)
         rows[identity] += change.weight
         first[identity] = change
-    return [first[identity] for identity in sorted(rows) for _ in range(rows[identity])]
+    there = [(change, rows[identity]) for identity, change in first.items() if rows[identity] > 0]
+    return [change for change, count in sorted(there, key=lambda each: order_of(each[0])) for _ in range(count)]
+
+
+def row_of(change: Change) -> tuple[Any, ...]:
+    """Return what tells the row of a change from others."""
+    return (change.time, change.seq, *((name, hashable(change.values[name])) for name in sorted(change.values)))
+
+
+def order_of(change: Change) -> tuple[Any, ...]:
+    """Return by what rows are put in order: their instant, their place in the source, then their values."""
+    return (change.time, change.seq, *(comparable(change.values[name]) for name in sorted(change.values)))
+
+
+def hashable(value: Any) -> Any:
+    """Return something that stands for a value and can be counted."""
+    return tuple(map(hashable, value)) if isinstance(value, list | tuple) else value
+
+
+def comparable(value: Any) -> Any:
+    """Return something that compares: null comes first."""
+    if isinstance(value, list | tuple):
+        return (True, [comparable(each) for each in value])
+    return (value is not None, value)
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
@@ -61,11 +84,7 @@ def _count(aggregate: Any, rows: Sequence[Change], now: int) -> int:
     if aggregate.of is None:
         return len(rows)
     found = _of(aggregate, rows, nulls=not aggregate.dropnull)
-    return len(set(map(_hashable, found))) if aggregate.unique else len(found)
-
-
-def _hashable(each: Any) -> Any:
-    return tuple(each) if isinstance(each, list) else each
+    return len(set(map(hashable, found))) if aggregate.unique else len(found)
 
 
 def _mean(found: Sequence[Any]) -> float:
@@ -102,8 +121,10 @@ def _decayed(aggregate: Any, rows: Sequence[Change], now: int) -> float:
     return gain - loss
 
 
-def _some(rows: Sequence[Change], aggregate: Any) -> list[Any]:
-    found = _of(aggregate, rows, nulls=not aggregate.dropnull)
+def _some(rows: Sequence[Change], aggregate: Any, *, newest: bool) -> list[Any]:
+    """Return values in order: those of one instant and place by themselves, since nothing else is known of them."""
+    ordered = sorted(rows, key=lambda row: (row.time, row.seq, comparable(row.values[aggregate.of])), reverse=newest)
+    found = _of(aggregate, ordered, nulls=not aggregate.dropnull)
     if not aggregate.dedup:
         return found[: aggregate.limit]
     kept: list[Any] = []
@@ -114,7 +135,8 @@ def _some(rows: Sequence[Change], aggregate: Any) -> list[Any]:
 
 
 def _distinct(aggregate: Any, rows: Sequence[Change], now: int) -> list[Any]:
-    return sorted(set(_of(aggregate, rows, nulls=not aggregate.dropnull)), key=lambda each: (each is not None, each))
+    different = {hashable(each): each for each in _of(aggregate, rows, nulls=not aggregate.dropnull)}
+    return sorted(different.values(), key=comparable)
 
 
 _VALUES: dict[str, Callable[[Any, Sequence[Change], int], Any]] = {
@@ -126,8 +148,8 @@ _VALUES: dict[str, Callable[[Any, Sequence[Change], int], Any]] = {
     "Max": _or_default(max),
     "Quantile": _quantile,
     "ExpDecaySum": _decayed,
-    "LastK": lambda aggregate, rows, now: _some(rows[::-1], aggregate),
-    "FirstK": lambda aggregate, rows, now: _some(rows, aggregate),
+    "LastK": lambda aggregate, rows, now: _some(rows, aggregate, newest=True),
+    "FirstK": lambda aggregate, rows, now: _some(rows, aggregate, newest=False),
     "Distinct": _distinct,
 }
 

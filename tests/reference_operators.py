@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.reference import SECOND, Change, hopping, live, sessions
+from tests.reference import SECOND, Change, continuous, hashable, hopping, live, order_of, row_of, sessions
 
 Values = dict[str, Any]
 Group = tuple[Any, ...]
+EVER = 2**62
+"""An instant after all others."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def net(changes: Iterable[Change]) -> list[Change]:
     weights: Counter[tuple[Any, ...]] = Counter()
     known: dict[tuple[Any, ...], Change] = {}
     for each in changes:
-        identity = (each.at, each.time, each.seq, repr(sorted(each.values.items())))
+        identity = (each.at, row_of(each))
         weights[identity] += each.weight
         known[identity] = each
     return [replace(known[identity], weight=weight) for identity, weight in weights.items() if weight]
@@ -44,24 +46,13 @@ def grouped(changes: Iterable[Change], keys: Sequence[str]) -> dict[Group, list[
     """Return changes by the values of some columns."""
     groups: dict[Group, list[Change]] = defaultdict(list)
     for each in changes:
-        groups[tuple(_hashable(each.values[name]) for name in keys)].append(each)
+        groups[tuple(hashable(each.values[name]) for name in keys)].append(each)
     return groups
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def last_seen(change: Change) -> tuple[Any, ...]:
     """Return by what the last one seen of some rows is told: its place in the source, then its values."""
-    return (change.seq, *(comparable(change.values[name]) for name in sorted(change.values)))
-
-
-def comparable(value: Any) -> Any:
-    """Return something that compares: null comes first."""
-    if isinstance(value, list):
-        return (True, [comparable(each) for each in value])
-    return (value is not None, value)
+    return order_of(change)[1:]
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -99,12 +90,8 @@ def current(flow: Flow, key: Group, now: int) -> Change | None:
 
 def lifetimes(changes: Sequence[Change]) -> list[tuple[Change, int, int | None]]:
     """Return each row with the instants at which it begins and ends."""
-    ends = {_row(each): each.at for each in changes if each.weight < 0}
-    return [(each, each.at, ends.get(_row(each))) for each in changes if each.weight > 0]
-
-
-def _row(change: Change) -> tuple[Any, ...]:
-    return (change.time, change.seq, repr(sorted(change.values.items())))
+    ends = {row_of(each): each.at for each in changes if each.weight < 0}
+    return [(each, each.at, ends.get(row_of(each))) for each in changes if each.weight > 0]
 
 
 # ---- row-wise --------------------------------------------------------------------------------------------------------
@@ -270,6 +257,22 @@ def aggregated(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], see
     return Flow(changes, keys)
 
 
+def slid(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], seen: int) -> Flow:
+    """Return the results of continuous windows that are told: at each instant before `seen` at which a row enters or leaves."""
+    lengths = {each.window.duration_us for each in aggregates} - {None}
+    changes = []
+    for key, mine in grouped(flow.changes, keys).items():
+        values = dict(zip(keys, key, strict=True))
+        left = {max(((each.time + length) // SECOND + 1) * SECOND, each.at) for each in mine for length in lengths}
+        instants = sorted(at for at in {*(max(each.at, each.time) for each in mine), *left} if at < seen)
+        rows = {
+            at: {each.into_field: continuous(each, mine, at, each.window.duration_us) for each in aggregates}
+            for at in instants
+        }
+        changes += versions({at: Change(at, at, {**values, **results}) for at, results in rows.items()})
+    return Flow(changes, keys)
+
+
 def _rows(aggregates: Sequence[Any], changes: list[Change], closed: int) -> dict[int, Values]:
     """Return the row of one key by the instant it begins: what each window told last, or the value of nothing."""
     told = {
@@ -309,12 +312,13 @@ def by_window(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], wind
     return Flow(changes, (*keys, "window"))
 
 
-def by_session(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], gap: int) -> Flow:
-    """Return the results of the sessions of each key."""
+def by_session(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], gap: int, closed: int = EVER) -> Flow:
+    """Return the results of the sessions of each key that no row up to `closed` can go on with."""
     changes = []
     for key, mine in grouped(flow.changes, keys).items():
         for span, results in sessions(aggregates, mine, gap).items():
-            changes.append(_spanned(keys, key, aggregates, span, results))
+            if (span[1] - 1) // SECOND * SECOND + gap + SECOND <= closed // SECOND * SECOND:
+                changes.append(_spanned(keys, key, aggregates, span, results))
     return Flow(changes, (*keys, "window"))
 
 

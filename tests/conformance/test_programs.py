@@ -16,10 +16,11 @@ from tests.deployed import Deployed, live, wait_until
 from tests.laws.engines import Outcome
 from tests.laws.programs import programs
 from tests.laws.test_programs import check
-from tests.laws.twins import Program, Source
+from tests.laws.twins import Program, Source, Twin
 from tests.reference import SECOND, Change
+from tests.reference_operators import EVER
 from umbel.connectors import Webhook
-from umbel.operators.operator import Operator
+from umbel.operators.operator import Keyed, Operator
 from umbel.plan.definitions import DatasetDefinition, Definitions
 from umbel.query.history import replay
 from umbel.query.lookups import Lookups
@@ -119,7 +120,9 @@ class Playing:
         lookups = Lookups(graph, place.store, lambda node: replay(node, place.changes.read))
         nodes = [graph.outputs[self.prefix + name] for name in self.program.derived]
         logs = {node.owner: [place.changes.read(node)] for node in nodes if node.is_logged}
-        return Renamed(graph, lookups, logs, self._frontiers(graph), self.prefix)
+        frontiers = self._frontiers(graph)
+        told = {each: frontiers.get(each, -EVER) for twin in self.program.derived.values() for each in _final(twin)}
+        return Renamed(graph, lookups, logs, frontiers, told, self.prefix)
 
     def _frontiers(self, graph: Any) -> dict[str, int]:
         last = self._deployed.deployment.catalog.progress(JOB, sys.maxsize)
@@ -136,6 +139,15 @@ class Playing:
         yield renamed_operator(operator, self.prefix).id, operator.id
         for parent in operator.parents:
             yield from self._ids(parent)
+
+
+def _final(twin: Twin) -> Iterator[str]:
+    """Yield the ids of the operators whose results wait for the watermark."""
+    waiting = [twin.node.operator]
+    for operator in waiting:
+        waiting += operator.parents
+        if isinstance(operator, Keyed) and operator.is_final:
+            yield operator.id
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,9 @@ import polars as pl
 from tests.aggregating import micros
 from tests.laws.twins import Program, micros_of
 from tests.reference import Change
+from tests.reference_operators import EVER
 from umbel.local.runner import Runner
-from umbel.operators.operator import Clock
+from umbel.operators.operator import Clock, Keyed
 from umbel.plan.execute import InProcess, Result
 from umbel.plan.flow import Edge, Outbox, run_shard, spread
 from umbel.plan.graph import Graph, Node
@@ -30,7 +31,8 @@ from umbel.state.port import Stamp, Store
 from umbel.types.schema import AT, WEIGHT
 
 Logs = dict[str, list[pl.DataFrame]]
-Piece = tuple[str, list[Change]]
+Piece = tuple[str, int, list[Change]]
+"""A dataset, which of its sources, and rows of it."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,14 @@ class Outcome:
         lookups: answers from the state.
         logs: the change logs, by the owner of the node.
         frontiers: how far each operator saw, by its id.
+        watermarks: up to where operators have told final results, by their ids.
     """
 
     graph: Graph
     lookups: Lookups
     logs: Mapping[str, Sequence[pl.DataFrame]]
     frontiers: dict[str, int]
+    watermarks: dict[str, int] = field(default_factory=dict)
 
     def lookup(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
         """Return the rows of keys as of instants, and whether they were found."""
@@ -115,13 +119,13 @@ class Live:
         outbox = Outbox()
         newest: list[tuple[str, datetime]] = []
         watermarks = self.time.watermarks(self.graph)
-        keys = {source.dataset: source.key for source in self.graph.sources()}
-        for name, rows in pieces:
+        keys = {(source.dataset, source.ordinal): source.key for source in self.graph.sources()}
+        for name, ordinal, rows in pieces:
             changes = self.program.frame(name, rows)
-            mark = watermarks.get(keys[name])
+            mark = watermarks.get(keys[name, ordinal])
             assert mark is None or (changes[AT] >= mark).all(), "the rows come within the disorder"
             spread(self.graph.entries[name], changes, outbox)
-            newest.append((keys[name], changes[AT].max()))
+            newest.append((keys[name, ordinal], changes[AT].max()))
         stamp = Stamp(1, self.batch)
         clocks = self.time.clocks(self.graph)
         running = InProcess(self.graph, self.store)
@@ -158,15 +162,23 @@ class Live:
         lookups = Lookups(self.graph, self.store, lambda node: replay(node, self.log))
         owners = {node.owner: node.operator.id for node in self.graph.nodes}
         frontiers = {owners[owner]: micros(at) for owner, at in self.time.frontiers.items()}
-        return Outcome(self.graph, lookups, self.logs, frontiers)
+        final = {node.operator.id for node in self.graph.nodes if is_final(node)}
+        return Outcome(self.graph, lookups, self.logs, frontiers, {each: frontiers.get(each, -EVER) for each in final})
+
+
+def is_final(node: Node) -> bool:
+    """Return whether the results of a node wait for the watermark."""
+    return isinstance(node.operator, Keyed) and node.operator.is_final
 
 
 def arrivals(program: Program, chance: random.Random) -> list[list[Piece]]:
     """Return batches of the rows of all sources, in an order that keeps within the disorder."""
     queues = {}
     for name, source in program.sources.items():
-        delayed = [(row.at + chance.randint(0, program.disorder) * 10**6, chance.random(), row) for row in source.rows]
-        queues[name] = [row for _, _, row in sorted(delayed, key=lambda each: each[:2])]
+        for ordinal in range(source.stacked):
+            rows = source.rows[ordinal :: source.stacked]
+            delayed = [(row.at + chance.randint(0, program.disorder) * 10**6, chance.random(), row) for row in rows]
+            queues[name, ordinal] = [row for _, _, row in sorted(delayed, key=lambda each: each[:2])]
     found: list[list[Piece]] = []
     while any(queues.values()):
         batch = []
@@ -174,7 +186,7 @@ def arrivals(program: Program, chance: random.Random) -> list[list[Piece]]:
             size = chance.choice((0, 1, 2, 3, len(rows)))
             taken, queues[name] = rows[:size], rows[size:]
             cut = chance.randint(0, len(taken))
-            batch += [(name, piece) for piece in (taken[:cut], taken[cut:]) if piece]
+            batch += [(*name, piece) for piece in (taken[:cut], taken[cut:]) if piece]
         if batch:
             chance.shuffle(batch)
             found.append(batch)
@@ -228,7 +240,7 @@ def _backfill(live: Live, fresh: frozenset[str], chance: random.Random) -> None:
             mail += address(graph, outbox, live.shards)
         for stage in range(1, graph.depth + 1):
             mail = _merged(live, mail, stage, fresh, stamp, result, chance)
-    live.settle(InProcess(graph, live.store, fresh), result, Stamp(1, BEFORE_ALL), {}, {})
+    live.settle(InProcess(graph, live.store, fresh), result, Stamp(1, BEFORE_ALL), {}, live.time.clocks(graph))
 
 
 def _merged(

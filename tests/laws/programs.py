@@ -2,134 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 from hypothesis import strategies as st
 
-from tests.laws.twins import Program, Source, Step, Twin
-from tests.reference import SECOND, Change
-from umbel.aggregates import Average, Count, Distinct, ExpDecaySum, FirstK, LastK, Max, Min, Quantile, Stddev, Sum
-from umbel.expr import col
-from umbel.types.dtypes import DType, Float, Int, List, Optional, Str
-from umbel.types.schema import Schema
-from umbel.types.windows import Continuous, Hopping, Session, Tumbling
+from tests.laws import menus
+from tests.laws.expressions import assignments, conditions, named
+from tests.laws.sources import BOOL, CENTS, DATETIME, INT, OPTIONAL_INT, POINT, STR, WINDOW, all_sources
+from tests.laws.twins import Program, Step, Twin
+from umbel.types.dtypes import List
+from umbel.types.windows import Session, Tumbling
 
-BEGIN = 1_700_000_040 * SECOND
-"""A whole minute."""
 Draw = Callable[[st.SearchStrategy[Any]], Any]
-
-OPTIONAL_INT, OPTIONAL_FLOAT = Optional(Int()), Optional(Float())
-EVENTS = Schema((), (("k", Int()), ("g", Str()), ("x", OPTIONAL_INT), ("f", OPTIONAL_FLOAT), ("l", List(Int()))), "t")
-USERS = Schema((("id", Int()),), (("c", Int()), ("u", OPTIONAL_INT)), "since")
-ITEMS = Schema((("no", Int()), ("of", Str())), (("p", Int()), ("q", OPTIONAL_FLOAT)), "at")
-ANNOTATIONS: dict[DType, Any] = {each: each.annotation() for each in (Int(), Str(), OPTIONAL_INT, OPTIONAL_FLOAT)}
-
-# ---- rows
-
-small = st.integers(0, 2)
-instants = st.builds(
-    lambda place, half: BEGIN + place * 5 * SECOND + half * SECOND // 2, st.integers(0, 40), st.sampled_from((0, 0, 1))
-)
-numbers = st.none() | st.integers(-3, 5)
-fractions = st.none() | st.integers(-8, 8).map(lambda n: n / 4)
-
-
-def _rows(values: st.SearchStrategy[dict[str, Any]], weights: Sequence[int] = (1,)) -> st.SearchStrategy[Any]:
-    row = st.builds(
-        lambda at, value, weight: Change(at, at, value, weight), instants, values, st.sampled_from(tuple(weights))
-    )
-    return st.lists(row, max_size=10).map(tuple)
-
-
-events = _rows(
-    st.fixed_dictionaries(
-        {
-            "k": small,
-            "g": st.sampled_from("ab"),
-            "x": numbers,
-            "f": fractions,
-            "l": st.lists(small, max_size=2),
-        }
-    )
-)
-users = _rows(st.fixed_dictionaries({"id": small, "c": small, "u": numbers}))
-items = _rows(
-    st.fixed_dictionaries({"no": small, "of": st.sampled_from("ab"), "p": small, "q": fractions}), weights=(1, 1, -1)
-)
-
-# ---- conditions and values
-
-
-def _named(twin: Twin, *dtypes: DType, keys: bool = True) -> list[str]:
-    columns = [*(twin.schema.keys if keys else ()), *twin.schema.values]
-    return [name for name, dtype in columns if dtype in dtypes]
-
-
-def _is_odd(name: str) -> Step:
-    return Step(f"{name} % 2 == 1", col(name) % 2 == 1, lambda row: row[name] % 2 == 1)
-
-
-def _is_some(name: str) -> Step:
-    return Step(
-        f"({name} or 0) >= 1", col(name).fillnull(0) >= 1, lambda row: (0 if row[name] is None else row[name]) >= 1
-    )
-
-
-def _is_a(name: str) -> Step:
-    return Step(f"{name} == 'a'", col(name) == "a", lambda row: row[name] == "a")
-
-
-def _is_positive(name: str) -> Step:
-    def positive(df: pd.DataFrame) -> Any:
-        return df[name].fillna(0) > 0
-
-    return Step(f"lambda: {name} > 0", positive, lambda row: (0 if row[name] is None else row[name]) > 0)
-
-
-def conditions(twin: Twin) -> list[Step]:
-    """Return conditions on rows."""
-    return [
-        *map(_is_odd, _named(twin, Int())),
-        *map(_is_some, _named(twin, OPTIONAL_INT)),
-        *map(_is_a, _named(twin, Str())),
-        *map(_is_positive, _named(twin, Int(), OPTIONAL_INT, OPTIONAL_FLOAT)),
-    ]
-
-
-def _doubled(name: str) -> tuple[Any, Step]:
-    return int, Step(f"{name} * 2 + 1", col(name) * 2 + 1, lambda row: row[name] * 2 + 1)
-
-
-def _more(name: str) -> tuple[Any, Step]:
-    step = Step(f"{name} + 1", col(name) + 1, lambda row: None if row[name] is None else row[name] + 1)
-    return ANNOTATIONS[OPTIONAL_INT], step
-
-
-def _filled(name: str) -> tuple[Any, Step]:
-    return int, Step(f"{name} or 7", col(name).fillnull(7), lambda row: 7 if row[name] is None else row[name])
-
-
-def _negative(name: str) -> tuple[Any, Step]:
-    def negative(df: pd.DataFrame) -> Any:
-        return -df[name]
-
-    return int, Step(f"lambda: -{name}", negative, lambda row: -row[name])
-
-
-def assignments(twin: Twin) -> list[tuple[Any, Step]]:
-    """Return values made of rows, with their types."""
-    return [
-        *map(_doubled, _named(twin, Int())),
-        *map(_negative, _named(twin, Int())),
-        *map(_more, _named(twin, OPTIONAL_INT)),
-        *map(_filled, _named(twin, OPTIONAL_INT)),
-    ]
-
 
 # ---- operators
 
+KEYS = (INT, STR, CENTS, BOOL, POINT, DATETIME, WINDOW)
 Operation = Callable[[Draw, Twin, "Known"], Twin | None]
 
 
@@ -159,12 +49,12 @@ def _assign(draw: Draw, twin: Twin, known: Known) -> Twin | None:
     if not found:
         return None
     dtype, step = draw(st.sampled_from(found))
-    names = [_fresh(twin), *_named(twin, Int(), OPTIONAL_INT, keys=False)]
+    names = [_fresh(twin), *named(twin, INT, OPTIONAL_INT, keys=False)]
     return twin.assign(draw(st.sampled_from(names)), dtype, step)
 
 
 def _transform(draw: Draw, twin: Twin, known: Known) -> Twin | None:
-    names = _named(twin, Int(), keys=False)
+    names = named(twin, INT, keys=False)
     if not names:
         return None
     name, wide = draw(st.sampled_from(names)), draw(st.booleans())
@@ -201,7 +91,11 @@ def _dropnull(draw: Draw, twin: Twin, known: Known) -> Twin | None:
 
 def _explode(draw: Draw, twin: Twin, known: Known) -> Twin | None:
     names = [name for name, dtype in twin.schema.values if isinstance(dtype.base, List)]
-    return twin.explode([draw(st.sampled_from(names))]) if names and not twin.keys else None
+    if not names or twin.keys:
+        return None
+    if {"l", "m"} <= {*names} and draw(st.booleans()):
+        return twin.explode(["l", "m"])
+    return twin.explode([draw(st.sampled_from(names))])
 
 
 def _union(draw: Draw, twin: Twin, known: Known) -> Twin | None:
@@ -217,7 +111,7 @@ def _changelog(draw: Draw, twin: Twin, known: Known) -> Twin | None:
 
 
 def _keys(draw: Draw, twin: Twin, *, most: int = 2) -> list[str] | None:
-    names = _named(twin, Int(), Str())
+    names = named(twin, *KEYS)
     return draw(st.lists(st.sampled_from(names), min_size=1, max_size=most, unique=True)) if names else None
 
 
@@ -245,7 +139,7 @@ def _join(draw: Draw, twin: Twin, known: Known) -> Twin | None:
 
 def _left_on(twin: Twin, right: Twin, draw: Draw | None) -> list[str] | None:
     """Return left columns for the right keys, if there are."""
-    fitting = [_named(twin, dtype) for _, dtype in right.schema.keys]
+    fitting = [named(twin, dtype) for _, dtype in right.schema.keys]
     if not all(fitting):
         return None
     return [draw(st.sampled_from(names)) if draw else names[0] for names in fitting]
@@ -259,62 +153,40 @@ def _kept(twin: Twin, right: Twin) -> list[str]:
 # ---- aggregates
 
 
-def _over(draw: Draw, twin: Twin, windows: Sequence[Any], *, asked: bool) -> list[Any]:
-    ints, optionals, floats = _named(twin, Int()), _named(twin, OPTIONAL_INT), _named(twin, OPTIONAL_FLOAT)
-    menu: list[tuple[type, dict[str, Any]]] = [(Count, {})]
-    for of in (*ints, *optionals, *floats):
-        menu += [
-            (Sum, {"of": of}),
-            (Average, {"of": of}),
-            (Max, {"of": of}),
-            (Min, {"of": of}),
-            (Stddev, {"of": of}),
-            (Quantile, {"of": of, "p": 0.5, "approx": True}),
-            (LastK, {"of": of, "limit": 2, "dedup": draw(st.booleans())}),
-            (FirstK, {"of": of, "limit": 2, "dedup": draw(st.booleans()), "dropnull": False}),
-        ]
-        menu += [(ExpDecaySum, {"of": of, "half_life": "30s"})] if asked else []
-    for of in (*ints, *optionals, *_named(twin, Str())):
-        menu += [(Count, {"of": of, "unique": True, "approx": True}), (Distinct, {"of": of, "unordered": True})]
-    for of in (*optionals, *floats):
-        menu += [
-            (Count, {"of": of, "dropnull": True}),
-            (LastK, {"of": of, "limit": 3, "dedup": False, "dropnull": True}),
-        ]
-    chosen = draw(st.lists(st.sampled_from(menu), min_size=1, max_size=3))
-    prefix = next(each for each in "abcdefghij" if f"{each}0" not in twin.schema.names)
-    return [
-        kind(**arguments, window=draw(st.sampled_from(windows)), into_field=f"{prefix}{number}")
-        for number, (kind, arguments) in enumerate(chosen)
-    ]
-
-
-CONTINUOUS = (Continuous("30s"), Continuous("90s"), Continuous("forever"))
-DISCRETE = (Tumbling("30s"), Tumbling("1m"), Hopping("90s", "30s"), Hopping("forever", "30s"))
-BACK = (Tumbling("30s", lookback="20s"), Hopping("1m", "30s", lookback="20s"))
-CUMULATIVE = (Hopping("forever", "30s"), Hopping("forever", "10s"))
-BY_WINDOW = (Tumbling("30s"), Hopping("1m", "20s"), Session("15s"), Session("40s"))
+def _along(draw: Draw, twin: Twin) -> str | None:
+    names = named(twin, DATETIME, keys=False)
+    return draw(st.sampled_from(names)) if names and draw(st.booleans()) else None
 
 
 def _asked(draw: Draw, twin: Twin, known: Known) -> Twin | None:
     keys = _keys(draw, twin)
-    return twin.aggregate(keys, _over(draw, twin, CONTINUOUS, asked=True)) if keys else None
+    if not keys:
+        return None
+    along = _along(draw, twin)
+    chosen = menus.aggregates(draw, twin, draw(st.sampled_from((menus.CONTINUOUS, menus.CROWDED))), asked=True)
+    return twin.aggregate(keys, chosen, along=along)
 
 
 def _aggregate(draw: Draw, twin: Twin, known: Known) -> Twin | None:
     keys = _keys(draw, twin)
     if not keys:
         return None
-    windows = draw(st.sampled_from((CUMULATIVE,) if twin.keys else (DISCRETE, BACK)))
-    return twin.aggregate(keys, _over(draw, twin, windows, asked=False))
+    emit = draw(st.sampled_from(("eager", "eager", "final")))
+    along = _along(draw, twin) if emit == "eager" else None
+    cumulative = twin.keys and along is None
+    windows = draw(st.sampled_from((menus.CUMULATIVE,) if cumulative else (menus.DISCRETE, menus.BACK)))
+    if emit == "final" and draw(st.booleans()):
+        windows = menus.CONTINUOUS
+    return twin.aggregate(keys, menus.aggregates(draw, twin, windows, asked=False), along=along, emit=emit)
 
 
 def _by_window(draw: Draw, twin: Twin, known: Known) -> Twin | None:
     keys = None if twin.keys else _keys(draw, twin)
     if not keys or "window" in twin.schema.names:
         return None
-    window = draw(st.sampled_from(BY_WINDOW))
-    return twin.aggregate(keys, _over(draw, twin, (None,), asked=False), window=window)
+    window = draw(st.sampled_from(menus.BY_WINDOW))
+    emit = draw(st.sampled_from(("eager", "eager", "final")))
+    return twin.aggregate(keys, menus.aggregates(draw, twin, (None,), asked=False), window=window, emit=emit)
 
 
 ROW_WISE: tuple[Operation, ...] = (
@@ -333,13 +205,8 @@ STATEFUL: tuple[Operation, ...] = (_choice, _choice, _join, _join, _join, _aggre
 
 @st.composite
 def programs(draw: Draw) -> Program:
-    """Return a program with up to four sources and up to three pipelines."""
-    sources = {
-        "E": Source(EVENTS, draw(events)),
-        "F": Source(EVENTS, draw(events)),
-        "U": Source(USERS, draw(users)),
-        "I": Source(ITEMS, draw(items), deletes=True),
-    }
+    """Return a program with a source of each kind that it reads and up to three pipelines."""
+    sources = all_sources(draw)
     known = Known(
         {name: Twin.of(name, each.schema, appends=not each.schema.is_keyed) for name, each in sources.items()}
     )
@@ -357,7 +224,7 @@ def programs(draw: Draw) -> Program:
 
 
 def _chain(draw: Draw, known: Known) -> Twin:
-    twin = known.twins[draw(st.sampled_from(sorted(known.twins, reverse=True)))]
+    twin = known.twins[draw(st.sampled_from(list(known.twins)))]
     for _ in range(draw(st.integers(1, 4))):
         operations = ROW_WISE if draw(st.integers(0, 2)) == 0 else STATEFUL
         twin = draw(st.sampled_from(operations))(draw, twin, known) or twin

@@ -17,8 +17,9 @@ from umbel.api.node import Building, Node
 from umbel.connectors import Webhook
 from umbel.operators.leaf import Leaf
 from umbel.plan.definitions import DatasetDefinition, SourceDefinition
+from umbel.types.dtypes import Datetime, DType, Optional, Struct, Window
 from umbel.types.schema import AT, SEQ, WEIGHT, Schema
-from umbel.types.windows import Session, Tumbling
+from umbel.types.windows import Continuous, Session, Tumbling
 
 HISTORY = 2 * 365 * 86_400_000_000
 
@@ -31,11 +32,13 @@ class World:
         flows: of the datasets.
         seen: the largest instant each operator has seen, by its id, where an engine has seen more than there is in the end.
         frontiers: the largest instant there is in the end.
+        watermarks: of the operators that tell final results, by their ids: up to where they have told them.
     """
 
     flows: dict[str, Flow]
     seen: Mapping[str, int] = field(default_factory=dict)
     frontiers: dict[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
 
     def frontier(self, operator: str, flow: Flow) -> int:
         """Return up to where a window has seen rows."""
@@ -187,10 +190,19 @@ class Twin:
         text = f"{self.text}.join({right.text}, {options['how']!r}, {on}, within={within}, fields={list(fields)})"
         return Twin(node, lambda world: run(self.plain(world), right.plain(world), match), text)
 
-    def aggregate(self, keys: Sequence[str], aggregates: Sequence[Any], window: Any = None, along: Any = None) -> Twin:
-        node = self.node.groupby(*keys, window=window).aggregate(*aggregates, along=along)
-        text = f"{self.text}.groupby({', '.join(keys)}, window={window}).aggregate({aggregates}, along={along})"
+    def aggregate(
+        self,
+        keys: Sequence[str],
+        aggregates: Sequence[Any],
+        window: Any = None,
+        along: str | None = None,
+        emit: str = "eager",
+    ) -> Twin:
+        node = self.node.groupby(*keys, window=window).aggregate(*aggregates, along=along, emit=emit)
+        options = f"along={along}, emit={emit}"
+        text = f"{self.text}.groupby({', '.join(keys)}, window={window}).aggregate({aggregates}, {options})"
         operator = node.operator
+        moving = isinstance(aggregates[0].window, Continuous)
 
         def read(world: World) -> Flow:
             return self.plain(world) if along is None else naive.along(self.plain(world), along)
@@ -200,9 +212,15 @@ class Twin:
 
         def told(world: World) -> Flow:
             flow = read(world)
+            seen = world.watermarks.get(operator.id)
+            if seen is None:
+                seen = world.frontier(operator.id, flow)
+                seen = naive.EVER if moving else seen
+            if moving:
+                return naive.slid(flow, tuple(keys), aggregates, seen)
             if isinstance(window, Session):
-                return naive.by_session(flow, tuple(keys), aggregates, window.gap_us)
-            seen = world.frontier(operator.id, flow)
+                over = seen if emit == "final" else naive.EVER
+                return naive.by_session(flow, tuple(keys), aggregates, window.gap_us, over)
             if window is not None:
                 return naive.by_window(flow, tuple(keys), aggregates, window, seen)
             return naive.aggregated(flow, tuple(keys), aggregates, seen)
@@ -218,16 +236,21 @@ class Source:
         schema: its columns.
         rows: in the order of the source; `at` is the instant, weight −1 a delete, `seq` is given later.
         deletes: whether rows can be deletes.
+        stacked: how many sources feed it, by turns.
     """
 
     schema: Schema
     rows: tuple[Change, ...]
     deletes: bool = False
+    stacked: int = 1
 
     def definition(self, name: str, disorder: int) -> DatasetDefinition:
         """Return it as committed; disorder in µs."""
         cdc = "debezium" if self.deletes else "upsert" if self.schema.is_keyed else "append"
-        source = SourceDefinition(connector=Webhook(name="web").endpoint(name), disorder=disorder, cdc=cdc, every=0)
+        sources = tuple(
+            SourceDefinition(connector=Webhook(name="web").endpoint(f"{name}{n}"), disorder=disorder, cdc=cdc, every=0)
+            for n in range(self.stacked)
+        )
         keyed = self.schema.is_keyed
         ingestion = "debezium" if self.deletes else "upsert"
         return DatasetDefinition(
@@ -237,7 +260,7 @@ class Source:
             history=HISTORY,
             online=keyed,
             offline=keyed,
-            sources=(source,),
+            sources=sources,
             ingestion=ingestion,
         )
 
@@ -290,9 +313,10 @@ class Program:
             output=twin.node.operator,
         )
 
-    def world(self, seen: Mapping[str, int] | None = None) -> World:
+    def world(self, watermarks: Mapping[str, int], seen: Mapping[str, int] | None = None) -> World:
         """Return what the reference computes."""
-        world = World({name: source.flow() for name, source in self.sources.items()}, seen or {})
+        flows = {name: source.flow() for name, source in self.sources.items()}
+        world = World(flows, seen or {}, watermarks=watermarks)
         for name, twin in self.derived.items():
             world.flows[name] = twin.plain(world)
         return world
@@ -303,7 +327,7 @@ class Program:
         schema = source.schema
         told = [
             {
-                **row.values,
+                **{name: stored(row.values[name], dtype) for name, dtype in (*schema.keys, *schema.values)},
                 schema.timestamp: instant(row.at),
                 AT: instant(row.at),
                 WEIGHT: row.weight,
@@ -328,8 +352,21 @@ def _clock(micros: int) -> str:
     return f"{(micros - 1_700_000_040_000_000) / 10**6:g}s"
 
 
+def stored(value: Any, dtype: DType) -> Any:
+    """Return a value of the reference as frames have it."""
+    if value is None or isinstance(dtype, Optional):
+        return None if value is None else stored(value, dtype.base)
+    if isinstance(dtype, Datetime):
+        return instant(value)
+    if isinstance(dtype, Window):
+        return {"begin": instant(value[0]), "end": instant(value[1])}
+    if isinstance(dtype, Struct):
+        return {name: stored(part, kind) for (name, kind), part in zip(dtype.fields, value, strict=True)}
+    return value
+
+
 def micros_of(value: Any) -> Any:
-    """Return a value of a frame as the reference writes it: instants as µs, windows as pairs."""
+    """Return a value of a frame as the reference writes it: instants as µs, windows and structs as tuples."""
     if isinstance(value, datetime):
         return (value - instant(0)) // timedelta(microseconds=1)
     if isinstance(value, dict):

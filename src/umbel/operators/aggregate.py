@@ -7,7 +7,7 @@ ones by `windows` and `sessions`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +25,7 @@ from umbel.operators.tiling import Tiling
 from umbel.operators.windows import Panes
 from umbel.types import dtypes
 from umbel.types.schema import CHANGE_COLUMNS, Schema
-from umbel.types.windows import Continuous, Hopping, Session, Tumbling
+from umbel.types.windows import SECOND, Continuous, Hopping, Session, Tumbling
 
 EAGER, FINAL = "eager", "final"
 
@@ -76,6 +76,22 @@ class Aggregate(Keyed):
         return not self.is_terminal
 
     @property
+    def is_final(self) -> bool:
+        return self.emit == FINAL
+
+    @property
+    def delay(self) -> int | None:
+        if self.along is not None:
+            return None
+        if isinstance(self.window, Session):
+            return self.window.gap_us + 2 * SECOND
+        return self._lookback + SECOND
+
+    @property
+    def _lookback(self) -> int:
+        return max((each.lookback_us for each in self.windows if isinstance(each, Tumbling | Hopping)), default=0)
+
+    @property
     def inserts_only(self) -> bool:
         return False
 
@@ -109,8 +125,9 @@ class Aggregate(Keyed):
             aggregates=self.aggregates,
             partials=self.partials,
             tiling=self.tiling,
-            is_keyed=rows.is_keyed,
+            is_keyed=rows.is_keyed and self.along is None,
             is_retractable=not self.parents[0].inserts_only,
+            is_bounded=self.along is None,
         )
 
     def _sessions(self, window: Session) -> Sessions:
@@ -121,7 +138,7 @@ class Aggregate(Keyed):
             aggregates=self.aggregates,
             partials=self.partials,
             is_retractable=not self.parents[0].inserts_only,
-            is_final=self.emit == FINAL,
+            is_final=self.is_final,
         )
 
     @cached_property
@@ -147,19 +164,22 @@ class Aggregate(Keyed):
             return Continuously(self.tiles, self.schema)
         if self.is_terminal:
             return Asked(self._panes, self.schema, groups)
-        lookback = max((each.lookback_us for each in self.windows if isinstance(each, Tumbling | Hopping)), default=0)
         is_sliding = any(isinstance(each, Continuous) for each in self.windows)
         windows = self._sessions(self.window) if isinstance(self.window, Session) else self._panes
-        return Telling(windows, self.schema, groups, self.emit == FINAL, lookback, is_sliding)
+        return Telling(windows, self.schema, groups, self.is_final, self._lookback, is_sliding)
 
     def partial(self, rows: pl.DataFrame) -> pl.DataFrame:
         return self.kernel.combine(rows)
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
-        return self.schema.empty() if changes[0].is_empty() else self.kernel.step(changes[0], state, clock)
+        if changes[0].is_empty():
+            return self.schema.empty()
+        if self.along is not None and not self.is_continuous:  # the watermark does not tell how old such rows may be
+            clock = replace(clock, watermark=None)
+        return self.kernel.step(changes[0], state, clock)
 
     def tick(self, state: State, clock: Clock) -> pl.DataFrame:
-        return self.kernel.tick(state, clock)
+        return self.kernel.tick(state, clock if self.along is None else replace(clock, watermark=None))
 
     def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
         """Return the values of a terminal aggregate from the state.

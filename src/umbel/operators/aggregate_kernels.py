@@ -115,7 +115,8 @@ class Telling:
 
     def _horizon(self, clock: Clock) -> int | None:
         """Return the instant, in µs, up to which results are told."""
-        late = clock.watermark if self.is_final and clock.watermark is not None else clock.frontier
+        waits = self.is_final and (clock.waits or clock.watermark is not None)
+        late = clock.watermark if waits else clock.frontier
         if late is None:
             return None
         if self.is_sliding:  # rows at the watermark itself may still come; without one all is told, and corrected

@@ -60,6 +60,12 @@ class Dedup(Keyed):
                 hint="leave the lookback out",
             )
 
+    @property
+    def delay(self) -> int:
+        if self.window is None:
+            return 0
+        return self.window.gap_us if isinstance(self.window, Session) else self.window.duration_us or 0
+
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return (self.columns,)
 

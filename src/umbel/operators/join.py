@@ -144,6 +144,10 @@ class AsOfJoin(Join):
         fields = {name: name for name in self.kept}
         return Reach(back, timedelta(microseconds=self.ahead), fields, self.inner)
 
+    @property
+    def delay(self) -> int:
+        return self.ahead
+
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         left, right = self._keyed(changes)
         waiting = state.table("waiting", self.left.schema.changes())

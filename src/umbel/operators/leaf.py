@@ -32,5 +32,9 @@ class Leaf(Operator):
         return self.appends
 
     @property
+    def delay(self) -> int | None:
+        return 0 if self.appends or self.columns.is_keyed else None  # a row of any age may be deleted
+
+    @property
     def subject(self) -> str:
         return f"dataset '{self.dataset}'"

@@ -27,11 +27,13 @@ class Clock:
         watermark: nothing older is still expected.
         frontier: the largest event time seen over all keys.
         parents: the watermark of each input; empty when nothing is known of them.
+        waits: whether there is a watermark, or will be one; else results that wait for it come out as others do.
     """
 
     watermark: datetime | None = None
     frontier: datetime | None = None
     parents: tuple[datetime | None, ...] = ()
+    waits: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,6 +72,11 @@ class Operator(ABC):
     def inserts_only(self) -> bool:
         """Whether no retraction can come out."""
         return False
+
+    @property
+    def delay(self) -> int | None:
+        """How far before the watermark of its inputs its changes may still reach, in µs; None when nothing bounds that."""
+        return 0
 
     @property
     def is_terminal(self) -> bool:
@@ -129,6 +136,11 @@ class Keyed(Operator):
     @property
     def is_timed(self) -> bool:
         """Whether event time alone changes its results, so that `tick` has something to do."""
+        return False
+
+    @property
+    def is_final(self) -> bool:
+        """Whether its results wait for the watermark."""
         return False
 
     @property

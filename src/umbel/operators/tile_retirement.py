@@ -67,7 +67,7 @@ def _fate(tiles: Tiles, kept: pl.DataFrame, watermark: int) -> Fate:
     length = np.array([each.duration_us or 0 for each in tiles.windows], np.int64)[window]
     is_forever = window == (len(tiles.windows) if tiles.forever is None else tiles.forever)
     out_of_reach = ~is_forever & (end + length <= watermark // SECOND * SECOND)
-    settled = (end <= watermark) & (until <= watermark)
+    settled = (end <= watermark) & (until <= watermark) & tiles.is_bounded
     void = settled & (kept[WEIGHT].to_numpy() == 0) & ~(is_forever & tiles.is_keyed)
     left = -(-(end + length) // SECOND) * SECOND
     horizon = np.where(out_of_reach, left, until)

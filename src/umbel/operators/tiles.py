@@ -52,6 +52,7 @@ class Tiles:
         tiling: the grid.
         is_keyed: whether rows end at an instant of their own, so that changes have `_at` apart from the row's time.
         is_retractable: whether rows may be taken back.
+        is_bounded: whether the watermark tells how old rows may be.
     """
 
     keys: tuple[str, ...]
@@ -63,6 +64,7 @@ class Tiles:
     tiling: Tiling
     is_keyed: bool
     is_retractable: bool
+    is_bounded: bool = True
 
     @cached_property
     def grains(self) -> Ints:

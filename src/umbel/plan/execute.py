@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import polars as pl
@@ -90,9 +90,9 @@ class InProcess:
             clocks: of the batch.
         """
         seen, step = result.seen, stamp.step
-        while self._advance(seen, frontiers):
+        while self._advance(seen, frontiers, clocks):
             step += 1
-            moved = {number: Clock(self._watermark(clocks, number), at) for number, at in frontiers.items()}
+            moved = {number: replace(clocks.get(number, Clock()), frontier=at) for number, at in frontiers.items()}
             ticked = self._tick(Stamp(stamp.epoch, stamp.batch, step), {**clocks, **moved})
             seen = dict(ticked.seen)
             for number, frames in ticked.logged.items():
@@ -138,12 +138,21 @@ class InProcess:
             for shard, part in route(self.graph.nodes[number], place, pl.concat(rows), self._store.shards):
                 frames[shard][number, place].append(part)
 
-    def _advance(self, seen: Mapping[int, datetime], frontiers: dict[int, datetime]) -> bool:
-        moved = {node.number: seen[node.number] for node in self._timed if node.number in seen}
-        later = {number: at for number, at in moved.items() if number not in frontiers or at > frontiers[number]}
+    def _advance(
+        self, seen: Mapping[int, datetime], frontiers: dict[int, datetime], clocks: Mapping[int, Clock]
+    ) -> bool:
+        """Move the frontiers: to the newest rows, or to the watermark where results wait for it; return whether any moved."""
+        moved = {node.number: _reached(node, seen, clocks.get(node.number, Clock())) for node in self._timed}
+        later = {
+            number: at
+            for number, at in moved.items()
+            if at is not None and (number not in frontiers or at > frontiers[number])
+        }
         frontiers.update(later)
         return bool(later)
 
-    @staticmethod
-    def _watermark(clocks: Mapping[int, Clock], number: int) -> datetime | None:
-        return clocks[number].watermark if number in clocks else None
+
+def _reached(node: Node, seen: Mapping[int, datetime], clock: Clock) -> datetime | None:
+    operator = node.operator
+    waits = isinstance(operator, Keyed) and operator.is_final and clock.waits
+    return clock.watermark if waits else seen.get(node.number)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from umbel.operators.operator import Clock
+from umbel.operators.operator import Clock, Keyed
 from umbel.plan.graph import Graph, Node
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -20,7 +20,8 @@ class EventTime:
 
     Args:
         newest: the largest event time taken from each source, by its key.
-        frontiers: the largest event time each timed node has read, by the owner of its state.
+        frontiers: the largest event time each timed node has read, or the watermark its results have waited for, by the owner
+            of its state.
     """
 
     newest: dict[str, datetime] = field(default_factory=dict)
@@ -53,9 +54,13 @@ class EventTime:
         """Return the clock of every keyed node."""
         reached = self.watermarks(graph)
         marks: dict[int, datetime | None] = {}
+        clocks = {}
         for node in graph.nodes:
-            marks[node.number] = self._watermark(graph, node, reached, marks)
-        return {node.number: self._clock(node, marks) for node in graph.nodes if node.is_keyed}
+            mark = self._watermark(graph, node, reached, marks)
+            parents = tuple(marks[parent.number] for parent in node.parents)
+            clocks[node.number] = Clock(mark, self.frontiers.get(node.owner), parents, waits=True)
+            marks[node.number] = self._passed_on(node, mark)
+        return {node.number: clocks[node.number] for node in graph.nodes if node.is_keyed}
 
     def frontier_numbers(self, graph: Graph) -> dict[int, datetime]:
         """Return the frontiers by node number."""
@@ -65,9 +70,13 @@ class EventTime:
         """Take over frontiers by node number."""
         self.frontiers.update({graph.nodes[number].owner: instant for number, instant in frontiers.items()})
 
-    def _clock(self, node: Node, marks: Mapping[int, datetime | None]) -> Clock:
-        parents = tuple(marks[parent.number] for parent in node.parents)
-        return Clock(marks[node.number], self.frontiers.get(node.owner), parents)
+    def _passed_on(self, node: Node, mark: datetime | None) -> datetime | None:
+        """Return the watermark of what comes out of a node whose inputs have reached `mark`."""
+        operator = node.operator
+        frontier = self.frontiers.get(node.owner)
+        if isinstance(operator, Keyed) and operator.is_timed:  # its results come out only when it has read so far
+            mark = None if mark is None or frontier is None else min(mark, frontier)
+        return None if mark is None or operator.delay is None else mark - operator.delay * MICROSECOND
 
     def _watermark(
         self, graph: Graph, node: Node, reached: Mapping[str, datetime], marks: Mapping[int, datetime | None]

@@ -75,12 +75,12 @@ class Backfill:
         if fresh and not is_first:
             for owner in fresh:
                 self.deployment.store.drop(owner)
-            self._run(fresh)
+            self._run(fresh, time)
         if fresh:
             catalog.backfill(fresh, done=True)
         self._take_frontiers(time)
 
-    def _run(self, fresh: frozenset[str]) -> None:
+    def _run(self, fresh: frozenset[str], time: EventTime) -> None:
         sources = self.graph.history_of(fresh)
         slots = self.session.sparkContext.defaultParallelism
         stretches = list(_stretches(self._sizes(sources)))
@@ -90,7 +90,7 @@ class Backfill:
             log.info("backfill of %d new operators: step %d of %d", len(fresh), number + 1, len(steps))
             items = [(json.dumps([node.number, *stretch]),) for stretch in step for node in sources]
             self._step(items, Stamp(self.stamp.epoch, BEFORE_ALL + 1 - len(steps) + number), fresh, told)
-        self._finish(told, Stamp(self.stamp.epoch, BEFORE_ALL), fresh)
+        self._finish(told, Stamp(self.stamp.epoch, BEFORE_ALL), fresh, time)
 
     def _sizes(self, sources: list[Node]) -> Mapping[int, int]:
         """Return how many rows of history each batch has."""
@@ -108,10 +108,11 @@ class Backfill:
         for report in settled(reading, self.graph, context, self.deployment.shards):
             told.heard(report)
 
-    def _finish(self, told: Told, stamp: Stamp, fresh: frozenset[str]) -> None:
+    def _finish(self, told: Told, stamp: Stamp, fresh: frozenset[str], time: EventTime) -> None:
         """Fire timers, note the frontiers, and write the change logs."""
         changes, nodes, frontiers = self.deployment.changes, self.graph.nodes, dict[int, datetime]()
-        InProcess(self.graph, self.deployment.store, fresh).settle(told.result, stamp, frontiers, {})
+        clocks = time.clocks(self.graph)
+        InProcess(self.graph, self.deployment.store, fresh).settle(told.result, stamp, frontiers, clocks)
         for number, frontier in frontiers.items():
             # noted apart from the batch's progress: a batch that is run again does not compute history again
             self.deployment.catalog.note(_frontier(nodes[number]), frontier.isoformat())

@@ -1,0 +1,126 @@
+"""The datasets random programs begin with: their schemas, and rows of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal as Fixed
+from typing import Any
+from typing import Optional as Perhaps
+
+from hypothesis import strategies as st
+
+from tests.laws.twins import Source
+from tests.reference import SECOND, Change
+from umbel.types.dtypes import Between, Bool, Date, Datetime, Decimal, DType, Float, Int, List, Optional, Str, Window
+from umbel.types.schema import Schema
+from umbel.types.structs import struct, struct_type
+
+BEGIN = 1_700_000_040 * SECOND
+"""A whole minute."""
+
+
+@struct
+class Point:
+    """Somewhere."""
+
+    a: int
+    b: Perhaps[str]
+
+
+INT, STR, BOOL, DATE, DATETIME, WINDOW = Int(), Str(), Bool(), Date(), Datetime(), Window()
+CENTS, GRADE, POINT = Decimal(2), Between(Int(), 0, 5), struct_type(Point)
+OPTIONAL_INT, OPTIONAL_FLOAT, OPTIONAL_CENTS = Optional(INT), Optional(Float()), Optional(CENTS)
+OPTIONAL_DATE, OPTIONAL_STR = Optional(DATE), Optional(STR)
+INTS, STRS = List(INT), List(STR)
+ANNOTATIONS: dict[DType, Any] = {
+    each: each.annotation() for each in (INT, STR, OPTIONAL_INT, OPTIONAL_FLOAT, CENTS, POINT, OPTIONAL_STR)
+}
+
+EVENTS = Schema((), (("k", INT), ("g", STR), ("x", OPTIONAL_INT), ("f", OPTIONAL_FLOAT), ("l", INTS)), "t")
+USERS = Schema((("id", INT),), (("c", INT), ("u", OPTIONAL_INT)), "since")
+ITEMS = Schema((("no", INT), ("of", STR)), (("p", INT), ("q", OPTIONAL_FLOAT)), "at")
+VISITS = Schema(
+    (),
+    (
+        ("k", INT),
+        ("g", STR),
+        ("d", CENTS),
+        ("o", OPTIONAL_CENTS),
+        ("s", POINT),
+        ("w", DATETIME),
+        ("day", OPTIONAL_DATE),
+        ("z", GRADE),
+        ("l", INTS),
+        ("m", STRS),
+    ),
+    "t",
+)
+PRICES = Schema((("d", CENTS),), (("s", POINT), ("c", CENTS), ("w", DATETIME), ("y", OPTIONAL_DATE)), "as_of")
+PLACES = Schema((("s", POINT),), (("d", CENTS), ("n", OPTIONAL_CENTS), ("open", BOOL)), "seen")
+
+small = st.integers(0, 2)
+letters = st.sampled_from("ab")
+instants = st.builds(
+    lambda place, half: BEGIN + place * 5 * SECOND + half * SECOND // 2, st.integers(0, 40), st.sampled_from((0, 0, 1))
+)
+numbers = st.none() | st.integers(-3, 5)
+fractions = st.none() | st.integers(-8, 8).map(lambda n: n / 4)
+amounts = st.sampled_from([Fixed(text) for text in ("0.00", "1.25", "-0.05", "1.30", "12345678901234567.89")])
+points = st.sampled_from([(0, None), (1, "a"), (1, None), (0, "b")])
+days = st.none() | st.integers(1, 3).map(lambda day: date(2024, 2, 26 + day))
+
+
+def _rows(values: st.SearchStrategy[dict[str, Any]], weights: Sequence[int] = (1,)) -> st.SearchStrategy[Any]:
+    row = st.builds(
+        lambda at, value, weight: Change(at, at, value, weight), instants, values, st.sampled_from(tuple(weights))
+    )
+    scattered = st.lists(row, max_size=10).map(tuple)
+    crowd = st.builds(
+        lambda begin, rows: tuple(
+            Change(at, at, each) for each, at in zip(rows, range(begin, 2**62, 2 * SECOND), strict=False)
+        ),
+        instants,
+        st.lists(values, min_size=9, max_size=12),
+    )
+    return st.one_of(scattered, scattered, scattered, crowd)
+
+
+events = _rows(
+    st.fixed_dictionaries({"k": small, "g": letters, "x": numbers, "f": fractions, "l": st.lists(small, max_size=2)})
+)
+users = _rows(st.fixed_dictionaries({"id": small, "c": small, "u": numbers}))
+items = _rows(st.fixed_dictionaries({"no": small, "of": letters, "p": small, "q": fractions}), weights=(1, 1, -1))
+visits = _rows(
+    st.builds(
+        lambda pairs, row: {**row, "l": [number for number, _ in pairs], "m": [letter for _, letter in pairs]},
+        st.lists(st.tuples(small, letters), max_size=2),
+        st.fixed_dictionaries(
+            {
+                "k": small,
+                "g": letters,
+                "d": amounts,
+                "o": st.none() | amounts,
+                "s": points,
+                "w": instants,
+                "day": days,
+                "z": st.integers(0, 5),
+            }
+        ),
+    )
+)
+prices = _rows(st.fixed_dictionaries({"d": amounts, "s": points, "c": amounts, "w": instants, "y": days}), (1, 1, -1))
+places = _rows(st.fixed_dictionaries({"s": points, "d": amounts, "n": st.none() | amounts, "open": st.booleans()}))
+
+
+def all_sources(draw: Any) -> dict[str, Source]:
+    """Draw a source of each kind, the plainest first."""
+    return {
+        "U": Source(USERS, draw(users)),
+        "E": Source(EVENTS, draw(events), stacked=draw(st.integers(1, 2))),
+        "F": Source(EVENTS, draw(events)),
+        "I": Source(ITEMS, draw(items), deletes=True),
+        "V": Source(VISITS, draw(visits)),
+        "P": Source(PLACES, draw(places), stacked=draw(st.integers(1, 2))),
+        "C": Source(PRICES, draw(prices), deletes=True),
+    }
