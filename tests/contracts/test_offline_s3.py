@@ -62,16 +62,16 @@ def followed(client: Client, told: dict[str, Any], within: float = 180) -> dict[
     return told
 
 
-def put_rows(server: S3Server, rows: pl.DataFrame) -> pyarrow.fs.S3FileSystem:
+def put_rows(server: S3Server, bucket: str, rows: pl.DataFrame) -> pyarrow.fs.S3FileSystem:
     """Make a bucket with rows in two files; return what it is in."""
-    server.bucket("training")
+    server.bucket(bucket)
     storage = pyarrow.fs.S3FileSystem(
         access_key=KEY, secret_key=SECRET, endpoint_override=server.url, region="us-east-1"
     )
     for number, part in enumerate((rows[: ROWS // 3], rows[ROWS // 3 :])):
         data = io.BytesIO()
         part.write_parquet(data, row_group_size=100_000)
-        with storage.open_output_stream(f"training/asked/{number}.parquet") as target:
+        with storage.open_output_stream(f"{bucket}/asked/{number}.parquet") as target:
             target.write(data.getvalue())
     return storage
 
@@ -87,31 +87,34 @@ def serving(folder: Path) -> Iterator[tuple[ServerProcess, Client]]:
         server.stop()
 
 
-def begun(client: Client) -> dict[str, Any]:
+def begun(client: Client, bucket: str) -> dict[str, Any]:
     files = S3(name="files")
     told = client.query_offline(
         ["Origin.origin"],
         OUTPUTS,
         "at",
-        input_s3=files.bucket("training", prefix="asked/", format="parquet"),
-        output_s3=files.bucket("training", prefix="answers", format="parquet"),
+        input_s3=files.bucket(bucket, prefix="asked/", format="parquet"),
+        output_s3=files.bucket(bucket, prefix="answers", format="parquet"),
         feature_to_column_map={"Origin.origin": "who"},
     )
     assert isinstance(told, dict)
     return told
 
 
-def test_from_s3_to_s3_through_a_kill(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_from_s3_to_s3_through_a_restart(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("UMBEL_BUCKETS", raising=False)
     rows = asked()
-    storage = put_rows(s3, rows)
+    storage = put_rows(s3, how, rows)
     deployed(tmp_path)
     with serving(tmp_path) as (server, client):
-        told = begun(client)
+        told = begun(client, how)
         wait_until(lambda: client.track_offline_query(told["request_id"])["status"] == "RUNNING", lambda: told)
-        for process in (server.process, *server.family()):
+        for process in (server.process, *server.family()) if how == "killed" else ():
             process.kill()
     with serving(tmp_path) as (_, client):
         told = followed(client, told)
@@ -120,7 +123,7 @@ def test_from_s3_to_s3_through_a_kill(s3: S3Server, tmp_path: Path, monkeypatch:
         expected = client.query_offline(
             ["Origin.origin"], OUTPUTS, "at", head.to_pandas(), feature_to_column_map=renamed
         )
-    folder = f"training/{told['output_prefix']}"
+    folder = f"{how}/{told['output_prefix']}"
     found = storage.get_file_info(pyarrow.fs.FileSelector(folder, recursive=True))
     assert sorted(each.base_name for each in found if each.is_file) == ["_SUCCESS", "part-00000.parquet"]
     with storage.open_input_file(f"{folder}part-00000.parquet") as source:

@@ -63,6 +63,11 @@ class OfflineJob:
     failed: int = 0
 
     @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self.status in (PENDING, RUNNING)
+
+    @property
     def told(self) -> dict[str, Any]:
         """The job as those who ask for it see it."""
         failed = self.failed / self.taken if self.taken else 0.0

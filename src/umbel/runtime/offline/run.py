@@ -100,6 +100,11 @@ class Run:
         if not self._taken:
             raise InvalidValue("the input is empty: no file has rows", hint="name files that have some")
         self._jobs.record(self._job, is_sealed=True, taken=self._taken, failed=self._failed)
-        told = {"request_id": self._job.id, "rows": self._taken - self._failed, "failed": self._failed}
+        told = {
+            "request_id": self._job.id,
+            "workflow": self._asked.workflow,
+            "rows": self._taken - self._failed,
+            "failed": self._failed,
+        }
         self._output.succeed(told)
         self._jobs.end(self._job, COMPLETED)

@@ -44,6 +44,7 @@ class Runner:
 
     async def run(self) -> None:
         """Work on what there is, until cancelled; a job that is worked on then can be taken up at once by others."""
+        await asyncio.to_thread(self._tidy)
         while True:
             job = await self._claimed()
             if job is not None:
@@ -52,6 +53,13 @@ class Runner:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._new.wait(), EVERY)
             self._new.clear()
+
+    def _tidy(self) -> None:
+        """Delete what jobs that have ended meanwhile had left on the way."""
+        for folder in work_folder(self._deployment, "").glob("*"):
+            with suppress(Exception):
+                if not self._jobs.get(folder.name).is_open:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     async def _claimed(self) -> OfflineJob | None:
         try:
