@@ -29,7 +29,9 @@ from umbel.catalog.tables import OfflineJob
 from umbel.connectors.buckets import PLACE
 from umbel.errors import UmbelError
 from umbel.runtime.commit import commit
+from umbel.runtime.offline.places import work_folder
 from umbel.runtime.offline.run import Run
+from umbel.runtime.offline.runner import Runner
 
 
 def test_a_query_that_fails_on_every_row_fails(idle: Served, buckets: Path) -> None:
@@ -206,3 +208,15 @@ def test_data_that_was_committed_anew_meanwhile(idle: Served, buckets: Path) -> 
         "FAILED",
         True,
     )
+
+
+def test_what_ended_jobs_had_on_the_way_is_deleted(idle: Served, buckets: Path) -> None:
+    lines(buckets / "data/in/left/a.json", many(5))
+    ended, open_one = (ask(idle, {"input": place("in/left")})["request_id"] for _ in range(2))
+    idle.http.post(f"{PATH}/cancel", params={"request_id": ended})
+    for request in (ended, open_one):
+        (work_folder(idle.deployment, request) / "deep").mkdir(parents=True)
+    Runner(idle.deployment)._tidy()
+    assert not work_folder(idle.deployment, ended).exists()
+    assert work_folder(idle.deployment, open_one).exists()
+    idle.http.post(f"{PATH}/cancel", params={"request_id": open_one})
