@@ -178,6 +178,30 @@ def is_found(changes: Sequence[Change], now: int) -> bool:
     return any(weight and max(instant) <= now for instant, weight in net.items())
 
 
+def changed(
+    changes: Sequence[Change], now: int, windows: Sequence[tuple[int | None, Callable[[int], int]]], *, is_keyed: bool
+) -> int | None:
+    """Return the last instant up to `now` at which rows came, were taken back, or left, in any window: (length, place)."""
+    net: Counter[tuple[Any, ...]] = Counter()
+    for change in changes:
+        net[change.time, max(change.time, change.at), str(change.values)] += change.weight
+    found: list[int] = []
+    for length, place in windows:
+        homes: dict[int, list[tuple[int, int]]] = {}
+        for (time, at, _), weight in net.items():
+            if weight or not is_keyed:  # what was taken back is still an instant of its tile
+                homes.setdefault(place(at if is_keyed and length is None else time), []).append((at, weight))
+        for home, effects in homes.items():
+            leaves = 2**62 if length is None else (home + length) // SECOND * SECOND + SECOND
+            seen = [(at, weight) for at, weight in effects if at < leaves]
+            if sum(weight for _, weight in seen):
+                found.append(leaves)
+            elif not is_keyed:
+                continue
+            found += [at for at, _ in seen]
+    return max((instant for instant in found if instant <= now), default=None)
+
+
 def tiled(changes: Sequence[Change], grain: int, exact: int) -> Callable[[int], int]:
     """Return where tiles place instants: in a tile with more than `exact` different ones all are in the middle."""
     tiles: dict[int, set[int]] = {}

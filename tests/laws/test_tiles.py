@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.aggregating import TABLE, Job, aggregation, frame, instant
 from tests.comparing import assert_rows
 from tests.profiles import examples
-from tests.reference import Change, continuous, is_found, tiled
+from tests.reference import Change, changed, continuous, is_found, tiled
 from umbel.aggregates import Average, Count, Distinct, ExpDecaySum, LastK, Max, Min, Quantile, Stddev, Sum
 from umbel.operators.tiling import Tiling
 from umbel.types.windows import Continuous
@@ -85,11 +85,15 @@ def expected(
     mine = [change for k, change in changes if k == key]
     found = is_found(mine, now)
     row: list[Any] = [found]
+    places = {each: tiled(mine, operator.tiling.grain(each), operator.tiling.exact) for each in operator.windows}
     for each in operator.aggregates:
         length = each.window.duration_us
-        place = int if length is None else tiled(mine, operator.tiling.grain(each.window), operator.tiling.exact)
+        place = int if length is None else places[each.window]
         row.append(continuous(each, mine, now, length, place) if found else each.missing)
-    return row
+    is_keyed = operator.parents[0].schema.is_keyed
+    windows = [(each.duration_us, int if is_keyed and each.is_forever else at) for each, at in places.items()]
+    last = changed(mine, now, windows, is_keyed=is_keyed)
+    return [*row, instant(last) if found and last is not None else None]
 
 
 def check(job: Job, changes: list[tuple[int, Change]], asked: list[tuple[int, int]], rows: pl.DataFrame) -> None:
@@ -300,6 +304,23 @@ def test_late_updates_of_a_table(drawn: Any, asked: Any, size: int) -> None:
     changes = [change for step in steps for change in step]
     where = [*instants(changes, asked), *((key, c.at) for key, c in changes[:5])]
     check(job, changes, where, frame(changes, TABLE))
+
+
+def test_updates_behind_the_watermark_are_history() -> None:
+    """The base of a window without beginning does not know when a row took another one's place; it says so."""
+    old, new = {"x": None, "f": None, "id": 1}, {"x": 0, "f": None, "id": 1}
+    changes = [
+        (1, Change(SECOND, SECOND, old, 1, 0)),
+        (1, Change(5 * SECOND, SECOND, old, -1, 0)),
+        (1, Change(5 * SECOND, 5 * SECOND, new, 1, 1)),
+        (1, Change(6 * SECOND, 5 * SECOND, new, -1, 1)),
+        (1, Change(6 * SECOND, 6 * SECOND, old, 1, 2)),
+    ]
+    job = Job(aggregation(Max(of="x", window=FOREVER), keyed=True, tiling=TILING))
+    job.feed(frame(changes, TABLE))
+    job.feed(frame([(1, Change(90 * SECOND, 90 * SECOND, {**old, "id": 2}, 1, 9))], TABLE), instant(89 * SECOND))
+    check(job, changes, [(1, 5 * SECOND), (1, 7 * SECOND)], frame(changes, TABLE))
+    assert job.lookup([(1, 5 * SECOND), (1, 7 * SECOND)])["_history"].to_list() == [True, False]
 
 
 def test_a_key_that_only_corrections_had_is_not_found() -> None:

@@ -64,6 +64,8 @@ class Aggregate(metaclass=Arguments):
     numeric: ClassVar[bool] = False
     needs_instant: ClassVar[bool] = False
     """Whether the result depends on the instant it is asked for."""
+    origins: ClassVar[tuple[str, ...]] = ()
+    """The parts of its state that say what the others are measured from, whatever they hold."""
 
     def __post_init__(self) -> None:
         window: object = self.window  # whatever the user gave

@@ -36,6 +36,7 @@ class ExpDecaySum(Aggregate):
     half_life: str
     numeric: ClassVar[bool] = True
     needs_instant: ClassVar[bool] = True
+    origins: ClassVar[tuple[str, ...]] = ("second",)
 
     def check(self, schema: Schema) -> None:
         Aggregate.check(self, schema)

@@ -33,6 +33,7 @@ class Stddev(Aggregate):
     of: str
     default: float | None = -1.0
     numeric: ClassVar[bool] = True
+    origins: ClassVar[tuple[str, ...]] = ("center",)
 
     def result_type(self, schema: Schema) -> DType:
         return Optional(Float()) if self.default is None else Float()

@@ -189,8 +189,8 @@ class Aggregate(Keyed):
             points: `_key` (the encoded group key) and `_time`.
 
         Returns:
-            One row for each point: `_found`, `_history` and the aggregates. Where `_history` is set the state does not know, and
-            `replay` has to be asked.
+            One row for each point: `_found`, `_history`, `_changed` (the instant the values became these) and the aggregates.
+            Where `_history` is set the state does not know, and `replay` has to be asked.
         """
         return self.kernel.lookup(state, points)
 
@@ -202,9 +202,13 @@ class Aggregate(Keyed):
             points: the group's columns and `_time`.
 
         Returns:
-            One row for each point: `_found` and the aggregates.
+            One row for each point: `_found`, `_changed` and the aggregates.
         """
         return self.kernel.replay(changes, points)
+
+    def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
+        """Return the points at which the values of a terminal aggregate change: the group's columns and `_time`."""
+        return self.kernel.moments(changes)
 
     def history_columns(self) -> list[str]:
         """Return the columns of the input its results depend on."""

@@ -42,6 +42,9 @@ class Kernel(Protocol):
     def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         """Return the values of points, key columns and `_time`, from the changes consumed."""
 
+    def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
+        """Return the points, key columns and `_time`, at which changes consumed make values change."""
+
 
 @dataclass(frozen=True)
 class Continuously:
@@ -70,6 +73,9 @@ class Continuously:
 
     def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         return tile_answers.answer_from_changes(self.tiles, changes, points)
+
+    def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
+        return tile_answers.moments(self.tiles, changes)
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,9 @@ class Telling:
 
     def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         raise NotSupported("results of this aggregation are told, so they are looked up in the index of its dataset")
+
+    def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
+        raise NotSupported("results of this aggregation are told, so its dataset has them as rows")
 
     def _tables(self, state: State) -> window_kernel.Tables:
         return window_kernel.Tables.of(state, self.windows, self.groups)
@@ -162,6 +171,9 @@ class Asked:
 
     def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         return window_answers.replay(self.panes, changes, points)
+
+    def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
+        return window_answers.moments(self.panes, changes)
 
     def _tables(self, state: State) -> window_kernel.Tables:
         return window_kernel.Tables.of(state, self.panes, self.groups)

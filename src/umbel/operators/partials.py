@@ -41,6 +41,12 @@ class Partials:
         """The columns of all states."""
         return {name: dtype for each, at in self.parts for name, dtype in at.schema(each.state(at)).items()}
 
+    @property
+    def contents(self) -> dict[str, pl.DataType]:
+        """The columns that say what states hold, without those that say what the others are measured from."""
+        origins = {at.name(part) for each, at in self.parts for part in each.origins}
+        return {name: dtype for name, dtype in self.columns.items() if name not in origins}
+
     def only(self, aggregates: Iterable[Aggregate]) -> Partials:
         """Return the states these aggregates need."""
         needed = {each.algebra for each in aggregates}

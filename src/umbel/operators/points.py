@@ -12,7 +12,7 @@ from umbel.aggregates.aggregate import Aggregate
 from umbel.operators.runs import Flags, Ints
 from umbel.operators.tiling import ID
 
-FOUND, HISTORY = "_found", "_history"
+FOUND, HISTORY, CHANGED = "_found", "_history", "_changed"
 TIME = "_time"
 
 
@@ -34,12 +34,15 @@ class Points:
         return cls(frame[ID].to_numpy().astype(np.int64), frame[TIME].dt.epoch("us").to_numpy())
 
 
-def shown(aggregates: tuple[Aggregate, ...], values: Mapping[str, pl.Series], found: Flags) -> pl.DataFrame:
-    """Return the values, with what a key never seen has where it was not."""
+def shown(
+    aggregates: tuple[Aggregate, ...], values: Mapping[str, pl.Series], found: Flags, changed: Ints
+) -> pl.DataFrame:
+    """Return the values, with what a key never seen has where it was not, and since when they have been these."""
     mask = pl.Series(FOUND, found)
+    since = pl.Series(CHANGED, changed).set(~mask, None).cast(pl.Datetime("us", "UTC"))
     columns = [mask]
     for each in aggregates:
         value = values[each.into_field]
         missing = pl.Series([each.missing], dtype=value.dtype)
         columns.append(value.zip_with(mask, missing.new_from_index(0, len(value))).alias(each.into_field))
-    return pl.DataFrame(columns)
+    return pl.DataFrame([*columns, since])

@@ -14,18 +14,19 @@ import polars as pl
 
 from umbel.operators import runs
 from umbel.operators.folding import fold
+from umbel.operators.groups import Groups
 from umbel.operators.partials import Partials
 from umbel.operators.points import FOUND, HISTORY, TIME, Points, shown
 from umbel.operators.runs import Flags, Ints, Sorted
+from umbel.operators.tile_changes import Effects, Moments, middle
 from umbel.operators.tiles import Tiles, crowded
-from umbel.operators.tiling import BASE, FIRST, ID, LAST, SINCE, UNTIL, WINDOW
+from umbel.operators.tiling import BASE, FIRST, ID, LAST, NEVER, SINCE, UNTIL, WINDOW
 from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND, Continuous
 
 PLACE = "_time_place"
-NEVER = 2**62
 
-__all__ = ["FOUND", "HISTORY", "answer", "answer_from_changes"]
+__all__ = ["FOUND", "HISTORY", "answer", "answer_from_changes", "moments"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ def answer(tiles: Tiles, entries: pl.DataFrame, asked: pl.DataFrame) -> pl.DataF
         asked: `_key_id` and `_time`.
 
     Returns:
-        One row for each point: `_found`, `_history` (the entries do not know: ask the changes) and the aggregates.
+        One row for each point: `_found`, `_history` (the entries do not know: ask the changes), `_changed` (since when the
+        values have been these) and the aggregates.
     """
     points = Points.of(asked)
     seen = SINCE if tiles.is_keyed else FIRST
@@ -75,7 +77,8 @@ def answer(tiles: Tiles, entries: pl.DataFrame, asked: pl.DataFrame) -> pl.DataF
     placed = (_kept(tiles, entries, number) for number in range(len(tiles.windows)))
     values, cut = _values(tiles, placed, points, asked[TIME])
     history = cut | (found & (points.at < horizon[points.ids]))
-    return shown(tiles.aggregates, values, found).insert_column(1, pl.Series(HISTORY, history))
+    changed = _changes(tiles, entries).before(points)
+    return shown(tiles.aggregates, values, found, changed).insert_column(1, pl.Series(HISTORY, history))
 
 
 def answer_from_changes(tiles: Tiles, changes: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
@@ -87,17 +90,30 @@ def answer_from_changes(tiles: Tiles, changes: pl.DataFrame, asked: pl.DataFrame
         asked: the key columns and `_time`.
 
     Returns:
-        One row for each point: `_found` and the aggregates.
+        One row for each point: `_found`, `_changed` and the aggregates.
     """
-    keys = asked.select(tiles.keys).unique(maintain_order=True).with_row_index(ID)
-    points = Points.of(asked.join(keys, on=tiles.keys, how="left", maintain_order="left"))
-    partial = tiles.lift(changes.join(keys, on=tiles.keys, how="semi")).join(keys, on=tiles.keys, how="left")
-    if tiles.is_keyed:
-        partial = partial.filter(~tiles.is_void())
+    keys = Groups(asked, tiles.keys)
+    points = Points.of(keys.numbered(asked))
+    partial = _lifted(tiles, changes, keys)
     born = _born(partial.filter(pl.col(WEIGHT) != 0), SINCE if tiles.is_keyed else FIRST, points)
-    placed = (_replayed(tiles, partial, number, points) for number in range(len(tiles.windows)))
-    values, _ = _values(tiles, placed, points, asked[TIME])
-    return shown(tiles.aggregates, values, born <= points.at)
+    exact = [_exact(tiles, partial, number) for number in range(len(tiles.windows))]
+    values, _ = _values(tiles, (_replayed(tiles, each, points) for each in exact), points, asked[TIME])
+    changed = np.maximum.reduce([each.changes(tiles).before(points) for each in exact])
+    return shown(tiles.aggregates, values, born <= points.at, changed)
+
+
+def moments(tiles: Tiles, changes: pl.DataFrame) -> pl.DataFrame:
+    """Return the key columns and `_time`, every instant at which the values of a key change, once each."""
+    keys = Groups(changes, tiles.keys)
+    partial = _lifted(tiles, changes, keys)
+    found = (_exact(tiles, partial, number).changes(tiles).frame for number in range(len(tiles.windows)))
+    return keys.named(pl.concat(found).unique())
+
+
+def _lifted(tiles: Tiles, changes: pl.DataFrame, keys: Groups) -> pl.DataFrame:
+    """Return the changes of some keys as partial entries, without what was taken back."""
+    partial = keys.numbered(tiles.lift(keys.known(changes)))
+    return partial.filter(~tiles.is_void()) if tiles.is_keyed else partial
 
 
 # entries in their places
@@ -107,18 +123,47 @@ def _kept(tiles: Tiles, entries: pl.DataFrame, number: int) -> Placed:
     forever = tiles.windows[number].is_forever
     mine = entries.filter((pl.col(WINDOW) == number) | ((pl.col(WINDOW) == BASE) & forever))
     first, last = mine[FIRST].to_numpy(), mine[LAST].to_numpy()
-    place = np.zeros(len(mine), np.int64) if forever else _middle(first, last)
+    place = np.zeros(len(mine), np.int64) if forever else middle(first, last)
     since, until = (mine[name].to_numpy() for name in (SINCE, UNTIL)) if tiles.is_keyed else (first, last)
     return Placed(mine, mine[ID].to_numpy().astype(np.int64), place, since, until, int(tiles.grains[number]))
 
 
-def _replayed(tiles: Tiles, partial: pl.DataFrame, number: int, points: Points) -> Placed:
-    """Return changes where the entries of a window would have them, in as few pieces as the points allow."""
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Changes where the entries of one window would have them, each on its own, sorted by key and time.
+
+    Args:
+        number: of the window.
+        entries: the changes as entries.
+        ids: of their keys.
+        place: the instant that decides whether the window reaches it.
+        until: when it takes effect.
+    """
+
+    number: int
+    entries: pl.DataFrame
+    ids: Ints
+    place: Ints
+    until: Ints
+
+    def changes(self, tiles: Tiles) -> Moments:
+        """Return the instants at which they change the values of the window."""
+        window, weight = np.full(len(self.ids), self.number), self.entries[WEIGHT].to_numpy()
+        return Moments.of(self.ids, Effects.of(tiles, self.ids, window, self.place, self.until, weight))
+
+
+def _exact(tiles: Tiles, partial: pl.DataFrame, number: int) -> Exact:
     entries = tiles.for_window(partial, number).sort(ID, FIRST)
     ids = entries[ID].to_numpy().astype(np.int64)
     until = entries[UNTIL if tiles.is_keyed else LAST].to_numpy()
+    return Exact(number, entries, ids, _rounded(tiles, entries, ids, number), until)
+
+
+def _replayed(tiles: Tiles, exact: Exact, points: Points) -> Placed:
+    """Return changes where the entries of a window would have them, in as few pieces as the points allow."""
+    number, entries, ids, until = exact.number, exact.entries, exact.ids, exact.until
     forever = tiles.windows[number].is_forever
-    place = np.zeros(len(ids), np.int64) if forever else _rounded(tiles, entries, ids, number)
+    place = np.zeros(len(ids), np.int64) if forever else exact.place
     order = np.lexsort((points.at, points.ids))
     asked = Sorted(points.ids[order], points.at[order])
     piece = asked.first_at_or_after(ids, until)
@@ -147,12 +192,16 @@ def _rounded(tiles: Tiles, entries: pl.DataFrame, ids: Ints, number: int) -> Int
     whole = crowded(tile, tile | runs.changes(first), tiles.tiling.exact)
     starts = np.flatnonzero(tile)
     ends = np.append(starts[1:], len(first)) - 1
-    middle = np.repeat(_middle(first[starts], first[ends[: len(starts)]]), runs.lengths(tile))
-    return np.where(whole, middle, first)
+    halfway = np.repeat(middle(first[starts], first[ends[: len(starts)]]), runs.lengths(tile))
+    return np.where(whole, halfway, first)
 
 
-def _middle(first: Ints, last: Ints) -> Ints:
-    return first + (last - first) // 2
+def _changes(tiles: Tiles, entries: pl.DataFrame) -> Moments:
+    """Return the instants at which entries, sorted as they are kept, change the values of their keys."""
+    ids, window, first, last, weight = (entries[name].to_numpy() for name in (ID, WINDOW, FIRST, LAST, WEIGHT))
+    until = entries[UNTIL].to_numpy() if tiles.is_keyed else last
+    ids = ids.astype(np.int64)
+    return Moments.of(ids, Effects.of(tiles, ids, window, middle(first, last), until, weight))
 
 
 # points and entries together

@@ -16,15 +16,15 @@ import numpy as np
 from umbel.aggregates.held import Fold, Held, Spans
 from umbel.operators.runs import Flags, Ints
 from umbel.operators.tables import State
+from umbel.operators.tile_changes import Effects, middle
 from umbel.operators.tiles import Tiles
-from umbel.operators.tiling import BASE, FIRST, LAST, SINCE, UNTIL, WINDOW
+from umbel.operators.tiling import BASE, FIRST, LAST, NEVER, SINCE, UNTIL, WINDOW
 from umbel.state.records import Records
 from umbel.state.rows import RowCodec
 from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND
 
 TABLE = "tiles"
-NEVER = 2**62
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Pointwise:
         """Return the entries of each key as they are stored."""
         return state.reader.get(state.owner, TABLE, keys)
 
-    def values(self, stored: Sequence[bytes | None], at: Ints) -> tuple[Flags, list[Sequence[Any]]] | None:
-        """Return whether each key was there, and the values of each aggregate; None when the frames have to be asked.
+    def values(self, stored: Sequence[bytes | None], at: Ints) -> Told | None:
+        """Return what was known of each key; None when the frames have to be asked.
 
         Args:
             stored: the entries of each key.
@@ -62,7 +62,7 @@ class Pointwise:
         with np.errstate(all="ignore"):
             for index, window, fold in self._folds:
                 values[index] = fold(held[window], at)
-        return found, values
+        return Told(found, values, entries)
 
     @cached_property
     def _reach(self) -> Reach:
@@ -79,6 +79,26 @@ class Pointwise:
     @cached_property
     def _codec(self) -> RowCodec:
         return RowCodec(self.tiles.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was known of some keys as of an instant each.
+
+    Args:
+        found: whether each was there.
+        values: those of each aggregate.
+        entries: what says so.
+    """
+
+    found: Flags
+    values: list[Sequence[Any]]
+    entries: _Entries
+
+    @property
+    def changed(self) -> Ints:
+        """Since when the values of each key have been these, µs; before all instants where it was not there."""
+        return self.entries.changed
 
 
 class _Entries:
@@ -103,6 +123,13 @@ class _Entries:
             lived |= self._since < self._until
         return self._spans.least(np.where(lived, self._since, NEVER), NEVER)
 
+    @property
+    def changed(self) -> Ints:
+        """The last instant at which the values of each key changed."""
+        place, weight = middle(self._first, self._last), np.ascontiguousarray(self._records[WEIGHT])
+        effects = Effects.of(self._tiles, self._spans.owners, self._window, place, self._until, weight)
+        return self._spans.largest(effects.latest(self._spans.spread(self._at)), -NEVER)
+
     def is_past(self, found: Flags) -> bool:
         """Return whether a key that was found is asked about an instant before which its entries do not know everything."""
         is_base = self._window == BASE
@@ -114,7 +141,7 @@ class _Entries:
     def held(self, reach: Reach) -> list[Held] | None:
         """Return for each window the states that count; None when one is cut by the instant asked for."""
         at, second = self._spans.spread(self._at), self._spans.spread(self._at // SECOND * SECOND)
-        place = self._first + (self._last - self._first) // 2
+        place = middle(self._first, self._last)
         is_mine = place >= second - reach.lengths[self._window]
         is_out = self._until > at
         if np.count_nonzero(is_out):

@@ -10,6 +10,7 @@ import polars as pl
 
 from umbel.operators import runs
 from umbel.operators.runs import Flags, Ints
+from umbel.operators.tile_changes import Effects, middle
 from umbel.operators.tiling import BASE, FIRST, ID, LAST, SINCE, UNTIL, WINDOW
 from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND
@@ -26,7 +27,8 @@ class Fate:
         settled: no row of it can be taken back any more, if the input is keyless.
         absorbed: it becomes part of the base, with its states.
         dropped: it becomes part of the base, without them: no window reaches it, or it holds no row any more.
-        horizon: for dropped and absorbed entries the first instant whose answer does not need to know them apart.
+        horizon: for dropped and absorbed entries the last instant at which they changed something: from then on no answer needs
+            to know them apart.
     """
 
     settled: Flags
@@ -69,15 +71,20 @@ def _fate(tiles: Tiles, kept: pl.DataFrame, watermark: int) -> Fate:
     out_of_reach = ~is_forever & (end + length <= watermark // SECOND * SECOND)
     settled = (end <= watermark) & (until <= watermark) & tiles.is_bounded
     void = settled & (kept[WEIGHT].to_numpy() == 0) & ~(is_forever & tiles.is_keyed)
-    left = -(-(end + length) // SECOND) * SECOND
-    horizon = np.where(out_of_reach, left, until)
+    horizon = until.copy()
+    if out_of_reach.any():  # entries of one place are all out of reach or none is
+        columns = (kept[name].to_numpy()[out_of_reach] for name in (ID, FIRST, LAST, WEIGHT))
+        ids, first, last, weight = columns
+        place = middle(first, last)
+        effects = Effects.of(tiles, ids, window[out_of_reach], place, until[out_of_reach], weight)
+        horizon[out_of_reach] = effects.last
     return Fate(settled, settled & is_forever & ~void, out_of_reach | void, horizon)
 
 
 def _as_base(tiles: Tiles, leaving: pl.DataFrame) -> pl.DataFrame:
     """Return retired entries in the form of bases: of the dropped ones only when their key was first and last seen."""
     seen = pl.col(SINCE if tiles.is_keyed else FIRST)
-    lived = (pl.col(WEIGHT) != 0) | (pl.col(SINCE) < pl.col(UNTIL) if tiles.is_keyed else pl.lit(value=False))
+    lived = pl.lit(value=True) if tiles.is_keyed else pl.col(WEIGHT) != 0  # a row may have taken another one's place
     states = [pl.when("_dropped").then(None).otherwise(pl.col(name)).alias(name) for name in tiles.partials.columns]
     bases = leaving.with_columns(
         pl.lit(BASE, pl.Int8).alias(WINDOW),

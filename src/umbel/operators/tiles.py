@@ -33,7 +33,7 @@ from umbel.operators import runs
 from umbel.operators.partials import Partials
 from umbel.operators.runs import Flags, Ints
 from umbel.operators.tile_retirement import retire
-from umbel.operators.tiling import BASE, FIRST, ID, LAST, SINCE, UNTIL, WINDOW, Tiling
+from umbel.operators.tiling import BASE, FIRST, ID, LAST, NEVER, SINCE, UNTIL, WINDOW, Tiling
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import Continuous
 
@@ -70,6 +70,11 @@ class Tiles:
     def grains(self) -> Ints:
         """The length of the tiles of each window in µs."""
         return np.array([self.tiling.grain(window) for window in self.windows], np.int64)
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """How long rows count in each window in µs; the last one is that of the base."""
+        return np.array([*(each.duration_us or NEVER for each in self.windows), NEVER], np.int64)
 
     @cached_property
     def columns(self) -> dict[str, pl.DataType]:
@@ -190,7 +195,7 @@ class Tiles:
 
     def is_void(self) -> pl.Expr:
         """Return whether an entry of one effect holds nothing: what it held was taken back."""
-        held = [_holds(pl.col(name), dtype) for name, dtype in self.partials.columns.items()]
+        held = [_holds(pl.col(name), dtype) for name, dtype in self.partials.contents.items()]
         single = (pl.col(FIRST) == pl.col(LAST)) & (pl.col(SINCE) == pl.col(UNTIL))
         return single & (pl.col(WEIGHT) == 0) & ~pl.any_horizontal(pl.lit(value=False), *held)
 
@@ -224,6 +229,8 @@ def _holds(state: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     """Return whether a column of a state says anything."""
     if isinstance(dtype, pl.List):
         return state.list.len().fill_null(0) > 0
+    if isinstance(dtype, pl.Boolean):
+        return state.fill_null(value=False)
     return state.fill_null(0) != 0 if dtype.is_numeric() else state.is_not_null()
 
 

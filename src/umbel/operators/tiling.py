@@ -13,6 +13,8 @@ from umbel.types.windows import Continuous
 
 WINDOW, FIRST, LAST, SINCE, UNTIL = "_time_window", "_time_first", "_time_last", "_at_first", "_at_last"
 ID = NUMBER
+NEVER = 2**62
+"""An instant after all others, µs."""
 BASE = -1
 """The number that stands for no window: the entry of what the others do not hold any more."""
 

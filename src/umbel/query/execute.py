@@ -15,7 +15,7 @@ from umbel.query.answer import Answer
 from umbel.query.arrange import Arranger, Plan
 from umbel.query.resolve import Catalogue
 from umbel.query.rows import INSTANT, Column, Instants, Rows
-from umbel.query.session import LookupSource, Mode, Session, Since
+from umbel.query.session import LookupSource, Mode, Session
 from umbel.types.dtypes import DType, Optional
 
 _PLANS = 1024
@@ -29,13 +29,12 @@ class QueryEngine:
     Args:
         definitions: what is committed.
         source: answers the lookups on datasets.
-        since: tells since when rows have been so; see `Session`.
     """
 
-    def __init__(self, definitions: Definitions, source: LookupSource, since: Since | None = None) -> None:
+    def __init__(self, definitions: Definitions, source: LookupSource) -> None:
         self.definitions = definitions
         self.catalogue = Catalogue(definitions.featuresets)
-        self._sessions = {mode: Session(source, definitions.datasets, mode, since) for mode in Mode}
+        self._sessions = {mode: Session(source, definitions.datasets, mode) for mode in Mode}
         self._planned = lru_cache(_PLANS)(self._arranged)
 
     def plan(self, inputs: Iterable[str], outputs: Iterable[str], mode: Mode) -> Plan:
@@ -105,7 +104,7 @@ class QueryEngine:
         mode = Mode.ONLINE if at is None else Mode.OFFLINE
         self._sessions[mode].dataset(name)
         when = repeated(datetime.now(UTC), keys.height) if at is None else at
-        rows, found = self._sessions[mode].lookup(name, keys, when, types)
+        rows, found = self._sessions[mode].lookup(name, keys, when)
         return Answer({field: rows.get_column(field) for field in types}, types), found
 
 

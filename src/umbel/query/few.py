@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import polars as pl
 
 from umbel.operators.aggregate import Aggregate
+from umbel.operators.runs import Ints
 from umbel.operators.tile_points import Pointwise
 from umbel.operators.timeline import ALIVE, version_columns
 from umbel.plan.graph import Node
@@ -28,22 +29,21 @@ class Few:
         names: the columns of the dataset.
         columns: those, all nullable, aligned with what was asked; without that of the instants.
         is_found: whether each was found.
-        at: the instants asked for, which column `timestamp` has where something was found.
-        timestamp: its name; empty where that column is among the others.
+        changed: since when the values of each have been these, µs; column `timestamp`, where it is not among the others.
+        timestamp: its name.
     """
 
     names: Sequence[str]
     columns: Mapping[str, Column]
     is_found: list[bool]
-    at: Instants
+    changed: Callable[[], Ints] | None = None
     timestamp: str = ""
 
     def column(self, name: str) -> Column:
         """Return a column."""
-        if name != self.timestamp:
+        if self.changed is None or name != self.timestamp:
             return self.columns[name]
-        found = self.found
-        return self.at.series if found.all() else self.at.series.zip_with(found, pl.Series([None], dtype=INSTANT))
+        return pl.Series(name, self.changed()).set(~self.found, None).cast(INSTANT)
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -115,11 +115,11 @@ class FewValues:
         told = self._points.values(self._entries(self._keys.encoded(columns)), at.micros)
         if told is None:
             return None
-        found: list[bool] = told[0].tolist()
+        found: list[bool] = told.found.tolist()
         every = all(found)
-        for field, each in zip(self._fields, told[1], strict=True):
+        for field, each in zip(self._fields, told.values, strict=True):
             columns[field.name] = Plain(list(each) if every else field.masked(each, found), field.dtype)
-        return Few(self._names, columns, found, at, self._timestamp)
+        return Few(self._names, columns, found, lambda: told.changed, self._timestamp)
 
     def _entries(self, keys: list[bytes]) -> list[bytes | None]:
         """Return the entries of each key as stored, read in one snapshot of each shard."""
@@ -191,7 +191,7 @@ class FewVersions:
             others = {name: column.gather(shown) for name, column in others.items()}
             for field in self._fields:
                 others[field.name] = pl.Series(field.masked(others[field.name], found), dtype=field.dtype)
-        return Few(self._names, {**columns, **others}, found, at)
+        return Few(self._names, {**columns, **others}, found)
 
     def _versions(self, keys: list[bytes], instants: list[int]) -> list[bytes | None]:
         """Return the version of each key that is current at an instant, as stored."""

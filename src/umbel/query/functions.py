@@ -172,7 +172,7 @@ class ExtractorLookups:
         types = definition.dtypes
         columns = [self._key(dataset, name, series, types[name]) for name, series in keys.items()]
         at = self._key(dataset, "ts", ts, Datetime())
-        found, is_found = self._session.lookup(dataset, pl.DataFrame(columns), at, fields)
+        found, is_found = self._session.lookup(dataset, pl.DataFrame(columns), at)
         shown = {name: Optional(types[name].base).to_pandas(found.get_column(name)) for name in fields}
         return pd.DataFrame(shown, columns=list(fields)), pd.Series(is_found.to_numpy(writable=True), name="found")
 

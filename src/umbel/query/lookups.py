@@ -9,7 +9,7 @@ import polars as pl
 
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
 from umbel.operators.aggregate import Aggregate
-from umbel.operators.tile_answers import FOUND, HISTORY
+from umbel.operators.points import CHANGED, FOUND, HISTORY
 from umbel.operators.timeline import ALIVE, KEY, TIME, version_columns
 from umbel.plan.graph import Node
 from umbel.query.few import Few, FewLookups, few_lookups
@@ -137,7 +137,7 @@ class Lookups:
             told = operator.replay(self._history(node), lost.drop(KEY)).with_columns(lost[ROW])
             found = pl.concat([found.filter(~pl.col(HISTORY)).drop(HISTORY), told.select(found.drop(HISTORY).columns)])
         rows = points.join(found, on=ROW, how="left", maintain_order="left")
-        shown = rows.with_columns(pl.when(FOUND).then(TIME).alias(operator.schema.timestamp))
+        shown = rows.with_columns(pl.col(CHANGED).alias(operator.schema.timestamp))
         return shown.select(operator.schema.names), rows[FOUND]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -28,10 +28,6 @@ class LookupSource(Protocol):
 
     def few(self, dataset: str, keys: Sequence[Column], at: Instants) -> Few | None:
         """Return the same in a shorter way, where there is one; the keys are in the order of the dataset."""
-
-
-Since = Callable[[str, pl.DataFrame, pl.Series], pl.Series | None]
-"""Returns since when the row of each key as of each instant has been so; None for a dataset whose rows tell it themselves."""
 
 
 class Mode(Enum):
@@ -64,35 +60,22 @@ class Session:
         source: answers the lookups.
         datasets: what is committed.
         mode: which index answers.
-        since: tells since when rows have been so, which the source does not know of values that depend on the instant.
     """
 
     source: LookupSource
     datasets: Mapping[str, DatasetDefinition]
     mode: Mode
-    since: Since | None = None
 
-    def lookup(
-        self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Collection[str]
-    ) -> tuple[pl.DataFrame, pl.Series]:
-        """Return the row of each key as of each instant, of which some fields are read, and whether it was found."""
+    def lookup(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+        """Return the row of each key as of each instant, and whether it was found."""
         if not keys.height:
             return pl.DataFrame(schema=self.datasets[dataset].schema.polars()), pl.Series(dtype=pl.Boolean)
         answer = self.source.online if self.mode is Mode.ONLINE else self.source.offline
-        rows, found = answer(dataset, keys, at)
-        begun = self.since(dataset, keys, at) if self.since and self._timestamp(dataset) in fields else None
-        if begun is None:
-            return rows, found
-        return rows.with_columns(pl.when(found).then(begun).alias(self._timestamp(dataset))), found
+        return answer(dataset, keys, at)
 
-    def few(self, dataset: str, keys: Sequence[Column], at: Instants, fields: Collection[str]) -> Few | None:
+    def few(self, dataset: str, keys: Sequence[Column], at: Instants) -> Few | None:
         """Return what `lookup` does where the source has a shorter way to it, else None; keys in the dataset's order."""
-        if self.since and self._timestamp(dataset) in fields:
-            return None
         return self.source.few(dataset, keys, at)
-
-    def _timestamp(self, dataset: str) -> str:
-        return self.datasets[dataset].schema.timestamp
 
     def dataset(self, name: str) -> DatasetDefinition:
         """Return a committed dataset that this session may look up."""

@@ -124,7 +124,7 @@ class LookupStep(Step):
             keys = [pl.concat([keys[place] for keys, _, _ in asked]) for place in range(len(self.key_fields))]
             at = pl.concat([at for _, at, _ in asked])
         frame = pl.DataFrame([key.alias(name) for name, key in zip(self.key_fields, keys, strict=True)])
-        found, _ = session.lookup(self.dataset, frame, at, self._read())
+        found, _ = session.lookup(self.dataset, frame, at)
         start = 0
         for probe, (_, instants, counts) in zip(self.probes, asked, strict=True):
             whole = len(instants) == found.height
@@ -136,10 +136,7 @@ class LookupStep(Step):
         probe = self.probes[0]
         if len(self.probes) > 1 or probe.is_list:
             return None
-        return session.few(self.dataset, [rows.columns[name] for name in probe.keys], rows.instants, self._read())
-
-    def _read(self) -> set[str]:
-        return {pick.field for probe in self.probes for pick in probe.picks}
+        return session.few(self.dataset, [rows.columns[name] for name in probe.keys], rows.instants)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import polars as pl
@@ -17,7 +16,7 @@ from umbel.operators.aggregate import Aggregate
 from umbel.plan.definitions import DatasetDefinition, Definitions
 from umbel.query.erasure import Erased, Erasing
 from umbel.query.execute import QueryEngine
-from umbel.testing.tables import row_times, table
+from umbel.testing.tables import table
 
 Fed = tuple[str, pl.DataFrame]
 """A dataset's name and rows it was fed, in storage types."""
@@ -97,9 +96,7 @@ class Branch:
         """What answers queries and lookups."""
         runner = self.runner
         if self._engine is None:
-            self._engine = QueryEngine(
-                self.definitions, Erasing(runner.lookups, self.erased), partial(row_times, runner)
-            )
+            self._engine = QueryEngine(self.definitions, Erasing(runner.lookups, self.erased))
         return self._engine
 
     def feed(self, batches: Iterable[Fed]) -> None:

@@ -167,7 +167,8 @@ def test_a_key_is_found_after_everything_is_gone() -> None:
     job.feed(frame([(2, Change(later, later, {"x": 1}, 1, 1))]), watermark=instant(later - 1))
     job.feed(frame([event(2, later, x=None)]), watermark=instant(later))
     far = later + 86_400 * SECOND
-    assert job.lookup([(1, far)]).row(0) == (True, False, 0, None)
+    left = instant(later + 3_601 * SECOND)
+    assert job.lookup([(1, far)]).row(0) == (True, False, 0, None, left)
 
 
 def test_a_crowded_tile_cut_at_its_head_is_left_to_history() -> None:
@@ -232,7 +233,7 @@ def test_empty_batches_change_nothing() -> None:
     job = Job(aggregation(Count(window=HOUR)))
     job.feed(STREAM.empty())
     assert job.table() == []
-    assert job.lookup([(1, DAY)]).row(0) == (False, False, None)
+    assert job.lookup([(1, DAY)]).row(0) == (False, False, None, None)
     assert job.lookup([]).height == 0
 
 
