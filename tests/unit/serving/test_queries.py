@@ -80,7 +80,7 @@ def test_an_offline_query_answers_each_row_as_of_its_instant(flights: Served) ->
 def test_a_lookup_answers_rows(flights: Served) -> None:
     answer = flights.post("/api/v1/dataset/DelayOfOrigin/lookup", {"keys": [{"origin": "JFK"}], "as_of": LATER})
     assert answer.json() == {
-        "data": {"origin": ["JFK"], "departures": [2], "average": [20.0], "at": [LATER]},
+        "data": {"origin": ["JFK"], "departures": [2], "average": [20.0], "at": ["2013-12-01T15:00:00Z"]},
         "found": [True],
     }
 
