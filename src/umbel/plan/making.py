@@ -13,6 +13,7 @@ import polars as pl
 from umbel.operators.computed import Columns, Computed
 from umbel.types.dtype import nulls, spread
 from umbel.types.dtypes import Checked, DType
+from umbel.types.jsonvalues import revive
 from umbel.types.raw import column_of
 
 
@@ -42,7 +43,10 @@ class Reference(Made):
 
     def column(self, frame: pl.DataFrame, dtype: DType, known: Columns) -> Checked:
         name, *inside = self.path
-        return Checked(_below(frame[name], inside)) if name in frame.columns else _absent(name, frame.height, dtype)
+        if name not in frame.columns:
+            return _absent(name, frame.height, dtype)
+        found = _below(frame[name], inside).to_frame(name)  # read without a type: texts may stand for bytes, infinities
+        return Checked(revive(found, {name: dtype}).get_column(name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,3 +263,15 @@ def test_no_rows() -> None:
         found = prepare(nothing, each, STREAM)
         assert found.frame.is_empty()
         assert found.rejects.is_empty()
+
+
+def test_what_is_referred_to_may_be_the_text_of_bytes_or_of_infinity() -> None:
+    into = dataset(f=float, b=bytes, t=datetime)
+    source = feed(preproc={"f": Reference(("x",)), "b": Reference(("nest", "y"))})
+    rows = [
+        {"x": "-Infinity", "nest": {"y": "AP8="}, "t": "2024-01-01"},
+        {"x": 1.5, "nest": {"y": "!"}, "t": "2024-01-01"},
+    ]
+    found = taken(rows, source, into)
+    assert found.frame.select("f", "b").rows() == [(float("-inf"), b"\x00\xff")]
+    assert found.rejects["field"].to_list() == ["b"]
