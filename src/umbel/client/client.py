@@ -9,7 +9,7 @@ from umbel.client.branches import BranchMethods
 from umbel.client.logged import logged
 from umbel.client.names import check_keys, check_rows, dataset_name, field_names, names_of
 from umbel.client.names import dataset_name as name_of_dataset
-from umbel.client.plain import columns, files, location, plain, records
+from umbel.client.plain import columns, files, location, plain, records, refuse_both
 from umbel.client.response import Response
 from umbel.client.schemas import frame
 from umbel.errors import InvalidValue, UnknownName
@@ -172,6 +172,7 @@ class Client(BranchMethods):
         named = {"inputs": names_of(inputs, "inputs"), "outputs": names_of(outputs, "outputs")}
         body: dict[str, Any] = {**named, "timestamp_column": timestamp_column, "workflow": workflow}
         if input_dataframe is not None:
+            refuse_both(input_s3)
             body["data"] = self._offline_columns(inputs, timestamp_column, input_dataframe, renamed)
         else:
             body |= files(input_s3, renamed)

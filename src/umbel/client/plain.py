@@ -40,6 +40,12 @@ def location(connector: Any) -> dict[str, Any] | None:
     return {"type": type(connector).__name__, **plain(asdict(connector))}
 
 
+def refuse_both(connector: Any) -> None:
+    """Refuse an input in files beside one in a frame."""
+    if connector is not None:
+        raise InvalidValue("query_offline: rows come as input_dataframe or in input_s3, not both", hint="leave one out")
+
+
 def files(connector: Any, renamed: Mapping[str, str]) -> dict[str, Any]:
     """Return what an offline query says of its input when that is files: where they are, and their columns."""
     if connector is None:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import orjson
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -188,6 +189,9 @@ def test_the_client_speaks_to_it(offline: Served, buckets: Path) -> None:
         row["Origin.departures"] for row in asked_at_once(offline, rows)
     ]
     assert client.cancel_offline_query(told["request_id"]) == told
+    place = s3.bucket("data", prefix="x")
+    with pytest.raises(InvalidValue, match="not both"):
+        client.query_offline([Origin.origin], [Origin], "at", pd.DataFrame({"at": [NOON]}), input_s3=place)
     with pytest.raises(InvalidValue, match=r"input_dataframe or input_s3"):
         client.query_offline([Origin.origin], [Origin], "at", output_s3=s3.bucket("data", prefix="x"))
     with pytest.raises(UmbelError, match=r"S3\(\.\.\.\)\.bucket"):
