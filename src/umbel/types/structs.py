@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from umbel.errors import InvalidType, InvalidValue, UmbelError, all_faults
 from umbel.types.annotations import from_annotation
 from umbel.types.classbody import annotations_of
+from umbel.types.constructing import of_fields, of_lists
 from umbel.types.dtype import is_missing
 from umbel.types.dtypes import Struct
 
@@ -51,8 +51,8 @@ def struct(cls: type[T]) -> type[T]:
     made = dataclasses.dataclass(eq=False)(cls)
     for name, member in (("__eq__", _equals), ("__hash__", _hash), ("as_json", _as_json)):
         setattr(made, name, member)
-    setattr(made, "expr", classmethod(_expr))  # noqa: B010
-    setattr(made, "zip", classmethod(_zip))  # noqa: B010
+    setattr(made, "expr", classmethod(of_fields))  # noqa: B010
+    setattr(made, "zip", classmethod(of_lists))  # noqa: B010
     setattr(made, MARK, Struct(cls.__name__, fields, made))
     return made
 
@@ -142,18 +142,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value.as_json() if hasattr(value, "as_json") else value
-
-
-def _expr(cls: type, /, **fields: Any) -> Any:
-    """Return the expression that makes a struct of expressions, one for each field."""
-    return _expressions().make_struct(fields, cls)
-
-
-def _zip(cls: type, /, **fields: Any) -> Any:
-    """Return the expression that makes a list of structs of expressions of lists, cut to the shortest."""
-    return _expressions().zip_struct(fields, cls)
-
-
-def _expressions() -> Any:
-    # Expressions are built on types: here is the one place that looks up.
-    return import_module("umbel.expr")

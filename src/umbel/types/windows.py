@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from umbel.errors import InvalidType, InvalidValue
+from umbel.types.constructing import of_fields, of_lists
 from umbel.types.durations import parse_duration
 
 FOREVER = "forever"
@@ -34,6 +35,9 @@ class Window:
     def as_json(self) -> dict[str, datetime]:
         """Return the span as a dict."""
         return {"begin": self.begin, "end": self.end}
+
+    expr: ClassVar[Any] = classmethod(of_fields)
+    zip: ClassVar[Any] = classmethod(of_lists)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 from datetime import UTC, datetime
 
+import pandas as pd
 import pytest
 
+from umbel.expr import col
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling, Window
 
 
@@ -91,3 +93,13 @@ def test_window_with_a_duration_is_continuous() -> None:
         assert Window("1d") == Continuous("24h")
     with pytest.raises(TypeError, match="end"):
         Window(datetime(2024, 1, 1, tzinfo=UTC))
+
+
+def test_windows_are_made_of_expressions_as_structs_are() -> None:
+    rows = pd.DataFrame({"a": [pd.Timestamp(0, tz="UTC")], "b": [pd.Timestamp(1, unit="h", tz="UTC")]})
+    made = Window.expr(begin=col("a"), end=col("b"))
+    [span] = made.eval(rows, schema={"a": datetime, "b": datetime})
+    assert (span.begin, span.end) == (rows["a"][0], rows["b"][0])
+    lists = pd.DataFrame({"a": [[*rows["a"]]], "b": [[*rows["b"]]]})
+    [[first]] = Window.zip(begin=col("a"), end=col("b")).eval(lists, schema={"a": list[datetime], "b": list[datetime]})
+    assert first == span
