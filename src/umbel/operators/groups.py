@@ -28,6 +28,11 @@ class Groups:
     def __len__(self) -> int:
         return self._first.height
 
+    @property
+    def columns(self) -> pl.DataFrame:
+        """What makes each group."""
+        return self._first.select(self._columns)
+
     def known(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of these groups."""
         return self._coded(rows).join(self._numbers, on=CODE, how="semi").drop(CODE)
@@ -38,7 +43,7 @@ class Groups:
 
     def named(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return rows that have `_key_id` with the columns of the group instead."""
-        return pl.concat([self._first.select(self._columns)[rows[ID]], rows.drop(ID)], how="horizontal")
+        return pl.concat([self.columns[rows[ID]], rows.drop(ID)], how="horizontal")
 
     def _coded(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.with_columns(encode_keys(rows.select(self._columns)).alias(CODE))

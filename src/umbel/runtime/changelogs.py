@@ -105,15 +105,19 @@ class ChangeLogs:
 
     def newest(self, node: Node, limit: int) -> pl.DataFrame:
         """Return the newest rows that no correction took back, superseded ones included, at most `limit`, by time."""
+        kept = self.inserted(node, limit)
+        copies = np.repeat(np.arange(kept.height, dtype=np.uint32), kept[WEIGHT].to_numpy())
+        return kept.select(node.operator.schema.names)[copies].tail(limit)
+
+    def inserted(self, node: Node, limit: int) -> pl.DataFrame:
+        """Return the newest changes that insert rows no correction took back, at most `limit`, by time."""
         schema, now = node.operator.schema, datetime.now(UTC)
         for back in (timedelta(hours=1), timedelta(days=1), timedelta(days=30), None):
             since = None if back is None else now - back
             rows = consolidate(self._log(node).read(self._tail(node), since=since), [*schema.names, AT])
             if rows.height >= limit:
                 break
-        kept = rows.filter(pl.col(WEIGHT) > 0).sort(schema.timestamp, SEQ).tail(limit)
-        copies = np.repeat(np.arange(kept.height, dtype=np.uint32), kept[WEIGHT].to_numpy())
-        return kept.select(schema.names)[copies].tail(limit)
+        return rows.filter(pl.col(WEIGHT) > 0).sort(schema.timestamp, SEQ).tail(limit)
 
     def _log(self, node: Node) -> changes.ChangeLog:
         return changes.ChangeLog(self._folder / node.log, node.operator.schema.changes(), node.dataset or node.owner)

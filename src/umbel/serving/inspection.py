@@ -13,11 +13,12 @@ from starlette.responses import Response
 
 from umbel.catalog.catalog import DeadLetter
 from umbel.client.plain import plain
-from umbel.errors import InvalidValue, UnknownName, did_you_mean
+from umbel.errors import UnknownName, did_you_mean
 from umbel.plan.definitions import DatasetDefinition, FeaturesetDefinition
 from umbel.plan.expecting import results
 from umbel.plan.tags import Tags
 from umbel.query.answer import Answer
+from umbel.runtime.newest import newest
 from umbel.serving.requests import JSON, answer, count
 from umbel.serving.service import Service
 
@@ -45,19 +46,14 @@ async def expectations(request: Request) -> Response:
 
 
 async def inspect(request: Request) -> Response:
-    """Return the newest rows of a dataset."""
+    """Return the newest rows of a dataset; of one whose values depend on the instant, those of now of the newest groups."""
     service: Service = request.app.state.service
     name, limit = request.path_params["name"], count(request, "n", 10, MOST)
     in_force = await service.of(request)
-    definition, node = in_force.engine.dataset(name), in_force.graph.outputs[name]
-    if node.operator.is_terminal:
-        raise InvalidValue(
-            f"dataset '{name}' has no rows of its own: its values depend on the instant they are asked for",
-            hint=f"POST /api/v1/dataset/{name}/lookup",
-        )
+    definition = in_force.engine.dataset(name)
 
     def run() -> bytes:
-        rows = in_force.erased.without(name, service.deployment.changes.newest(node, limit))
+        rows = in_force.erased.without(name, newest(service.deployment, in_force.graph, name, limit))
         columns = {field: rows.get_column(field) for field in definition.dtypes}
         return orjson.dumps({"data": Answer(columns, definition.dtypes).to_json()})
 

@@ -109,9 +109,13 @@ def test_secrets_live_their_life(fresh: Served) -> None:
     assert key.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_has_no_rows_of_its_own_cannot_be_inspected(flights: Served) -> None:
-    answer = flights.http.get("/api/v1/dataset/DelayOfOrigin/inspect")
-    assert (answer.status_code, "lookup" in answer.json()["hint"]) == (400, True)
+def test_rows_are_inspected(flights: Served) -> None:
+    told = flights.http.get("/api/v1/dataset/DelayOfOrigin/inspect").json()[
+        "data"
+    ]  # of now, when all has left the window
+    assert (sorted(told["origin"]), told["departures"]) == (["JFK", "LGA"], [0, 0])
+    assert all("2013-12-01" < at for at in told["at"])
+    assert len(flights.http.get("/api/v1/dataset/DelayOfOrigin/inspect?n=1").json()["data"]["origin"]) == 1
     assert flights.http.get("/api/v1/dataset/Nothing/inspect").status_code == 404
     shown = flights.http.get("/api/v1/dataset/Departure/inspect?n=2").json()["data"]
     assert shown["delay"] == [10, -5]
