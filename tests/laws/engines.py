@@ -179,23 +179,20 @@ def arrivals(program: Program, chance: random.Random) -> list[list[Piece]]:
             rows = source.rows[ordinal :: source.stacked]
             delayed = [(row.at + chance.randint(0, program.disorder) * 10**6, chance.random(), row) for row in rows]
             queues[name, ordinal] = [row for _, _, row in sorted(delayed, key=lambda each: each[:2])]
-    found: list[list[Piece]] = []
-    while any(queues.values()):
-        batch = []
-        for name, rows in queues.items():
-            size = chance.choice((0, 1, 2, 3, len(rows)))
-            taken, queues[name] = rows[:size], rows[size:]
-            cut = chance.randint(0, len(taken))
-            batch += [(*name, piece) for piece in (taken[:cut], taken[cut:]) if piece]
-        if batch:
-            chance.shuffle(batch)
-            found.append(batch)
-    return found
+    found: list[list[Piece]] = [[] for _ in range(chance.choice((1, 2, 2, 3, 6)))]
+    for name, rows in queues.items():
+        cuts = sorted(chance.randint(0, len(rows)) for _ in found[1:])
+        for batch, first, last in zip(found, [0, *cuts], [*cuts, len(rows)], strict=True):
+            cut = chance.choice((first, chance.randint(first, last)))
+            batch += [(*name, piece) for piece in (rows[first:cut], rows[cut:last]) if piece]
+    for batch in found:
+        chance.shuffle(batch)
+    return [batch for batch in found if batch]
 
 
 def streamed(program: Program, chance: random.Random) -> Outcome:
     """Run a program as a stream in batches of any size, on one or more shards."""
-    live = Live(program, chance.choice((1, 2, 3)))
+    live = Live(program, chance.choice((1, 1, 2)))
     for batch in arrivals(program, chance):
         live.feed(batch)
     return live.outcome()
@@ -212,7 +209,7 @@ def at_rest(program: Program, chance: random.Random, *, live_after: bool = False
         chance: decides on batches and shards.
         live_after: whether more rows come after it.
     """
-    live = Live(program, chance.choice((2, 3)))
+    live = Live(program, chance.choice((1, 2, 2, 3)))
     parts = arrivals(program, chance)
     cut = chance.randint(0, len(parts)) if live_after else len(parts)
     live.graph = Graph(program.definitions(sources_only=True))

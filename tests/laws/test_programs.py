@@ -17,7 +17,7 @@ from tests.aggregating import instant
 from tests.comparing import assert_rows, same
 from tests.laws.engines import Live, Outcome, at_rest, in_one_call, streamed, told
 from tests.laws.programs import programs
-from tests.laws.sources import BEGIN, EVENTS, ITEMS, PRICES, USERS
+from tests.laws.sources import BEGIN, EVENTS, ITEMS, PLACES, PRICES, USERS
 from tests.laws.twins import Program, Source, Step, Twin, World, micros_of, stored
 from tests.profiles import examples
 from tests.reference import SECOND, Change, continuous, is_found, tiled
@@ -239,3 +239,23 @@ def test_a_row_that_is_superseded_does_not_count_along_another_column() -> None:
         ["s"], [Sum(of="c", window=Continuous("30s"), into_field="n")], along="w"
     )
     again_and_again(Program.numbered({"C": Source(PRICES, rows, deletes=True)}, {"D": summed}))
+
+
+def test_rows_of_two_sources_with_one_place_come_in_one_order() -> None:
+    """Of rows with the same key, instant and number the one that came last was kept, and the other's changes remained."""
+    place = {"s": (0, None), "n": None, "open": True}
+    rows = [
+        Change(BEGIN + at * SECOND, BEGIN + at * SECOND, {**place, "d": Fixed(d)}, seq=at)
+        for at, d in ((0, "1.25"), (0, "1.30"), (5, "2.00"), (5, "1.00"))
+    ]
+    source = Source(PLACES, tuple(rows), stacked=2)
+    program = Program({"P": source}, {"D": Twin.of("P", PLACES, appends=False)})
+    outcomes = []
+    for order in (rows, rows[::-1]):
+        live = Live(program, 1)
+        for row in order:
+            live.feed([("P", row.seq % 2, [row])])
+        outcomes.append(live.outcome().changes("D"))
+    kept = [Fixed("1.30"), Fixed("2.00")]
+    assert outcomes[0] == outcomes[1]
+    assert sorted(row[1] for row, count in outcomes[0].items() if count > 0) == kept
