@@ -11,7 +11,7 @@ import pytest
 from tests.conformance.cases import CASES
 from tests.conformance.multiplexed import begin, fits, in_rounds, logged, put_in_force
 from tests.deployed import live, wait_until
-from umbel.runtime.batch import JOB
+from umbel.runtime.deployment import JOB
 from umbel.spark.backfill import Backfill
 from umbel.spark.job import SMALL
 from umbel.state.port import Stamp

@@ -24,8 +24,8 @@ from umbel.operators.operator import Keyed, Operator
 from umbel.plan.definitions import DatasetDefinition, Definitions
 from umbel.query.history import replay
 from umbel.query.lookups import Lookups
-from umbel.runtime.batch import JOB
 from umbel.runtime.commit import commit
+from umbel.runtime.deployment import JOB
 from umbel.runtime.progress import EventTime
 
 COUNT = 24

@@ -17,14 +17,12 @@ from umbel.plan.execute import InProcess, Result
 from umbel.plan.flow import Outbox
 from umbel.plan.graph import Graph
 from umbel.runtime.changelogs import Part
-from umbel.runtime.deployment import Deployment
+from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.intake import take_in
 from umbel.runtime.plans import Plan
-from umbel.runtime.progress import EventTime
+from umbel.runtime.progress import EventTime, is_due
 from umbel.runtime.removal import forget_removed
 from umbel.state.port import Stamp
-
-JOB = "live"
 
 Counts = Mapping[tuple[str, str], int]
 
@@ -85,9 +83,8 @@ class Batch:
         """Return a batch with what the one before it left."""
         keep_here(deployment.vault)
         before = deployment.catalog.progress(JOB, stamp.batch)
-        return cls(
-            deployment, plan, stamp, EventTime.of(before.state if before else {}), before.revision if before else None
-        )
+        time = EventTime.of(before.state if before else {}, plan.ended)
+        return cls(deployment, plan, stamp, time, before.revision if before else None)
 
     @property
     def graph(self) -> Graph:
@@ -112,7 +109,7 @@ class Batch:
 
     def finish(self, told: Told) -> Counts:
         """Fire timers, write the change logs, and record the batch: from here on it is done."""
-        graph, time = self.graph, self.time
+        graph, time, before = self.graph, self.time, self.time.state
         frontiers, clocks = time.frontier_numbers(graph), time.clocks(graph)
         InProcess(graph, self.deployment.store).settle(told.result, self.stamp, frontiers, clocks)
         for source, newest in told.newest:
@@ -121,7 +118,7 @@ class Batch:
         self._log_changes(told)
         told.counts.update(expecting.count(graph, told.result.logged))
         counts = {key: count for key, count in told.counts.items() if count}
-        state = {**time.state, "plan": self.plan.number}
+        state = {**time.state, "plan": self.plan.number, "due": is_due(graph, before, time.state)}
         progress = Progress(self.stamp.batch, self.plan.revision, state)
         self.deployment.catalog.finish(JOB, progress, counts, told.dead, epoch=self.stamp.epoch)
         return counts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -20,6 +21,8 @@ from umbel.runtime.sources import open_sources
 from umbel.state.port import Store
 from umbel.state.urls import open_store
 
+JOB = "live"
+"""The job that processes what sources bring."""
 SHARDS = 4
 BUDGET = 128 << 20
 """Bytes of input per batch."""
@@ -124,7 +127,11 @@ class Deployment:
 
     def plans(self) -> Plans:
         """Return the batch plans of the live job."""
-        return Plans(self.directory / "plans", self._sources, self.budget)
+        return Plans(self.directory / "plans", self._sources, self.budget, self._is_due)
+
+    def _is_due(self) -> bool:
+        last = self.catalog.progress(JOB, sys.maxsize)
+        return last is not None and bool(last.state.get("due"))
 
     def _sources(self) -> tuple[int, Any]:
         revision = self.catalog.latest()

@@ -10,8 +10,7 @@ from typing import Any
 from umbel.connectors.webhook import WebhookConnector
 from umbel.log.reading import IngestReader
 from umbel.log.segments import LogPosition
-from umbel.runtime.batch import JOB
-from umbel.runtime.deployment import Deployment
+from umbel.runtime.deployment import JOB, Deployment
 
 
 def behind(deployment: Deployment) -> float:

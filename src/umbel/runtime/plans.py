@@ -42,12 +42,14 @@ class Plan:
         revision: the commit whose definitions apply.
         splits: what is read.
         positions: how far each source has been planned, this plan included.
+        ended: the keys of the bounded sources that are at their end: nothing is read from them any more.
     """
 
     number: int
     revision: int
     splits: tuple[PlannedSplit, ...]
     positions: Mapping[str, Position]
+    ended: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -61,6 +63,14 @@ class Plannable(Protocol):
     dataset: str
     source: int
     key: str
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it comes to an end."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is bounded and has had nothing new for so long that it is at its end."""
 
     def plan(self, position: Position | None, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Position]:
         """Return splits with their sizes, of about `budget` bytes at the most, and the position after them."""
@@ -77,10 +87,11 @@ class Plans:
         folder: where they are kept.
         sources: asked each time something is planned.
         budget: bytes of input per batch.
+        is_due: whether results wait for a batch, with or without input.
     """
 
-    def __init__(self, folder: Path, sources: Sources, budget: int) -> None:
-        self._folder, self._sources, self._budget = folder, sources, budget
+    def __init__(self, folder: Path, sources: Sources, budget: int, is_due: Callable[[], bool]) -> None:
+        self._folder, self._sources, self._budget, self._is_due = folder, sources, budget, is_due
         folder.mkdir(parents=True, exist_ok=True)
 
     def next(self, start: int) -> int:
@@ -98,7 +109,8 @@ class Plans:
         """Return a plan."""
         content = json.loads(self._path(number).read_bytes())
         splits = tuple(PlannedSplit(**split) for split in content["splits"])
-        return Plan(content["number"], content["revision"], splits, content["positions"])
+        ended = tuple(content.get("ended", ()))
+        return Plan(content["number"], content["revision"], splits, content["positions"], ended)
 
     def forget(self, number: int, keep: int = 50) -> None:
         """Delete plans which a restart can no longer ask for."""
@@ -111,15 +123,22 @@ class Plans:
     def _made(self, before: Plan) -> Plan | None:
         revision, sources = self._sources()
         positions, splits, left = dict(before.positions), list[PlannedSplit](), self._budget
+        ended = []
         for source in sources:
+            if source.key in before.ended and source.is_bounded:
+                ended.append(source.key)
+                continue
             found, position = source.plan(positions.get(source.key), max(left, 0)) if left > 0 else ((), None)
             if found:
                 splits += [PlannedSplit(source.dataset, source.source, split, size) for split, size in found]
                 positions[source.key] = position
                 left -= sum(size for _, size in found)
-        if not splits and revision == before.revision:
+            elif source.has_ended:
+                ended.append(source.key)
+        is_new = splits or revision != before.revision or set(ended) != set(before.ended)
+        if not is_new and not self._is_due():
             return None
-        return Plan(before.number + 1, revision, tuple(splits), positions)
+        return Plan(before.number + 1, revision, tuple(splits), positions, tuple(ended))
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:012d}.json"

@@ -22,15 +22,17 @@ class EventTime:
         newest: the largest event time taken from each source, by its key.
         frontiers: the largest event time each timed node has read, or the watermark its results have waited for, by the owner
             of its state.
+        ended: the keys of the sources that are at their end.
     """
 
     newest: dict[str, datetime] = field(default_factory=dict)
     frontiers: dict[str, datetime] = field(default_factory=dict)
+    ended: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Self:
-        """Return what `state` wrote."""
-        return cls(_instants(state.get("newest", {})), _instants(state.get("frontiers", {})))
+    def of(cls, state: Mapping[str, Any], ended: Iterable[str] = ()) -> Self:
+        """Return what `state` wrote, when some sources have ended."""
+        return cls(_instants(state.get("newest", {})), _instants(state.get("frontiers", {})), frozenset(ended))
 
     @property
     def state(self) -> dict[str, Any]:
@@ -83,7 +85,15 @@ class EventTime:
     ) -> datetime | None:
         if node.parents:
             return _least(marks[parent.number] for parent in node.parents)
-        return _least(reached.get(each.key) for each in graph.sources() if graph.entries[each.dataset] is node)
+        keys = {each.key for each in graph.sources() if graph.entries[each.dataset] is node}
+        if keys and keys <= self.ended:  # all there ever was has been read
+            return max((self.newest[key] for key in keys if key in self.newest), default=None)
+        return _least(reached.get(key) for key in keys - self.ended)
+
+
+def is_due(graph: Graph, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Return whether final results may come out with the batch after one, though it has no rows: event time has moved."""
+    return before != after and any(isinstance(node.operator, Keyed) and node.operator.is_final for node in graph.nodes)
 
 
 def _least(instants: Iterable[datetime | None]) -> datetime | None:

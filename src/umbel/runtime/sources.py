@@ -38,12 +38,25 @@ class OpenedSource:
     definition: SourceDefinition
     key: str
     _rest_until: float = 0.0
+    _idle_since: float | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it comes to an end."""
+        return self.definition.is_bounded
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is bounded and, as far as was looked, has had nothing new for its `idleness`."""
+        idleness, since = self.definition.idleness, self._idle_since
+        return idleness is not None and since is not None and time.monotonic() - since >= idleness / 1e6
 
     def plan(self, position: Any, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Any]:
         """Return new splits with their sizes, and the position after them."""
         if time.monotonic() < self._rest_until:
             return (), position
         found, reached = self.reading.plan(position, budget)
+        self._idle_since = None if found else self._idle_since or time.monotonic()
         if not found and self.definition.connector.kind not in STREAMS:
             self._rest_until = time.monotonic() + self.definition.every / 1e6
         return found, reached

@@ -8,7 +8,7 @@ import sys
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 
 from umbel.plan.expecting import PREFIX, Counts, results
-from umbel.runtime.batch import JOB
+from umbel.runtime.deployment import JOB
 from umbel.serving.environment import SHARED
 from umbel.serving.service import Service
 from umbel.serving.usage import BUCKETS, Usage

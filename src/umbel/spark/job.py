@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from umbel.runtime.batch import JOB, Batch, Counts, Told
-from umbel.runtime.deployment import Deployment
+from umbel.runtime.batch import Batch, Counts, Told
+from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.upkeep import Upkeep
 from umbel.spark.backfill import Backfill
 from umbel.spark.envelopes import SCHEMA
