@@ -35,7 +35,7 @@ class Plain:
         """Return the column with its nulls replaced by the one value of `default`."""
         if default is None or None not in self.values:
             return self
-        instead = default.item()
+        (instead,) = default.to_list()  # `item` gives lists as Polars columns
         return Plain([instead if value is None else value for value in self.values], self.dtype)
 
     @property
