@@ -2,7 +2,7 @@
 
 `<folder>/<branch>/<workflow>/<day>/*.ndjson`: an object per line, the instant first, then what it was for, then the features by
 their names. Days are those of the instants, in UTC. Every writer has files of its own; a line that a crash cut short has no end
-and is not read.
+and is not read. Days may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -10,15 +10,22 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 from uuid import uuid4
 
+from umbel.log.segments import sync_directory
+
 SEGMENT_BYTES = 64 << 20
 BLOCK = 1 << 20
+LONGEST = 255
+"""Bytes of the longest name of a folder that file systems take."""
 ENDING = ".ndjson"
 START = b'{"timestamp":"'
+_SHOWN = 64
 _SPELLED = "%Y-%m-%dT%H:%M:%S.%fZ"
 _WIDTH = len("2024-01-01T00:00:00.000000Z")
 
@@ -55,15 +62,21 @@ class FeatureLog:
         folder = self._place(branch, workflow) / day
         path = folder / f"{self._own}-{self._segment:05d}{ENDING}"
         folder.mkdir(parents=True, exist_ok=True)
+        before = None
         try:
             with path.open("ab") as file:
+                before = file.tell()
                 file.writelines(lines)
                 file.flush()
                 os.fsync(file.fileno())
                 size = file.tell()
         except OSError:
-            self._segment += 1  # nothing may follow a line cut short
+            if before is not None:
+                self._cut(path, before)
             raise
+        if not before:
+            for each in (folder, *folder.parents[:3]):
+                sync_directory(each)
         if size >= SEGMENT_BYTES:
             self._segment += 1
 
@@ -90,12 +103,24 @@ class FeatureLog:
             for day in days:
                 yield from _of_day(day, since, until)
 
+    def _cut(self, path: Path, size: int) -> None:
+        """Take back what could not be written as a whole; if that fails too, go on in another file, behind no line cut short."""
+        try:
+            if size:
+                os.truncate(path, size)
+            else:
+                path.unlink()
+        except OSError:
+            self._segment += 1
+
     def _place(self, branch: str, workflow: str) -> Path:
         return self._folder / _quoted(branch) / _quoted(workflow)
 
 
 def _quoted(name: str) -> str:
-    return quote(name, safe="").replace(".", "%2E")
+    """Return a name as that of a folder; of a long one its beginning and a hash."""
+    quoted = quote(name, safe="").replace(".", "%2E")
+    return quoted if len(quoted) <= LONGEST else f"{quoted[:_SHOWN]}={sha256(name.encode()).hexdigest()}"
 
 
 def _of_day(folder: Path, since: datetime | None, until: datetime | None) -> Iterator[bytes]:
@@ -119,9 +144,9 @@ def _within(block: bytes, low: bytes, high: bytes) -> Iterator[bytes]:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """Yield the whole lines of a file in blocks."""
+    """Yield the whole lines of a file in blocks; none of one that was deleted."""
     held = b""
-    with path.open("rb") as file:
+    with suppress(FileNotFoundError), path.open("rb") as file:
         while piece := file.read(BLOCK):
             held += piece
             end = held.rfind(b"\n") + 1

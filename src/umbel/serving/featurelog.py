@@ -10,10 +10,9 @@ import logging
 import random
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import orjson
 from starlette.requests import Request
@@ -29,7 +28,7 @@ from umbel.types.dtypes import Datetime
 
 LINES = "application/x-ndjson"
 MOST_BYTES = 64 << 20
-"""Bytes of answers that may wait."""
+"""Bytes of rows that may wait."""
 EVERY = 0.2
 """Seconds between two writes."""
 PATIENCE = 10.0
@@ -49,7 +48,7 @@ class Answered:
         branch: that was asked.
         purpose: what it was asked for, and which share of the rows is kept; which ones is left to chance.
         at: the instant it was asked about.
-        inputs: the JSON values that came, by feature.
+        inputs: the JSON object of columns that came.
         answer: the JSON object of columns that was answered.
         height: how many rows.
     """
@@ -57,7 +56,7 @@ class Answered:
     branch: str
     purpose: Purpose
     at: datetime
-    inputs: Mapping[str, list[Any]]
+    inputs: bytes
     answer: bytes
     height: int
 
@@ -80,7 +79,7 @@ class Keeper:
 
     def keep(self, answered: Answered) -> None:
         """Take an answer to be written soon, if there is room for it."""
-        size = len(answered.answer)
+        size = len(answered.inputs) + len(answered.answer)
         with self._changed:
             if self._bytes + size > MOST_BYTES:
                 self._counted(answered.purpose.workflow, "dropped", answered.height)
@@ -116,7 +115,10 @@ class Keeper:
                     return
                 self._changed.wait_for(lambda: self._is_closed, EVERY)  # others may come
                 taken, self._waiting, self._bytes = self._waiting, deque(), 0
-            self._write(taken)
+            try:
+                self._write(taken)
+            except Exception:  # what comes next is to be written all the same
+                log.exception("rows for the feature log are lost")
             with self._changed:
                 self._done += len(taken)
                 self._changed.notify_all()
@@ -140,7 +142,7 @@ class Keeper:
 
 def _lines(answered: Answered) -> Iterator[bytes]:
     """Yield the lines of the rows that chance chooses."""
-    columns = {**answered.inputs, **orjson.loads(answered.answer)}
+    columns = {**orjson.loads(answered.inputs), **orjson.loads(answered.answer)}
     told = {"timestamp": spelled(answered.at), "workflow": answered.purpose.workflow}
     for row in zip(*columns.values(), strict=True):
         if random.random() < answered.purpose.rate:

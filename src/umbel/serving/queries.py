@@ -44,7 +44,8 @@ async def query(request: Request) -> Response:
     usage.answered(purpose.workflow, question.plan, question.height, time.perf_counter() - begun)
     if at is not None:
         branch = request.headers.get(BRANCH_HEADER, MAIN)
-        state.keeper.keep(Answered(branch, purpose, question.at or at, question.columns, found, question.height))
+        given = orjson.dumps(question.columns)
+        state.keeper.keep(Answered(branch, purpose, question.at or at, given, found, question.height))
     return Response(found, media_type=JSON)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shutil import rmtree
 
 import orjson
 import pytest
@@ -72,16 +73,54 @@ def test_nothing_follows_lines_that_could_not_be_written(tmp_path: Path, monkeyp
     log = FeatureLog(tmp_path)
     put(log, NOON, 1)
 
-    def full(_: int) -> None:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(features.os, "fsync", full)
+        patch.setattr(features.os, "truncate", full)
         with pytest.raises(OSError, match="No space"):
             put(log, NOON, 2)
     put(log, NOON, 3)
     assert len(list(tmp_path.rglob("*.ndjson"))) == 2
-    assert numbers(log)[-1] == 3
+    assert numbers(log) == [1, 2, 3]  # what could not be taken back stays
+
+
+def test_a_full_disk_does_not_fill_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FeatureLog(tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(features.os, "fsync", full)
+        for number in range(20):
+            with pytest.raises(OSError, match="No space"):
+                put(log, NOON, number)
+    assert list(tmp_path.rglob("*.ndjson")) == []
+    put(log, NOON, 20)
+    assert numbers(log) == [20]
+
+
+def test_names_of_any_length(tmp_path: Path) -> None:
+    log = FeatureLog(tmp_path)
+    names = ["/" * 128, "/" * 127 + ".", "\U0001f600" * 128, "a" * 255, "a" * 256, "=" * 85, "=" * 86]
+    for number, name in enumerate(names):
+        put(log, NOON, number, workflow=name, branch=name)
+    assert [numbers(log, name, branch=name) for name in names] == [[each] for each in range(len(names))]
+
+
+def test_days_may_be_deleted_while_they_are_read(tmp_path: Path) -> None:
+    log = FeatureLog(tmp_path)
+    put(log, NOON, 1)
+    put(FeatureLog(tmp_path), NOON, 2)
+    blocks = log.read("main", "w")
+    read = [next(blocks)]
+    (day,) = (tmp_path / "main" / "w").iterdir()
+    rmtree(day)
+    assert [orjson.loads(each)["n"] for each in [*read, *blocks]] == [1]
+    put(log, NOON, 3)
+    assert numbers(log) == [3]
 
 
 def test_segments_are_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

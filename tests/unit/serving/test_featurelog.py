@@ -98,6 +98,32 @@ def test_what_does_not_fit_is_dropped_and_counted(served: Served, monkeypatch: p
     assert rows == {'outcome="dropped",workflow="default"': 50.0, 'outcome="kept",workflow="default"': 1.0}
 
 
+def test_what_waits_is_measured_with_its_inputs(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(featurelog, "MOST_BYTES", 10_000)
+    ask(served, ["J" * 20_000])
+    assert figures(served, "umbel_feature_log_rows_total") == {'outcome="dropped",workflow="default"': 1.0}
+
+
+def test_rows_that_cannot_be_written_do_not_keep_others_from_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(featurelog, "_lines", lambda _: [][0])
+        ask(served, ["LGA"])
+        assert lines(served) == []
+    ask(served, ["JFK"])
+    assert [each["Origin.origin"] for each in lines(served)] == ["JFK"]
+
+
+def test_names_of_workflows_lead_nowhere_else(served: Served) -> None:
+    names = ["../" * 42, "/" * 128, "\U0001f600" * 128]
+    for name in names:
+        ask(served, ["JFK"], workflow=name)
+    assert [len(lines(served, workflow=name)) for name in names] == [1, 1, 1]
+    assert all(path.is_dir() for path in (served.deployment.directory / "features" / "main").iterdir())
+    assert len(list((served.deployment.directory / "features" / "main").iterdir())) == 3
+
+
 def test_branches_have_logs_of_their_own(served: Served) -> None:
     served.post("/api/v1/init", {"branch": "b", "clone_from": "main"})
     header = {"X-UMBEL-BRANCH": "b"}
