@@ -42,9 +42,11 @@ def die_with_parent() -> None:
         threading.Thread(target=_watch, args=(int(stated),), name="parent", daemon=True).start()
 
 
-def end_with_parent() -> None:
-    """Kill this process when its parent ends, for processes that have nothing to finish."""
+def end_with_parent(parent: int) -> None:
+    """Kill this process when its parent ends, or has ended already; for processes that have nothing to finish."""
     _prctl()(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def adopt_orphans() -> None:

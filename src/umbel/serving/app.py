@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from polars.exceptions import PanicException
@@ -91,8 +91,7 @@ def application(deployment: Deployment, ended: Callable[[], None] = lambda: None
         yield
         for task in tasks:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(keeper.close)
         service.close()
         ended()
@@ -130,8 +129,9 @@ class Application(Starlette):
 def from_environment() -> Starlette:
     """Return the application over the deployment named by the environment; what server processes load."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    if multiprocessing.parent_process() is not None:
-        end_with_parent()
+    parent = multiprocessing.parent_process()
+    if parent is not None and parent.pid is not None:
+        end_with_parent(parent.pid)
     gc.freeze()  # what is loaded stays: collections need not walk through it while requests wait
     return application(Place.handed_on().opened(), _end_soon)
 

@@ -108,7 +108,7 @@ def test_rows_that_cannot_be_written_do_not_keep_others_from_it(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(featurelog, "_lines", lambda _: [][0])
+        patch.setattr(featurelog, "spelled", None)
         ask(served, ["LGA"])
         assert lines(served) == []
     ask(served, ["JFK"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.deployed import wait_until
 from tests.unit.serving.conftest import NOON, Served
 from tests.unit.serving.flights import Plane
 from tests.unit.serving.jobs import (
@@ -29,7 +30,8 @@ from umbel.catalog.tables import OfflineJob
 from umbel.connectors.buckets import PLACE
 from umbel.errors import UmbelError
 from umbel.runtime.commit import commit
-from umbel.runtime.offline.places import work_folder
+from umbel.runtime.offline import runner
+from umbel.runtime.offline.places import own_folder, work_folder
 from umbel.runtime.offline.run import Run
 from umbel.runtime.offline.runner import Runner
 
@@ -183,6 +185,15 @@ def test_input_that_was_deleted_meanwhile(idle: Served, buckets: Path) -> None:
     assert (told["status"], "not found" in told["reason"]) == ("FAILED", True)
 
 
+def test_input_that_was_changed_meanwhile(idle: Served, buckets: Path) -> None:
+    lines(buckets / "data/in/changed/a.json", many(5))
+    told = ask(idle, {"input": place("in/changed"), "output": place("out/changed")})
+    lines(buckets / "data/in/changed/a.json", many(6))
+    told = worked(idle, told)
+    assert (told["status"], "'in/changed/a.json' was changed meanwhile" in told["reason"]) == ("FAILED", True)
+    assert found(buckets, told) == []
+
+
 def test_storage_that_is_away_for_a_while(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = many(5)
     lines(buckets / "data/in/away/a.json", rows)
@@ -208,6 +219,42 @@ def test_data_that_was_committed_anew_meanwhile(idle: Served, buckets: Path) -> 
         "FAILED",
         True,
     )
+
+
+@pytest.mark.parametrize("error", [OSError("no processes left"), RuntimeError("whatever it is")])
+def test_a_process_that_cannot_be_started_is_tried_again(
+    offline: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    started, tried = runner._started, list[str]()
+
+    def once_in_vain(*args: Any) -> Any:
+        tried.append(args[1].id)
+        if len(tried) == 1:
+            raise error
+        return started(*args)
+
+    monkeypatch.setattr(runner, "_started", once_in_vain)
+    monkeypatch.setattr("umbel.catalog.offline.LEASE", 0.5)
+    rows, prefix = many(3), f"in/started-{type(error).__name__}"
+    lines(buckets / "data" / prefix / "a.json", rows)
+    told = ended(offline, ask(offline, {"input": place(prefix), "output": place("out/started")}))
+    assert (told["status"], tried) == ("COMPLETED", [told["request_id"]] * 2)
+    assert rows_of(buckets, told) == asked_at_once(offline, rows)
+    folder = work_folder(offline.deployment, told["request_id"])
+    wait_until(lambda: not folder.exists(), lambda: folder)
+
+
+def test_who_takes_a_job_up_shares_no_files(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines(buckets / "data/in/apart/a.json", many(3))
+    told = ask(idle, {"input": place("in/apart")})
+    jobs = OfflineJobs(idle.deployment.catalog)
+    first = jobs.claim()
+    monkeypatch.setattr("umbel.catalog.offline.LEASE", -LEASE)
+    second = jobs.claim()
+    assert first is not None
+    assert second is not None
+    assert own_folder(idle.deployment, first) != own_folder(idle.deployment, second)
+    idle.http.post(f"{PATH}/cancel", params={"request_id": told["request_id"]})
 
 
 def test_what_ended_jobs_had_on_the_way_is_deleted(idle: Served, buckets: Path) -> None:

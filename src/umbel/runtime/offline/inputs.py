@@ -154,6 +154,7 @@ class FileInput:
             copy = self._folder / f"input-{number}{_endings(file.path)}"
             self._bucket.fetch(file.path, copy)
             try:
+                _check_same(file, copy.stat().st_size)
                 yield from self._of_file(number, copy, begin if number == first else {})
             finally:
                 copy.unlink(missing_ok=True)
@@ -232,6 +233,15 @@ class _Collected:
     def taken(self) -> Taken:
         frame = pl.concat(self._frames) if self._frames else pl.DataFrame()
         return frame, tuple(self.reads), tuple(self.faults)
+
+
+def _check_same(file: Stored, size: int) -> None:
+    """Refuse a file that has become another since the query was asked: parts of two inputs are no answer."""
+    if size != file.size:
+        raise InvalidValue(
+            f"input file '{file.path}' was changed meanwhile: it had {file.size} bytes, and has {size}",
+            hint="ask again, of what is there now",
+        )
 
 
 def check_columns(bucket: Bucket, form: str | CSV, files: tuple[Stored, ...], wanted: Wanted, folder: Path) -> None:

@@ -24,6 +24,11 @@ def work_folder(deployment: Deployment, request: str) -> Path:
     return deployment.directory / OFFLINE / WORK / request
 
 
+def own_folder(deployment: Deployment, job: OfflineJob) -> Path:
+    """Return the folder for the files of whoever has claimed a job; who was believed dead has another."""
+    return work_folder(deployment, job.id) / str(job.epoch)
+
+
 def target_of(asked_target: object) -> S3Connector:
     """Return the connector of the place for an answer.
 

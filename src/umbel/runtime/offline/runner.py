@@ -13,7 +13,7 @@ from pathlib import Path
 
 from umbel.catalog.offline import OfflineJob, OfflineJobs
 from umbel.runtime.deployment import Deployment
-from umbel.runtime.offline.places import work_folder
+from umbel.runtime.offline.places import own_folder, work_folder
 
 EVERY = 1.0
 """Seconds between two looks for a job."""
@@ -48,7 +48,10 @@ class Runner:
         while True:
             job = await self._claimed()
             if job is not None:
-                await self._work(job)
+                try:
+                    await self._work(job)
+                except Exception as error:  # noqa: BLE001  its lease runs out, and there are others
+                    log.error("offline query %s: %s", job.id, error)
                 continue
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._new.wait(), EVERY)
@@ -69,10 +72,25 @@ class Runner:
             return None
 
     async def _work(self, job: OfflineJob) -> None:
-        folder = work_folder(self._deployment, job.id)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = own_folder(self._deployment, job)
+        try:
+            reason = await self._worked(job, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                folder.parent.rmdir()
+        if reason:
+            log.error("offline query %s: %s", job.id, reason)
+            await asyncio.to_thread(self._jobs.release, job, reason)
+
+    async def _worked(self, job: OfflineJob, folder: Path) -> str:
+        """Let a process work on a job; return why that came to nothing, if it did."""
         said = folder / "log"
-        process = _started(self._deployment, job, said)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            process = _started(self._deployment, job, said)
+        except OSError as error:
+            return f"its process cannot be started: {error}"
         try:
             while process.poll() is None:
                 await asyncio.sleep(WATCHING)
@@ -81,17 +99,12 @@ class Runner:
             with suppress(Exception):  # its lease runs out in any case
                 await asyncio.wait_for(asyncio.to_thread(self._jobs.release, job, counts=False), PATIENCE)
             raise
-        finally:
-            told = _tail(said)
-            shutil.rmtree(folder, ignore_errors=True)
-        if process.returncode:
-            reason = f"its process ended with {process.returncode}: {told}".strip()
-            log.error("offline query %s: %s", job.id, reason)
-            await asyncio.to_thread(self._jobs.release, job, reason)
+        return f"its process ended with {process.returncode}: {_tail(said)}".strip() if process.returncode else ""
 
 
 def _started(deployment: Deployment, job: OfflineJob, said: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "umbel.runtime.offline.worker", deployment.encode(), job.id, str(job.epoch)]
+    command = [sys.executable, "-m", "umbel.runtime.offline.worker", deployment.encode()]
+    command += [job.id, str(job.epoch), str(os.getpid())]
     environment = {name: value for name, value in os.environ.items() if name != "POLARS_MAX_THREADS"}
     with said.open("ab") as output:
         return subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment)

@@ -1,4 +1,4 @@
-"""The process that works on one offline query: `python -m umbel.runtime.offline.worker DEPLOYMENT REQUEST EPOCH`.
+"""The process that works on one offline query: `python -m umbel.runtime.offline.worker DEPLOYMENT REQUEST EPOCH PARENT`.
 
 A process of its own, because what it does is heavy: requests are not to wait for it, nor their server to go with it.
 """
@@ -17,7 +17,7 @@ from umbel.catalog.offline import FAILED, OfflineJob, OfflineJobs
 from umbel.errors import Transient, UmbelError
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.kinship import end_with_parent
-from umbel.runtime.offline.places import work_folder
+from umbel.runtime.offline.places import own_folder
 from umbel.runtime.offline.run import Run
 
 EVERY = 1.0
@@ -29,10 +29,10 @@ NICE = 10
 log = logging.getLogger("umbel.offline")
 
 
-def main(encoded: str, request: str, epoch: str) -> None:
+def main(encoded: str, request: str, epoch: str, parent: str) -> None:
     """Work on a job that was claimed for this process."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    end_with_parent()
+    end_with_parent(int(parent))
     os.nice(NICE)
     deployment = Deployment.decode(encoded)
     jobs = OfflineJobs(deployment.catalog)
@@ -44,7 +44,7 @@ def main(encoded: str, request: str, epoch: str) -> None:
 
 def work(deployment: Deployment, jobs: OfflineJobs, job: OfflineJob) -> None:
     """Work on a job; whatever goes wrong is recorded with it."""
-    folder = work_folder(deployment, job.id)
+    folder = own_folder(deployment, job)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         Run(deployment, job, folder).finish()
