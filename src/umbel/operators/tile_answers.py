@@ -66,9 +66,7 @@ def answer(tiles: Tiles, entries: pl.DataFrame, asked: pl.DataFrame) -> pl.DataF
     """
     points = Points.of(asked)
     seen = SINCE if tiles.is_keyed else FIRST
-    lived = (pl.col(WINDOW) == BASE) | (pl.col(WEIGHT) != 0)
-    if tiles.is_keyed:
-        lived |= pl.col(SINCE) < pl.col(UNTIL)
+    lived = (pl.col(WINDOW) == BASE) | tiles.has_lived()
     born = _born(entries.filter(lived), seen, points)
     base = entries.filter(pl.col(WINDOW) == BASE)
     horizon = np.full(_size(points, entries), -NEVER)

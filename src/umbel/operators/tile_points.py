@@ -18,7 +18,7 @@ from umbel.operators.runs import Flags, Ints
 from umbel.operators.tables import State
 from umbel.operators.tile_changes import Effects, middle
 from umbel.operators.tiles import Tiles
-from umbel.operators.tiling import BASE, FIRST, LAST, NEVER, SINCE, UNTIL, WINDOW
+from umbel.operators.tiling import BASE, ENDED, FIRST, LAST, NEVER, SINCE, UNTIL, WINDOW
 from umbel.state.records import Records
 from umbel.state.rows import RowCodec
 from umbel.types.schema import WEIGHT
@@ -120,7 +120,7 @@ class _Entries:
             return self._spans.least(self._first, NEVER)
         lived = (self._window == BASE) | (self._records[WEIGHT] != 0)
         if self._tiles.is_keyed:
-            lived |= self._since < self._until
+            lived |= self._records[ENDED] != 0
         return self._spans.least(np.where(lived, self._since, NEVER), NEVER)
 
     @property

@@ -84,7 +84,7 @@ def _fate(tiles: Tiles, kept: pl.DataFrame, watermark: int) -> Fate:
 def _as_base(tiles: Tiles, leaving: pl.DataFrame) -> pl.DataFrame:
     """Return retired entries in the form of bases: of the dropped ones only when their key was first and last seen."""
     seen = pl.col(SINCE if tiles.is_keyed else FIRST)
-    lived = pl.lit(value=True) if tiles.is_keyed else pl.col(WEIGHT) != 0  # a row may have taken another one's place
+    lived = tiles.has_lived()
     states = [pl.when("_dropped").then(None).otherwise(pl.col(name)).alias(name) for name in tiles.partials.columns]
     bases = leaving.with_columns(
         pl.lit(BASE, pl.Int8).alias(WINDOW),

@@ -13,6 +13,7 @@ Columns of an entry, instants in µs:
 | `_time_first`, `_time_last` | the span of its instants |
 | `_at_first`, `_at_last` | keyed input only: the span in which its changes take effect |
 | `_weight` | how many rows it holds, net |
+| `_weight_ended` | keyed input only: how many rows end in it, net |
 | `_state…` | the partial states |
 
 The base holds what windows without beginning keep of the time behind the watermark; `_time_first` is there the first instant of
@@ -33,7 +34,7 @@ from umbel.operators import runs
 from umbel.operators.partials import Partials
 from umbel.operators.runs import Flags, Ints
 from umbel.operators.tile_retirement import retire
-from umbel.operators.tiling import BASE, FIRST, ID, LAST, NEVER, SINCE, UNTIL, WINDOW, Tiling
+from umbel.operators.tiling import BASE, ENDED, FIRST, ID, LAST, NEVER, SINCE, UNTIL, WINDOW, Tiling
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import Continuous
 
@@ -79,14 +80,14 @@ class Tiles:
     @cached_property
     def columns(self) -> dict[str, pl.DataType]:
         """The columns of an entry."""
-        entered = {SINCE: pl.Int64(), UNTIL: pl.Int64()} if self.is_keyed else {}
+        entered = {SINCE: pl.Int64(), UNTIL: pl.Int64(), ENDED: pl.Int64()} if self.is_keyed else {}
         span = {WINDOW: pl.Int8(), FIRST: pl.Int64(), LAST: pl.Int64(), **entered}
         return {**span, WEIGHT: pl.Int64(), **self.partials.columns}
 
     @cached_property
     def spans(self) -> list[pl.Expr]:
         """How the columns of entries other than the states are merged."""
-        entered = [pl.col(SINCE).min(), pl.col(UNTIL).max()] if self.is_keyed else []
+        entered = [pl.col(SINCE).min(), pl.col(UNTIL).max(), pl.col(ENDED).sum()] if self.is_keyed else []
         return [pl.col(FIRST).min(), pl.col(LAST).max(), *entered, pl.col(WEIGHT).sum()]
 
     @property
@@ -128,7 +129,8 @@ class Tiles:
         placed = [instant.alias(FIRST), instant.alias(LAST)]
         if self.is_keyed:
             entered = pl.max_horizontal(instant, pl.col(AT).dt.epoch("us"))
-            placed += [entered.alias(SINCE), entered.alias(UNTIL)]
+            ended = pl.when(pl.col(AT) > pl.col(self.anchor)).then(-pl.col(WEIGHT)).otherwise(0)
+            placed += [entered.alias(SINCE), entered.alias(UNTIL), ended.alias(ENDED)]
         read = dict.fromkeys(
             [*self.keys, self.timestamp, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT]
         )
@@ -197,7 +199,12 @@ class Tiles:
         """Return whether an entry of one effect holds nothing: what it held was taken back."""
         held = [_holds(pl.col(name), dtype) for name, dtype in self.partials.contents.items()]
         single = (pl.col(FIRST) == pl.col(LAST)) & (pl.col(SINCE) == pl.col(UNTIL))
-        return single & (pl.col(WEIGHT) == 0) & ~pl.any_horizontal(pl.lit(value=False), *held)
+        return single & ~self.has_lived() & ~pl.any_horizontal(pl.lit(value=False), *held)
+
+    def has_lived(self) -> pl.Expr:
+        """Return whether an entry holds rows, or held some that have ended; else what it held was taken back."""
+        there = pl.col(WEIGHT) != 0
+        return there | (pl.col(ENDED) != 0) if self.is_keyed else there
 
     def _begins(self, tiled: pl.DataFrame, watermark: int | None) -> Flags:
         """Return where a new entry begins among entries in order."""

@@ -12,6 +12,8 @@ from umbel.types.epochs import EPOCH
 from umbel.types.windows import Continuous
 
 WINDOW, FIRST, LAST, SINCE, UNTIL = "_time_window", "_time_first", "_time_last", "_at_first", "_at_last"
+ENDED = "_weight_ended"
+"""How many rows end, net: an entry without rows may be so because all have ended, or because all were taken back."""
 ID = NUMBER
 NEVER = 2**62
 """An instant after all others, µs."""

@@ -22,7 +22,7 @@ from umbel.operators import runs
 from umbel.operators.folding import fold
 from umbel.operators.partials import Partials
 from umbel.operators.runs import Flags, Ints, Sorted
-from umbel.operators.tiling import FIRST, ID, UNTIL, WINDOW
+from umbel.operators.tiling import ENDED, FIRST, ID, UNTIL, WINDOW
 from umbel.operators.timeline import ALIVE, KEY, TIME, changelog, difference
 from umbel.operators.window_grids import ALWAYS, LATER, Grid, grid_of
 from umbel.types.schema import AT, SEQ, WEIGHT
@@ -32,7 +32,6 @@ PANE = "_time_pane"
 BEGIN, END = "_time_begin", "_time_end"
 INSTANT = pl.Datetime("us", "UTC")
 AXIS = "_time_axis"
-ENDED = "_weight_ended"
 
 
 @dataclass(frozen=True, slots=True)

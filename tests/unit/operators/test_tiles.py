@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from tests.aggregating import STREAM, Job, aggregation, frame, instant, micros
+from tests.aggregating import TABLE as KEYED
 from tests.comparing import assert_rows
 from tests.reference import Change
 from umbel.aggregates import (
@@ -27,6 +30,7 @@ from umbel.aggregates import (
 from umbel.errors import InvalidValue, Terminal
 from umbel.operators.aggregate import Aggregate
 from umbel.operators.leaf import Leaf
+from umbel.operators.tile_points import Pointwise
 from umbel.operators.tiling import Tiling
 from umbel.state.keys import encode_keys
 from umbel.state.tables import State
@@ -169,6 +173,26 @@ def test_a_key_is_found_after_everything_is_gone() -> None:
     far = later + 86_400 * SECOND
     left = instant(later + 3_601 * SECOND)
     assert job.lookup([(1, far)]).row(0) == (True, False, 0, None, left)
+
+
+@pytest.mark.parametrize("window", [HOUR, Continuous("forever")])
+@pytest.mark.parametrize("taken_back", [False, True])
+def test_a_crowded_tile_of_a_table_tells_rows_that_ended_from_rows_taken_back(window: Any, taken_back: bool) -> None:
+    job = Job(aggregation(Count(window=window), keyed=True))
+    begin, end = clock("0:00"), clock("0:20")
+    rows = [(1, Change(begin + n * SECOND, begin + n * SECOND, {}, 1, n)) for n in range(12)]
+    ends = [(1, replace(row, at=end + row.seq * SECOND, weight=-1)) for _, row in rows]
+    job.feed(frame([*rows, *ends], KEYED))
+    if taken_back:
+        job.feed(frame([(1, replace(row, weight=-row.weight)) for _, row in [*rows, *ends]], KEYED))
+    at = clock("0:30")
+    assert job.lookup([(1, at)])["_found"].to_list() == [not taken_back]
+    quick = Pointwise(job.operator.tiles)
+    with job.store.snapshot(0) as reader:
+        stored = quick.read(State(reader, job.operator.id), Job.points([(1, at)])["_key"].to_list())
+    answered = quick.values(stored, np.array([at]))
+    assert answered is not None
+    assert answered.found.tolist() == [not taken_back]
 
 
 def test_a_crowded_tile_cut_at_its_head_is_left_to_history() -> None:
