@@ -259,3 +259,10 @@ def test_rows_of_two_sources_with_one_place_come_in_one_order() -> None:
     kept = [Fixed("1.30"), Fixed("2.00")]
     assert outcomes[0] == outcomes[1]
     assert sorted(row[1] for row, count in outcomes[0].items() if count > 0) == kept
+
+
+def test_a_row_that_ends_after_it_left_its_window_is_not_forgotten_before() -> None:
+    """Behind the watermark its coming and its end are one entry: nobody knew any more when it had left."""
+    rows = tuple(Change(BEGIN + n * SECOND, BEGIN + n * SECOND, {"id": 0, "c": 0, "u": None}) for n in (0, 0, 35, 35))
+    counted = Twin.of("U", USERS, appends=False).aggregate(["id"], [Count(window=Continuous("30s"), into_field="n")])
+    again_and_again(Program.numbered({"U": Source(USERS, rows)}, {"D": counted}))

@@ -147,7 +147,7 @@ class Exact:
     def changes(self, tiles: Tiles) -> Moments:
         """Return the instants at which they change the values of the window."""
         window, weight = np.full(len(self.ids), self.number), self.entries[WEIGHT].to_numpy()
-        return Moments.of(self.ids, Effects.of(tiles, self.ids, window, self.place, self.until, weight))
+        return Moments.of(self.ids, Effects.of(tiles, self.ids, window, self.place, self.until, self.until, weight))
 
 
 def _exact(tiles: Tiles, partial: pl.DataFrame, number: int) -> Exact:
@@ -197,9 +197,9 @@ def _rounded(tiles: Tiles, entries: pl.DataFrame, ids: Ints, number: int) -> Int
 def _changes(tiles: Tiles, entries: pl.DataFrame) -> Moments:
     """Return the instants at which entries, sorted as they are kept, change the values of their keys."""
     ids, window, first, last, weight = (entries[name].to_numpy() for name in (ID, WINDOW, FIRST, LAST, WEIGHT))
-    until = entries[UNTIL].to_numpy() if tiles.is_keyed else last
+    since, until = (entries[name].to_numpy() for name in ((SINCE, UNTIL) if tiles.is_keyed else (LAST, LAST)))
     ids = ids.astype(np.int64)
-    return Moments.of(ids, Effects.of(tiles, ids, window, middle(first, last), until, weight))
+    return Moments.of(ids, Effects.of(tiles, ids, window, middle(first, last), since, until, weight))
 
 
 # points and entries together

@@ -32,7 +32,7 @@ class Effects:
     leaves: Ints
 
     @classmethod
-    def of(cls, tiles: Tiles, ids: Ints, window: Ints, place: Ints, until: Ints, weight: Ints) -> Effects:
+    def of(cls, tiles: Tiles, ids: Ints, window: Ints, place: Ints, since: Ints, until: Ints, weight: Ints) -> Effects:
         """Return the effects of entries.
 
         Args:
@@ -40,13 +40,16 @@ class Effects:
             ids: of their keys, equal ones side by side; within them windows and places.
             window: the numbers of their windows, that of the base last.
             place: the instant that decides whether the window reaches it.
+            since: when its first change takes effect.
             until: when its last change takes effect.
             weight: how many rows it holds, net.
         """
         leaves = (place + tiles.lengths[window]) // SECOND * SECOND + SECOND
         in_time = until < leaves
         begins = runs.changes(ids, window, place)
-        alive = np.add.reduceat(np.where(in_time, weight, 0), np.flatnonzero(begins)) if len(begins) else weight
+        # of an entry that ends after it has left, what came in time was there until then: its weight does not tell
+        counted = np.where(in_time, weight, since < leaves)
+        alive = np.add.reduceat(counted, np.flatnonzero(begins)) if len(begins) else weight
         gone = np.repeat(alive == 0, runs.lengths(begins))
         seen = in_time if tiles.is_keyed else in_time & (~gone | (window == BASE))
         return cls(np.where(seen, until, -NEVER), np.where(gone, -NEVER, leaves))

@@ -127,7 +127,7 @@ class _Entries:
     def changed(self) -> Ints:
         """The last instant at which the values of each key changed."""
         place, weight = middle(self._first, self._last), np.ascontiguousarray(self._records[WEIGHT])
-        effects = Effects.of(self._tiles, self._spans.owners, self._window, place, self._until, weight)
+        effects = Effects.of(self._tiles, self._spans.owners, self._window, place, self._since, self._until, weight)
         return self._spans.largest(effects.latest(self._spans.spread(self._at)), -NEVER)
 
     def is_past(self, found: Flags) -> bool:

@@ -65,7 +65,7 @@ def _fate(tiles: Tiles, kept: pl.DataFrame, watermark: int) -> Fate:
     window = kept[WINDOW].to_numpy()
     grain = tiles.grains[window]
     end = (kept[FIRST].to_numpy() // grain + 1) * grain
-    until = kept[UNTIL if tiles.is_keyed else LAST].to_numpy()
+    since, until = (kept[name].to_numpy() for name in ((SINCE, UNTIL) if tiles.is_keyed else (LAST, LAST)))
     length = np.array([each.duration_us or 0 for each in tiles.windows], np.int64)[window]
     is_forever = window == (len(tiles.windows) if tiles.forever is None else tiles.forever)
     out_of_reach = ~is_forever & (end + length <= watermark // SECOND * SECOND)
@@ -73,11 +73,9 @@ def _fate(tiles: Tiles, kept: pl.DataFrame, watermark: int) -> Fate:
     void = settled & (kept[WEIGHT].to_numpy() == 0) & ~(is_forever & tiles.is_keyed)
     horizon = until.copy()
     if out_of_reach.any():  # entries of one place are all out of reach or none is
-        columns = (kept[name].to_numpy()[out_of_reach] for name in (ID, FIRST, LAST, WEIGHT))
-        ids, first, last, weight = columns
-        place = middle(first, last)
-        effects = Effects.of(tiles, ids, window[out_of_reach], place, until[out_of_reach], weight)
-        horizon[out_of_reach] = effects.last
+        ids, first, last, weight = (kept[name].to_numpy() for name in (ID, FIRST, LAST, WEIGHT))
+        columns = (each[out_of_reach] for each in (ids, window, middle(first, last), since, until, weight))
+        horizon[out_of_reach] = Effects.of(tiles, *columns).last
     return Fate(settled, settled & is_forever & ~void, out_of_reach | void, horizon)
 
 
