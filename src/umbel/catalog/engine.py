@@ -6,13 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
+
+from umbel.errors import Terminal
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 
 def migrated(url: str) -> Engine:
-    """Return the engine of a database, whose tables are made or brought up to date first."""
+    """Return the engine of a database, whose tables are made or brought up to date first.
+
+    Raises:
+        Terminal: a newer version has done that.
+    """
     engine = _engine(url)
     _migrate(engine)
     return engine
@@ -41,7 +50,23 @@ def _migrate(engine: Engine) -> None:
         config.set_main_option("script_location", str(folder).replace("%", "%%"))
         if engine.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver begins none before changes of tables
+        _check_known(connection, config)
         command.upgrade(config, "head")
+
+
+def _check_known(connection: Connection, config: Config) -> None:
+    """Refuse tables that a newer version has brought up to date."""
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    found = MigrationContext.configure(connection).get_current_revision()
+    known = [each.revision for each in ScriptDirectory.from_config(config).walk_revisions()]
+    if found is not None and found not in known:
+        raise Terminal(
+            f"the catalog {connection.engine.url} was written by a newer version of umbel: "
+            f"its tables are of revision {found}, and this version knows them up to {max(known)}",
+            hint="install the version that wrote it, or a newer one",
+        )
 
 
 @contextmanager

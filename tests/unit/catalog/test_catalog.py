@@ -238,3 +238,11 @@ def test_threads_share_a_catalog(catalog: Catalog) -> None:
     with ThreadPoolExecutor(8) as pool:
         epochs = list(pool.map(lambda _: catalog.take_over(JOB), range(40)))
     assert sorted(epochs) == list(range(1, 41))
+
+
+def test_a_catalog_of_a_newer_version_is_refused(url: str) -> None:
+    Catalog(url).close()
+    with sqlite3.connect(sa.make_url(url).database or "") as database:
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(Terminal, match="written by a newer version of umbel: its tables are of revision 9999"):
+        Catalog(url)
