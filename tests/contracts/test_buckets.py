@@ -90,6 +90,23 @@ def test_an_object_is_replaced_as_a_whole(place: Place, tmp_path: Path) -> None:
     assert [each.path for each in bucket.listed("")] == ["x"]
 
 
+def test_an_object_in_a_folder_is_on_disk_before_it_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "file").write_bytes(b"x" * 100)
+    bucket = Place({PLACE: tmp_path.as_uri()}, tmp_path / "b", "b").bucket()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("umbel.connectors.buckets.os.fsync", full)
+        with pytest.raises(Transient, match="No space"):
+            bucket.put(tmp_path / "file", "deep/object")
+    assert [path for path in (tmp_path / "b").rglob("*") if path.is_file()] == []
+    bucket.put(tmp_path / "file", "deep/object")
+    assert [path.name for path in (tmp_path / "b").rglob("*") if path.is_file()] == ["object"]
+
+
 def test_what_cannot_be_put_whole_is_not_there(s3: S3Server, tmp_path: Path) -> None:
     place = on_s3(s3, "breaks-off")
     with breaking(s3.url, after=24 << 20) as url:

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -19,6 +20,7 @@ from umbel.connectors.s3 import S3, S3Connector
 from umbel.connectors.s3path import matcher
 from umbel.connectors.secret import Credential
 from umbel.errors import InvalidValue, NotSupported, Transient
+from umbel.log.segments import sync_directory
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -147,14 +149,34 @@ class Bucket:
 
 
 class FolderBucket(Bucket):
-    """A folder that stands for a bucket."""
+    """A folder that stands for a bucket.
+
+    Args:
+        root: the folder that it is in.
+        name: of the bucket.
+        title: what it is, for messages.
+    """
+
+    def __init__(self, root: Path, name: str, title: str) -> None:
+        from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+        super().__init__(SubTreeFileSystem(str(root), LocalFileSystem()), name, title)
+        self._root = root
 
     def _write(self, source: Path, path: str) -> None:
-        folder, _, name = path.rpartition("/")
-        beside = f"{folder}/.{name}.{uuid4().hex[:8]}.tmp"
-        self._files.create_dir(folder, recursive=True)
-        super()._write(source, beside)
-        self._files.move(beside, path)
+        target = self._root / path
+        beside = target.with_name(f".{target.name}.{uuid4().hex[:8]}.tmp")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with source.open("rb") as given, beside.open("wb") as file:
+                shutil.copyfileobj(given, file, BLOCK)
+                file.flush()
+                os.fsync(file.fileno())  # what is recorded as written must be there after a power cut
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
+        for folder in takewhile(lambda it: it != self._root, target.parents):
+            sync_directory(folder)
 
 
 def bucket_of(connector: S3Connector, reveal: Reveal, environment: Mapping[str, str] = os.environ) -> Bucket:
@@ -167,16 +189,9 @@ def bucket_of(connector: S3Connector, reveal: Reveal, environment: Mapping[str, 
     """
     title = f"S3 '{connector.source.name}', bucket '{connector.bucket}'"
     if place := environment.get(PLACE):
-        return folder_bucket(folder_of(place), connector.bucket, title)
+        return FolderBucket(folder_of(place), connector.bucket, title)
     assert isinstance(connector.source, S3)
     return Bucket(_on_s3(connector.source, connector.bucket, reveal, environment), connector.bucket, title)
-
-
-def folder_bucket(root: Path, name: str, title: str) -> Bucket:
-    """Return a folder in a folder as a bucket."""
-    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
-
-    return FolderBucket(SubTreeFileSystem(str(root), LocalFileSystem()), name, title)
 
 
 def folder_of(url: str) -> Path:

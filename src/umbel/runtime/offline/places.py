@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from umbel.catalog.offline import OfflineJob
-from umbel.connectors.buckets import Bucket, bucket_of, folder_bucket
+from umbel.connectors.buckets import Bucket, FolderBucket, bucket_of
 from umbel.connectors.formats import CSV
 from umbel.connectors.s3 import S3Connector
 from umbel.errors import InvalidValue
@@ -59,7 +59,7 @@ def bucket_for(deployment: Deployment, target: S3Connector | None) -> Bucket:
     if target is not None:
         return bucket_of(target, revealed(deployment.vault))
     (deployment.directory / OFFLINE / ANSWERS).mkdir(parents=True, exist_ok=True)
-    return folder_bucket(deployment.directory / OFFLINE, ANSWERS, "umbel's own folder")
+    return FolderBucket(deployment.directory / OFFLINE, ANSWERS, "umbel's own folder")
 
 
 def form_of(target: S3Connector | None) -> str | CSV:
