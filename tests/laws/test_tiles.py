@@ -323,6 +323,23 @@ def test_updates_behind_the_watermark_are_history() -> None:
     assert job.lookup([(1, 5 * SECOND), (1, 7 * SECOND)])["_history"].to_list() == [True, False]
 
 
+def test_a_row_that_ended_after_its_window_left_it_left_it() -> None:
+    """Behind the watermark what begins and ends a row is one entry; that it was there at the end of the window is still known."""
+    row = {"x": None, "f": None, "id": 1}
+    changes = [
+        (1, Change(5 * SECOND, 5 * SECOND, row, 1, 0)),
+        (1, Change(400 * SECOND, 5 * SECOND, row, -1, 0)),
+        (1, Change(400 * SECOND, 400 * SECOND, row, 1, 1)),
+    ]
+    job = Job(aggregation(Count(window=SHORT), keyed=True, tiling=TILING))
+    job.feed(frame(changes, TABLE))
+    job.feed(frame([(1, Change(401 * SECOND, 401 * SECOND, {**row, "id": 2}, 1, 9))], TABLE), instant(400 * SECOND))
+    changes.append((1, Change(401 * SECOND, 401 * SECOND, {**row, "id": 2}, 1, 9)))
+    asked = [(1, second * SECOND) for second in (50, 105, 106, 300, 399, 400, 401, 500, 501, 502)]
+    check(job, changes, asked, frame(changes, TABLE))
+    assert job.lookup(asked)["_history"].to_list() == [True, True, *[False] * 8]
+
+
 def test_a_key_that_only_corrections_had_is_not_found() -> None:
     """More instants than a tile keeps apart, all of them taken back, are no life of the key."""
     job = Job(aggregation(Count(window=Continuous("forever")), keyed=True))

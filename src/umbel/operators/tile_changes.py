@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from umbel.operators.tiles import Tiles
 
 
+MANY = 2**40
+"""More rows than an entry has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effects:
     """When entries make values change, one for each entry.
@@ -48,7 +52,7 @@ class Effects:
         in_time = until < leaves
         begins = runs.changes(ids, window, place)
         # of an entry that ends after it has left, what came in time was there until then: its weight does not tell
-        counted = np.where(in_time, weight, since < leaves)
+        counted = np.where(in_time, weight, np.where(since < leaves, MANY, 0))
         alive = np.add.reduceat(counted, np.flatnonzero(begins)) if len(begins) else weight
         gone = np.repeat(alive == 0, runs.lengths(begins))
         seen = in_time if tiles.is_keyed else in_time & (~gone | (window == BASE))
