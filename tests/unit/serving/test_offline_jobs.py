@@ -229,6 +229,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(
 
     def once_in_vain(*args: Any) -> Any:
         tried.append(args[1].id)
+        (work_folder(offline.deployment, args[1].id) / "0").mkdir(exist_ok=True)  # of one that was killed
         if len(tried) == 1:
             raise error
         return started(*args)

@@ -77,8 +77,7 @@ class Runner:
             reason = await self._worked(job, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):
-                folder.parent.rmdir()
+        await asyncio.to_thread(self._tidy)  # others, killed while they worked on it, may have left files, too
         if reason:
             log.error("offline query %s: %s", job.id, reason)
             await asyncio.to_thread(self._jobs.release, job, reason)
