@@ -74,7 +74,8 @@ def _menu(draw: Draw, twin: Twin, *, asked: bool) -> list[Entry]:
 def aggregates(draw: Draw, twin: Twin, windows: Sequence[Any], *, asked: bool) -> list[Any]:
     """Draw some aggregates over the columns of a twin, each over one of the windows."""
     chosen = draw(st.lists(st.sampled_from(_menu(draw, twin, asked=asked)), min_size=1, max_size=3))
-    prefix = next(each for each in "abcdefghij" if f"{each}0" not in twin.schema.names)
+    taken = {name[0] for name in twin.schema.names if name[1:].isdigit()}
+    prefix = next(each for each in "abcdefghij" if each not in taken)
     return [
         kind(**arguments, window=draw(st.sampled_from(windows)), into_field=f"{prefix}{number}")
         for number, (kind, arguments) in enumerate(chosen)
