@@ -164,9 +164,8 @@ class Reach:
     """
 
     def __init__(self, tiles: Tiles) -> None:
-        lengths = [NEVER if each.duration_us is None else each.duration_us for each in tiles.windows]
         base = (-NEVER, -1) if tiles.forever is None else (NEVER, tiles.forever)
-        self.lengths = np.array([*lengths, base[0]], np.int64)
+        self.lengths = np.append(tiles.lengths[:-1], base[0])
         """µs; far below zero where nothing counts."""
-        self.windows = np.array([*range(len(lengths)), base[1]], np.int64)
+        self.windows = np.array([*range(len(tiles.windows)), base[1]], np.int64)
         """The window that counts them."""
