@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-crash test check lint format types layers house bench docs nightly lock setup clean
+.PHONY: help demo demo-crash test check lint format types layers house bench docs nightly mutants lock setup clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,6 +20,7 @@ help:
 	@echo "make bench        the benchmark table; writes benchmarks/results.json"
 	@echo "make docs         the documentation, in docs/_build/html"
 	@echo "make nightly      the tests that take minutes"
+	@echo "make mutants MODULES=windowing/tile_points.py   changes that no test sees"
 	@echo "make lock         resolve the dependencies anew"
 	@echo "make clean        remove all that make made"
 
@@ -35,6 +36,10 @@ test: setup
 nightly: setup
 	$(BIN)/pytest -q -m nightly
 	UMBEL_TESTS=nightly $(BIN)/pytest -q -n $(WORKERS) tests/laws  # forty times the examples of `make test`
+
+MODULES ?= windowing/tile_points.py
+mutants: setup
+	$(BIN)/python -m tests.mutants $(MODULES)
 
 # `make -k check` goes on after a fault and shows them all
 check: lint format types layers house

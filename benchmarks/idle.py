@@ -50,7 +50,7 @@ def committed(place: Path) -> None:
 
 
 def _wait_until_running(place: Path) -> None:
-    from umbel.runtime.status import read_status
+    from umbel.processes.status import read_status
 
     deadline = time.monotonic() + WITHIN
     while time.monotonic() < deadline:

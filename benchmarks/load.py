@@ -28,7 +28,7 @@ from random import Random
 
 HOST = "127.0.0.1"
 QUERY = "/api/v1/query"
-HEAD = "POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+HEAD = "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 PATIENCE = 10.0
 """Seconds to wait for the answers still due."""
 SEED = 5
@@ -149,7 +149,7 @@ def arrivals(kind: str, rate: float) -> Iterator[float]:
 def encoded(file: str, path: str) -> list[bytes]:
     """Return requests as they go over the wire."""
     if file == "-":
-        return [f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()]
+        return [f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()]
     bodies = Path(file).read_bytes().splitlines()
     return [HEAD.format(path=path, length=len(body)).encode() + body for body in bodies]
 

@@ -28,7 +28,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.figure import Figure, readable
-from umbel.spark import aotcache
+from umbel.spark import aot_cache
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results.json"
@@ -63,9 +63,9 @@ def main(asked: list[str]) -> int:
 
 def _warm_up() -> None:
     """Let every Spark of the run start from what Java has learned, the baseline's too."""
-    cache = aotcache.place()
+    cache = aot_cache.location()
     if cache is not None and not cache.exists():
-        aotcache.make()
+        aot_cache.make()
 
 
 def in_own_process(name: str) -> list[Figure]:

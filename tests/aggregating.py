@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 
 from tests.reference import Change
-from umbel.operators.aggregate import Aggregate
+from umbel.changes.versions import consolidate
+from umbel.operators.aggregate import aggregate
 from umbel.operators.leaf import Leaf
 from umbel.operators.operator import Clock
-from umbel.operators.timeline import consolidate
 from umbel.state.keys import encode_keys
 from umbel.state.memory import MemoryStore
 from umbel.state.port import Stamp
@@ -45,11 +45,11 @@ def micros(at: datetime) -> int:
     return (at - EPOCH) // timedelta(microseconds=1)
 
 
-def aggregation(*aggregates: Any, keyed: bool = False, appends: bool = True, **options: Any) -> Aggregate:
+def aggregation(*aggregates: Any, keyed: bool = False, appends: bool = True, **options: Any) -> Any:
     """Return an aggregation by `k` of a stream, or of a table keyed by `id`; aggregates are named a0, a1, …"""
     leaf = Leaf(dataset="E", version=1, columns=TABLE if keyed else STREAM, appends=appends and not keyed)
     named = tuple(each if each.into_field else each.named(f"a{number}") for number, each in enumerate(aggregates))
-    return Aggregate(parents=(leaf,), keys=("k",), aggregates=named, **options)
+    return aggregate(parents=(leaf,), keys=("k",), aggregates=named, **options)
 
 
 def frame(changes: Iterable[tuple[int, Change]], schema: Schema = STREAM) -> pl.DataFrame:
@@ -78,11 +78,11 @@ class Job:
         combine: whether rows are combined before the step.
     """
 
-    def __init__(self, operator: Aggregate, *, combine: bool = True) -> None:
+    def __init__(self, operator: Any, *, combine: bool = True) -> None:
         self.operator, self._combine = operator, combine
         self.store = MemoryStore(shards=1)
         self._batch = 0
-        self._frontier: datetime | None = None
+        self._stream_time: datetime | None = None
         self.emitted: list[pl.DataFrame] = []
 
     def feed(self, rows: pl.DataFrame, watermark: datetime | None = None, parts: int = 1) -> None:
@@ -92,32 +92,32 @@ class Job:
         pieces = [rows[start : start + size] for start in range(0, len(rows), size)]
         partial = pl.concat([self.operator.partial(piece) for piece in pieces]) if self._combine and pieces else rows
         with self.store.transaction(0, [self.operator.id], Stamp(0, self._batch)) as transaction:
-            clock = Clock(watermark, self._frontier)
+            clock = Clock(watermark, self._stream_time)
             self.emitted.append(self.operator.step((partial,), State(transaction, self.operator.id), clock))
-        seen = [each for each in (self._frontier, rows["t"].max()) if each is not None]
-        self._frontier = max(seen) if seen else None
+        seen = [each for each in (self._stream_time, rows["t"].max()) if each is not None]
+        self._stream_time = max(seen) if seen else None
         self.tick(watermark)
 
-    def tick(self, watermark: datetime | None = None, frontier: datetime | None = None) -> None:
+    def tick(self, watermark: datetime | None = None, stream_time: datetime | None = None) -> None:
         """Fire what is due."""
-        self._frontier = frontier or self._frontier
+        self._stream_time = stream_time or self._stream_time
         self._batch += 1
         with self.store.transaction(0, [self.operator.id], Stamp(0, self._batch)) as transaction:
-            clock = Clock(watermark, self._frontier)
+            clock = Clock(watermark, self._stream_time)
             self.emitted.append(self.operator.tick(State(transaction, self.operator.id), clock))
 
     def lookup(self, points: Sequence[tuple[int, int]]) -> pl.DataFrame:
         """Return the answers of the state to points (key, instant)."""
-        asked = self.points(points)
+        requested = self.points(points)
         with self.store.snapshot(0) as reader:
-            return self.operator.lookup(State(reader, self.operator.id), asked)
+            return self.operator.lookup(State(reader, self.operator.id), requested)
 
     @staticmethod
     def points(points: Sequence[tuple[int, int]]) -> pl.DataFrame:
         """Return points (key, instant) as a frame."""
         rows = [{"k": key, "_time": instant(at)} for key, at in points]
-        asked = pl.DataFrame(rows, schema={"k": pl.Int64, "_time": INSTANT})
-        return asked.with_columns(encode_keys(asked.select("k")))
+        requested = pl.DataFrame(rows, schema={"k": pl.Int64, "_time": INSTANT})
+        return requested.with_columns(encode_keys(requested.select("k")))
 
     def changes(self) -> pl.DataFrame:
         """Return the net changes emitted so far, in order."""

@@ -15,19 +15,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TESTS = Path(__file__).parent
-SPARK = ("spark", "conformance", "scenarios")
-"""The folders whose tests need a JVM; they run in one process, since a session costs seconds."""
+SPARK = ("spark", "conformance")
+"""The folders whose tests share a Spark session; they run in one process, since a session costs seconds."""
+SCENARIOS = "scenarios"
+"""The folder whose tests start processes of their own; they run in one process, another one than those of Spark."""
 
 profiles.load()
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS.parent), os.environ.get("PYTHONPATH", "")]))
+"""Processes that tests start import the tests: a command run in this process keeps the current folder off their path."""
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames of tests are small, and several processes share the cores
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of Spark in one process and begin with them: they take longest."""
     for item in items:
-        if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).parts[0] in SPARK:
+        folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+        if folder in (*SPARK, SCENARIOS):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group(SCENARIOS if folder == SCENARIOS else "spark"))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 

@@ -15,9 +15,9 @@ import pandas as pd
 import polars as pl
 
 from umbel.api.commit import check_commit
+from umbel.changes.versions import consolidate
 from umbel.client.plain import plain
 from umbel.log.ingest import IngestLogs
-from umbel.operators.timeline import consolidate
 from umbel.query.columns import keys_of
 from umbel.query.history import replay
 from umbel.query.lookups import Lookups
@@ -50,10 +50,11 @@ class Deployed:
         folder: where it is kept.
         shards: of its state.
         budget: bytes of input per batch.
+        settings: further ones.
     """
 
-    def __init__(self, folder: Path, shards: int = 2, budget: int = BUDGET) -> None:
-        self.deployment = Deployment.at(folder, shards=shards, budget=budget)
+    def __init__(self, folder: Path, shards: int = 2, budget: int = BUDGET, **settings: Any) -> None:
+        self.deployment = Deployment.at(folder, shards=shards, budget=budget, **settings)
         self._logs = IngestLogs(folder)
 
     def commit(self, datasets: Sequence[Any]) -> None:
@@ -90,8 +91,8 @@ class Deployed:
         lookups = Lookups(graph, place.store, lambda node: replay(node, place.changes.read))
         instants = pl.Series([each.astimezone(UTC) for each in at], dtype=pl.Datetime("us", "UTC"))
         schema = graph.outputs[dataset].operator.schema
-        asked = keys_of(pd.DataFrame(list(keys)), dict(schema.keys), f"lookup on {dataset}")
-        frame, found = lookups.online(dataset, asked, instants)
+        requested = keys_of(pd.DataFrame(list(keys)), dict(schema.keys), f"lookup on {dataset}")
+        frame, found = lookups.online(dataset, requested, instants)
         return frame, found.to_list()
 
     def changes(self, dataset: str) -> pl.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 COUNT = 100
 """What stands for once."""
@@ -13,6 +13,9 @@ COUNT = 100
 settings.register_profile("here", deadline=None, max_examples=COUNT)
 settings.register_profile("ci", deadline=None, max_examples=COUNT, derandomize=True, print_blob=True)
 settings.register_profile("nightly", deadline=None, max_examples=40 * COUNT, print_blob=True)
+settings.register_profile(
+    "mutants", deadline=None, max_examples=30, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
+)
 
 
 def load() -> None:

@@ -127,11 +127,11 @@ def _some(rows: Sequence[Change], aggregate: Any, *, newest: bool) -> list[Any]:
     found = _of(aggregate, ordered, nulls=not aggregate.dropnull)
     if not aggregate.dedup:
         return found[: aggregate.limit]
-    kept: list[Any] = []
+    retained: list[Any] = []
     for each in found:
-        if each not in kept:
-            kept.append(each)
-    return kept[: aggregate.limit]
+        if each not in retained:
+            retained.append(each)
+    return retained[: aggregate.limit]
 
 
 def _distinct(aggregate: Any, rows: Sequence[Change], now: int) -> list[Any]:

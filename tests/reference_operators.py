@@ -210,16 +210,16 @@ def overlaps(left: Flow, right: Flow, match: Match) -> Flow:
     for row, begin, end in lifetimes(left.changes):
         key = tuple(row.values[name] for name in match.left_on)
         inside = [begin, *(at for at in instants if begin < at and (end is None or at < end))]
-        told: dict[int, Change | None] = {}
+        report: dict[int, Change | None] = {}
         before: Any = ()
         for at in inside:
             other = current(right, key, at)
             if other != before:
-                told[at] = _overlap(row, other, at, match)
+                report[at] = _overlap(row, other, at, match)
             before = other
         if end is not None:
-            told[end] = None
-        changes += versions(told)
+            report[end] = None
+        changes += versions(report)
     return Flow(net(changes), left.keys)
 
 
@@ -275,7 +275,7 @@ def slid(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], seen: int
 
 def _rows(aggregates: Sequence[Any], changes: list[Change], closed: int) -> dict[int, Values]:
     """Return the row of one key by the instant it begins: what each window told last, or the value of nothing."""
-    told = {
+    report = {
         window: hopping(
             [each for each in aggregates if each.window == window],
             changes,
@@ -286,9 +286,9 @@ def _rows(aggregates: Sequence[Any], changes: list[Change], closed: int) -> dict
         for window in {each.window for each in aggregates}
     }
     rows = {}
-    for end in sorted({end for results in told.values() for end in results}):
+    for end in sorted({end for results in report.values() for end in results}):
         rows[end] = {}
-        for window, results in told.items():
+        for window, results in report.items():
             mine = [each for each in aggregates if each.window == window]
             newest = max((each for each in results if each <= end), default=None)
             values = results[newest] if newest is not None else [empty(each) for each in mine]

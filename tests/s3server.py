@@ -96,10 +96,10 @@ def started_or_skipped(folder: Path) -> Iterator[S3Server]:
     try:
         found = server.__enter__()
     except (OSError, subprocess.SubprocessError) as error:
-        told = f"NOT TESTED against S3, its server cannot be started: {error}\nremedy: let this machine reach a Maven repository"
+        report = f"NOT TESTED against S3, its server cannot be started: {error}\nremedy: let this machine reach a Maven server"
         if os.environ.get("CI") == "true":
-            pytest.fail(told)
-        pytest.skip(told)
+            pytest.fail(report)
+        pytest.skip(report)
     try:
         yield found
     finally:

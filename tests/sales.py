@@ -77,8 +77,8 @@ def _priced(sales: Any, users: Any) -> Any:
         @pipeline
         @inputs(sales, users)
         def priced(cls, sales, users):
-            kept = sales.filter(col("amount") > 0).assign(double=(col("amount") * 2).astype(float))
-            return kept.join(users, how="left", on=["user"])
+            retained = sales.filter(col("amount") > 0).assign(double=(col("amount") * 2).astype(float))
+            return retained.join(users, how="left", on=["user"])
 
     return Priced
 
@@ -260,11 +260,11 @@ def check(deployed: Deployed, dataset: str, keys: list[Row], reference: Callable
     points = [(key, at(minute)) for key in keys for minute in MINUTES]
     found = deployed.lookup(dataset, [key for key, _ in points], [now for _, now in points])
     for (key, now), row in zip(points, found, strict=True):
-        wanted, what = reference(now, key), (dataset, key, now)
-        assert (row is None) == (wanted is None), (*what, row, wanted)
-        if row and wanted:
-            names = sorted(wanted)
-            assert_rows([row.get(name) for name in names], [wanted.get(name) for name in names], what=what)
+        expected, what = reference(now, key), (dataset, key, now)
+        assert (row is None) == (expected is None), (*what, row, expected)
+        if row and expected:
+            names = sorted(expected)
+            assert_rows([row.get(name) for name in names], [expected.get(name) for name in names], what=what)
 
 
 def check_all(deployed: Deployed, rows: list[Row], users: list[Row]) -> None:

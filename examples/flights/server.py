@@ -86,6 +86,10 @@ class Server:
             line.split('"')[1]: int(float(line.split()[-1])) for line in lines if line.startswith("umbel_dataset_rows")
         }
 
+    def serves(self) -> bool:
+        """Return whether the definitions answer queries: they do once the rows that were there have been read."""
+        return bool(self._http.get("/api/v1/branch/status").json()["state"] == "serving")
+
     def kill_one(self) -> str:
         """Kill one process of the worker, any of them, with SIGKILL; return which."""
         workers = [each for each in self._children() if "work" in each.cmdline()[:5]]

@@ -1,15 +1,17 @@
-"""Every error umbel raises: what is wrong, where, and what to do about it.
+"""umbel's errors: a message, the location of the definition and a hint.
 
 An `UmbelError` also subclasses the builtin a user would catch (`ValueError`, `TypeError`, `KeyError`, ...), so that
-`except ValueError` keeps working in code that knows nothing of umbel.
+`except ValueError` works in code unaware of umbel.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 
@@ -22,13 +24,16 @@ class UmbelError(Exception):
     """The root of umbel's errors.
 
     Args:
-        message: what is wrong, naming the object and the field.
-        where: `file:line` of the definition at fault, when known; else the text tells the line of the user's code that
-            was running.
-        hint: what to do about it.
+        message: the problem, naming the object and the field.
+        where: `file:line` of the faulty definition, when known; else the text names the running line of the user's code.
+        hint: how to fix it.
     """
 
     code = "error"
+    status = 400
+    """The status of an HTTP response with the error."""
+    retry_after: float | None = None
+    """Seconds after which a retry may succeed, None if it cannot or if the time is unknown."""
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
@@ -36,16 +41,19 @@ class UmbelError(Exception):
         self.raised_at = _users_line()
 
     def __str__(self) -> str:
-        return self._told(self.where or self.raised_at)
+        return self._described(self.where or self.raised_at)
 
-    def told(self) -> str:
-        """Return the text as part of another error's, which tells the line of the user's code that was running."""
-        return self._told(self.where)
+    def described(self) -> str:
+        """Return the text for inclusion in another error.
 
-    def _told(self, where: str | None) -> str:
-        place = f" (at {where})" if where else ""
+        It omits the running line of the user's code: the other error reports that line.
+        """
+        return self._described(self.where)
+
+    def _described(self, where: str | None) -> str:
+        location = f" (at {where})" if where else ""
         hint = f"\n  hint: {self.hint}" if self.hint else ""
-        return f"{self.message}{place}{hint}"
+        return f"{self.message}{location}{hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.where or self.raised_at, self.hint))
@@ -56,7 +64,10 @@ def _rebuild(kind: type[UmbelError], message: str, where: str | None, hint: str 
 
 
 def _users_line() -> str | None:
-    """Return `file:line` of the innermost code on the stack that is neither umbel's nor a library's."""
+    """Return `file:line` of the innermost user code on the stack, None if there is none.
+
+    User code is neither umbel's nor a library's.
+    """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not _is_users(frame):
         frame = frame.f_back
@@ -64,7 +75,10 @@ def _users_line() -> str | None:
 
 
 def line_of(error: BaseException) -> str | None:
-    """Return `file:line` of the innermost code that is neither umbel's nor a library's in the traceback of an error."""
+    """Return `file:line` of the innermost user code in a traceback, None if there is none.
+
+    User code is neither umbel's nor a library's.
+    """
     found, trace = None, error.__traceback__
     while trace is not None:
         if _is_users(trace.tb_frame):
@@ -81,67 +95,168 @@ def _is_users(frame: FrameType) -> bool:
 
 
 class InvalidValue(UmbelError, ValueError):
-    """A definition or an argument has a value that is not allowed."""
+    """A definition or an argument has an invalid value."""
 
     code = "invalid-value"
 
 
 class InvalidType(UmbelError, TypeError):
-    """A definition or an argument has a type that is not allowed."""
+    """A definition or an argument has an invalid type."""
 
     code = "invalid-type"
 
 
 class InvalidAttribute(UmbelError, AttributeError):
-    """A connector's arguments do not go together."""
+    """A connector's arguments are inconsistent."""
 
     code = "invalid-attribute"
 
 
 class UnknownName(UmbelError, KeyError):
-    """A name that was asked for does not exist."""
+    """A requested name does not exist."""
 
     code = "unknown-name"
+    status = 404
+
+
+class PackageError(UmbelError, ImportError):
+    """A package that extends umbel is missing, broken, or takes a used name."""
+
+    code = "package"
 
 
 class NotSupported(UmbelError, NotImplementedError):
-    """The request is understood, and cannot be served."""
+    """The request is valid but not supported."""
 
     code = "not-supported"
+    status = 422
 
 
-class RuntimeFault(UmbelError):
-    """Something went wrong while data was processed."""
+class RuntimeFailure(UmbelError):
+    """An error during the processing of data."""
 
     code = "runtime"
 
 
-class Terminal(RuntimeFault):
-    """Trying again cannot help: the data or the user's code is at fault."""
+class Terminal(RuntimeFailure):
+    """An error in the data or the user's code; a retry cannot succeed."""
 
     code = "terminal"
+    status = 422
 
 
-class Transient(RuntimeFault):
-    """Trying again may help: a connection, a lock, a full disk."""
+class Damaged(Terminal):
+    """Stored data is missing or differs from the data written; it is not served."""
+
+    code = "damaged"
+    status = 503
+
+
+class Transient(RuntimeFailure):
+    """A retry may succeed: a connection, a lock, a full disk."""
 
     code = "transient"
+    status = 503
+    retry_after = 1.0
 
 
-def all_faults(
-    faults: Iterable[UmbelError | str], kind: type[UmbelError], headline: str, *, hint: str | None = None
-) -> UmbelError | None:
-    """Return one error of `kind` that lists every fault, or None when there is none."""
-    lines = [fault.told() if isinstance(fault, UmbelError) else fault for fault in faults]
-    if not lines:
-        return None
-    return kind(headline + "".join(f"\n  - {line}" for line in lines), hint=hint)
+class Overloaded(Transient):
+    """The server rejects events until it has processed some or has space again."""
+
+    code = "overloaded"
+    status = 429
+    retry_after = 5.0
+
+
+def raise_all(
+    errors: Iterable[UmbelError | str],
+    kind: type[UmbelError],
+    headline: str,
+    *,
+    where: str | None = None,
+    hint: str | None = None,
+) -> None:
+    """Raise one error of `kind` listing all of `errors`, if there are any."""
+    lines = [error.described() if isinstance(error, UmbelError) else error for error in errors]
+    if lines:
+        raise kind(headline + "".join(f"\n  - {line}" for line in lines), where=where, hint=hint)
+
+
+class ErrorCollector:
+    """The errors of one definition, reported together.
+
+    Args:
+        subject: the defined object, for messages.
+        where: `file:line` of errors without a location of their own.
+    """
+
+    def __init__(self, subject: str, where: str | None = None) -> None:
+        self.subject, self.where = subject, where
+        self.found: list[UmbelError] = []
+
+    def add(self, *errors: UmbelError) -> None:
+        """Record errors."""
+        for error in errors:
+            error.where = error.where or self.where
+            self.found.append(error)
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Record an error raised inside the block, and continue after it."""
+        try:
+            yield
+        except UmbelError as error:
+            self.add(error)
+
+    def check(self, headline: str | None = None) -> None:
+        """Raise the collected error.
+
+        Several are raised as one error of the class of the first that lists them all.
+
+        Args:
+            headline: the first line of several errors; by default the subject and their number.
+        """
+        if len(self.found) == 1:
+            raise self.found[0]
+        if self.found:
+            raise_all(self.found, type(self.found[0]), headline or f"{self.subject}: {len(self.found)} faults")
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Set the location of an error that has none."""
+    try:
+        yield
+    except UmbelError as error:
+        error.where = error.where or where
+        raise
+
+
+LONGEST_NAME, MOST_NAMES = 200, 50
+"""Limits of the search for close names: it takes the square of their length."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for a close match among `known`, else the list of what exists."""
+    """Return `; did you mean 'x'?` for a close match, else all known names."""
     names = sorted(set(known))
-    close = get_close_matches(name, names, n=1)
+    close = get_close_matches(name, names, n=1) if len(name) <= LONGEST_NAME else []
     if close:
         return f"; did you mean '{close[0]}'?"
     return f"; known: {', '.join(names)}" if names else ""
+
+
+def misspelt(missing: Iterable[str], unknown: Iterable[object]) -> str:
+    """Return `; is 'usr' meant to be 'user'?` for a misspelt required name.
+
+    Returns the empty text if no unknown name is close to a missing one.
+
+    Args:
+        missing: the required names without a value.
+        unknown: the provided names that match nothing.
+    """
+    required = list(missing)
+    for name in map(str, islice(unknown, MOST_NAMES)):
+        close = get_close_matches(name, required, n=1) if len(name) <= LONGEST_NAME else []
+        if close:
+            return f"; is '{name}' meant to be '{close[0]}'?"
+    return ""

@@ -1,4 +1,6 @@
-"""A plugin for mypy. mypy takes no notice of what a class decorator returns; this tells it what datasets and featuresets have.
+"""A mypy plugin for the members of datasets and featuresets.
+
+mypy ignores the type returned by a class decorator; the plugin adds the members itself. Enable it with:
 
 [mypy]
 plugins = umbel.typecheck
@@ -17,24 +19,24 @@ DECORATORS: Mapping[str, str] = {
     "umbel.api.dataset.dataset": "umbel.api.dataset.Dataset",
     "umbel.api.featureset.featureset": "umbel.api.featureset.Featureset",
 }
-"""What a class becomes, by its decorator."""
+"""The umbel class returned by each decorator."""
 VALUES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "umbel.types.annotations.Decimal": ("decimal.Decimal", ()),
     "umbel.types.annotations.Embedding": ("builtins.list", ("builtins.float",)),
 }
-"""What values of a type with a number are: the type and its arguments."""
+"""The type of values of a parametrised annotation: the type and its arguments."""
 
 
 class UmbelPlugin(Plugin):
-    """Tells mypy what it cannot see."""
+    """Reports decorated classes' members and parametrised types to mypy."""
 
     def get_class_decorator_hook_2(self, fullname: str) -> Callable[[ClassDefContext], bool] | None:
-        """Return what adds to a decorated class."""
+        """Return the hook adding members to a decorated class, None for other decorators."""
         kind = DECORATORS.get(fullname)
         return None if kind is None else partial(_add_members, kind)
 
     def get_type_analyze_hook(self, fullname: str) -> Callable[[AnalyzeTypeContext], Type] | None:
-        """Return what reads `Decimal[2]` and `Embedding[128]`."""
+        """Return the hook for `Decimal[2]` and `Embedding[128]`, None for other names."""
         kind = VALUES.get(fullname)
         return None if kind is None else partial(_value, *kind)
 
@@ -58,5 +60,5 @@ def _value(name: str, arguments: tuple[str, ...], context: AnalyzeTypeContext) -
 
 
 def plugin(version: str) -> type[Plugin]:
-    """Return the plugin: what mypy calls."""
+    """Return the plugin class; the entry point called by mypy."""
     return UmbelPlugin

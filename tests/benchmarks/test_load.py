@@ -56,11 +56,11 @@ def test_requests_that_could_not_be_sent_count_from_when_they_were_due(tmp_path:
     with slow_server() as port:
         command = [sys.executable, "-m", "benchmarks.load", str(port), str(tmp_path / "bodies"), "1", "2", "100"]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    told = json.loads(done.stdout)
-    assert (told["requests"], told["failures"]) == (100, 0)
+    report = json.loads(done.stdout)
+    assert (report["requests"], report["failures"]) == (100, 0)
     # some thirty requests were due in the pause; a generator that waits for answers would have seen one or two
-    assert told["worst"] >= PAUSE * 1e3 * 0.9
-    assert told["p99"] >= PAUSE * 1e3 * 0.8
+    assert report["worst"] >= PAUSE * 1e3 * 0.9
+    assert report["p99"] >= PAUSE * 1e3 * 0.8
 
 
 @pytest.mark.parametrize("kind", ["even", "random"])

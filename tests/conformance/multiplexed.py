@@ -17,9 +17,9 @@ from tests.conformance.engines import plain
 from tests.deployed import Deployed
 from umbel.api.commit import check_commit
 from umbel.connectors import Webhook
+from umbel.definitions.records import DatasetDefinition, Definitions, SourceDefinition
 from umbel.operators.leaf import Leaf
 from umbel.operators.operator import Operator
-from umbel.plan.definitions import DatasetDefinition, Definitions, SourceDefinition
 from umbel.query.answer import Answer
 from umbel.query.execute import checked_fields
 from umbel.query.history import replay

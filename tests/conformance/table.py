@@ -24,15 +24,16 @@ from tests.conformance.cases import CASES
 from tests.conformance.engines import InProcess
 from tests.conformance.multiplexed import fits
 from umbel import aggregates
-from umbel.aggregates import Aggregate as Algebra
+from umbel.aggregates import Aggregate
 from umbel.api.commit import check_commit
 from umbel.expr import Expr
 from umbel.expr.call import Call
 from umbel.expr.registry import FUNCTIONS
-from umbel.operators.aggregate import Aggregate
+from umbel.operators.aggregate import Aggregation
 from umbel.operators.index import Index
 from umbel.operators.leaf import Leaf
 from umbel.operators.operator import Operator
+from umbel.operators.reorder import Reorder
 from umbel.types.schema import WEIGHT
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 
@@ -41,13 +42,9 @@ UNIT_TESTS = Path(__file__).parents[1] / "unit" / "expr"
 ENGINES = ("in process", "streaming", "batch")
 INSERTS, RETRACTIONS, LATE = MODES = ("insert-only", "with retractions", "late data")
 WINDOWS = ("Continuous", "Continuous forever", "Tumbling", "Hopping", "Hopping forever", "Session")
-ASKED = "no case: its value depends on the instant it is asked for; tests/unit/operators/test_windows.py"
 REFUSED = "refused when it is defined"
 REASONS = {
     "Merge": "several pipelines of a dataset are for different environments: tests/unit/api",
-    ("ExpDecaySum", "Tumbling"): ASKED,
-    ("ExpDecaySum", "Hopping"): ASKED,
-    ("ExpDecaySum", "Hopping forever"): ASKED,
     ("ExpDecaySum", "Session"): REFUSED,
     "getitem": REFUSED,
 }
@@ -72,7 +69,7 @@ def kinds() -> list[str]:
     """Return the names of all operators."""
     for module in pkgutil.iter_modules(umbel.operators.__path__):
         importlib.import_module(f"umbel.operators.{module.name}")
-    return sorted(each.__name__ for each in _concrete(Operator) if each not in (Leaf, Index))
+    return sorted(each.__name__ for each in _concrete(Operator) if each not in (Leaf, Index, Reorder))
 
 
 def _concrete(kind: type) -> Iterator[type]:
@@ -114,9 +111,9 @@ def watched() -> Iterator[dict[str, set[str]]]:
     """Note for a `with` block what kinds of changes each aggregation gets, by the pipeline that ends in it."""
     seen: dict[str, set[str]] = defaultdict(set)
     newest: dict[str, datetime] = {}
-    combine = Aggregate.partial
+    combine = Aggregation.partial
 
-    def partial(self: Aggregate, rows: pl.DataFrame) -> pl.DataFrame:
+    def partial(self: Aggregation, rows: pl.DataFrame) -> pl.DataFrame:
         name, came = _name(self), rows.filter(pl.col(WEIGHT) > 0)[self.parents[0].schema.timestamp]
         if came.len() < rows.height:
             seen[name].add(RETRACTIONS)
@@ -126,14 +123,14 @@ def watched() -> Iterator[dict[str, set[str]]]:
         seen[name].add("rows")
         return combine(self, rows)
 
-    Aggregate.partial = partial  # type: ignore[method-assign]
+    Aggregation.partial = partial  # type: ignore[method-assign]
     try:
         yield seen
     finally:
-        Aggregate.partial = combine  # type: ignore[method-assign]
+        Aggregation.partial = combine  # type: ignore[method-assign]
 
 
-def _name(operator: Aggregate) -> str:
+def _name(operator: Aggregation) -> str:
     """Return what an aggregation is called; its id differs between runners, which keep windows in finer or coarser tiles."""
     return f"{operator.pipeline}: {operator.schema.names}"
 
@@ -155,14 +152,14 @@ def of_aggregates() -> Proofs:
 def _exercised(case: Case, seen: dict[str, set[str]]) -> set[tuple[tuple[str, str], str]]:
     found = set()
     for operator in {each.id: each for output in outputs(case) for each in operators(output)}.values():
-        if isinstance(operator, Aggregate) and "rows" in seen.get(_name(operator), ()):
+        if isinstance(operator, Aggregation) and "rows" in seen.get(_name(operator), ()):
             modes = seen[_name(operator)] - {"rows"} or {INSERTS}
             found |= {(_place(operator, each), mode) for each in operator.aggregates for mode in modes}
     return found
 
 
-def _place(operator: Aggregate, algebra: Algebra) -> tuple[str, str]:
-    return type(algebra).__name__, window_kind(operator.window or algebra.window)
+def _place(operator: Aggregation, aggregate: Aggregate) -> tuple[str, str]:
+    return type(aggregate).__name__, window_kind(operator.window or aggregate.window)
 
 
 # ---- expressions -----------------------------------------------------------------------------------------------------

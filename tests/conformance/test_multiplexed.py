@@ -12,7 +12,7 @@ from tests.conformance.cases import CASES
 from tests.conformance.multiplexed import begin, fits, in_rounds, logged, put_in_force
 from tests.deployed import live, wait_until
 from umbel.runtime.deployment import JOB
-from umbel.spark.backfill import Backfill
+from umbel.spark import backfill
 from umbel.spark.job import SMALL
 from umbel.state.port import Stamp
 
@@ -39,13 +39,13 @@ def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
 
 def counted_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Make backfills go by small steps; return the list that gets the batch number of each."""
-    steps, run = list[int](), Backfill._step
+    steps, read = list[int](), backfill._Step._read
 
-    def counted(self: Backfill, items: Any, stamp: Stamp, *rest: Any) -> None:
+    def counted(self: Any, items: Any, stamp: Stamp, *rest: Any) -> None:
         steps.append(stamp.batch)
-        run(self, items, stamp, *rest)
+        read(self, items, stamp, *rest)
 
-    monkeypatch.setattr(Backfill, "_step", counted)
+    monkeypatch.setattr(backfill._Step, "_read", counted)
     monkeypatch.setattr("umbel.spark.backfill.ROWS_AT_ONCE", 20)
     return steps
 
@@ -67,12 +67,11 @@ def backfilled(
 
         def is_there() -> bool:
             caught_up({})
-            last = catalog.progress(JOB, sys.maxsize)
-            return last is not None and last.revision == catalog.revision()
+            return catalog.serving(catalog.latest())["main"] == catalog.head("main")
 
         wait_until(is_there, lambda: catalog.progress(JOB, sys.maxsize))
     assert len(steps) > 2
-    assert steps == list(range(-len(steps), 0))
+    assert steps == list(range(backfill.BEGINNING, backfill.BEGINNING + len(steps)))
     for one in playing:
         one.check()
     deployed.close()

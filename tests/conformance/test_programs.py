@@ -20,13 +20,13 @@ from tests.laws.twins import Program, Source, Twin
 from tests.reference import SECOND, Change
 from tests.reference_operators import EVER
 from umbel.connectors import Webhook
+from umbel.definitions.records import DatasetDefinition, Definitions
 from umbel.operators.operator import Keyed, Operator
-from umbel.plan.definitions import DatasetDefinition, Definitions
 from umbel.query.history import replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import JOB
-from umbel.runtime.progress import EventTime
+from umbel.runtime.progress import EventTimeProgress
 
 COUNT = 24
 Failures = Mapping[int, Exception | None]
@@ -119,19 +119,21 @@ class Playing:
         graph = place.graph(place.catalog.revision())
         lookups = Lookups(graph, place.store, lambda node: replay(node, place.changes.read))
         nodes = [graph.outputs[self.prefix + name] for name in self.program.derived]
-        logs = {node.owner: [place.changes.read(node)] for node in nodes if node.is_logged}
-        frontiers = self._frontiers(graph)
-        told = {each: frontiers.get(each, -EVER) for twin in self.program.derived.values() for each in _final(twin)}
-        return Renamed(graph, lookups, logs, frontiers, told, self.prefix)
+        logs = {node.state_id: [place.changes.read(node)] for node in nodes if node.is_logged}
+        stream_times = self._stream_times(graph)
+        report = {
+            each: stream_times.get(each, -EVER) for twin in self.program.derived.values() for each in _final(twin)
+        }
+        return Renamed(graph, lookups, logs, stream_times, report, self.prefix)
 
-    def _frontiers(self, graph: Any) -> dict[str, int]:
+    def _stream_times(self, graph: Any) -> dict[str, int]:
         last = self._deployed.deployment.catalog.progress(JOB, sys.maxsize)
-        reached = EventTime.of(last.state if last else {}).state["frontiers"]
+        reached = EventTimeProgress.of(last.state if last else {}).state["stream_times"]
         ids = {id_: known for twin in self.program.derived.values() for id_, known in self._ids(twin.node.operator)}
         return {
-            ids[node.operator.id]: reached[node.owner]
+            ids[node.operator.id]: reached[node.state_id]
             for node in graph.nodes
-            if node.owner in reached and node.operator.id in ids
+            if node.state_id in reached and node.operator.id in ids
         }
 
     def _ids(self, operator: Operator) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ URLS = OWN + os.environ.get("UMBEL_CONTRACT_STORES", "").split()
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     opened = open_store(request.param.format(directory=tmp_path / "db"), SHARDS)
     for shard in range(SHARDS):
-        for owner in opened.owners(shard):
+        for owner in opened.state_ids(shard):
             opened.drop(owner)
     yield opened
     opened.close()

@@ -11,8 +11,8 @@ SHARDS = 2
 def put(store: Store, stamp: Stamp, entries: dict[bytes, bytes | None], *, owner: str = A, shard: int = 0) -> None:
     """Set (None: delete) the entries of table `t` in one transaction."""
     with store.transaction(shard, [owner], stamp) as tx:
-        kept = {key: value for key, value in entries.items() if value is not None}
-        tx.put(owner, "t", list(kept), list(kept.values()))
+        retained = {key: value for key, value in entries.items() if value is not None}
+        tx.put(owner, "t", list(retained), list(retained.values()))
         tx.delete(owner, "t", [key for key, value in entries.items() if value is None])
 
 

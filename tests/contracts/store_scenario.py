@@ -96,7 +96,7 @@ def dump(store: Store) -> str:
 def _dump(store: Store, shard: int) -> list[object]:
     with store.snapshot(shard) as reader:
         tables = [rows(reader, owner, table) for owner in OWNERS for table in ("counts", "sums")]
-        return [*tables, store.owners(shard), [store.stamp(shard, owner) for owner in OWNERS]]
+        return [*tables, store.state_ids(shard), [store.stamp(shard, owner) for owner in OWNERS]]
 
 
 def rows(reader: Reader, owner: str, table: str) -> list[tuple[bytes, bytes]]:

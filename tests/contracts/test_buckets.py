@@ -18,8 +18,8 @@ import pytest
 from tests.s3server import KEY, SECRET, S3Server
 from tests.scenarios.server import HOST
 from umbel.connectors import S3
-from umbel.connectors.buckets import PLACE, Bucket, Stored, bucket_of, chosen
-from umbel.connectors.secret import Secret
+from umbel.connectors.buckets import LOCATION, Bucket, Stored, bucket_of, chosen
+from umbel.definitions.secret import Secret
 from umbel.errors import InvalidValue, NotSupported, Transient
 
 numbers = itertools.count()
@@ -46,7 +46,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     name = f"bucket-{next(numbers)}"
     if request.param == "folder":
         (tmp_path / name).mkdir()
-        return Place({PLACE: tmp_path.as_uri()}, tmp_path / name, name)
+        return Place({LOCATION: tmp_path.as_uri()}, tmp_path / name, name)
     return on_s3(request.getfixturevalue("s3"), name)
 
 
@@ -93,7 +93,7 @@ def test_an_object_is_replaced_as_a_whole(place: Place, tmp_path: Path) -> None:
 def test_an_object_in_a_folder_is_on_disk_before_it_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "file").write_bytes(b"x" * 100)
-    bucket = Place({PLACE: tmp_path.as_uri()}, tmp_path / "b", "b").bucket()
+    bucket = Place({LOCATION: tmp_path.as_uri()}, tmp_path / "b", "b").bucket()
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -189,7 +189,7 @@ def test_paths_lead_nowhere_else(place: Place, path: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".", "../x"])
 def test_names_that_are_no_bucket(name: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidValue):
-        bucket_of(S3(name="tests").bucket(name, prefix="x"), str, {PLACE: tmp_path.as_uri()})
+        bucket_of(S3(name="tests").bucket(name, prefix="x"), str, {LOCATION: tmp_path.as_uri()})
 
 
 def test_keys_of_the_connector_go_before_those_of_the_environment(
@@ -218,8 +218,8 @@ def test_storage_that_cannot_be_reached_may_come_back() -> None:
 
 @pytest.mark.parametrize("url", ["s3://x", "folder", "file://relative", "http://127.0.0.1"])
 def test_places_that_are_no_folder(url: str) -> None:
-    with pytest.raises(NotSupported, match=PLACE):
-        bucket_of(S3(name="tests").bucket("b", prefix="x"), str, {PLACE: url})
+    with pytest.raises(NotSupported, match=LOCATION):
+        bucket_of(S3(name="tests").bucket("b", prefix="x"), str, {LOCATION: url})
 
 
 STORED = [

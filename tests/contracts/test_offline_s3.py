@@ -89,7 +89,7 @@ def serving(folder: Path) -> Iterator[tuple[ServerProcess, Client]]:
 
 def begun(client: Client, bucket: str) -> dict[str, Any]:
     files = S3(name="files")
-    told = client.query_offline(
+    report = client.query_offline(
         ["Origin.origin"],
         OUTPUTS,
         "at",
@@ -97,8 +97,8 @@ def begun(client: Client, bucket: str) -> dict[str, Any]:
         output_s3=files.bucket(bucket, prefix="answers", format="parquet"),
         feature_to_column_map={"Origin.origin": "who"},
     )
-    assert isinstance(told, dict)
-    return told
+    assert isinstance(report, dict)
+    return report
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])

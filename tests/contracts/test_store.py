@@ -27,7 +27,7 @@ def test_an_empty_store_answers(store: Store) -> None:
         assert reader.get(A, "t", [b"x", b""]) == [None, None]
         assert reader.scan(A, "t", [(b"", LAST), (b"a", b"b")]) == [[], []]
     assert store.stamp(1, A) is None
-    assert store.owners(1) == []
+    assert store.state_ids(1) == []
     store.drop(A)
 
 
@@ -90,7 +90,7 @@ def test_shards_owners_and_tables_do_not_mix(store: Store) -> None:
                 for table in ("t", "t2", "tt"):
                     tx.put(owner, table, [b"k", b""], [f"{shard} {owner} {table}".encode(), b"e"])
     for shard in range(SHARDS):
-        assert store.owners(shard) == owners
+        assert store.state_ids(shard) == owners
         for owner in owners:
             for table in ("t", "t2", "tt"):
                 assert held(store, owner, table, shard) == {b"": b"e", b"k": f"{shard} {owner} {table}".encode()}
@@ -123,7 +123,7 @@ def test_only_the_owners_of_a_transaction_are_written(store: Store) -> None:
         tx.put(B, "t", [b"a"], [b"1"])
     with pytest.raises(InvalidValue, match=B), store.transaction(0, [A], Stamp(1, 1)) as tx:
         tx.delete(B, "t", [b"a"])
-    assert store.owners(0) == []
+    assert store.state_ids(0) == []
 
 
 @pytest.mark.parametrize("owner", ["", "x" * 65, "a\0b", "ö"])
@@ -157,7 +157,7 @@ def test_an_exception_leaves_nothing_behind(store: Store) -> None:
         tx.put(B, "t", [b"a"], [b"9"])
         tx.put("c", "t", [b"a"], [b"9"])
     assert held(store) == {b"a": b"1"}
-    assert store.owners(0) == [A]
+    assert store.state_ids(0) == [A]
     assert store.stamp(0, A) == Stamp(1, 1)
 
 
@@ -208,8 +208,8 @@ def test_a_thread_has_one_transaction_of_a_shard(store: Store) -> None:
             pass
         with store.transaction(1, [B], Stamp(1, 1)):
             pass
-    assert store.owners(0) == [A]
-    assert store.owners(1) == [B]
+    assert store.state_ids(0) == [A]
+    assert store.state_ids(1) == [B]
 
 
 def in_a_thread(work: Callable[[], T]) -> T:

@@ -157,7 +157,7 @@ def test_a_dropped_owner_starts_from_nothing(store: Store) -> None:
             put(store, Stamp(9, 9), {b"%d" % number: b"x" * 100 for number in range(500)}, owner=owner, shard=shard)
     store.drop(A)
     for shard in range(SHARDS):
-        assert store.owners(shard) == [B]
+        assert store.state_ids(shard) == [B]
         assert store.stamp(shard, A) is None
         assert held(store, A, shard=shard) == {}
         assert len(held(store, B, shard=shard)) == 500
@@ -183,7 +183,7 @@ def test_a_job_interrupted_at_any_place_ends_the_same(store: Store, by_step: boo
     expected = scenario.uninterrupted()
     for turn in range(1, expected.places + 1):
         for shard in range(SHARDS):
-            for owner in store.owners(shard):
+            for owner in store.state_ids(shard):
                 store.drop(owner)
         state, output = _interrupted(store, by_step, turn)
         assert not scenario.wrongs(expected, state, output), f"interrupted at place {turn}"

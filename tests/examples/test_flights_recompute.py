@@ -53,8 +53,8 @@ def by_loop(pairs: list[tuple[datetime, int]], at: datetime, length: timedelta |
     if not covered:
         return EMPTY
     count, total = len(covered), sum(covered)
-    told = {"count": count, "sum": total, "average": total / count, "minimum": min(covered), "maximum": max(covered)}
-    return told | {"stddev": pstdev(covered)}
+    report = {"count": count, "sum": total, "average": total / count, "minimum": min(covered), "maximum": max(covered)}
+    return report | {"stddev": pstdev(covered)}
 
 
 @pytest.mark.parametrize(
@@ -203,16 +203,16 @@ def test_a_hot_key_may_be_rounded_and_an_exact_one_may_not() -> None:
     at = NOON + 7 * DAY + 20 * MINUTE
     for own, rounded, differences in ((hot, 6, 0), (quiet, 0, 1)):
         cut = {f"{name}_7d": value for name, value in _over(own, NOON + 31 * MINUTE, at).items()}
-        told = compare_windows(pl.DataFrame([{"origin": "JFK", "at": at, **cut}]), own, "origin", {"7d": 7 * DAY})
-        assert (told.rounded, len(told.differences)) == (rounded, differences)
+        report = compare_windows(pl.DataFrame([{"origin": "JFK", "at": at, **cut}]), own, "origin", {"7d": 7 * DAY})
+        assert (report.rounded, len(report.differences)) == (rounded, differences)
 
 
 def test_destinations_and_rows_are_compared() -> None:
     own = departures(pl.DataFrame([flight(), flight(dest="SFO", sched_dep_time=1300)]))
     at = [datetime(2013, 7, 1, 17, tzinfo=UTC)] * 2
     served = pl.DataFrame({"tailnum": ["N1", "N1"], "at": at, "destinations": [["SFO", "LAX"], ["LAX"]]})
-    told = compare_destinations(served, own)
-    assert (told.compared, len(told.differences)) == (2, 1)
+    report = compare_destinations(served, own)
+    assert (report.compared, len(report.differences)) == (2, 1)
 
     expected = pl.DataFrame({"k": [1, 2], "a": [1.5, None], "b": ["x", "y"]})
     assert compare_rows(expected, expected, ["k"], "row").differences == ()

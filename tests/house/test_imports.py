@@ -68,3 +68,27 @@ def test_what_is_declared_is_imported() -> None:
     distributions = packages_distributions()
     used = {_normal(one) for name in imported() for one in distributions.get(name, [name])}
     assert sorted(declared() - used - {"httptools"}) == []  # uvicorn's part that is ours to ask for
+
+
+BY_NAME = {
+    "umbel/__init__.py",  # the public names
+    "umbel/plugins.py",  # the packages whose modules register what is in them
+    "umbel/definitions/serde.py",  # the classes that definitions are made of
+    "umbel/state/urls.py",  # stores, by their schemes
+    "umbel/expr/__init__.py",  # the families of expression functions
+    "umbel/cli/main.py",  # the commands
+    "umbel/cli/loading.py",  # the user's program
+    "umbel/isolation/forkserver.py",  # what a child is to have loaded
+}
+"""The modules that import others by name, which the check of layers cannot see; reasons: docs/decisions/0003-layers.md."""
+
+
+def test_modules_are_imported_by_name_in_few_places() -> None:
+    names = {"import_module", "__import__"}
+    found = {
+        str(path.relative_to(ROOT / "src"))
+        for path in modules("src")
+        for node in ast.walk(tree(path))
+        if (isinstance(node, ast.Attribute) and node.attr in names) or (isinstance(node, ast.Name) and node.id in names)
+    }
+    assert found == BY_NAME

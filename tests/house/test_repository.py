@@ -60,8 +60,11 @@ def test_the_lock_has_every_dependency_by_version_and_hash() -> None:
     locked = set(re.findall(r"^([a-z0-9-]+)==\S+(?: ;.*)? \\\n    --hash=sha256:", lock, re.MULTILINE))
     assert len(re.findall(r"^[a-z]", lock, re.MULTILINE)) == len(re.findall(r"^[a-z0-9-]+==", lock, re.MULTILINE))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    asked = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
-    assert {re.split(r"[<>=!~\[; ]", text)[0].lower() for text in asked} - locked == set()
+    requested = [
+        *project["dependencies"],
+        *(one for extra in project["optional-dependencies"].values() for one in extra),
+    ]
+    assert {re.split(r"[<>=!~\[; ]", text)[0].lower() for text in requested} - locked == set()
 
 
 def test_every_decision_is_in_the_index() -> None:

@@ -11,17 +11,17 @@ from tests.typing import shop
 def test_a_project_is_clean_when_checked_strictly() -> None:
     config, sample = ROOT / "tests" / "typing" / "mypy.ini", ROOT / "tests" / "typing" / "shop.py"
     cache = ROOT / ".mypy_cache" / "projects"
-    told, _, status = api.run(["--config-file", str(config), "--cache-dir", str(cache), str(sample)])
-    assert status == 0, told
+    report, _, status = api.run(["--config-file", str(config), "--cache-dir", str(cache), str(sample)])
+    assert status == 0, report
 
 
 def test_a_mistake_is_found() -> None:
     config, cache = ROOT / "tests" / "typing" / "mypy.ini", ROOT / ".mypy_cache" / "projects"
     mistake = "from tests.typing.shop import Order, User\nUser.lookop\nx: str = Order.price\n"
-    told, _, status = api.run(["--config-file", str(config), "--cache-dir", str(cache), "-c", mistake])
+    report, _, status = api.run(["--config-file", str(config), "--cache-dir", str(cache), "-c", mistake])
     assert status == 1
-    assert 'has no attribute "lookop"' in told
-    assert "Incompatible types" in told
+    assert 'has no attribute "lookop"' in report
+    assert "Incompatible types" in report
 
 
 def test_the_project_works() -> None:

@@ -16,16 +16,16 @@ from tests.aggregating import micros
 from tests.laws.twins import Program, micros_of
 from tests.reference import Change
 from tests.reference_operators import EVER
-from umbel.local.runner import Runner
+from umbel.graph.execution import BatchResult, InProcess
+from umbel.graph.graph import Graph, GraphNode
+from umbel.graph.stages import Edge, StageOutput, emit, run_shard
+from umbel.local.runner import LocalRunner
 from umbel.operators.operator import Clock, Keyed
-from umbel.plan.execute import InProcess, Result
-from umbel.plan.flow import Edge, Outbox, run_shard, spread
-from umbel.plan.graph import Graph, Node
 from umbel.query.history import replay
 from umbel.query.lookups import Lookups
-from umbel.runtime.progress import EventTime
+from umbel.runtime.progress import EventTimeProgress
 from umbel.spark.backfill import BEFORE_ALL, hand_on
-from umbel.spark.envelopes import Mail, address, batches
+from umbel.spark.packets import StageInput, address, batches
 from umbel.state.memory import MemoryStore
 from umbel.state.port import Stamp, Store
 from umbel.types.schema import AT, WEIGHT
@@ -43,14 +43,14 @@ class Outcome:
         graph: what ran.
         lookups: answers from the state.
         logs: the change logs, by the owner of the node.
-        frontiers: how far each operator saw, by its id.
+        stream_times: how far each operator saw, by its id.
         watermarks: up to where operators have told final results, by their ids.
     """
 
     graph: Graph
     lookups: Lookups
     logs: Mapping[str, Sequence[pl.DataFrame]]
-    frontiers: dict[str, int]
+    stream_times: dict[str, int]
     watermarks: dict[str, int] = field(default_factory=dict)
 
     def lookup(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
@@ -60,9 +60,9 @@ class Outcome:
     def changes(self, dataset: str) -> Counter[tuple[Any, ...]]:
         """Return the net changes of a dataset: values, effect, weight."""
         node = self.graph.outputs[dataset]
-        names = [*node.operator.schema.names, AT]
+        names = [*sorted(node.operator.schema.names), AT]
         found: Counter[tuple[Any, ...]] = Counter()
-        for frame in self.logs.get(node.owner, []):
+        for frame in self.logs.get(node.state_id, []):
             for row in frame.select(*names, WEIGHT).iter_rows():
                 found[tuple(map(told, row[:-1]))] += row[-1]
         return Counter({row: count for row, count in found.items() if count})
@@ -72,7 +72,7 @@ def told(value: Any) -> Any:
     """Return a value so that it can be counted and compared: floats to six digits."""
     value = micros_of(value)
     if isinstance(value, float):
-        return round(value, 6) + 0.0
+        return round(float(f"{value:.12g}"), 6) + 0.0  # sums of floats differ in their last digits by their order
     return tuple(map(told, value)) if isinstance(value, list | tuple) else value
 
 
@@ -81,12 +81,13 @@ def told(value: Any) -> Any:
 
 def in_one_call(program: Program) -> Outcome:
     """Run a program in process, each source in one call."""
-    runner = Runner(program.definitions())
+    runner = LocalRunner(program.definitions())
     for name in program.sources:
-        runner.ingest(name, program.frame(name))
-    logs = {node.owner: [runner._logged(node)] for node in runner.graph.nodes}
-    frontiers = {runner.graph.nodes[number].operator.id: micros(at) for number, at in runner._frontiers.items()}
-    return Outcome(runner.graph, runner.lookups, logs, frontiers)
+        frame = program.frame(name)
+        runner.ingest(name, frame.select(reversed(frame.columns)))
+    logs = {node.state_id: [runner._logged(node)] for node in runner.graph.nodes}
+    stream_times = {runner.graph.nodes[number].operator.id: micros(at) for number, at in runner._stream_times.items()}
+    return Outcome(runner.graph, runner.lookups, logs, stream_times)
 
 
 # ---- streamed --------------------------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ class Live:
     shards: int
     store: Store = field(init=False)
     graph: Graph = field(init=False)
-    time: EventTime = field(default_factory=EventTime)
+    time: EventTimeProgress = field(default_factory=EventTimeProgress)
     logs: Logs = field(default_factory=lambda: defaultdict(list))
     numbers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     batch: int = 0
@@ -116,7 +117,7 @@ class Live:
 
     def feed(self, pieces: Iterable[Piece]) -> None:
         """Run a batch over some rows of some sources."""
-        outbox = Outbox()
+        outbox = StageOutput()
         newest: list[tuple[str, datetime]] = []
         watermarks = self.time.watermarks(self.graph)
         keys = {(source.dataset, source.ordinal): source.key for source in self.graph.sources()}
@@ -124,13 +125,13 @@ class Live:
             changes = self.program.frame(name, rows)
             mark = watermarks.get(keys[name, ordinal])
             assert mark is None or (changes[AT] >= mark).all(), "the rows come within the disorder"
-            spread(self.graph.entries[name], changes, outbox)
+            emit(self.graph.entries[name], changes, outbox)
             newest.append((keys[name, ordinal], changes[AT].max()))
         stamp = Stamp(1, self.batch)
         clocks = self.time.clocks(self.graph)
         running = InProcess(self.graph, self.store)
-        frontiers = self.time.frontier_numbers(self.graph)
-        self.settle(running, running.run(outbox, stamp, clocks), stamp, frontiers, clocks)
+        stream_times = self.time.stream_times_by_node(self.graph)
+        self.settle(running, running.run(outbox, stamp, clocks), stamp, stream_times, clocks)
         for source, latest in newest:
             self.time.saw(source, latest)
         self.batch += 1
@@ -138,35 +139,37 @@ class Live:
     def settle(
         self,
         running: InProcess,
-        result: Result,
+        result: BatchResult,
         stamp: Stamp,
-        frontiers: dict[int, datetime],
+        stream_times: dict[int, datetime],
         clocks: Mapping[int, Clock],
     ) -> None:
         """Fire timers; keep the change logs."""
-        running.settle(result, stamp, frontiers, clocks)
-        self.time.move_frontiers(self.graph, frontiers)
+        running.settle(result, stamp, stream_times, clocks)
+        self.time.advance_stream_times(self.graph, stream_times)
         for number, frames in result.logged.items():
-            owner = self.graph.nodes[number].owner
+            owner = self.graph.nodes[number].state_id
             self.logs[owner] += frames
             self.numbers[owner] += [self.batch] * len(frames)
 
-    def log(self, node: Node, first: int = 0, last: int | None = None) -> pl.DataFrame:
+    def log(self, node: GraphNode, first: int = 0, last: int | None = None) -> pl.DataFrame:
         """Return the change log of a node, or of some batches alone."""
-        numbered = zip(self.numbers[node.owner], self.logs[node.owner], strict=True)
+        numbered = zip(self.numbers[node.state_id], self.logs[node.state_id], strict=True)
         frames = [frame for number, frame in numbered if first <= number and (last is None or number < last)]
         return pl.concat(frames) if frames else node.operator.schema.empty()
 
     def outcome(self) -> Outcome:
         """Return what became of it."""
         lookups = Lookups(self.graph, self.store, lambda node: replay(node, self.log))
-        owners = {node.owner: node.operator.id for node in self.graph.nodes}
-        frontiers = {owners[owner]: micros(at) for owner, at in self.time.frontiers.items()}
+        owners = {node.state_id: node.operator.id for node in self.graph.nodes}
+        stream_times = {owners[owner]: micros(at) for owner, at in self.time.stream_times.items()}
         final = {node.operator.id for node in self.graph.nodes if is_final(node)}
-        return Outcome(self.graph, lookups, self.logs, frontiers, {each: frontiers.get(each, -EVER) for each in final})
+        return Outcome(
+            self.graph, lookups, self.logs, stream_times, {each: stream_times.get(each, -EVER) for each in final}
+        )
 
 
-def is_final(node: Node) -> bool:
+def is_final(node: GraphNode) -> bool:
     """Return whether the results of a node wait for the watermark."""
     return isinstance(node.operator, Keyed) and node.operator.is_final
 
@@ -215,9 +218,9 @@ def at_rest(program: Program, chance: random.Random, *, live_after: bool = False
     live.graph = Graph(program.definitions(sources_only=True))
     for batch in parts[:cut]:
         live.feed(batch)
-    old = {node.owner for node in live.graph.nodes}
+    old = {node.state_id for node in live.graph.nodes}
     live.graph = Graph(program.definitions())
-    _backfill(live, frozenset(node.owner for node in live.graph.nodes) - old, chance)
+    _backfill(live, frozenset(node.state_id for node in live.graph.nodes) - old, chance)
     for batch in parts[cut:]:
         live.feed(batch)
     return live.outcome()
@@ -225,13 +228,13 @@ def at_rest(program: Program, chance: random.Random, *, live_after: bool = False
 
 def _backfill(live: Live, fresh: frozenset[str], chance: random.Random) -> None:
     """Compute new operators from history, a stretch of it after the other."""
-    graph, result = live.graph, Result()
+    graph, result = live.graph, BatchResult()
     cuts = sorted({0, live.batch, *(chance.randint(0, live.batch) for _ in range(chance.choice((0, 1, 2))))})
     for step, (first, last) in enumerate(pairwise(cuts)):
         stamp = Stamp(1, BEFORE_ALL - len(cuts) + step)
         mail: list[Any] = []
         for node in graph.history_of(fresh):
-            outbox = Outbox()
+            outbox = StageOutput()
             hand_on(node, live.log(node, first, last), fresh, outbox)
             result.add(outbox)
             mail += address(graph, outbox, live.shards)
@@ -246,7 +249,7 @@ def _merged(
     stage: int,
     fresh: frozenset[str],
     stamp: Stamp,
-    result: Result,
+    result: BatchResult,
     chance: random.Random,
 ) -> list[Any]:
     """Run a stage as tasks would: each gets the envelopes of one shard, in any order."""
@@ -255,11 +258,11 @@ def _merged(
     for shard in range(live.shards):
         mine = [envelope for envelope in mail if envelope[2] == shard]
         chance.shuffle(mine)
-        arrived = Mail.sort(batches(mine), {node.number for node in nodes})
+        arrived = StageInput.sort(batches(mine), {node.number for node in nodes})
         onward += arrived.onward
         if shard in arrived.blobs:
-            outbox, inbox = Outbox(), arrived.open(shard)
-            with live.store.transaction(shard, [node.owner for node in nodes], stamp) as transaction:
+            outbox, inbox = StageOutput(), arrived.open(shard)
+            with live.store.transaction(shard, [node.state_id for node in nodes], stamp) as transaction:
                 run_shard(nodes, inbox, transaction, {}, outbox)
             result.add(outbox)
             onward += address(live.graph, outbox, live.shards)

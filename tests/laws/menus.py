@@ -47,13 +47,13 @@ OPTIONALS = (OPTIONAL_INT, OPTIONAL_FLOAT, OPTIONAL_CENTS, OPTIONAL_DATE, OPTION
 ANYTHING = (POINT, STR, BOOL, INTS, WINDOW)
 
 
-def _menu(draw: Draw, twin: Twin, *, asked: bool) -> list[Entry]:
+def _menu(draw: Draw, twin: Twin, *, queried: bool) -> list[Entry]:
     menu: list[Entry] = [(Count, {})]
     numeric = named(twin, *NUMERIC)
     for of in numeric:
         menu += [(kind, {"of": of}) for kind in (Sum, Average, Stddev)]
         menu += [(Quantile, {"of": of, "p": 0.5, "approx": True})]
-        menu += [(ExpDecaySum, {"of": of, "half_life": "30s"})] if asked else []
+        menu += [(ExpDecaySum, {"of": of, "half_life": "30s"})] if queried else []
     for of in (*numeric, *named(twin, *ORDERED)):
         menu += [(Max, {"of": of}), (Min, {"of": of})]
     for of in named(twin, *NUMERIC, *ORDERED, *ANYTHING):
@@ -71,9 +71,9 @@ def _menu(draw: Draw, twin: Twin, *, asked: bool) -> list[Entry]:
     return menu
 
 
-def aggregates(draw: Draw, twin: Twin, windows: Sequence[Any], *, asked: bool) -> list[Any]:
+def aggregates(draw: Draw, twin: Twin, windows: Sequence[Any], *, queried: bool) -> list[Any]:
     """Draw some aggregates over the columns of a twin, each over one of the windows."""
-    chosen = draw(st.lists(st.sampled_from(_menu(draw, twin, asked=asked)), min_size=1, max_size=3))
+    chosen = draw(st.lists(st.sampled_from(_menu(draw, twin, queried=queried)), min_size=1, max_size=3))
     taken = {name[0] for name in twin.schema.names if name[1:].isdigit()}
     prefix = next(each for each in "abcdefghij" if each not in taken)
     return [

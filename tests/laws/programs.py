@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.laws import menus
 from tests.laws.expressions import assignments, conditions, named
-from tests.laws.sources import BOOL, CENTS, DATETIME, INT, OPTIONAL_INT, POINT, STR, WINDOW, all_sources
+from tests.laws.sources import BOOL, CENTS, DATETIME, INT, OPTIONAL_INT, POINT, STR, WINDOW, all_sources, permuted
 from tests.laws.twins import Program, Step, Twin
 from umbel.types.dtypes import List
 from umbel.types.windows import Session, Tumbling
@@ -163,7 +164,7 @@ def _asked(draw: Draw, twin: Twin, known: Known) -> Twin | None:
     if not keys:
         return None
     along = _along(draw, twin)
-    chosen = menus.aggregates(draw, twin, draw(st.sampled_from((menus.CONTINUOUS, menus.CROWDED))), asked=True)
+    chosen = menus.aggregates(draw, twin, draw(st.sampled_from((menus.CONTINUOUS, menus.CROWDED))), queried=True)
     return twin.aggregate(keys, chosen, along=along)
 
 
@@ -177,7 +178,7 @@ def _aggregate(draw: Draw, twin: Twin, known: Known) -> Twin | None:
     windows = draw(st.sampled_from((menus.CUMULATIVE,) if cumulative else (menus.DISCRETE, menus.BACK)))
     if emit == "final" and draw(st.booleans()):
         windows = menus.CONTINUOUS
-    return twin.aggregate(keys, menus.aggregates(draw, twin, windows, asked=False), along=along, emit=emit)
+    return twin.aggregate(keys, menus.aggregates(draw, twin, windows, queried=False), along=along, emit=emit)
 
 
 def _by_window(draw: Draw, twin: Twin, known: Known) -> Twin | None:
@@ -186,7 +187,7 @@ def _by_window(draw: Draw, twin: Twin, known: Known) -> Twin | None:
         return None
     window = draw(st.sampled_from(menus.BY_WINDOW))
     emit = draw(st.sampled_from(("eager", "eager", "final")))
-    return twin.aggregate(keys, menus.aggregates(draw, twin, (None,), asked=False), window=window, emit=emit)
+    return twin.aggregate(keys, menus.aggregates(draw, twin, (None,), queried=False), window=window, emit=emit)
 
 
 ROW_WISE: tuple[Operation, ...] = (
@@ -214,10 +215,11 @@ def programs(draw: Draw) -> Program:
     for number in range(draw(st.sampled_from((1, 1, 2, 3)))):
         twin = _chain(draw, known)
         name = f"D{number}"
-        derived[name] = twin
+        derived[name] = replace(twin, declared=permuted(draw, twin.schema))
         operator = twin.node.operator
         if not operator.is_terminal:
-            known.twins[name] = Twin.of(name, twin.schema, appends=not twin.keys and operator.inserts_only)
+            appends = not twin.keys and operator.inserts_only
+            known.twins[name] = Twin.of(name, derived[name].dataset, appends=appends)
     read = _read(derived)
     used = {name: each for name, each in sources.items() if name in read}
     return Program.numbered(used, derived, draw(st.sampled_from((0, 20, 1000))))
@@ -232,6 +234,6 @@ def _chain(draw: Draw, known: Known) -> Twin:
 
 
 def _read(derived: dict[str, Twin]) -> set[str]:
-    from umbel.plan.definitions import leaves
+    from umbel.definitions.records import leaves
 
     return {leaf.dataset for twin in derived.values() for leaf in leaves(twin.node.operator)}

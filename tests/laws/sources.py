@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal as Fixed
 from typing import Any
@@ -113,9 +114,16 @@ prices = _rows(st.fixed_dictionaries({"d": amounts, "s": points, "c": amounts, "
 places = _rows(st.fixed_dictionaries({"s": points, "d": amounts, "n": st.none() | amounts, "open": st.booleans()}))
 
 
+def permuted(draw: Any, schema: Schema) -> Schema:
+    """Draw another order of the same columns: of the keys, of the values, and of all of them."""
+    keys, values = draw(st.permutations(schema.keys)), draw(st.permutations(schema.values))
+    order = draw(st.just(()) | st.permutations(schema.names))
+    return Schema(tuple(keys), tuple(values), schema.timestamp, tuple(order))
+
+
 def all_sources(draw: Any) -> dict[str, Source]:
-    """Draw a source of each kind, the plainest first."""
-    return {
+    """Draw a source of each kind, the plainest first, its columns in any order."""
+    found = {
         "U": Source(USERS, draw(users)),
         "E": Source(EVENTS, draw(events), stacked=draw(st.integers(1, 2))),
         "F": Source(EVENTS, draw(events)),
@@ -124,3 +132,4 @@ def all_sources(draw: Any) -> dict[str, Source]:
         "P": Source(PLACES, draw(places), stacked=draw(st.integers(1, 2))),
         "C": Source(PRICES, draw(prices), deletes=True),
     }
+    return {name: replace(each, schema=permuted(draw, each.schema)) for name, each in found.items()}

@@ -30,7 +30,7 @@ from umbel.aggregates import (
     Sum,
 )
 from umbel.aggregates.aggregate import Aggregate
-from umbel.operators.partials import Partials
+from umbel.windowing.partials import Partials
 
 NUMBERS = ("x", "f", "d")
 ALL: list[Aggregate] = [
@@ -94,8 +94,8 @@ def merged(states: Partials, parts: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def results(states: Partials, state: pl.DataFrame, now: int) -> list[Any]:
-    asked = state.with_columns(pl.lit(now).cast(INSTANT).alias("_time"))
-    return list(pl.DataFrame(states.results(asked, NAMED)).row(0)) if len(state) else [None] * len(NAMED)
+    requested = state.with_columns(pl.lit(now).cast(INSTANT).alias("_time"))
+    return list(pl.DataFrame(states.results(requested, NAMED)).row(0)) if len(state) else [None] * len(NAMED)
 
 
 def expected(changes: list[Change], now: int) -> list[Any]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 from umbel.operators.dedup import Dedup
 from umbel.operators.first import First
-from umbel.operators.index import Index, Mode
+from umbel.operators.index import Index, IndexMode
 from umbel.operators.join import AsOfJoin, TableJoin
 from umbel.operators.latest import Latest
 from umbel.operators.leaf import Leaf
@@ -83,7 +83,7 @@ def versions(given_rows: list[tuple[int, int, str]]) -> dict[int, list[tuple[int
 @examples(60)
 def test_as_of_join_is_confluent(given_batches: Any, back: int | None, ahead: int, inner: bool) -> None:
     engine, sides = Engine(), (leaf("L", LEFT), leaf("R", RIGHT))
-    index = Index(parents=(sides[1],), dataset="R", mode=Mode.UPSERT)
+    index = Index(parents=(sides[1],), dataset="R", mode=IndexMode.UPSERT)
     minute = 60_000_000
     join = AsOfJoin(
         parents=sides, on=(("k", "k"),), inner=inner, back=back and back * minute, ahead=ahead * minute, fields=("r",)
@@ -110,7 +110,7 @@ def test_as_of_join_is_confluent(given_batches: Any, back: int | None, ahead: in
 @examples(60)
 def test_table_join_is_confluent(given_batches: Any, inner: bool) -> None:
     engine, sides = Engine(), (leaf("L", TABLE), leaf("R", RIGHT))
-    indexes = [Index(parents=(side,), dataset=side.dataset, mode=Mode.UPSERT) for side in sides]
+    indexes = [Index(parents=(side,), dataset=side.dataset, mode=IndexMode.UPSERT) for side in sides]
     join = TableJoin(parents=sides, on=(("k", "k"),), inner=inner, fields=("r",))
     out: list[pl.DataFrame] = []
     lefts: list[tuple[int, int, str]] = []
@@ -130,7 +130,7 @@ def test_table_join_is_confluent(given_batches: Any, inner: bool) -> None:
 
 def _overlaps(lefts: list[tuple[int, int, str]], right: dict[int, list[tuple[int, int]]], inner: bool) -> Counter[Any]:
     """Walk minute by minute: what is the joined row of each id now?"""
-    told: Counter[Any] = Counter()
+    report: Counter[Any] = Counter()
     for key, story in versions(lefts).items():
         before: Any = None
         for minute in range(12):
@@ -143,21 +143,21 @@ def _overlaps(lefts: list[tuple[int, int, str]], right: dict[int, list[tuple[int
                     now = (current[-1], key, value, match[-1] if match else None)
             if now != (before and before[0]):
                 if before:
-                    told[*before[0][1:3], before[1], before[0][3], at(minute)] -= 1
+                    report[*before[0][1:3], before[1], before[0][3], at(minute)] -= 1
                 if now:
-                    told[*now[1:3], at(minute), now[3], at(minute)] += 1
+                    report[*now[1:3], at(minute), now[3], at(minute)] += 1
                 before = now and (now, at(minute))
-    return Counter({row: count for row, count in told.items() if count})
+    return Counter({row: count for row, count in report.items() if count})
 
 
 def _latest(given_rows: list[tuple[int, int, str]]) -> Counter[Any]:
-    told: Counter[Any] = Counter()
+    report: Counter[Any] = Counter()
     for key, story in versions(given_rows).items():
         for (minute, number), later in zip(story, [*story[1:], None], strict=True):
-            told[key, given_rows[number][2], at(minute), at(minute)] += 1
+            report[key, given_rows[number][2], at(minute), at(minute)] += 1
             if later:
-                told[key, given_rows[number][2], at(minute), at(later[0])] -= 1
-    return Counter({row: count for row, count in told.items() if count})
+                report[key, given_rows[number][2], at(minute), at(later[0])] -= 1
+    return Counter({row: count for row, count in report.items() if count})
 
 
 def _first(given_rows: list[tuple[int, int, str]]) -> Counter[Any]:
@@ -168,7 +168,7 @@ def _first(given_rows: list[tuple[int, int, str]]) -> Counter[Any]:
 
 
 def _dedup(given_rows: list[tuple[int, int, str]], window: str) -> Counter[Any]:
-    told: Counter[Any] = Counter()
+    report: Counter[Any] = Counter()
     for key in {row[0] for row in given_rows}:
         mine = sorted((m, n) for n, (k, m, _) in enumerate(given_rows) if k == key)
         for (minute, number), later in zip(mine, [*mine[1:], None], strict=True):
@@ -178,8 +178,8 @@ def _dedup(given_rows: list[tuple[int, int, str]], window: str) -> Counter[Any]:
                 "session": later is None or later[0] - minute >= 2,
             }
             if ends[window]:
-                told[key, given_rows[number][2], at(minute), at(minute)] += 1
-    return told
+                report[key, given_rows[number][2], at(minute), at(minute)] += 1
+    return report
 
 
 def _made(kind: str) -> tuple[Keyed, Any]:

@@ -18,7 +18,19 @@ from hypothesis import strategies as st
 
 from tests.aggregating import STREAM, TABLE, Job, aggregation, frame, instant
 from tests.comparing import assert_rows
-from tests.laws.test_tiles import TILING, batches, inserts, instants, points, streams, tables, timeline
+from tests.laws.test_tiles import (
+    LONG,
+    SHORT,
+    TILING,
+    batches,
+    inserts,
+    instants,
+    points,
+    streams,
+    tables,
+    tilings,
+    timeline,
+)
 from tests.profiles import examples
 from tests.reference import Change
 from umbel.aggregates import (
@@ -36,18 +48,19 @@ from umbel.aggregates import (
     hyperloglog,
     quantile,
 )
+from umbel.changes.upserts import follow
+from umbel.changes.versions import KEY, version_columns
+from umbel.graph.graph import Graph, GraphNode
 from umbel.operators.leaf import Leaf
-from umbel.operators.timeline import KEY, version_columns
-from umbel.operators.upsert_kernel import follow
-from umbel.plan.graph import Graph, Node
 from umbel.query import lookups
 from umbel.query.lookups import Lookups
 from umbel.query.rows import Instants
-from umbel.state.keys import encode_few, encode_instant, encode_keys, encode_time, shard_of, shard_of_key
+from umbel.state.keys import encode_instant, encode_keys, encode_points, encode_time, shard_of, shard_of_key
 from umbel.state.memory import MemoryStore
 from umbel.state.port import Stamp
 from umbel.state.tables import State
 from umbel.types.windows import Continuous
+from umbel.windowing.tiling import Tiling
 
 TEXTS = ("", "a", "é", "日本", "a\0b", "z" * 300)
 NUMBERS = (float("nan"), float("inf"), -0.5, 0.0, 1e300)
@@ -107,7 +120,7 @@ LONG_WAY = (
 
 def source(operator: Any, store: Any, changes: pl.DataFrame) -> Lookups:
     """Return lookups on the state of an operator, as dataset E."""
-    graph = cast(Graph, SimpleNamespace(outputs={"E": Node(operator, (), operator.id, 0, 0)}))
+    graph = cast(Graph, SimpleNamespace(outputs={"E": GraphNode(operator, (), operator.id, 0, 0)}))
     return Lookups(graph, store, lambda _: changes)
 
 
@@ -116,11 +129,11 @@ def check(asked: Lookups, where: list[tuple[int, int]], size: int, key: str = "k
     where = where[:: len(where) // 30 + 1]
     keys = pl.DataFrame({key: [each for each, _ in where]}, schema={key: pl.Int64})
     at = pl.Series("at", [instant(now) for _, now in where], INSTANT)
-    with patch.object(lookups, "FEW", 0):
+    with patch.object(lookups, "POINT_LOOKUP_ROWS", 0):
         rows, found = asked.online("E", keys, at)
     short = 0
     for start in range(0, len(where), size):
-        few = asked.few("E", [keys[key][start : start + size]], Instants.of(at[start : start + size]))
+        few = asked.point_lookup("E", {key: keys[key][start : start + size]}, Instants.of(at[start : start + size]))
         if few is None:
             continue
         short += 1
@@ -160,11 +173,22 @@ def crowded(is_crowded: bool) -> Iterator[None]:
         yield
 
 
-@given(drawn=streams, asked=points, order=orders, size=sizes, late=st.booleans(), turn=turns, is_crowded=st.booleans())
+@given(
+    tiling=tilings,
+    drawn=streams,
+    asked=points,
+    order=orders,
+    size=sizes,
+    late=st.booleans(),
+    turn=turns,
+    is_crowded=st.booleans(),
+)
 @examples(6)
-def test_inserts(drawn: Any, asked: Any, order: Any, size: int, late: bool, turn: int, is_crowded: bool) -> None:
+def test_inserts(
+    tiling: Tiling, drawn: Any, asked: Any, order: Any, size: int, late: bool, turn: int, is_crowded: bool
+) -> None:
     changes = valued(inserts(drawn))
-    job = Job(aggregation(*SUMMED, *kept(turn), tiling=TILING))
+    job = Job(aggregation(*SUMMED, *kept(turn), tiling=tiling))
     with crowded(is_crowded):
         for batch in batches(changes, order, 3):
             job.feed(frame(batch), watermark=instant(changes[0][1].time) if late else None)
@@ -172,6 +196,7 @@ def test_inserts(drawn: Any, asked: Any, order: Any, size: int, late: bool, turn
 
 
 @given(
+    tiling=tilings,
     drawn=streams,
     gone=st.sets(st.integers(0, 69)),
     asked=points,
@@ -183,22 +208,22 @@ def test_inserts(drawn: Any, asked: Any, order: Any, size: int, late: bool, turn
 )
 @examples(6)
 def test_retractions(
-    drawn: Any, gone: Any, asked: Any, order: Any, size: int, late: bool, turn: int, is_crowded: bool
+    tiling: Tiling, drawn: Any, gone: Any, asked: Any, order: Any, size: int, late: bool, turn: int, is_crowded: bool
 ) -> None:
     changes = valued(inserts(drawn))
     back = [(key, Change(c.at, c.time, c.values, -1, c.seq)) for n, (key, c) in enumerate(changes) if n in gone]
-    job = Job(aggregation(*SUMMED, *kept(turn), appends=False, tiling=TILING))
+    job = Job(aggregation(*SUMMED, *kept(turn), appends=False, tiling=tiling))
     with crowded(is_crowded):
         for batch in batches([*changes, *back], order, 3):
             job.feed(frame(batch), watermark=instant(changes[0][1].time) if late else None)
         check(source(job.operator, job.store, frame([*changes, *back])), instants(changes, asked), size)
 
 
-@given(drawn=tables, asked=points, order=orders, size=sizes, turn=turns)
+@given(tiling=tilings, drawn=tables, asked=points, order=orders, size=sizes, turn=turns)
 @examples(6)
-def test_keyed_input(drawn: Any, asked: Any, order: Any, size: int, turn: int) -> None:
+def test_keyed_input(tiling: Tiling, drawn: Any, asked: Any, order: Any, size: int, turn: int) -> None:
     changes = valued(timeline(drawn))
-    job = Job(aggregation(*SUMMED, *kept(turn), keyed=True, tiling=TILING))
+    job = Job(aggregation(*SUMMED, *kept(turn), keyed=True, tiling=tiling))
     for batch in batches(changes, order, 3):
         job.feed(frame(batch, TABLE))
     check(source(job.operator, job.store, frame(changes, TABLE)), instants(changes, asked), size)
@@ -212,6 +237,49 @@ def test_every_aggregate_over_plain_values_has_a_short_way(options: dict[str, bo
     job.feed(frame(changes, schema))
     where = [(key, 400_000_000 + shift) for key in (1, 2) for shift in (0, 1_000_000)]
     assert check(source(job.operator, job.store, frame(changes, schema)), where, 1) == len(where)
+
+
+def test_the_short_way_is_taken_up_to_its_edges() -> None:
+    """At the instant of a row the state knows it; behind the watermark, all that is not before the last row absorbed is known."""
+    job = Job(aggregation(*SUMMED, tiling=TILING))
+    changes = valued([(1, Change(t, t, {"x": t % 5, "f": 1.0}, 1, t)) for t in range(0, 400_000_000, 20_000_000)])
+    job.feed(frame(changes))
+    late = valued([(1, Change(400_000_000, 400_000_000, {"x": 1, "f": 1.0}, 1, 1))])
+    job.feed(frame(late), watermark=instant(300_000_000))
+    where = [(1, 400_000_000), (1, 380_000_000), (1, 390_000_000)]
+    assert check(source(job.operator, job.store, frame([*changes, *late])), where, 1) == len(where)
+
+
+def test_the_short_way_finds_whom_the_state_knows() -> None:
+    """Not a key whose rows were all taken back; and one of which nothing but its base is left."""
+    job = Job(aggregation(Count(window=SHORT), Count(window=LONG), appends=False, tiling=TILING))
+    row = Change(10_000_000, 10_000_000, {"x": 1, "f": 1.0}, 1, 1)
+    gone = [(1, row), (1, replace(row, weight=-1)), (2, row)]
+    changes = valued(gone)
+    job.feed(frame(changes))
+    where = [(1, 20_000_000), (2, 20_000_000), (2, 10_000_000), (2, 9_999_999)]
+    assert check(source(job.operator, job.store, frame(changes)), where, 1) == len(where)
+    later = valued([(2, replace(row, time=9_000_000_000, at=9_000_000_000, seq=2))])
+    job.feed(frame(later), watermark=instant(9_000_000_000))
+    job.feed(frame(valued([(2, replace(later[0][1], weight=-1))])))
+    everything = [*changes, *later, *valued([(2, replace(later[0][1], weight=-1))])]
+    where = [(1, 9_500_000_000), (2, 9_500_000_000)]
+    assert check(source(job.operator, job.store, frame(everything)), where, 1) == len(where)
+
+
+def test_the_window_edge_of_the_short_way() -> None:
+    """A row at t counts until the last microsecond of second t + w, and no longer."""
+    job = Job(aggregation(Count(window=SHORT), Sum(of="x", window=LONG), tiling=TILING))
+    changes = valued([(1, Change(t, t, {"x": 1, "f": 1.0}, 1, t)) for t in (0, 5_000_000, 9_500_000)])
+    job.feed(frame(changes))
+    edges = [
+        t + w + shift
+        for t in (0, 5_000_000)
+        for w in (100_000_000, 1_500_000_000)
+        for shift in (-1, 0, 999_999, 1_000_000)
+    ]
+    where = [(1, at) for at in edges]
+    assert check(source(job.operator, job.store, frame(changes)), where, 1) == len(where)
 
 
 @given(drawn=streams, asked=points)
@@ -234,7 +302,7 @@ def test_versions(drawn: Any, asked: Any, size: int) -> None:
     rows = rows.with_columns(encode_keys(rows.select("id")).alias(KEY))
     for shard in range(store.shards):
         with store.transaction(shard, [operator.id], Stamp(0, 1)) as transaction:
-            table = State(transaction, operator.id).table("timeline", version_columns(TABLE))
+            table = State(transaction, operator.id).table("versions", version_columns(TABLE))
             follow(rows.filter(shard_of(rows[KEY], store.shards) == shard), table)
     edges = [(change.values["id"], change.at + shift) for _, change in changes for shift in (-1, 0, 1)]
     check(source(operator, store, rows), [*asked, *edges], size, "id")
@@ -242,8 +310,8 @@ def test_versions(drawn: Any, asked: Any, size: int) -> None:
 
 def test_no_points() -> None:
     job = Job(aggregation(*LONG_WAY))
-    asked = source(job.operator, job.store, frame([]))
-    found, is_found = asked.online("E", pl.DataFrame({"k": []}), pl.Series([], dtype=INSTANT))
+    requested = source(job.operator, job.store, frame([]))
+    found, is_found = requested.online("E", pl.DataFrame({"k": []}), pl.Series([], dtype=INSTANT))
     assert found.schema == job.operator.schema.polars()
     assert is_found.is_empty()
 
@@ -257,7 +325,7 @@ def test_keys_and_instants_have_the_same_bytes(keys: Any) -> None:
     columns = pl.DataFrame(keys, schema={"number": pl.Int64, "text": pl.String}, orient="row")
     for some in (columns, columns.select("number"), columns.select("text")):
         encoded = encode_keys(some)
-        assert encode_few([each.to_list() for each in some], some.dtypes) == encoded.to_list()
+        assert encode_points([each.to_list() for each in some], some.dtypes) == encoded.to_list()
         assert [shard_of_key(key, 7) for key in encoded] == shard_of(encoded, 7).to_list()
     micros = pl.Series([number for number, _ in keys if number is not None], dtype=pl.Int64)
     assert [encode_instant(each) for each in micros] == encode_time(micros.cast(INSTANT)).to_list()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal as Fixed
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.reference import SECOND, Change, continuous, is_found, tiled
 from tests.reference_operators import current, grouped
 from umbel.aggregates import Count, Sum
 from umbel.expr import col
+from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session
 
 Place = Callable[[int], int]
@@ -33,21 +35,21 @@ PARTS = 10
 
 def changes(world: World, program: Program, dataset: str) -> Counter[tuple[Any, ...]]:
     """Return the changes of a dataset by the reference, as engines tell them."""
-    schema = program.derived[dataset].schema
+    schema = program.derived[dataset].dataset
     found: Counter[tuple[Any, ...]] = Counter()
     for each in world.flows[dataset].changes:
         values = {**each.values, schema.timestamp: each.time}
-        found[(*(told(values[name]) for name in schema.names), each.at)] += each.weight
+        found[(*(told(values[name]) for name in sorted(schema.names)), each.at)] += each.weight
     return Counter({row: count for row, count in found.items() if count})
 
 
 def check(program: Program, outcome: Outcome, points: list[int]) -> None:
     """Assert that an engine says what the reference says."""
     world = program.world(outcome.watermarks)
-    if any(outcome.frontiers.get(operator, newest) != newest for operator, newest in world.frontiers.items()):
+    if any(outcome.stream_times.get(operator, newest) != newest for operator, newest in world.stream_times.items()):
         # what has been seen stays seen, even if the row was taken back
-        assert all(outcome.frontiers[operator] >= newest for operator, newest in world.frontiers.items())
-        world = program.world(outcome.watermarks, outcome.frontiers)
+        assert all(outcome.stream_times[operator] >= newest for operator, newest in world.stream_times.items())
+        world = program.world(outcome.watermarks, outcome.stream_times)
     for name, twin in program.derived.items():
         if twin.asked is not None:
             check_asked(program, outcome, name, twin.asked(world).changes, points)
@@ -59,29 +61,29 @@ def check(program: Program, outcome: Outcome, points: list[int]) -> None:
 
 
 def asked_frame(
-    program: Program, name: str, asked: list[tuple[tuple[Any, ...], int]]
+    program: Program, name: str, keys: Sequence[str], asked: list[tuple[tuple[Any, ...], int]]
 ) -> tuple[pl.DataFrame, pl.Series]:
-    """Return keys and instants as a lookup gets them."""
-    keys = dict(program.derived[name].schema.keys)
-    rows = [[stored(part, dtype) for part, dtype in zip(key, keys.values(), strict=True)] for key, _ in asked]
-    frame = pl.DataFrame(rows, schema={column: dtype.polars() for column, dtype in keys.items()}, orient="row")
-    return frame, pl.Series([instant(at) for _, at in asked], dtype=pl.Datetime("us", "UTC"))
+    """Return keys and instants as a lookup gets them; the order of its columns says nothing."""
+    types = {key: program.derived[name].schema.dtypes[key] for key in keys}
+    rows = [[stored(part, dtype) for part, dtype in zip(key, types.values(), strict=True)] for key, _ in asked]
+    frame = pl.DataFrame(rows, schema={column: dtype.polars() for column, dtype in types.items()}, orient="row")
+    return frame.select(sorted(keys)), pl.Series([instant(at) for _, at in asked], dtype=pl.Datetime("us", "UTC"))
 
 
 def check_lookups(program: Program, outcome: Outcome, world: World, name: str, points: list[int]) -> None:
     """Assert that lookups find the row that is current."""
-    flow, schema = world.flows[name], program.derived[name].schema
+    flow, schema = world.flows[name], program.derived[name].dataset
     groups = grouped(flow.changes, flow.keys)
     edges = {change.at + apart for change in flow.changes for apart in (-1, 0)}
-    asked = [(key, at) for key in groups for at in sorted({*points, *edges})]
-    if not asked:
+    requested = [(key, at) for key in groups for at in sorted({*points, *edges})]
+    if not requested:
         return
-    rows, found = outcome.lookup(name, *asked_frame(program, name, asked))
-    for (key, at), row, is_there in zip(asked, rows.iter_rows(named=True), found, strict=True):
-        wanted = current(flow, key, at)
-        assert is_there == (wanted is not None), f"{name} {key} at {at}: found={is_there}"
-        if wanted is not None:
-            values = {**wanted.values, schema.timestamp: wanted.time}
+    rows, found = outcome.lookup(name, *asked_frame(program, name, flow.keys, requested))
+    for (key, at), row, is_there in zip(requested, rows.iter_rows(named=True), found, strict=True):
+        expected = current(flow, key, at)
+        assert is_there == (expected is not None), f"{name} {key} at {at}: found={is_there}"
+        if expected is not None:
+            values = {**expected.values, schema.timestamp: expected.time}
             assert {column: told(value) for column, value in row.items()} == {
                 column: told(values[column]) for column in schema.names
             }, f"{name} {key} at {at}"
@@ -93,19 +95,19 @@ def check_asked(program: Program, outcome: Outcome, name: str, flow: list[Change
     groups = grouped(flow, operator.keys)
     lengths = [window.duration_us or 0 for window in operator.windows]
     edges = {change.at + length + apart for change in flow for length in lengths for apart in (-1, 0, SECOND)}
-    asked = [(key, at) for key in groups for at in sorted({*points, *edges})]
-    if not asked:
+    requested = [(key, at) for key in groups for at in sorted({*points, *edges})]
+    if not requested:
         return
-    rows, found = outcome.lookup(name, *asked_frame(program, name, asked))
-    for (key, at), row, is_there in zip(asked, rows.iter_rows(named=True), found, strict=True):
+    rows, found = outcome.lookup(name, *asked_frame(program, name, operator.keys, requested))
+    for (key, at), row, is_there in zip(requested, rows.iter_rows(named=True), found, strict=True):
         mine = groups[key]
         stays = operator.along is not None and not operator.parents[0].inserts_only
         assert is_there == is_found(mine, at) or (is_there and stays), f"{name} {key} at {at}: found={is_there}"
         for window in operator.windows:
             over = [each for each in operator.aggregates if each.window == window]
             values = [micros_of(row[each.into_field]) for each in over]
-            wanted = [asked_values(over, mine, at, place, is_there) for place in places(operator, window, mine, at)]
-            check_one_of(values, wanted, f"{name} {key} at {at} over {window}")
+            expected = [asked_values(over, mine, at, place, is_there) for place in places(operator, window, mine, at)]
+            check_one_of(values, expected, f"{name} {key} at {at} over {window}")
 
 
 def asked_values(aggregates: list[Any], changes: list[Change], at: int, place: Place, is_there: bool) -> list[Any]:
@@ -256,9 +258,9 @@ def test_rows_of_two_sources_with_one_place_come_in_one_order() -> None:
         for row in order:
             live.feed([("P", row.seq % 2, [row])])
         outcomes.append(live.outcome().changes("D"))
-    kept = [Fixed("1.30"), Fixed("2.00")]
+    retained = [Fixed("1.30"), Fixed("2.00")]
     assert outcomes[0] == outcomes[1]
-    assert sorted(row[1] for row, count in outcomes[0].items() if count > 0) == kept
+    assert sorted(row[0] for row, count in outcomes[0].items() if count > 0) == retained
 
 
 def test_a_row_that_ends_after_it_left_its_window_is_not_forgotten_before() -> None:
@@ -266,3 +268,17 @@ def test_a_row_that_ends_after_it_left_its_window_is_not_forgotten_before() -> N
     rows = tuple(Change(BEGIN + n * SECOND, BEGIN + n * SECOND, {"id": 0, "c": 0, "u": None}) for n in (0, 0, 35, 35))
     counted = Twin.of("U", USERS, appends=False).aggregate(["id"], [Count(window=Continuous("30s"), into_field="n")])
     again_and_again(Program.numbered({"U": Source(USERS, rows)}, {"D": counted}))
+
+
+def test_a_joined_dataset_declares_its_columns_in_another_order_than_its_pipeline() -> None:
+    """The index kept them as the pipeline has them, the join read them as declared: `p` and `x` changed places."""
+    events = (event(1, "a", 10, x=7), event(1, "a", 20, x=8))
+    step = Step("k + 40", col("k") + 40, lambda row: row["k"] + 40)
+    made = Twin.of("E", EVENTS, appends=True).assign("p", int, step)
+    pairs = made.drop(["f", "l"]).dropnull(["x"]).latest("k", "g")
+    (k, g), (x, p) = pairs.schema.keys, pairs.schema.values
+    declared = Schema((g, k), (p, x), "t", ("p", "t", "g", "x", "k"))
+    named = Twin.of("P", declared, appends=False)
+    joined = Twin.of("E", EVENTS, appends=True).rename({"x": "y"}).join(named, ["g", "k"], ["p", "x"], how="left")
+    derived = {"P": replace(pairs, declared=declared), "D": joined}
+    again_and_again(Program.numbered({"E": Source(EVENTS, events)}, derived, 1000))

@@ -346,14 +346,14 @@ def replayed(store: Store, history: list[tuple[int, int, list[dict[bytes, bytes 
     for batch, step, puts in history:
         later = sorted(place for place in before if place[0] == batch and place[1] >= step)
         state = dict(before[later[0]]) if later else state
-        before = {place: kept for place, kept in before.items() if place < (batch, step) and place[0] == batch}
+        before = {place: retained for place, retained in before.items() if place < (batch, step) and place[0] == batch}
         before[batch, step] = dict(state)
         with store.transaction(0, ["o"], Stamp(epoch, batch, step)) as tx:
             assert dict(tx.scan("o", "t", [(b"", LAST)])[0]) == state
             for entries in puts:
-                kept = {key: value for key, value in entries.items() if value is not None}
-                tx.get("o", "t", list(kept))
-                tx.put("o", "t", list(kept), list(kept.values()))
+                retained = {key: value for key, value in entries.items() if value is not None}
+                tx.get("o", "t", list(retained))
+                tx.put("o", "t", list(retained), list(retained.values()))
                 tx.delete("o", "t", [key for key, value in entries.items() if value is None])
                 state = {key: value for key, value in {**state, **entries}.items() if value is not None}
             assert tx.get("o", "t", [b"", b"a", b"b", b"c"]) == [state.get(key) for key in (b"", b"a", b"b", b"c")]

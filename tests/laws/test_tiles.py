@@ -16,12 +16,15 @@ from tests.comparing import assert_rows
 from tests.profiles import examples
 from tests.reference import Change, changed, continuous, is_found, tiled
 from umbel.aggregates import Average, Count, Distinct, ExpDecaySum, LastK, Max, Min, Quantile, Stddev, Sum
-from umbel.operators.tiling import Tiling
 from umbel.types.windows import Continuous
+from umbel.windowing.tiling import Tiling
 
 SECOND = 1_000_000
 SHORT, LONG, FOREVER = Continuous("100s"), Continuous("1500s"), Continuous("forever")
 TILING = Tiling(disorder="3m")
+TILINGS = (TILING, *(Tiling(share, exact, "3m") for share, exact in ((0.003, 3), (0.05, 2), (0.3, 1))))
+tilings = st.sampled_from(TILINGS)
+"""What deployments may have: the laws hold for all of them."""
 MIXED = (
     Count(window=SHORT),
     Sum(of="x", window=SHORT),
@@ -122,43 +125,45 @@ def batches(changes: list[Any], order: random.Random, count: int) -> list[list[A
     return [shuffled[a:b] for a, b in zip([0, *cuts], [*cuts, len(shuffled)], strict=True) if a < b]
 
 
-@given(drawn=streams, asked=points, order=st.randoms(use_true_random=False), appends=st.booleans())
+@given(tiling=tilings, drawn=streams, asked=points, order=st.randoms(use_true_random=False), appends=st.booleans())
 @examples(25)
-def test_answers(drawn: Any, asked: Any, order: Any, appends: bool) -> None:
+def test_answers(tiling: Tiling, drawn: Any, asked: Any, order: Any, appends: bool) -> None:
     changes = inserts(drawn)
-    job = Job(aggregation(*MIXED, appends=appends, tiling=TILING))
+    job = Job(aggregation(*MIXED, appends=appends, tiling=tiling))
     for batch in batches(changes, order, 4):
         job.feed(frame(batch), parts=order.randrange(1, 4))
     check(job, changes, instants(changes, asked), frame(changes))
 
 
-@given(drawn=streams, order=st.randoms(use_true_random=False))
+@given(tiling=tilings, drawn=streams, order=st.randoms(use_true_random=False))
 @examples(40)
-def test_state_is_a_function_of_the_set(drawn: Any, order: Any) -> None:
+def test_state_is_a_function_of_the_set(tiling: Tiling, drawn: Any, order: Any) -> None:
     changes = inserts(drawn)
     states = []
     for count, combine in ((1, True), (1, False), (5, True), (9, False)):
-        job = Job(aggregation(*EXACT, tiling=TILING), combine=combine)
+        job = Job(aggregation(*EXACT, tiling=tiling), combine=combine)
         for batch in batches(changes, order, count):
             job.feed(frame(batch), parts=order.randrange(1, 4))
         states.append(job.table())
     assert all(state == states[0] for state in states)
 
 
-@given(drawn=streams, order=st.randoms(use_true_random=False), disorder=st.integers(0, 300), asked=points)
+@given(
+    tiling=tilings, drawn=streams, order=st.randoms(use_true_random=False), disorder=st.integers(0, 300), asked=points
+)
 @examples(30)
-def test_watermark_forgets_only_what_it_may(drawn: Any, order: Any, disorder: int, asked: Any) -> None:
+def test_watermark_forgets_only_what_it_may(tiling: Tiling, drawn: Any, order: Any, disorder: int, asked: Any) -> None:
     changes = sorted(inserts(drawn), key=lambda change: change[1].time + order.randrange(disorder + 1) * SECOND)
     last = max(change.time for _, change in changes)
     touch = [(key, Change(last, last, {"x": 1, "f": None}, 1, 999)) for key in (1, 2)]
     states = []
     for size in (7, 23):
-        job = Job(aggregation(*EXACT, tiling=TILING))
+        job = Job(aggregation(*EXACT, tiling=tiling))
         seen = -(10**12)
         for start in range(0, len(changes), size):
             batch = changes[start : start + size]
-            kept = [each for each in batch if each[1].time >= seen]
-            assert len(kept) == len(batch) or size > 0
+            retained = [each for each in batch if each[1].time >= seen]
+            assert len(retained) == len(batch) or size > 0
             job.feed(frame(batch), watermark=instant(seen))
             seen = max(seen, *(change.time - disorder * SECOND for _, change in batch))
         job.feed(frame(touch), watermark=instant(last - disorder * SECOND))
@@ -170,18 +175,18 @@ def test_watermark_forgets_only_what_it_may(drawn: Any, order: Any, disorder: in
     assert not job.lookup(now)["_history"].any()
 
 
-@given(drawn=streams, now=st.integers(0, 3_000).map(lambda n: n * SECOND), key=st.integers(1, 2))
+@given(tiling=tilings, drawn=streams, now=st.integers(0, 3_000).map(lambda n: n * SECOND), key=st.integers(1, 2))
 @examples(60)
-def test_error_is_bounded_by_a_hundredth_of_the_window(drawn: Any, now: int, key: int) -> None:
+def test_error_is_bounded_by_the_accuracy_of_the_window(tiling: Tiling, drawn: Any, now: int, key: int) -> None:
     changes = inserts(drawn)
-    job = Job(aggregation(Count(window=SHORT), tiling=TILING))
+    job = Job(aggregation(Count(window=SHORT), tiling=tiling))
     job.feed(frame(changes))
     found = job.operator.replay(frame(changes), job.points([(key, now)]))["a0"][0] or 0
     mine = [change for k, change in changes if k == key]
-    grain = TILING.grain(SHORT)
+    grain = tiling.grain(SHORT)
     assert SHORT.duration_us is not None
     least, most = (continuous(Count(), mine, now, SHORT.duration_us + off, int) for off in (-grain, grain))
-    assert grain * 100 <= SHORT.duration_us
+    assert grain <= SHORT.duration_us * tiling.accuracy
     assert least <= found <= most
 
 
@@ -203,13 +208,21 @@ def test_exact_while_quiet(drawn: Any, asked: Any) -> None:
             assert_rows(row, wanted, 1e3, f"{key} {now}")
 
 
-@given(drawn=streams, gone=st.sets(st.integers(0, 69)), asked=points, order=st.randoms(use_true_random=False))
+@given(
+    tiling=tilings,
+    drawn=streams,
+    gone=st.sets(st.integers(0, 69)),
+    asked=points,
+    order=st.randoms(use_true_random=False),
+)
 @examples(30)
-def test_corrections_are_as_if_the_rows_had_never_been(drawn: Any, gone: Any, asked: Any, order: Any) -> None:
+def test_corrections_are_as_if_the_rows_had_never_been(
+    tiling: Tiling, drawn: Any, gone: Any, asked: Any, order: Any
+) -> None:
     changes = inserts(drawn)
     back = [(key, Change(c.at, c.time, c.values, -1, c.seq)) for n, (key, c) in enumerate(changes) if n in gone]
     everything = [*changes, *back]
-    job = Job(aggregation(*MIXED, appends=False, tiling=TILING))
+    job = Job(aggregation(*MIXED, appends=False, tiling=tiling))
     for batch in batches(everything, order, 4):
         job.feed(frame(batch))
     check(job, everything, instants(everything, asked), frame(everything))
@@ -217,10 +230,10 @@ def test_corrections_are_as_if_the_rows_had_never_been(drawn: Any, gone: Any, as
         return
     quiet = Tiling(exact=100, disorder="3m")
     with_them, without = (Job(aggregation(*EXACT, appends=False, tiling=quiet)) for _ in range(2))
-    kept = [each for n, each in enumerate(changes) if n not in gone]
+    retained = [each for n, each in enumerate(changes) if n not in gone]
     end = max(change.time for _, change in changes) + 10_000 * SECOND
     touch = [(key, Change(end, end, {"x": 1, "f": None}, 1, 999)) for key in (1, 2)]
-    for job, rows in ((with_them, everything), (without, kept)):
+    for job, rows in ((with_them, everything), (without, retained)):
         for batch in batches(rows, order, 3) if rows else []:
             job.feed(frame(batch))
         job.feed(frame(touch), watermark=instant(end))
@@ -248,11 +261,11 @@ def timeline(drawn: list[tuple[int, int, int, tuple[Any, Any]]]) -> list[tuple[i
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@given(drawn=tables, asked=points, order=st.randoms(use_true_random=False), moving=st.booleans())
+@given(tiling=tilings, drawn=tables, asked=points, order=st.randoms(use_true_random=False), moving=st.booleans())
 @examples(40)
-def test_keyed_input(drawn: Any, asked: Any, order: Any, moving: bool) -> None:
+def test_keyed_input(tiling: Tiling, drawn: Any, asked: Any, order: Any, moving: bool) -> None:
     changes = timeline(drawn)
-    job = Job(aggregation(*MIXED, keyed=True, tiling=TILING))
+    job = Job(aggregation(*MIXED, keyed=True, tiling=tiling))
     if moving:
         changes.sort(key=lambda change: change[1].at)
         for start in range(0, len(changes), 9):
@@ -294,11 +307,11 @@ def _ended(row: tuple[int, Change], at: int, weight: int) -> tuple[int, Change]:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@given(drawn=tables, asked=points, size=st.integers(1, 20))
+@given(tiling=tilings, drawn=tables, asked=points, size=st.integers(1, 20))
 @examples(30)
-def test_late_updates_of_a_table(drawn: Any, asked: Any, size: int) -> None:
+def test_late_updates_of_a_table(tiling: Tiling, drawn: Any, asked: Any, size: int) -> None:
     steps = upserts(drawn)
-    job = Job(aggregation(*MIXED, keyed=True, tiling=TILING))
+    job = Job(aggregation(*MIXED, keyed=True, tiling=tiling))
     for start in range(0, len(steps), size):
         job.feed(frame([change for step in steps[start : start + size] for change in step], TABLE))
     changes = [change for step in steps for change in step]
@@ -335,9 +348,9 @@ def test_a_row_that_ended_after_its_window_left_it_left_it() -> None:
     job.feed(frame(changes, TABLE))
     job.feed(frame([(1, Change(401 * SECOND, 401 * SECOND, {**row, "id": 2}, 1, 9))], TABLE), instant(400 * SECOND))
     changes.append((1, Change(401 * SECOND, 401 * SECOND, {**row, "id": 2}, 1, 9)))
-    asked = [(1, second * SECOND) for second in (50, 105, 106, 300, 399, 400, 401, 500, 501, 502)]
-    check(job, changes, asked, frame(changes, TABLE))
-    assert job.lookup(asked)["_history"].to_list() == [True, True, *[False] * 8]
+    requested = [(1, second * SECOND) for second in (50, 105, 106, 300, 399, 400, 401, 500, 501, 502)]
+    check(job, changes, requested, frame(changes, TABLE))
+    assert job.lookup(requested)["_history"].to_list() == [True, True, *[False] * 8]
 
 
 def test_a_key_that_only_corrections_had_is_not_found() -> None:

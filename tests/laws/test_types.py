@@ -115,7 +115,7 @@ def test_validation_does_what_the_rules_say(case):
     raw = from_records([{"v": value} for value in values])
     found = validate(raw.frame if values else pl.DataFrame({"v": []}), {"v": dtype})
     expected = naive_all(dtype, values)
-    assert found.kept.to_list() == list(expected)
+    assert found.accepted.to_list() == list(expected)
     assert found.rejects["row"].to_list() == [row for row in range(len(values)) if row not in expected]
     assert found.frame.schema == {"v": dtype.polars()}
     assert same(found.frame["v"].to_list(), list(expected.values()))
@@ -129,7 +129,7 @@ def test_a_row_is_judged_alike_alone_and_among_others(case):
     together = validate(from_records([{"v": value} for value in values], schema).frame, schema)
     alone = [validate(from_records([{"v": value}], schema).frame, schema) for value in values]
     assert same(together.frame["v"].to_list(), [row for one in alone for row in one.frame["v"].to_list()])
-    assert together.kept.to_list() == [row for row, one in enumerate(alone) if one.frame.height]
+    assert together.accepted.to_list() == [row for row, one in enumerate(alone) if one.frame.height]
     assert together.rejects["row"].to_list() == [row for row, one in enumerate(alone) if one.rejects.height]
 
 
@@ -189,8 +189,8 @@ columns = st.one_of(
 @examples(150)
 def test_a_typed_column_is_judged_like_its_values(dtype, column):
     typed, loose = dtype.ingest(column), dtype.ingest(column.to_list())
-    assert typed.faults.keys() == loose.faults.keys()
-    good = pl.Series([row not in typed.faults for row in range(len(column))], dtype=pl.Boolean)
+    assert typed.errors.keys() == loose.errors.keys()
+    good = pl.Series([row not in typed.errors for row in range(len(column))], dtype=pl.Boolean)
     assert same(typed.values.filter(good).to_list(), loose.values.filter(good).to_list())
 
 

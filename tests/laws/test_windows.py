@@ -15,7 +15,7 @@ from tests.comparing import assert_rows
 from tests.profiles import examples
 from tests.reference import Change, continuous, hopping, live, sessions
 from umbel.aggregates import Average, Count, FirstK, Max, Stddev, Sum
-from umbel.operators.aggregate import Aggregate
+from umbel.operators.aggregate import Aggregation
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 
 SECOND = 1_000_000
@@ -55,7 +55,7 @@ def frontier(changes: list[tuple[int, Change]]) -> int:
     return max(change.time for _, change in changes if change.weight > 0) // SECOND * SECOND
 
 
-def rows(found: pl.DataFrame, operator: Aggregate, key: int) -> list[tuple[Any, ...]]:
+def rows(found: pl.DataFrame, operator: Aggregation, key: int) -> list[tuple[Any, ...]]:
     """Return the rows of a key ever current: (timestamp, values…)."""
     began = found.filter((pl.col("_weight") > 0) & (pl.col("k") == key))
     names = [each.into_field for each in operator.aggregates]
@@ -73,7 +73,7 @@ def check_timeline(found: pl.DataFrame, key: int) -> None:
     assert ends.drop("_at", "_weight").equals(begins[:-1].drop("_at", "_weight"))
 
 
-def check(found: pl.DataFrame, operator: Aggregate, wanted: dict[int, dict[int, list[Any]]]) -> None:
+def check(found: pl.DataFrame, operator: Aggregation, wanted: dict[int, dict[int, list[Any]]]) -> None:
     for key, results in wanted.items():
         check_timeline(found, key)
         got = rows(found, operator, key)
@@ -91,11 +91,11 @@ def test_timelines(window: Any, drawn: Any, order: Any) -> None:
     for batch in batches(changes, order, 4):
         job.feed(frame(batch), parts=order.randrange(1, 3))
     closed = frontier(changes) - window.lookback_us
-    wanted = {
+    expected = {
         key: hopping(PLAIN, [c for k, c in changes if k == key], window.duration_us, window.stride_us, closed)
         for key in (1, 2)
     }
-    check(job.changes(), job.operator, wanted)
+    check(job.changes(), job.operator, expected)
 
 
 @pytest.mark.parametrize("window", WINDOWS[:4], ids=str)
@@ -109,11 +109,11 @@ def test_rows_taken_back(window: Any, drawn: Any, gone: Any, order: Any) -> None
         job.feed(frame(batch))
     for batch in batches(back, order, 3) if back else []:
         job.feed(frame(batch))
-    wanted = {}
+    expected = {}
     for key in (1, 2):
         left = live(c for k, c in [*changes, *back] if k == key)
-        wanted[key] = hopping(PLAIN, left, window.duration_us, window.stride_us, frontier(changes))
-    check(job.changes(), job.operator, wanted)
+        expected[key] = hopping(PLAIN, left, window.duration_us, window.stride_us, frontier(changes))
+    check(job.changes(), job.operator, expected)
 
 
 @given(drawn=streams, order=orders, disorder=st.integers(0, 200), appends=st.booleans())
@@ -127,13 +127,13 @@ def test_watermark_forgets_only_what_it_may(window: Any, drawn: Any, order: Any,
         batch = changes[start : start + 4]
         job.feed(frame(batch), watermark=instant(seen))
         seen = max(seen, *(change.time - disorder * SECOND for _, change in batch))
-    wanted = {
+    expected = {
         key: hopping(
             PLAIN, [c for k, c in changes if k == key], window.duration_us, window.stride_us, frontier(changes)
         )
         for key in (1, 2)
     }
-    check(job.changes(), job.operator, wanted)
+    check(job.changes(), job.operator, expected)
 
 
 def test_state_stays_bounded() -> None:
@@ -175,12 +175,12 @@ def test_windows_of_different_lengths(drawn: Any, order: Any) -> None:
                 w: part[max(end for end in part if end <= row[0])] if min(part, default=2**62) <= row[0] else None
                 for w, part in parts.items()
             }
-            wanted = [
+            expected = [
                 *([0, -1.0] if now[short] is None else now[short]),
                 *([0] if now[long] is None else now[long]),
                 *([None] if now[ever] is None else now[ever]),
             ]
-            assert_rows(row[1:], [wanted[0], wanted[2], wanted[1], wanted[3]], 1e3, (key, row[0]))
+            assert_rows(row[1:], [expected[0], expected[2], expected[1], expected[3]], 1e3, (key, row[0]))
 
 
 @pytest.mark.parametrize("window", WINDOWS[:3], ids=str)
@@ -195,12 +195,12 @@ def test_window_as_key(window: Any, drawn: Any, order: Any, appends: bool) -> No
     assert (found["_weight"] == 1).all()
     for key in (1, 2):
         mine = [c for k, c in changes if k == key]
-        wanted = hopping(PLAIN, mine, window.duration_us, window.stride_us, frontier(changes))
+        expected = hopping(PLAIN, mine, window.duration_us, window.stride_us, frontier(changes))
         got = rows(found, job.operator, key)
         spans = [(micros(w["begin"]), micros(w["end"])) for w in found.filter(pl.col("k") == key)["window"]]
-        assert spans == [(end - window.duration_us, end) for end in sorted(wanted)]
+        assert spans == [(end - window.duration_us, end) for end in sorted(expected)]
         for row in got:
-            assert_rows(row[1:], wanted[row[0]], 1e3, (key, row[0]))
+            assert_rows(row[1:], expected[row[0]], 1e3, (key, row[0]))
 
 
 @given(drawn=streams, gone=st.sets(st.integers(0, 24)), order=orders, final=st.booleans(), forget=st.booleans())
@@ -217,17 +217,17 @@ def test_sessions(drawn: Any, gone: Any, order: Any, final: bool, forget: bool) 
     for batch in parts:
         job.feed(frame(batch), watermark=instant(batch[0][1].time - 1) if forget else None)
     end = instant(10**10)
-    job.tick(watermark=end if forget else None, frontier=end)
+    job.tick(watermark=end if forget else None, stream_time=end)
     found = job.changes()
     assert (found["_weight"] == 1).all()
     for key in (1, 2):
-        wanted = sessions(PLAIN, [c for k, c in [*changes, *back] if k == key], gap)
+        expected = sessions(PLAIN, [c for k, c in [*changes, *back] if k == key], gap)
         mine = found.filter(pl.col("k") == key)
         spans = [(micros(w["begin"]), micros(w["end"])) for w in mine["window"]]
-        assert spans == sorted(wanted)
+        assert spans == sorted(expected)
         for span, row in zip(spans, rows(found, job.operator, key), strict=True):
             assert row[0] == span[1]
-            assert_rows(row[1:], wanted[span], 1e3, (key, span))
+            assert_rows(row[1:], expected[span], 1e3, (key, span))
 
 
 @given(drawn=streams, order=orders, length=st.sampled_from(["2m", "90s", "forever"]), forget=st.booleans())
@@ -243,15 +243,15 @@ def test_continuous_windows_emitted_when_final(drawn: Any, order: Any, length: s
     for batch in parts:
         job.feed(frame(batch), watermark=instant(batch[0][1].time) if forget else None)
     end = instant(10**10)
-    job.tick(watermark=end if forget else None, frontier=end)
-    wanted = {}
+    job.tick(watermark=end if forget else None, stream_time=end)
+    expected = {}
     for key in (1, 2):
         mine = [c for k, c in changes if k == key]
         points = {c.time for c in mine}
         if window.duration_us is not None:
             points |= {(c.time + window.duration_us) // SECOND * SECOND + SECOND for c in mine}
-        wanted[key] = {at: [continuous(each, mine, at, window.duration_us) for each in PLAIN] for at in points}
-    check(job.changes(), job.operator, wanted)
+        expected[key] = {at: [continuous(each, mine, at, window.duration_us) for each in PLAIN] for at in points}
+    check(job.changes(), job.operator, expected)
 
 
 def test_a_late_row_changes_results_of_others_between_its_coming_and_going() -> None:
@@ -259,7 +259,7 @@ def test_a_late_row_changes_results_of_others_between_its_coming_and_going() -> 
     changes = inserts([(1, n * SECOND, (None, None)) for n in (0, 135, 15)])
     for change in changes:
         job.feed(frame([change]))
-    job.tick(frontier=instant(10**10))
+    job.tick(stream_time=instant(10**10))
     counts = {0: 1, 15: 2, 121: 1, 135: 2, 136: 1, 256: 0}
     check(job.changes(), job.operator, {1: {at * SECOND: [count] for at, count in counts.items()}})
 
@@ -282,8 +282,8 @@ def test_cumulative_windows_of_a_table(drawn: Any, order: Any) -> None:
     job = Job(aggregation(*of(window), keyed=True))
     for batch in batches(changes, order, 4):
         job.feed(frame(batch, TABLE))
-    wanted = {
+    expected = {
         key: hopping(PLAIN, [c for k, c in changes if k == key], None, window.stride_us, frontier(changes))
         for key in (1, 2)
     }
-    check(job.changes(), job.operator, wanted)
+    check(job.changes(), job.operator, expected)

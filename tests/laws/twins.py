@@ -15,8 +15,8 @@ from tests.reference import Change
 from tests.reference_operators import Flow, Match
 from umbel.api.node import Building, Node
 from umbel.connectors import Webhook
+from umbel.definitions.records import DatasetDefinition, SourceDefinition
 from umbel.operators.leaf import Leaf
-from umbel.plan.definitions import DatasetDefinition, SourceDefinition
 from umbel.types.dtypes import Datetime, DType, Optional, Struct, Window
 from umbel.types.schema import AT, SEQ, WEIGHT, Schema
 from umbel.types.windows import Continuous, Session, Tumbling
@@ -31,20 +31,20 @@ class World:
     Args:
         flows: of the datasets.
         seen: the largest instant each operator has seen, by its id, where an engine has seen more than there is in the end.
-        frontiers: the largest instant there is in the end.
+        stream_times: the largest instant there is in the end.
         watermarks: of the operators that tell final results, by their ids: up to where they have told them.
     """
 
     flows: dict[str, Flow]
     seen: Mapping[str, int] = field(default_factory=dict)
-    frontiers: dict[str, int] = field(default_factory=dict)
+    stream_times: dict[str, int] = field(default_factory=dict)
     watermarks: Mapping[str, int] = field(default_factory=dict)
 
-    def frontier(self, operator: str, flow: Flow) -> int:
+    def stream_time(self, operator: str, flow: Flow) -> int:
         """Return up to where a window has seen rows."""
         newest = naive.frontier(flow)
         if newest is not None:
-            self.frontiers[operator] = newest
+            self.stream_times[operator] = newest
         return max(self.seen.get(operator, -(2**62)), -(2**62) if newest is None else newest)
 
 
@@ -69,12 +69,19 @@ class Twin:
         plain: as the reference computes them.
         text: how they are made.
         asked: what answers for them if they end in an aggregate that is asked: its input, as the reference computes it.
+        declared: the columns of the dataset they end in, in an order of its own; None for that of the pipeline.
     """
 
     node: Node
     plain: Naive
     text: str
     asked: Naive | None = None
+    declared: Schema | None = None
+
+    @property
+    def dataset(self) -> Schema:
+        """The columns of the dataset they end in."""
+        return self.declared or self.schema
 
     @property
     def schema(self) -> Schema:
@@ -214,7 +221,7 @@ class Twin:
             flow = read(world)
             seen = world.watermarks.get(operator.id)
             if seen is None:
-                seen = world.frontier(operator.id, flow)
+                seen = world.stream_time(operator.id, flow)
                 seen = naive.EVER if moving else seen
             if moving:
                 return naive.slid(flow, tuple(keys), aggregates, seen)
@@ -306,7 +313,7 @@ class Program:
         return DatasetDefinition(
             name=name,
             version=1,
-            schema=twin.schema,
+            schema=twin.dataset,
             history=HISTORY,
             online=keyed,
             offline=keyed,
@@ -318,14 +325,14 @@ class Program:
         flows = {name: source.flow() for name, source in self.sources.items()}
         world = World(flows, seen or {}, watermarks=watermarks)
         for name, twin in self.derived.items():
-            world.flows[name] = twin.plain(world)
+            world.flows[name] = replace(twin.plain(world), keys=tuple(twin.dataset.key_names))
         return world
 
     def frame(self, name: str, rows: Sequence[Change] | None = None) -> pl.DataFrame:
         """Return rows of a source as changes."""
         source = self.sources[name]
         schema = source.schema
-        told = [
+        report = [
             {
                 **{name: stored(row.values[name], dtype) for name, dtype in (*schema.keys, *schema.values)},
                 schema.timestamp: instant(row.at),
@@ -335,17 +342,22 @@ class Program:
             }
             for row in (source.rows if rows is None else rows)
         ]
-        return pl.DataFrame(told, schema=schema.changes(), orient="row")
+        return pl.DataFrame(report, schema=schema.changes(), orient="row")
 
     def __repr__(self) -> str:
         """Return how to write it down."""
         lines = [f"disorder={self.disorder}s"]
         for name, source in self.sources.items():
             lines += [f"{name}: {row.values} {_clock(row.at)} {row.weight:+}" for row in source.rows]
-        return "\n".join(["Program:", *lines, *(f"{name} = {twin.text}" for name, twin in self.derived.items())])
+        return "\n".join(["Program:", *lines, *map(_line, self.derived.items())])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(repr(self))
+
+
+def _line(named: tuple[str, Twin]) -> str:
+    name, twin = named
+    return f"{name} = {twin.text} as {', '.join((*twin.dataset.key_names, '|', *twin.dataset.names))}"
 
 
 def _clock(micros: int) -> str:

@@ -23,12 +23,13 @@ from tests.scenarios.server import HOST, ServerProcess
 from tests.unit.serving.conftest import DEPARTURES, NOON
 from tests.unit.serving.flights import DATASETS, FEATURESETS
 from umbel.api.commit import check_commit
+from umbel.catalog.tokens import Role, Tokens
 from umbel.runtime.batch import drain
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import Deployment
 
 EMPTY = b'{"webhook": "events", "endpoint": "departures", "data": []}'
-LOG = b"POST /api/v1/log HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+LOG = b"POST /api/v1/log HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 PROBE = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
@@ -67,7 +68,7 @@ def body(rows: list[dict[str, Any]]) -> dict[str, Any]:
         (b"\x16\x03\x01 this is no HTTP\r\n\r\n", b"400"),
         (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
         (b"GET /healthz HTTP/1.1\r\nHost: x\r\nx: " + b"a" * 1_000_000 + b"\r\n\r\n", b"431"),
-        (b"GET /api/v1/dataset/%ff%00/inspect HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"404"),
+        (b"GET /api/v1/dataset/%ff%00/inspect HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"404"),
         (PROBE, b"200"),
     ],
     ids=lambda value: repr(value[-60:]),
@@ -84,8 +85,8 @@ def test_a_body_that_ends_early_is_refused(server: ServerProcess) -> None:
 
 
 def test_a_client_that_has_stopped_sending_is_answered(server: ServerProcess) -> None:
-    asked = LOG + b"Content-Length: %d\r\n\r\n" % len(EMPTY) + EMPTY
-    assert b" 200 " in server.raw(asked, half_close=True)
+    requested = LOG + b"Content-Length: %d\r\n\r\n" % len(EMPTY) + EMPTY
+    assert b" 200 " in server.raw(requested, half_close=True)
 
 
 def test_large_bodies_are_refused_before_they_have_arrived(server: ServerProcess) -> None:
@@ -183,8 +184,13 @@ def test_several_processes_share_the_work_and_the_figures(tmp_path: Path) -> Non
             time.sleep(0.05)
         assert figure in running.http.get("/api/v1/metrics").text
         drain(drained)
-        asked = {"inputs": ["Origin.origin"], "outputs": ["Origin"], "data": {"Origin.origin": ["JFK"]}, "as_of": NOON}
-        content = orjson.dumps(asked)
+        requested = {
+            "inputs": ["Origin.origin"],
+            "outputs": ["Origin"],
+            "data": {"Origin.origin": ["JFK"]},
+            "as_of": NOON,
+        }
+        content = orjson.dumps(requested)
         for _ in range(20):
             found = httpx.post(
                 f"http://{HOST}:{running.port}/api/v1/query",
@@ -198,12 +204,14 @@ def test_several_processes_share_the_work_and_the_figures(tmp_path: Path) -> Non
 
 def test_a_server_stops_though_its_threads_wait(tmp_path: Path) -> None:
     deployment = place(tmp_path)
+    token = Tokens(deployment.catalog).create("ops", Role.ADMIN)
     running = ServerProcess(tmp_path)
     running.wait_until_ready()
     with closing(sqlite3.connect(deployment.directory / "catalog.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with suppress(httpx.ReadTimeout):
-            running.http.post("/api/v1/secret/s", json={"value": "v"}, timeout=0.5)
+            proof = {"Authorization": f"Bearer {token}"}
+            running.http.post("/api/v1/secret/s", json={"value": "v"}, headers=proof, timeout=0.5)
         running.stop()  # within 30 s; what writes into the catalog waits for 60
         assert running.process.returncode != -signal.SIGKILL
         other.execute("ROLLBACK")
@@ -230,7 +238,7 @@ def test_what_is_to_be_kept_of_queries_outlives_the_server(tmp_path: Path, serve
     after = ServerProcess(tmp_path, "--servers", servers)
     try:
         after.wait_until_ready()
-        kept = after.http.get("/api/v1/feature_log").text.splitlines()
+        retained = after.http.get("/api/v1/feature_log").text.splitlines()
     finally:
         after.stop()
-    assert len(kept) == 20 * 50
+    assert len(retained) == 20 * 50

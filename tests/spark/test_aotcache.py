@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from umbel.errors import NotSupported
-from umbel.spark import aotcache
+from umbel.spark import aot_cache
 from umbel.spark.java import packaged
 
 SCRIPT = """
@@ -25,15 +25,15 @@ with running(Settings(Path(sys.argv[1]), slots=1)) as session:
 
 def test_a_cache_is_made_and_used(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "JAVA_HOME": str(packaged().home)}
-    assert aotcache.java_options(environment) == ""
-    made = aotcache.make(environment)
-    assert made == aotcache.place(environment)
+    assert aot_cache.java_options(environment) == ""
+    made = aot_cache.make(environment)
+    assert made == aot_cache.location(environment)
     assert [each.name for each in made.parent.iterdir() if not each.name.startswith("java-")] == [made.name]
-    told = subprocess.run(
+    report = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path)], env=environment, capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == f"['-XX:AOTCache={made}'] 3"
-    assert "aot" not in told.stderr.lower()
+    assert report.stdout.strip() == f"['-XX:AOTCache={made}'] 3"
+    assert "aot" not in report.stderr.lower()
 
 
 def test_a_java_that_is_too_old_says_so(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_java_that_is_too_old_says_so(tmp_path: Path) -> None:
     (tmp_path / "bin" / "java").chmod(0o755)
     (tmp_path / "release").write_text('JAVA_VERSION="21.0.1"\n')
     environment = {"JAVA_HOME": str(tmp_path)}
-    assert aotcache.place(environment) is None
-    assert aotcache.java_options(environment) == ""
+    assert aot_cache.location(environment) is None
+    assert aot_cache.java_options(environment) == ""
     with pytest.raises(NotSupported, match="Java 21 keeps no classes"):
-        aotcache.make(environment)
+        aot_cache.make(environment)

@@ -28,12 +28,12 @@ def test_the_baseline_stores_what_a_recomputation_says(spark: SparkSession, tmp_
         if name.startswith("spark.sql"):
             spark.conf.set(name, value)
     try:
-        told = stream(spark, str(folder), tmp_path)
+        report = stream(spark, str(folder), tmp_path)
     finally:
         for name in options():
             spark.conf.unset(name)
-    assert told["rows"] == 4000
-    assert told["batches"] == 2
+    assert report["rows"] == 4000
+    assert report["batches"] == 2
     paid = pl.concat(pl.read_ndjson(path) for path in folder.iterdir()).filter(
         pl.col("country") != pl.col("payment_country")
     )

@@ -81,6 +81,14 @@ def test_it_starts_without_java_and_is_quiet(bare: dict[str, str], tmp_path: Pat
     assert [entry.name for entry in (tmp_path / "home").iterdir()] == [".cache"]
 
 
+def test_modules_of_the_folder_it_runs_in_hide_none_of_pythons(bare: dict[str, str], tmp_path: Path) -> None:
+    for name in ("queue", "json", "random", "socket"):
+        (tmp_path / f"{name}.py").write_text(f"raise ImportError('the {name} of the user')")
+    program = [sys.executable, "-P", "-c", SCRIPT, str(tmp_path / "umbel")]
+    done = subprocess.run(program, env=bare, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_driver_leaves_no_process(waiting: subprocess.Popen[str], signum: signal.Signals) -> None:
     assert waiting.stdout is not None

@@ -178,8 +178,8 @@ def test_buyers(client: MockClient) -> None:
     )
     client.log("shop", "users", users)
     log(Order, pd.DataFrame({"uid": [1], "price": [6.0], "at": [stamp + timedelta(minutes=1)]}))
-    asked = pd.DataFrame({"Buyer.uid": [1]})
-    answer = client.query(inputs=[Buyer.uid], outputs=[Buyer], input_dataframe=asked)
+    requested = pd.DataFrame({"Buyer.uid": [1]})
+    answer = client.query(inputs=[Buyer.uid], outputs=[Buyer], input_dataframe=requested)
     assert almost_equal(answer["Buyer.total"].tolist()[0], 12.0)
     assert answer["Buyer.greeting"].tolist() == ["hello FR"]
     rows, found = client.lookup(Spent, pd.DataFrame({"uid": [1]}), fields=["total", "orders"])
@@ -197,6 +197,29 @@ def remote(url: str) -> float:
         inputs=["Buyer.uid"], outputs=["Buyer.total"], input_dataframe=pd.DataFrame({"Buyer.uid": [1]})
     )
     return float(answer["Buyer.total"].iloc[0])
+
+
+@dataset
+class Seen:
+    uid: int
+    at: datetime
+
+    @pipeline
+    @inputs(Order, User)
+    def seen(cls, orders: Dataset, users: Dataset) -> Dataset:
+        ordered: Dataset = orders.select("uid").union(
+            orders.filter(col("price") > 1.0).drop("price"), orders.select("uid")
+        )
+        changed = users.changelog(delete="gone").select(columns=["uid"]).rename({"updated": "at"})
+        listed = users.changelog(insert="new").select("uid", "mail", "seen").dropnull("mail").explode("seen")
+        found = listed.drop("mail", "seen").dedup(by="uid").rename({"updated": "at"}).transform(lambda df: df)
+        latest: Dataset = orders.groupby("uid").latest().changelog(delete="gone").select("uid")
+        return ordered + changed + found + latest + orders.groupby("uid").first().changelog("gone").select("uid")
+
+    def later(cls, orders: Dataset) -> None:
+        orders.groupby("uid").agregate()  # type: ignore[attr-defined]
+        orders.union(1)  # type: ignore[arg-type]
+        orders.union(orders).filter()  # type: ignore[call-arg]
 
 
 KINDS = [Average, Distinct, ExpDecaySum, FirstK, Max, Min, Quantile, Stddev]

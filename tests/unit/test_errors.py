@@ -3,7 +3,7 @@ import pickle
 import pytest
 
 from umbel import errors
-from umbel.errors import InvalidType, InvalidValue, UmbelError, all_faults, did_you_mean
+from umbel.errors import ErrorCollector, InvalidType, InvalidValue, UmbelError, did_you_mean, raise_all
 
 KINDS = {
     errors.InvalidValue: ValueError,
@@ -37,10 +37,23 @@ def test_codes_differ():
 
 
 def test_all_faults():
-    assert all_faults([], InvalidType, "bad:") is None
-    error = all_faults([InvalidValue("one", hint="h"), "two"], InvalidType, "bad:")
-    assert isinstance(error, InvalidType)
-    assert error.told() == "bad:\n  - one\n  hint: h\n  - two"
+    raise_all([], InvalidType, "bad:")
+    with pytest.raises(InvalidType) as caught:
+        raise_all([InvalidValue("one", hint="h"), "two"], InvalidType, "bad:", where="app.py:3", hint="mend")
+    assert caught.value.described() == "bad:\n  - one\n  hint: h\n  - two (at app.py:3)\n  hint: mend"
+
+
+def test_collected_errors():
+    errors = ErrorCollector("dataset 'D'", "app.py:1")
+    errors.check()
+    with errors.noted():
+        raise InvalidType("one", where="app.py:2")
+    with pytest.raises(InvalidType, match=r"^one \(at app.py:2\)$"):
+        errors.check()
+    errors.add(InvalidValue("two"))
+    with pytest.raises(InvalidType) as caught:
+        errors.check()
+    assert caught.value.message == "dataset 'D': 2 faults\n  - one (at app.py:2)\n  - two (at app.py:1)"
 
 
 def test_errors_tell_the_users_line():

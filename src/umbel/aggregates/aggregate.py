@@ -1,22 +1,25 @@
-"""What every aggregate is: a definition the user writes, and an algebra the windows are made of.
+"""The `Aggregate` base class: a definition for the user, an algebra for the windows.
 
-An aggregate says how rows become a partial state (`lift`), how partial states become one (`merge`) and what a state is worth
-(`result`). States are columns; all three run over whole frames. Windows, tiles, streams, backfills and stores know no more.
+An aggregate defines how rows become a partial state (`lift`), how partial states become one (`merge`) and how a state becomes a
+value (`result`). States are columns; all three are vectorised over whole frames. Windows, tiles, streams, backfills and stores
+use only this interface.
 """
 
 from __future__ import annotations
 
 import warnings
-from abc import ABCMeta, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import polars as pl
 
 from umbel.aggregates.columns import Columns
-from umbel.aggregates.held import Fold
+from umbel.aggregates.point_states import Fold
 from umbel.errors import InvalidType, InvalidValue, UmbelError, did_you_mean
+from umbel.plugins import Registry
+from umbel.types.arguments import ArgumentsMeta
 from umbel.types.dtypes import DType
 from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
@@ -27,48 +30,27 @@ Partial = dict[str, pl.Expr]
 _KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "bool": (bool,), "int": (int,), "float": (int, float)}
 
 
-class Arguments(ABCMeta):
-    """Answers wrong arguments with an error that names them, as a value error."""
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        name = cls.__name__
-        if args:
-            raise InvalidValue(
-                f"{name}: arguments are given by keyword, found {args!r}", hint=f"{name}(of='column', …)"
-            )
-        known = {f.name: f for f in fields(cls) if f.init}  # type: ignore[arg-type]
-        for given in kwargs:
-            if given not in known:
-                raise InvalidValue(
-                    f"{name}: unknown argument '{given}'{did_you_mean(given, known)}",
-                    hint="leave it out, or mend its name",
-                )
-        absent = [f.name for f in known.values() if f.default is MISSING and f.name not in kwargs]
-        if absent:
-            raise InvalidValue(f"{name}: missing argument {', '.join(map(repr, absent))}", hint="give it by its name")
-        return super().__call__(**kwargs)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Aggregate(metaclass=Arguments):
+class Aggregate(metaclass=ArgumentsMeta):
     """A value computed from the rows of a group in a window.
 
     Args:
-        window: the rows that count: Continuous, Tumbling or Hopping. May be left out when `groupby` has a window.
-        into_field: the column of the result; the keyword of `aggregate(...)` when empty.
+        window: the rows that count: Continuous, Tumbling or Hopping. May be omitted when `groupby` has a window.
+        into_field: the result column; the keyword of `aggregate(...)` when empty.
     """
 
     window: Window | None = None
     into_field: str = ""
 
+    by_position: ClassVar[type[UmbelError]] = InvalidValue
     numeric: ClassVar[bool] = False
     needs_instant: ClassVar[bool] = False
-    """Whether the result depends on the instant it is asked for."""
+    """True if the result depends on the queried instant."""
     origins: ClassVar[tuple[str, ...]] = ()
-    """The parts of its state that say what the others are measured from, whatever they hold."""
+    """The state parts that are reference points of the others (a centre, a second), not contents of the window."""
 
     def __post_init__(self) -> None:
-        window: object = self.window  # whatever the user gave
+        window: object = self.window  # any object: not validated yet
         if isinstance(window, str):
             message = f'{self.kind}: a window given as text; write window=Continuous("{window}")'
             warnings.warn(message, DeprecationWarning, stacklevel=5)
@@ -105,30 +87,40 @@ class Aggregate(metaclass=Arguments):
 
     @property
     def kind(self) -> str:
-        """Its name in messages."""
+        """The class name, for messages."""
         return type(self).__name__
 
     @property
     def column(self) -> str | None:
-        """The column it reads, None when it counts rows."""
+        """The input column; None when it counts rows."""
         return getattr(self, "of", None)
 
     @property
     def title(self) -> str:
-        """What it is and where its result goes, for messages."""
+        """The class name and the result column, for messages."""
         return f"{self.kind} '{self.into_field}'" if self.into_field else self.kind
 
     def named(self, name: str) -> Self:
-        """Return it with another result column."""
+        """Return a copy with another result column."""
         return replace(self, into_field=name)
+
+    def fitted(self, schema: Schema) -> Self:
+        """Return a copy with its arguments cast to the types of their columns.
+
+        Arguments that do not fit the type stay unchanged.
+        """
+        return self
 
     @property
     def algebra(self) -> Aggregate:
-        """What of it decides the state: aggregates with equal algebras share one."""
+        """The aggregate without window, default and result column.
+
+        Only the rest determines the state: aggregates with equal algebras share one.
+        """
         return replace(self, **{name: None for name in ("window", "default") if hasattr(self, name)}, into_field="")
 
     def input(self, schema: Schema) -> DType | None:
-        """Return the type of the column it reads.
+        """Return the type of the input column; None when it has none.
 
         Raises:
             InvalidValue: there is no such column.
@@ -141,7 +133,7 @@ class Aggregate(metaclass=Arguments):
         return schema.dtypes[self.column]
 
     def check(self, schema: Schema) -> None:
-        """Raise what is wrong with it over rows of `schema`.
+        """Check the definition against rows of `schema`.
 
         Raises:
             InvalidType: the column's type is not supported.
@@ -153,17 +145,17 @@ class Aggregate(metaclass=Arguments):
 
     @abstractmethod
     def result_type(self, schema: Schema) -> DType:
-        """Return the type of its result over rows of `schema`."""
+        """Return the type of the result over rows of `schema`."""
 
     def type_error(self, found: DType, supported: str) -> InvalidType:
-        """Return the error that its input has a type it does not take."""
+        """Return the error for an input column of an unsupported type."""
         return InvalidType(
             f"{self.title}: field '{self.column}' has type {found}; supported are {supported}",
             hint="aggregate a column of such a type, or assign one first",
         )
 
     def check_dropnull(self, schema: Schema, error: type[UmbelError] = InvalidValue) -> None:
-        """Refuse `dropnull` where no nulls can be."""
+        """Reject `dropnull` on a column that is not Optional, or without a column."""
         dtype = self.input(schema)
         if not getattr(self, "dropnull", False):
             return
@@ -177,7 +169,7 @@ class Aggregate(metaclass=Arguments):
 
     @property
     def missing(self) -> Any:
-        """The value for a key never seen."""
+        """The value for a key with no rows ever."""
         return getattr(self, "default", None)
 
     @abstractmethod
@@ -186,47 +178,49 @@ class Aggregate(metaclass=Arguments):
 
     @abstractmethod
     def lift(self, state: Columns) -> Partial:
-        """Return the state of a group of rows, as expressions in a group_by.
+        """Return the partial state of a group of rows, as `group_by` expressions.
 
         The rows have `of`, `_weight` (their net multiplicity), `_time_first` (their instant in µs) and `_seq`.
         """
 
     @abstractmethod
     def merge(self, state: Columns) -> Partial:
-        """Return the one state of a group of states, as expressions in a group_by."""
+        """Return the merged state of a group of states, as `group_by` expressions."""
 
     def tidy(self, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
-        """Bring states as `lift` and `merge` left them into the form they are kept in."""
+        """Bring the states made by `lift` and `merge` into their stored form."""
         return states
 
     def settle(self, states: pl.DataFrame, state: Columns) -> pl.DataFrame:
-        """Drop what states hold only so that rows can be taken back."""
+        """Compact states: drop the parts needed only for retractions."""
         return states
 
     @abstractmethod
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
-        """Return what each state is worth, its empty value included.
+        """Return the value of each state; an empty state has the empty value.
 
         Args:
-            states: `_weight` and the state columns; `_time`, the instant asked for, when `needs_instant`.
+            states: `_weight` and the state columns; also `_time`, the queried instant, when `needs_instant`.
             state: names the columns.
         """
 
-    def told(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
-        """Return what each state is worth as the value of a row: as `result`, but null where it does not fit its type.
+    def emitted(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
+        """Return the value of each state for an emitted row.
 
-        One group's value must not end a stream, so it is refused only where it is asked for.
+        Like `result`, but null where the value does not fit its type: one group's value must not end a stream, so `result` raises
+        only when the value is queried.
         """
         return self.result(states, state)
 
-    # the same for a few questions
+    # the algebra for point lookups
 
     def folding(self, state: Columns) -> Fold | None:
-        """Return how states become what they are worth together without frames: `result` of `merge`, with less ado for few.
+        """Return the merged state's values, vectorised over points without frames.
 
-        None where only frames can tell.
+        The function computes `result` of `merge` with less overhead for point lookups. None if only frames can compute it.
         """
         return None
 
 
 AggregateType = Aggregate
+AGGREGATES = Registry("aggregate", "umbel.aggregates", Aggregate)

@@ -1,4 +1,4 @@
-"""The columns of one aggregate's partial state, among those of others."""
+"""Names of the columns of one aggregate's partial state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FIRST = pl.col("_time_first")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Names an aggregate's columns.
+    """The names of an aggregate's input and state columns.
 
     Args:
-        of: the column it reads; empty when it reads none.
-        dtype: that column's type.
-        prefix: what sets its state columns apart from those of other aggregates.
-        is_retractable: whether rows may be taken back.
+        of: the input column; empty when there is none.
+        dtype: the type of the input column.
+        prefix: distinguishes its state columns from those of other aggregates.
+        is_retractable: True if rows may be retracted.
     """
 
     of: str = ""
@@ -38,19 +38,19 @@ class Columns:
 
     @property
     def value(self) -> pl.Expr:
-        """The column it reads, in rows."""
+        """The input column, in rows."""
         return pl.col(self.of)
 
     @property
     def polars(self) -> pl.DataType:
-        """The Polars type of the column it reads."""
+        """The Polars type of the input column."""
         assert self.dtype is not None
         return self.dtype.polars()
 
     def full(self, parts: Mapping[str, pl.Expr]) -> list[pl.Expr]:
-        """Return expressions under the full names of the parts they make."""
+        """Return the expressions aliased to the full names of their parts."""
         return [expression.alias(self.prefix + part) for part, expression in parts.items()]
 
     def schema(self, parts: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
-        """Return the types of parts under their full names."""
+        """Return the types of parts by their full names."""
         return {self.prefix + part: dtype for part, dtype in parts.items()}

@@ -1,4 +1,4 @@
-"""Counting rows, and different values."""
+"""Count: the number of rows, or of distinct values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from umbel.aggregates import hyperloglog
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import WEIGHT, Columns
 from umbel.aggregates.hashing import hash64
-from umbel.aggregates.held import Fold
+from umbel.aggregates.point_states import Fold
 from umbel.errors import InvalidType, InvalidValue
 from umbel.types.dtypes import DType, Int
 from umbel.types.schema import Schema
@@ -18,15 +18,22 @@ from umbel.types.schema import Schema
 
 @dataclass(frozen=True, kw_only=True)
 class Count(Aggregate):
-    """The number of rows, or of different values of `of`.
+    """The number of rows, or of distinct values of `of`.
 
     Args:
-        of: the column that is counted; needed for `unique` and `dropnull`.
-        unique: count different values: exact up to 2048 of them, by a HyperLogLog sketch (0.8 %) beyond. Null is a value.
-        approx: must be said when `unique` is.
-        dropnull: leave out nulls.
+        of: the counted column; required for `unique` and `dropnull`.
+        unique: count distinct values: exactly up to 2048 of them, by a HyperLogLog sketch (standard error 0.8 %) beyond. Null is
+            a value.
+        approx: must be True when `unique` is.
+        dropnull: skip nulls.
 
     Result: int. Empty window: 0.
+
+    >>> show(lambda orders: orders.groupby("user").aggregate(orders=Count(window=Continuous("forever"))), Order)
+    user  orders  at
+    ann   1       09:00
+    bob   1       09:30
+    ann   3       10:15
     """
 
     of: str | None = None
@@ -84,4 +91,4 @@ class Count(Aggregate):
         if self.unique:
             return hyperloglog.folding(state)
         name = state.name("count") if self.dropnull else "_weight"
-        return lambda held, _: held.sums(name).tolist()
+        return lambda states, _: states.sums(name).tolist()

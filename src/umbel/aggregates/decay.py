@@ -1,4 +1,4 @@
-"""Sums that forget: what lies one half-life back counts half."""
+"""ExpDecaySum: exponentially decayed sums with a half-life."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import FIRST, WEIGHT, Columns
-from umbel.aggregates.held import SAFE, Fold, Held, Ints
+from umbel.aggregates.point_states import SAFE, Fold, Ints, PointStates
 from umbel.errors import InvalidType, InvalidValue
 from umbel.types.dtypes import DType, Float
 from umbel.types.durations import parse_duration
@@ -19,17 +19,32 @@ from umbel.types.schema import Schema
 from umbel.types.windows import SECOND
 
 NOTHING = math.exp(-25)
-"""A part smaller than this is 0."""
+"""A decayed sum below this threshold counts as 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpDecaySum(Aggregate):
-    """The sum of v·2^(−(T − t) / half_life) at the instant T it is asked for, t and T in whole seconds. Nulls are skipped.
+    """The exponentially decayed sum of `of` at the queried instant.
+
+    The sum of v·2^(−(T − t) / half_life), T being the queried instant and t that of the row, both in whole seconds. Nulls are
+    skipped.
 
     Args:
         half_life: a duration like "1h".
 
-    Result: float. Empty window: 0.0. The state holds the sums of the positive and of the negative values as of its newest second.
+    Result: float. Empty window: 0.0. The state stores the sums of the positive and of the negative values as of its newest
+    second.
+
+    >>> show(
+    ...     lambda orders: orders.groupby("user").aggregate(
+    ...         recent=ExpDecaySum(of="amount", half_life="1h", window=Continuous("forever"))
+    ...     ),
+    ...     Order,
+    ...     at="11:15",
+    ... )
+    user  recent   at
+    ann   7.10224  10:15
+    bob   2.08111  09:30
     """
 
     of: str
@@ -80,15 +95,15 @@ class ExpDecaySum(Aggregate):
         return pl.when(present).then(value).otherwise(0.0).fill_null(0.0)
 
     def folding(self, state: Columns) -> Fold:
-        def fold(held: Held, at: Ints) -> list[Any]:
-            second = held[state.name("second")]
-            newest = held.largest(second, -SAFE)
-            within = np.exp((held.spread(newest) - second) * self._rate)
+        def fold(states: PointStates, at: Ints) -> list[Any]:
+            second = states[state.name("second")]
+            newest = states.largest(second, -SAFE)
+            within = np.exp((states.spread(newest) - second) * self._rate)
             since = np.exp((at // SECOND - newest) * self._rate)
-            gain, loss = (held.summed(held[state.name(part)] * within) * since for part in ("gain", "loss"))
+            gain, loss = (states.summed(states[state.name(part)] * within) * since for part in ("gain", "loss"))
             value = np.where(gain < NOTHING, 0.0, gain) - np.where(loss < NOTHING, 0.0, loss)
             if state.is_retractable:
-                value[held.sums(state.name("count")) == 0] = 0.0
+                value[states.sums(state.name("count")) == 0] = 0.0
             found: list[Any] = value.tolist()
             return found
 

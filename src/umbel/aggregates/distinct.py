@@ -1,4 +1,4 @@
-"""The different values."""
+"""Distinct: the distinct values of a column."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.bag import ROW, Bag
 from umbel.aggregates.columns import WEIGHT, Columns
-from umbel.aggregates.held import Fold, Held, Ints, Spans, counted
+from umbel.aggregates.point_states import Fold, Ints, PointStates, Spans, counted
 from umbel.errors import InvalidType, InvalidValue
 from umbel.types.dtypes import DType, List
 from umbel.types.schema import Schema
@@ -20,13 +20,26 @@ VALUES = Bag(("values",), "counts")
 
 @dataclass(frozen=True, kw_only=True)
 class Distinct(Aggregate):
-    """The different values of `of`, in no particular order. Null is a value unless `dropnull`.
+    """The distinct values of `of`, in no particular order.
+
+    Null is a value unless `dropnull`.
 
     Args:
         unordered: must be True.
-        dropnull: leave out nulls.
+        dropnull: skip nulls.
 
     Result: List of the type of `of`. Empty window: [].
+
+    >>> show(
+    ...     lambda orders: orders.groupby("user").aggregate(
+    ...         amounts=Distinct(of="amount", unordered=True, window=Continuous("forever"))
+    ...     ),
+    ...     Order,
+    ... )
+    user  amounts  at
+    ann   [10]     09:00
+    bob   [7]      09:30
+    ann   [5, 10]  10:15
     """
 
     of: str
@@ -54,10 +67,10 @@ class Distinct(Aggregate):
         return VALUES.state(state.polars) if state.is_retractable else {"values": pl.List(state.polars)}
 
     def lift(self, state: Columns) -> Partial:
-        kept = state.value.is_not_null() if self.dropnull else None
+        retained = state.value.is_not_null() if self.dropnull else None
         if state.is_retractable:
-            return VALUES.lift({"values": state.value, "counts": WEIGHT}, kept)
-        return {"values": (state.value if kept is None else state.value.filter(kept)).unique().sort()}
+            return VALUES.lift({"values": state.value, "counts": WEIGHT}, retained)
+        return {"values": (state.value if retained is None else state.value.filter(retained)).unique().sort()}
 
     def merge(self, state: Columns) -> Partial:
         if state.is_retractable:
@@ -83,16 +96,18 @@ class Distinct(Aggregate):
         if state.polars.is_nested():
             return None
 
-        def fold(held: Held, _: Ints) -> list[Any]:
-            different, codes, items = VALUES.present(held, state) if state.is_retractable else _inserted(held, state)
+        def fold(states: PointStates, _: Ints) -> list[Any]:
+            different, codes, items = (
+                VALUES.present(states, state) if state.is_retractable else _inserted(states, state)
+            )
             return [[different[code] for code in part.tolist()] for part in items.parts(codes)]
 
         return fold
 
 
-def _inserted(held: Held, state: Columns) -> tuple[list[Any], Ints, Spans]:
-    """Return what `Bag.present` does, where nothing is counted."""
-    items = held.items(state.name("values"))
+def _inserted(states: PointStates, state: Columns) -> tuple[list[Any], Ints, Spans]:
+    """Return the result of `Bag.present` for states without counts."""
+    items = states.items(state.name("values"))
     different, codes = items.values[0].ranked()
     firsts, _ = counted((items.owners, codes), codes)
     return different, codes[firsts], Spans(items.owners[firsts], items.size)

@@ -1,11 +1,11 @@
-"""The smallest and the largest value."""
+"""Min and Max: the smallest and the largest value."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal as PythonDecimal
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -13,35 +13,61 @@ import polars as pl
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.bag import ROW, Bag
 from umbel.aggregates.columns import WEIGHT, Columns
-from umbel.aggregates.held import Fold, Held, Ints, Spans
+from umbel.aggregates.point_states import Fold, Ints, PointStates, Spans
 from umbel.errors import InvalidType
 from umbel.state.records import Values
 from umbel.types import dtypes
+from umbel.types.dtype import Refused
 from umbel.types.dtypes import DType, Optional
 from umbel.types.schema import Schema
 
+_NUMBERS = (int, float, np.integer, PythonDecimal)
 _DEFAULTS: dict[type[DType], tuple[tuple[type, ...], tuple[type, ...]]] = {
-    dtypes.Int: ((int,), (bool,)),
-    dtypes.Float: ((int, float), (bool,)),
-    dtypes.Decimal: ((PythonDecimal,), ()),
+    dtypes.Int: ((int, float, np.integer), (bool,)),
+    dtypes.Float: (_NUMBERS, (bool,)),
+    dtypes.Decimal: (_NUMBERS, (bool,)),
     dtypes.Date: ((date,), (datetime,)),
     dtypes.Datetime: ((datetime,), ()),
 }
-"""For each type that has an order: the Python types a default may have, and those of their subclasses it may not."""
+"""For each ordered type: the Python types allowed for a default, and the subclasses of these that are rejected."""
 
 VALUES = Bag(("values",), "counts")
 NEVER = 2**62
 
 
+def _is_default(value: Any, plain: DType) -> bool:
+    allowed, refused = _DEFAULTS.get(type(plain), ((), ()))
+    if not isinstance(value, allowed) or isinstance(value, refused):
+        return False
+    if isinstance(plain, dtypes.Int):
+        return not isinstance(value, float) or value.is_integer()
+    try:
+        _fitted(value, plain)
+    except Refused:
+        return False
+    return True
+
+
+def _fitted(value: Any, plain: DType) -> Any:
+    """Return a default cast to the column's type."""
+    if isinstance(plain, dtypes.Decimal):
+        return plain.rounded(value)
+    if isinstance(plain, dtypes.Int):
+        return int(value)
+    return float(value) if isinstance(plain, dtypes.Float) and not isinstance(value, int) else value
+
+
 @dataclass(frozen=True, kw_only=True)
 class Extreme(Aggregate):
-    """What Min and Max share: the value at one end of the order. Nulls are skipped.
+    """Base class of Min and Max: the value at one end of the order.
+
+    Nulls are skipped.
 
     Args:
         default: the value of an empty window.
 
-    Result: the type of `of`, Optional when `default` is None. Where rows may be taken back, the state keeps every value with its
-    count until that is over.
+    Result: the type of `of`, Optional when `default` is None. Where rows may be retracted, the state stores every value with its
+    count until no retraction can come any more.
     """
 
     of: str
@@ -51,16 +77,20 @@ class Extreme(Aggregate):
     def check(self, schema: Schema) -> None:
         dtype = self.input(schema)
         assert dtype is not None
-        taken = _DEFAULTS.get(type(dtype.plain))
-        if taken is None:
+        if type(dtype.plain) not in _DEFAULTS:
             raise self.type_error(dtype, "int, float, Decimal, date and datetime")
-        allowed, refused = taken
-        if self.default is not None and (not isinstance(self.default, allowed) or isinstance(self.default, refused)):
+        if self.default is not None and not _is_default(self.default, dtype.plain):
             found = f"{self.default!r} ({type(self.default).__name__})"
             raise InvalidType(
                 f"{self.title}: default {found} is not of type {dtype.plain} of field '{self.of}'",
                 hint="give a default of the column's type, or none",
             )
+
+    def fitted(self, schema: Schema) -> Self:
+        plain = schema.dtypes[self.of].plain if self.of in schema.dtypes else None
+        if self.default is None or plain is None or not _is_default(self.default, plain):
+            return self
+        return replace(self, default=_fitted(self.default, plain))
 
     def result_type(self, schema: Schema) -> DType:
         dtype = self.input(schema)
@@ -101,18 +131,20 @@ class Extreme(Aggregate):
         default = pl.Series([self.default], dtype=state.polars).item()
         if not state.is_retractable and state.polars in (pl.Int64, pl.Float64):
             name = state.name("extreme")
-            return lambda held, _: [
-                default if value is None else value for value in held.ends(name, smallest=self.smallest)
+            return lambda states, _: [
+                default if value is None else value for value in states.ends(name, smallest=self.smallest)
             ]
         none = NEVER if self.smallest else -1
 
-        def fold(held: Held, _: Ints) -> list[Any]:
-            different, codes, items = VALUES.present(held, state) if state.is_retractable else _extremes(held, state)
+        def fold(states: PointStates, _: Ints) -> list[Any]:
+            different, codes, items = (
+                VALUES.present(states, state) if state.is_retractable else _extremes(states, state)
+            )
             if self.smallest:
                 ends = items.least(codes, none)
             else:
                 is_nan = state.polars.is_float() and different[-1] != different[-1]
-                different[0] = different[-1]  # NaN is the largest value only where there is nothing else
+                different[0] = different[-1]  # NaN is the largest value only if there is no other
                 ends = items.largest(np.where(codes == len(different) - 1, 0, codes) if is_nan else codes, none)
             return [default if code == none else different[code] for code in ends.tolist()]
 
@@ -130,6 +162,17 @@ class Min(Extreme):
         default: the value of an empty window.
 
     Result: the type of `of`; Optional when `default` is None.
+
+    >>> show(
+    ...     lambda orders: orders.groupby("user").aggregate(
+    ...         least=Min(of="amount", default=0, window=Continuous("forever"))
+    ...     ),
+    ...     Order,
+    ... )
+    user  least  at
+    ann   10     09:00
+    bob   7      09:30
+    ann   5      10:15
     """
 
     smallest: ClassVar[bool] = True
@@ -143,15 +186,31 @@ class Max(Extreme):
         default: the value of an empty window.
 
     Result: the type of `of`; Optional when `default` is None.
+
+    >>> show(
+    ...     lambda orders: orders.groupby("user").aggregate(
+    ...         most=Max(of="amount", default=0, window=Continuous("forever"))
+    ...     ),
+    ...     Order,
+    ... )
+    user  most  at
+    ann   10    09:00
+    bob   7     09:30
+    ann   10    10:15
     """
 
     smallest: ClassVar[bool] = False
 
 
-def _extremes(held: Held, state: Columns) -> tuple[list[Any], Ints, Spans]:
-    """Return the different extremes in order, null first, and which of them each state with one has."""
+def _extremes(states: PointStates, state: Columns) -> tuple[list[Any], Ints, Spans]:
+    """Return the distinct extremes, and the code of each state with one.
+
+    Returns:
+        The distinct extremes in order, null first; the codes (positions in them) of the states that have one; the points these
+        states belong to.
+    """
     name = state.name("extreme")
-    present = held.present(name)
-    values = held.numbers(name)[present]
+    present = states.present(name)
+    values = states.numbers(name)[present]
     different, codes = Values(values, np.zeros(len(values), np.bool_), state.polars).ranked()
-    return different, codes, Spans(held.owners[present], held.size)
+    return different, codes, Spans(states.owners[present], states.size)

@@ -1,4 +1,7 @@
-"""A 64-bit hash of values, the same in every process and version: it is part of the stored state of unique counts."""
+"""A 64-bit hash of values, stable across processes and versions.
+
+The hashes are part of the stored state of unique counts.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +47,13 @@ def _values(column: pl.Series) -> Hashes:
     if isinstance(kind, pl.Struct):
         parts = [_hashes(part) for part in column.struct.unnest().iter_columns()]
         return _mix(
-            sum((_mix(part + _at(place)) for place, part in enumerate(parts)), np.zeros(len(column), np.uint64))
+            sum((_mix(part + _at(position)) for position, part in enumerate(parts)), np.zeros(len(column), np.uint64))
         )
     raise InvalidType(f"column '{column.name}' of type {kind} cannot be hashed")
 
 
 def _mix(words: NDArray[Any]) -> Hashes:
-    """Return the words with every bit depending on every bit (the finaliser of SplitMix64)."""
+    """Apply the SplitMix64 finaliser: every output bit depends on every input bit."""
     words = words.astype(np.uint64) + _GOLDEN
     words = (words ^ (words >> np.uint64(30))) * _ONE
     words = (words ^ (words >> np.uint64(27))) * _TWO
@@ -58,10 +61,10 @@ def _mix(words: NDArray[Any]) -> Hashes:
     return mixed
 
 
-def _at(place: Any) -> Any:
-    """Return what sets the words at a place apart from equal ones elsewhere."""
+def _at(position: Any) -> Any:
+    """Return an offset per position, so that equal words at different positions hash differently."""
     with np.errstate(over="ignore"):
-        return (np.uint64(1) + np.asarray(place).astype(np.uint64)) * _GOLDEN
+        return (np.uint64(1) + np.asarray(position).astype(np.uint64)) * _GOLDEN
 
 
 def _decimals(column: pl.Series) -> Hashes:
@@ -75,22 +78,22 @@ def _text(column: pl.Series) -> Hashes:
     lengths = binary.bin.size().to_numpy().astype(np.int64)
     data = np.frombuffer(b"".join(binary.to_list()), np.uint8)
     ends = lengths.cumsum()
-    places = np.arange(len(data)) - np.repeat(ends - lengths, lengths)
-    shifted = data.astype(np.uint64) << (places % 8 * 8).astype(np.uint64)
-    starts = np.flatnonzero(places % 8 == 0)
+    positions = np.arange(len(data)) - np.repeat(ends - lengths, lengths)
+    shifted = data.astype(np.uint64) << (positions % 8 * 8).astype(np.uint64)
+    starts = np.flatnonzero(positions % 8 == 0)
     words = np.add.reduceat(shifted, starts) if len(starts) else np.empty(0, np.uint64)
-    return _summed(words, places[starts] // 8, (lengths + 7) // 8, lengths)
+    return _summed(words, positions[starts] // 8, (lengths + 7) // 8, lengths)
 
 
 def _lists(column: pl.Series) -> Hashes:
     counts = column.list.len().fill_null(0).to_numpy().astype(np.int64)
     elements = _hashes(column.explode(empty_as_null=False, keep_nulls=False))
-    places = np.arange(len(elements)) - np.repeat(counts.cumsum() - counts, counts)
-    return _summed(elements, places, counts, counts)
+    positions = np.arange(len(elements)) - np.repeat(counts.cumsum() - counts, counts)
+    return _summed(elements, positions, counts, counts)
 
 
-def _summed(words: Hashes, places: NDArray[np.int64], counts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Hashes:
-    """Return one hash for each run of `counts` words; sums wrap, on purpose."""
-    total = np.concatenate((np.zeros(1, np.uint64), _mix(words ^ _at(places)).cumsum(dtype=np.uint64)))
+def _summed(words: Hashes, positions: NDArray[np.int64], counts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Hashes:
+    """Return one hash for each run of `counts` words; integer overflow is intended."""
+    total = np.concatenate((np.zeros(1, np.uint64), _mix(words ^ _at(positions)).cumsum(dtype=np.uint64)))
     ends = counts.cumsum()
     return _mix(total[ends] - total[ends - counts] + _at(sizes))

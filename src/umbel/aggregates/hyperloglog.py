@@ -1,7 +1,8 @@
-"""Counts of different values: a set of hashes while it is small, HyperLogLog registers when it is not.
+"""Distinct counts: a set of hashes while small, HyperLogLog registers when large.
 
-16384 registers: a standard error of 0.81 %. The estimate is Ertl's (2017, "New cardinality estimation algorithms for HyperLogLog
-sketches", algorithm 6), which needs no correction tables. The state is a function of the set of values, whatever the order.
+There are 16384 registers, for a standard error of 0.81 %. The estimate is Ertl's (2017, "New cardinality estimation algorithms
+for HyperLogLog sketches", algorithm 6), which needs no correction tables. The state is a function of the set of values, in any
+order.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from numpy.typing import NDArray
 from umbel.aggregates.aggregate import Partial
 from umbel.aggregates.bag import ROW, Bag
 from umbel.aggregates.columns import WEIGHT, Columns
-from umbel.aggregates.held import Fold, Held, Ints, Spans, counted
+from umbel.aggregates.point_states import Fold, Ints, PointStates, Spans, counted
 
 PRECISION = 14
 REGISTERS = 1 << PRECISION
 LARGEST = 64 - PRECISION + 1
 EXACT = REGISTERS // 8
-"""Up to so many different values the state is the set of their hashes, which is no larger than the registers."""
+"""Up to this many distinct values the state is the set of their hashes, which is no larger than the registers."""
 
 HASHES = Bag(("hashes",), "counts")
 
@@ -38,7 +39,7 @@ def state(columns: Columns) -> dict[str, pl.DataType]:
 
 
 def lift(hashes: pl.Expr, where: pl.Expr | None, columns: Columns) -> Partial:
-    """Return the state of a group of hashes, of those that fulfil `where`."""
+    """Return the state of a group of hashes, filtered by `where`."""
     registers = pl.lit(None, pl.Binary)
     if columns.is_retractable:
         return {**HASHES.lift({"hashes": hashes, "counts": WEIGHT}, where), "registers": registers}
@@ -46,7 +47,7 @@ def lift(hashes: pl.Expr, where: pl.Expr | None, columns: Columns) -> Partial:
 
 
 def merge(columns: Columns) -> Partial:
-    """Return the state of all states of a group; its registers are a list until it is tidied."""
+    """Return the merged state of a group; its registers stay a list until `tidy`."""
     if columns.is_retractable:
         merged = HASHES.merge(columns)
     else:
@@ -55,14 +56,14 @@ def merge(columns: Columns) -> Partial:
 
 
 def tidy(states: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-    """Make registers one again; turn sets that have grown large into registers."""
+    """Merge lists of registers into one each; convert large sets into registers."""
     if columns.is_retractable:
         return _joined(HASHES.tidy(states, columns), columns)
     return _folded(_joined(states, columns), columns)
 
 
 def settle(states: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-    """Forget how often each value occurred."""
+    """Compact states: set the count of each present value to 1."""
     if not columns.is_retractable:
         return states
     present = HASHES.rows(states, columns).filter(pl.col("counts") > 0)
@@ -71,7 +72,7 @@ def settle(states: pl.DataFrame, columns: Columns) -> pl.DataFrame:
 
 
 def estimate(states: pl.DataFrame, columns: Columns) -> pl.Series:
-    """Return the number of different values of each state."""
+    """Return the number of distinct values of each state."""
     if columns.is_retractable:
         states = settle(states, columns)
     small = states[columns.name("hashes")].list.len().cast(pl.Int64).fill_null(0)
@@ -84,28 +85,28 @@ def estimate(states: pl.DataFrame, columns: Columns) -> pl.Series:
 
 
 def folding(columns: Columns) -> Fold:
-    """Return how many different values states hold together."""
+    """Return the function that counts the distinct values of merged states per point."""
     names = [columns.name(part) for part in (HASHES.parts if columns.is_retractable else HASHES.by)]
 
-    def fold(held: Held, _: Ints) -> list[int]:
-        items = held.items(*names)
+    def fold(states: PointStates, _: Ints) -> list[int]:
+        items = states.items(*names)
         hashes, counts = items.values[0].stored, items.values[-1].stored
         firsts, sums = counted(
             (items.owners, hashes), counts if columns.is_retractable else np.ones(len(hashes), np.int64)
         )
         firsts = firsts[sums > 0]
         owners = items.owners[firsts]
-        sizes = Spans(owners, held.size).summed(np.ones(len(owners), np.int64))
-        registers = held.records.binaries(columns.name("registers"), held.rows)
+        sizes = Spans(owners, states.size).summed(np.ones(len(owners), np.int64))
+        registers = states.records.binaries(columns.name("registers"), states.rows)
         sketched = np.array([each is not None for each in registers], np.bool_)
         is_large = sizes > EXACT
-        is_large[held.owners[sketched]] = True
+        is_large[states.owners[sketched]] = True
         if is_large.any():
             rows = is_large.cumsum() - 1
             matrix = np.zeros((int(is_large.sum()), REGISTERS), np.uint8)
-            kept = [each for each in registers if each is not None]
-            if kept:
-                np.maximum.at(matrix, rows[held.owners[sketched]], _matrix(pl.Series(kept)))
+            retained = [each for each in registers if each is not None]
+            if retained:
+                np.maximum.at(matrix, rows[states.owners[sketched]], _matrix(pl.Series(retained)))
             mine = is_large[owners]
             matrix = _with_hashes(matrix, rows[owners[mine]], hashes[firsts][mine])
             sizes[is_large] = np.rint(_estimates(matrix)).astype(np.int64)
@@ -116,7 +117,7 @@ def folding(columns: Columns) -> Fold:
 
 
 def _joined(states: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-    """Return states whose lists of registers, as a merge leaves them, have become one each."""
+    """Return states with the lists of registers left by a merge reduced to one each."""
     name = columns.name("registers")
     lists = states[name]
     if lists.dtype == pl.Binary:
@@ -131,7 +132,7 @@ def _joined(states: pl.DataFrame, columns: Columns) -> pl.DataFrame:
 
 
 def _folded(states: pl.DataFrame, columns: Columns) -> pl.DataFrame:
-    """Return states without large sets: these, and those beside registers, have become registers."""
+    """Return states with large sets, and sets beside registers, converted into registers."""
     sets, name = states[columns.name("hashes")], columns.name("registers")
     registers = states[name]
     size = sets.list.len().fill_null(0)
@@ -151,7 +152,10 @@ def _folded(states: pl.DataFrame, columns: Columns) -> pl.DataFrame:
 
 
 def _with_hashes(matrix: NDArray[np.uint8], rows: NDArray[Any], hashes: NDArray[np.uint64]) -> NDArray[np.uint8]:
-    """Return registers after seeing hashes: the first bits choose a register, the run of zeros after them its value."""
+    """Return registers updated with hashes.
+
+    The first bits of a hash choose the register; the run of zeros after them is the value.
+    """
     index = (hashes >> np.uint64(64 - PRECISION)).astype(np.int64)
     rest = (hashes << np.uint64(PRECISION)) | np.uint64(1 << (PRECISION - 1))
     _, bits = np.frexp(rest.astype(np.float64))
@@ -182,7 +186,7 @@ def _estimates(matrix: NDArray[np.uint8]) -> Floats:
 
 
 def _sigma(share: Floats) -> Floats:
-    """Return the correction for registers that are still 0."""
+    """Return Ertl's correction for registers that are still 0."""
     power, weight, total = share.copy(), np.ones_like(share), share.copy()
     for _ in range(64):
         power = power * power
@@ -192,7 +196,7 @@ def _sigma(share: Floats) -> Floats:
 
 
 def _tau(share: Floats) -> Floats:
-    """Return the correction for registers that can grow no more."""
+    """Return Ertl's correction for saturated registers."""
     power, weight, total = share.copy(), np.ones_like(share), 1 - share
     for _ in range(64):
         power = np.sqrt(power)

@@ -1,4 +1,4 @@
-"""The newest or the oldest values."""
+"""LastK and FirstK: the newest or the oldest values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.bag import ROW, Bag
 from umbel.aggregates.columns import FIRST, WEIGHT, Columns
-from umbel.aggregates.held import Fold, Held, Ints, Spans, counted
+from umbel.aggregates.point_states import Fold, Ints, PointStates, Spans, counted
 from umbel.errors import InvalidType, InvalidValue, UmbelError
 from umbel.types.dtypes import DType, List
 from umbel.types.schema import Schema
@@ -21,12 +21,12 @@ ITEMS = Bag(("times", "seqs", "values"), "counts")
 
 @dataclass(frozen=True, kw_only=True)
 class Recent(Aggregate):
-    """What LastK and FirstK share: the values at one end of time.
+    """Base class of LastK and FirstK: the values at one end of time.
 
     Args:
-        limit: how many.
-        dedup: each value once.
-        dropnull: leave out nulls.
+        limit: the maximum number of values.
+        dedup: include each value once.
+        dropnull: skip nulls.
     """
 
     of: str
@@ -75,8 +75,8 @@ class Recent(Aggregate):
         if state.polars.is_nested():
             return None
 
-        def fold(held: Held, _: Ints) -> list[Any]:
-            items = held.items(*map(state.name, ITEMS.parts))
+        def fold(states: PointStates, _: Ints) -> list[Any]:
+            items = states.items(*map(state.name, ITEMS.parts))
             times, seqs, values, counts = items.values
             different, codes = values.ranked()
             firsts, sums = counted((items.owners, times.stored, seqs.stored, codes), counts.stored)
@@ -86,22 +86,25 @@ class Recent(Aggregate):
                 firsts = firsts[self._once(items.owners[firsts], codes[firsts])]
                 times_each = np.ones_like(firsts)
             owners, found = np.repeat(items.owners[firsts], times_each), np.repeat(codes[firsts], times_each)
-            parts = Spans(owners, held.size).parts(found)
+            parts = Spans(owners, states.size).parts(found)
             ends = (part[: -self.limit - 1 : -1] if self.newest else part[: self.limit] for part in parts)
             return [[different[code] for code in end.tolist()] for end in ends]
 
         return fold
 
     def _once(self, owners: Ints, codes: Ints) -> Ints:
-        """Return of items in order of time the places where a value occurs last, or first, for its owner."""
-        places = np.arange(len(codes))
-        chosen, _ = counted((owners, codes, -places if self.newest else places), places)
+        """Return the positions of the last, or first, occurrence of each value per point.
+
+        The items are in order of time.
+        """
+        positions = np.arange(len(codes))
+        chosen, _ = counted((owners, codes, -positions if self.newest else positions), positions)
         begins = np.ones(len(chosen), np.bool_)
         begins[1:] = (np.diff(owners[chosen]) != 0) | (np.diff(codes[chosen]) != 0)
         return np.sort(chosen[begins])
 
     def _chosen(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return of items in order of time the ones that make the result, in that order."""
+        """Return the items of the result, of items in order of time, in that order."""
         rows = rows.filter(pl.col("counts") > 0)
         if self.dedup:
             rows = rows.unique([ROW, "values"], keep="last" if self.newest else "first", maintain_order=True)
@@ -113,14 +116,27 @@ class Recent(Aggregate):
 
 @dataclass(frozen=True, kw_only=True)
 class LastK(Recent):
-    """The last values of `of`, newest first. Nulls are kept unless `dropnull`.
+    """The last values of `of`, newest first.
+
+    Nulls are included unless `dropnull`.
 
     Args:
-        limit: how many.
-        dedup: each value once, where it occurred last.
-        dropnull: leave out nulls.
+        limit: the maximum number of values.
+        dedup: include each value once, at its last occurrence.
+        dropnull: skip nulls.
 
     Result: List of the type of `of`. Empty window: [].
+
+    >>> show(
+    ...     lambda orders: orders.groupby("user").aggregate(
+    ...         last=LastK(of="amount", limit=2, dedup=False, window=Continuous("forever"))
+    ...     ),
+    ...     Order,
+    ... )
+    user  last    at
+    ann   [10]    09:00
+    bob   [7]     09:30
+    ann   [5, 5]  10:15
     """
 
     newest: ClassVar[bool] = True
@@ -128,14 +144,27 @@ class LastK(Recent):
 
 @dataclass(frozen=True, kw_only=True)
 class FirstK(Recent):
-    """The first values of `of`, oldest first. Nulls are kept unless `dropnull`.
+    """The first values of `of`, oldest first.
+
+    Nulls are included unless `dropnull`.
 
     Args:
-        limit: how many.
-        dedup: each value once, where it occurred first.
-        dropnull: leave out nulls.
+        limit: the maximum number of values.
+        dedup: include each value once, at its first occurrence.
+        dropnull: skip nulls.
 
     Result: List of the type of `of`. Empty window: [].
+
+    >>> show(
+    ...     lambda orders: orders.groupby("user").aggregate(
+    ...         first=FirstK(of="amount", limit=1, dedup=False, dropnull=False, window=Continuous("forever"))
+    ...     ),
+    ...     Order,
+    ... )
+    user  first  at
+    ann   [10]   09:00
+    bob   [7]    09:30
+    ann   [10]   10:15
     """
 
     dropnull: bool = field()

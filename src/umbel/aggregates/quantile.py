@@ -1,4 +1,4 @@
-"""Quantiles, exact over few different values and within 1 % of the value over many."""
+"""Quantiles: exact over a small number of distinct values, within 1 % beyond."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import polars as pl
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.bag import ROW, Bag
 from umbel.aggregates.columns import WEIGHT, Columns
-from umbel.aggregates.held import Array, Fold, Held, Ints, Spans, counted
+from umbel.aggregates.point_states import Array, Fold, Ints, PointStates, Spans, counted
 from umbel.errors import InvalidValue
 from umbel.types.dtypes import DType, Float, Optional
 from umbel.types.schema import Schema
 
 EXACT = 256
-"""How many different values a state tells apart exactly."""
+"""The number of distinct values up to which a state is exact."""
 ERROR = 0.0099
 WIDTH = math.log((1 + ERROR) / (1 - ERROR))
 
@@ -27,15 +27,28 @@ VALUES = Bag(("values",), "counts")
 
 @dataclass(frozen=True, kw_only=True)
 class Quantile(Aggregate):
-    """The value below which the share `p` of the values of `of` lies: of n sorted values that at floor(p·n). Nulls are skipped.
+    """The `p`-quantile of the values of `of`.
+
+    It is the value at position floor(p·n) of n sorted values. Nulls are skipped.
 
     Args:
         p: between 0 and 1.
         default: the value of an empty window.
-        approx: must be said.
+        approx: must be True.
 
-    Result: Optional[float]; float when `default` is given. Up to 256 different values the result is exact. Beyond, values are
-    rounded to buckets whose bounds grow by 2 % (DDSketch: Masson, Rim and Lee 2019): at most 1 % off, whatever the data.
+    Result: Optional[float]; float when `default` is set. Up to 256 distinct values the result is exact. Beyond, values are
+    rounded to buckets whose bounds grow by 2 % (DDSketch: Masson, Rim and Lee 2019): an error of at most 1 %, for any data.
+
+    >>> show(
+    ...     lambda orders: orders.groupby("user").aggregate(
+    ...         median=Quantile(of="amount", p=0.5, approx=True, window=Continuous("forever"))
+    ...     ),
+    ...     Order,
+    ... )
+    user  median  at
+    ann   10      09:00
+    bob   7       09:30
+    ann   5       10:15
     """
 
     of: str
@@ -94,27 +107,29 @@ class Quantile(Aggregate):
     def folding(self, state: Columns) -> Fold:
         default = None if self.default is None else float(self.default)
 
-        def fold(held: Held, _: Ints) -> list[Any]:
-            values, counts, items = _sorted(held, state)
-            spans = Spans(items[counts > 0], held.size)
+        def fold(states: PointStates, _: Ints) -> list[Any]:
+            values, counts, items = _sorted(states, state)
+            spans = Spans(items[counts > 0], states.size)
             values, running = values[counts > 0], counts[counts > 0].cumsum()
             total = spans.summed(counts[counts > 0])
             index = np.minimum(np.floor(self.p * total).astype(np.int64), total - 1)
             before = np.concatenate(([0], running))[spans.bounds[:-1]]
-            places = running.searchsorted(before + index, "right").tolist()
-            return [values.item(place) if n else default for place, n in zip(places, total.tolist(), strict=True)]
+            positions = running.searchsorted(before + index, "right").tolist()
+            return [
+                values.item(position) if n else default for position, n in zip(positions, total.tolist(), strict=True)
+            ]
 
         return fold
 
 
-def _sorted(held: Held, state: Columns) -> tuple[Array, Array, Ints]:
-    """Return the different values of each question in order, their counts, and the question each belongs to."""
-    items = held.items(*map(state.name, VALUES.parts))
+def _sorted(states: PointStates, state: Columns) -> tuple[Array, Array, Ints]:
+    """Return the distinct values of each point in order, their counts and their points."""
+    items = states.items(*map(state.name, VALUES.parts))
     values, counts = items.values[0].stored, items.values[1].stored
     firsts, sums = counted((items.owners, _codes(values)), counts)
     owners = items.owners[firsts[sums != 0]]
-    rounded = held.summed(held[state.name("is_rounded")].astype(np.int64)) > 0
-    rounded |= Spans(owners, held.size).summed(np.ones(len(owners), np.int64)) > EXACT
+    rounded = states.summed(states[state.name("is_rounded")].astype(np.int64)) > 0
+    rounded |= Spans(owners, states.size).summed(np.ones(len(owners), np.int64)) > EXACT
     if rounded.any():
         buckets = pl.select(_bucket(pl.lit(pl.Series(np.ascontiguousarray(values))))).to_series().to_numpy()
         values = np.where(rounded[items.owners], buckets, values)
@@ -123,13 +138,16 @@ def _sorted(held: Held, state: Columns) -> tuple[Array, Array, Ints]:
 
 
 def _codes(values: Array) -> Ints:
-    """Return numbers that have the order of values, NaN last."""
+    """Return integers with the same order as the values, NaN last."""
     codes: Ints = np.unique(values, return_inverse=True)[1].reshape(-1)
     return codes
 
 
 def _bucket(value: pl.Expr) -> pl.Expr:
-    """Return the value that stands for all of the bucket: the same for every one of them, itself included."""
+    """Return the representative value of a value's bucket.
+
+    It is the same for all values of the bucket, the representative included.
+    """
     size = value.abs()
     number = (size.log() / WIDTH).ceil()
     middle = (number * WIDTH).exp() * (1 - ERROR)

@@ -1,4 +1,4 @@
-"""Sums and means."""
+"""Sum and Average: sums and means."""
 
 from __future__ import annotations
 
@@ -11,22 +11,31 @@ import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import WEIGHT, Columns
-from umbel.aggregates.held import Array, Fold, Held, Ints
+from umbel.aggregates.point_states import Array, Fold, Ints, PointStates
 from umbel.errors import Terminal
 from umbel.types.dtypes import DType, Float, Optional
 from umbel.types.schema import Schema
 
-LARGEST_INT = 2**63 - 1
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sum(Aggregate):
-    """The sum of `of`. Nulls are skipped.
+    """The sum of `of`.
 
-    Sums of whole numbers and decimals are exact: they are kept with 38 digits. A result that does not fit the type of the
-    column is never a wrong number: an error where it is asked for, null in a row that is told.
+    Nulls are skipped. Sums of integers and decimals are exact: they are stored with 38 digits. A result that does not fit the
+    type of the column raises an error when it is queried, and is null in an emitted row; it is never a wrong number.
 
     Result: the type of `of`, never Optional. Empty window: 0.
+
+    >>> show(
+    ...     lambda orders: orders.groupby("user").aggregate(
+    ...         total=Sum(of="amount", window=Continuous("forever"))
+    ...     ),
+    ...     Order,
+    ... )
+    user  total  at
+    ann   10     09:00
+    bob   7      09:30
+    ann   20     10:15
     """
 
     of: str
@@ -55,7 +64,7 @@ class Sum(Aggregate):
             return total.fill_null(0.0)
         return _fitted(states[state.name("sum")].fill_null(0), state, self)
 
-    def told(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
+    def emitted(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
         if _is_float(state):
             return self.result(states, state)
         return states[state.name("sum")].fill_null(0).cast(state.polars, strict=False)
@@ -63,10 +72,10 @@ class Sum(Aggregate):
     def folding(self, state: Columns) -> Fold:
         total, count = state.name("sum"), state.name("count")
         if not _is_float(state):
-            return lambda held, _: self._exactly(held.sums(total), state)
+            return lambda states, _: self._exactly(states.sums(total), state)
         if not _counts(state):
-            return lambda held, _: held.sums(total).tolist()
-        return lambda held, _: np.where(held.sums(count) == 0, 0.0, held.sums(total)).tolist()
+            return lambda states, _: states.sums(total).tolist()
+        return lambda states, _: np.where(states.sums(count) == 0, 0.0, states.sums(total)).tolist()
 
     def _exactly(self, totals: Array, state: Columns) -> list[Any]:
         """Return sums, in units of their last digit, as values of the column's type."""
@@ -80,12 +89,25 @@ class Sum(Aggregate):
 
 @dataclass(frozen=True, kw_only=True)
 class Average(Aggregate):
-    """The mean of `of`. Nulls are skipped.
+    """The mean of `of`.
+
+    Nulls are skipped.
 
     Args:
         default: the value of an empty window.
 
     Result: float; Optional[float] when `default` is None.
+
+    >>> show(
+    ...     lambda orders: orders.groupby("user").aggregate(
+    ...         mean=Average(of="amount", window=Continuous("forever"))
+    ...     ),
+    ...     Order,
+    ... )
+    user  mean     at
+    ann   10       09:00
+    bob   7        09:30
+    ann   6.66667  10:15
     """
 
     of: str
@@ -112,8 +134,8 @@ class Average(Aggregate):
         default = None if self.default is None else float(self.default)
         unit = 1 if _is_float(state) else 10 ** getattr(state.polars, "scale", 0)
 
-        def fold(held: Held, _: Ints) -> list[Any]:
-            counts, sums = held.sums(state.name("count")).tolist(), held.sums(state.name("sum")).tolist()
+        def fold(states: PointStates, _: Ints) -> list[Any]:
+            counts, sums = states.sums(state.name("count")).tolist(), states.sums(state.name("sum")).tolist()
             return [total / unit / n if n > 0 else default for total, n in zip(sums, counts, strict=True)]
 
         return fold
@@ -124,7 +146,10 @@ def _is_float(state: Columns) -> bool:
 
 
 def _counts(state: Columns) -> bool:
-    """Return whether values must be counted, so that a float sum is 0 again when all are taken back."""
+    """Return True if values are counted.
+
+    Retractable float sums need the count, to be 0 again once all values are retracted.
+    """
     return _is_float(state) and state.is_retractable
 
 
@@ -143,7 +168,11 @@ def _count(state: Columns) -> pl.Expr:
 
 
 def _fitted(sums: pl.Series, state: Columns, aggregate: Sum) -> pl.Series:
-    """Return exact sums in the type of the column."""
+    """Return exact sums cast to the type of the column.
+
+    Raises:
+        Terminal: a sum does not fit the type.
+    """
     fitted = sums.cast(state.polars, strict=False)
     if fitted.null_count() > sums.null_count():
         raise Terminal(

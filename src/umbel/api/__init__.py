@@ -1,1 +1,1 @@
-"""What users write: decorators and fluent objects that build the plan."""
+"""The definition API: decorators and fluent objects that build the plan."""

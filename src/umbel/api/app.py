@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class App:
-    """What `umbel run module:app` runs.
+    """An app as run by `umbel run module:app`.
 
-    Type checkers take a decorated class for the class it was, hence `Any`.
+    Type checkers see a decorated class as the original class, hence `Any`.
 
     Args:
         datasets: to commit.

@@ -1,4 +1,4 @@
-"""`bucketize`: the window an instant may ask for."""
+"""`bucketize`: map an instant to the last complete window before it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def bucketize(timestamp: Any, window: Any) -> Any:
-    """Return the window that ended last at or before a timestamp: the key to look up windowed aggregates by.
+    """Return the last window that ended at or before a timestamp.
+
+    The result is the key to look up windowed aggregates by.
 
     Args:
-        timestamp: a datetime, or what else is taken for one, or a pandas Series of them; UTC when it has no zone.
+        timestamp: a datetime, a value convertible to one, or a pandas Series of these; UTC when it has no zone.
         window: a duration (tumbling), a pair of duration and stride, a Tumbling or a Hopping.
 
     Returns:
         A `Window`, or a Series of them; None for a missing timestamp.
 
     Raises:
-        InvalidValue: any other window; what is no instant.
+        InvalidValue: the window has another form, or the timestamp is not an instant.
     """
     duration, stride = _lengths(window)
     if hasattr(timestamp, "map"):

@@ -1,20 +1,18 @@
-"""What a commit checks, and the frozen definitions it makes."""
+"""Commit checks, and the frozen definitions a commit produces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from umbel.api.commit_datasets import dataset_definition
-from umbel.api.commit_featuresets import featureset_definition
-from umbel.api.commit_graph import extractor_faults, pipeline_faults
 from umbel.api.dataset import Dataset, record_of
-from umbel.api.env import check_env
-from umbel.api.faults import Faults
 from umbel.api.featureset import Featureset, featureset_record
-from umbel.errors import InvalidType, InvalidValue
-from umbel.plan.definitions import DatasetDefinition, Definitions, FeaturesetDefinition, Metadata
-from umbel.plan.versions import version_faults
+from umbel.definitions.dependencies import dependency_errors
+from umbel.definitions.env import check_env
+from umbel.definitions.records import DatasetDefinition, Definitions, FeaturesetDefinition
+from umbel.definitions.selection import selected_dataset, selected_featureset
+from umbel.definitions.versions import version_errors
+from umbel.errors import ErrorCollector, InvalidType, InvalidValue
 
 T = TypeVar("T")
 Definition = TypeVar("Definition", DatasetDefinition, FeaturesetDefinition)
@@ -26,51 +24,41 @@ def check_commit(
     env: str | None = None,
     before: Definitions | None = None,
 ) -> Definitions:
-    """Check everything a commit contains and return the definitions the branch then has.
+    """Check everything a commit contains and return the branch's resulting definitions.
 
     Args:
         datasets: to commit.
         featuresets: to commit.
         env: selects sources, sinks, pipelines and extractors; None selects all.
-        before: what is on the branch, in an incremental commit: it stays as it is unless given again, and what is given
-            again needs a higher version if it has changed. None: the branch has nothing but what is given.
+        before: the branch's definitions, in an incremental commit: each stays unless it is committed again, and a changed
+            one needs a higher version. None: the branch consists of the committed objects alone.
 
     Raises:
-        UmbelError: of the kind of the first fault; the message lists all faults.
+        UmbelError: of the class of the first error; the message lists all errors.
     """
     check_env(env)
-    given = _members(datasets, Dataset, "dataset")
-    described = _members(featuresets, Featureset, "featureset")
-    faults = Faults("commit")
-    made = _made(given, lambda each: dataset_definition(record_of(each), env), _dataset_key, faults)
-    features = _made(
-        described, lambda each: featureset_definition(featureset_record(each), env), _featureset_key, faults
-    )
-    kept = before or Definitions({}, {})
+    provided = [record_of(each) for each in _members(datasets, Dataset, "dataset")]
+    described = [featureset_record(each) for each in _members(featuresets, Featureset, "featureset")]
+    errors = ErrorCollector("commit")
+    made = _made(provided, lambda each: selected_dataset(each, env), errors)
+    features = _made(described, lambda each: selected_featureset(each, env), errors)
+    retained = before or Definitions({}, {})
     whole = Definitions(
-        {**_without(kept.datasets, map(_dataset_key, given)), **made},
-        {**_without(kept.featuresets, map(_featureset_key, described)), **features},
+        {**_without(retained.datasets, provided), **made},
+        {**_without(retained.featuresets, described), **features},
         env,
     )
-    if not faults.found:
-        faults.add(*pipeline_faults(whole), *extractor_faults(whole))
-    faults.add(*version_faults(kept, made, features))
-    faults.check()
+    if not errors.found:
+        errors.add(*dependency_errors(whole))
+    errors.add(*version_errors(retained, made, features))
+    errors.check()
     return whole
 
 
-def _without(old: Mapping[str, T], given: Iterable[tuple[str, Metadata]]) -> dict[str, T]:
-    """Return what stays of a branch: what is given again as deleted goes."""
-    gone = {name for name, meta in given if meta.deleted}
+def _without(old: Mapping[str, Definition], provided: Iterable[Definition]) -> dict[str, Definition]:
+    """Return a branch's definitions without the objects committed as deleted."""
+    gone = {each.name for each in provided if each.meta.deleted}
     return {name: each for name, each in old.items() if name not in gone}
-
-
-def _dataset_key(dataset: Dataset) -> tuple[str, Metadata]:
-    return record_of(dataset).name, record_of(dataset).meta
-
-
-def _featureset_key(featureset: Featureset) -> tuple[str, Metadata]:
-    return featureset_record(featureset).name, featureset_record(featureset).meta
 
 
 def _members(objs: Any, kind: type[T], word: str) -> list[T]:
@@ -90,25 +78,21 @@ def _checked(obj: Any, kind: type[T], word: str) -> T:
 
 
 def _made(
-    objs: Sequence[T],
-    define: Callable[[T], Definition],
-    key: Callable[[T], tuple[str, Metadata]],
-    faults: Faults,
+    declared: Iterable[Definition], select: Callable[[Definition], Definition], errors: ErrorCollector
 ) -> dict[str, Definition]:
-    """Return the definitions by name, without those that are marked deleted."""
+    """Return the selected definitions by name, without objects marked as deleted."""
     made: dict[str, Definition] = {}
-    for obj in objs:
-        name, meta = key(obj)
-        if meta.deleted:
+    for each in declared:
+        if each.meta.deleted:
             continue
-        with faults.noted():
-            definition = define(obj)
-            _ = definition.fingerprint  # raises when a function cannot travel
-            if name in made:
+        with errors.noted():
+            definition = select(each)
+            _ = definition.fingerprint  # raises when a function cannot be pickled
+            if each.name in made:
                 raise InvalidValue(
-                    f"commit: '{name}' is given twice",
-                    where=definition.place,
+                    f"commit: '{each.name}' is given twice",
+                    where=definition.location,
                     hint="give each dataset and featureset once, under a name of its own",
                 )
-            made[name] = definition
+            made[each.name] = definition
     return made

@@ -1,128 +1,115 @@
-"""Datasets: annotated classes become frozen records of typed, timed rows."""
+"""Datasets: annotated classes as frozen records of typed, timestamped rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
-from umbel.api.classtext import ClassText, read_class
+from umbel.api.caller import caller, location
+from umbel.api.class_source import ClassText, read_class
 from umbel.api.declaration import fields_of, schema_of
-from umbel.api.expectations import expectations_of
-from umbel.api.faults import located
-from umbel.api.field import Field
-from umbel.api.fluent import Fluent
+from umbel.api.defined import ClassBody, Defined
+from umbel.api.expectations import ExpectationsRecord, expectations_of
+from umbel.api.field import Field, FieldOptions
 from umbel.api.lookup import lookup
 from umbel.api.metadata import meta_of
-from umbel.api.pipeline import Pipeline, PipelineRecord, built_pipelines
-from umbel.api.place import caller, place
-from umbel.errors import InvalidType, InvalidValue
-from umbel.operators.fingerprint import fingerprint
-from umbel.operators.leaf import Leaf
-from umbel.plan.definitions import Expectations, Metadata
-from umbel.types.classbody import members_of
+from umbel.api.node import Node
+from umbel.api.pipeline import Pipeline, built_pipelines
+from umbel.api.undecorated import apply_noted
+from umbel.definitions.records import DatasetDefinition, Metadata
+from umbel.definitions.versions import check_version
+from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, located
+from umbel.functions.fingerprint import fingerprint
+from umbel.types.class_body import as_attribute, members_of, other_members_of
 from umbel.types.durations import parse_duration
-from umbel.types.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from umbel.api.sink import SinkRecord
-    from umbel.api.source import SourceRecord
-
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetRecord:
-    """What a dataset was declared to be.
+class DatasetBody(ClassBody[Field]):
+    """The parts of a dataset's class that are not in its definition.
 
     Args:
-        history: how long its history is kept, in microseconds.
-        online: whether the latest rows can be looked up.
-        offline: whether rows can be looked up as of any time.
-        is_indexed: whether an index was asked for.
-        module_owner: the module's `__owner__`.
+        is_indexed: True if an index is declared.
     """
 
-    name: str
-    version: int
-    history: int
-    fields: tuple[Field, ...]
-    schema: Schema
-    online: bool = False
-    offline: bool = False
     is_indexed: bool = False
-    pipelines: tuple[PipelineRecord, ...] = ()
-    sources: tuple[SourceRecord, ...] = ()
-    sinks: tuple[SinkRecord, ...] = ()
-    expectations: Expectations | None = None
-    meta: Metadata = field(default_factory=Metadata)
-    module_owner: str = ""
-    place: str = ""
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether its values depend on the instant they are asked for, so that no pipeline can read it."""
-        return any(each.output.is_terminal for each in self.pipelines)
-
-    @property
-    def appends(self) -> bool:
-        """Whether it only ever gets inserts."""
-        fed = all(each.cdc == "append" for each in self.sources)
-        return not self.schema.is_keyed and fed and all(each.output.inserts_only for each in self.pipelines)
-
-    def leaf(self) -> Leaf:
-        """Return the node of a plan that stands for its changes."""
-        return Leaf(dataset=self.name, version=self.version, columns=self.schema, appends=self.appends)
-
-    def bare(self) -> DatasetRecord:
-        """Return it without what computes its rows: what travels with a function that refers to it."""
-        return replace(self, pipelines=(), sources=(), sinks=(), expectations=None)
 
 
-class Dataset(Fluent):
+OPERATORS = frozenset({name for name in vars(Node) if not name.startswith("_")} - {"then"})
+"""The operators of pipelines: methods of a pipeline's inputs, refused with a reason on the dataset itself."""
+if (
+    TYPE_CHECKING
+):  # parameters of pipelines are nodes annotated as datasets: to type checkers a dataset has their methods
+    Rows = Node
+else:
+    Rows = object
+
+
+class Dataset(Defined[DatasetDefinition, DatasetBody], Rows):
     """A dataset. Its fields are attributes: `User.uid` is a `Field`."""
 
-    _record: DatasetRecord
+    _kind = "dataset"
+    _unpickled: ClassVar[Mapping[str, Any]] = {"pipelines": (), "sources": (), "sinks": (), "expectations": None}
     fields: list[Field]
     key_fields: list[str]
     erase_key_fields: list[str]
     timestamp_field: str
 
-    def __init__(self, record: DatasetRecord) -> None:
-        fields = [replace(each, owner=self) for each in record.fields]
+    def __init__(self, record: DatasetDefinition, body: DatasetBody) -> None:
+        fields = [replace(each, owner=self) for each in body.columns]
+        members = {name: as_attribute(each, self) for name, each in body.members.items()}
         own = {
             "_record": record,
+            "_body": body,
             "__name__": record.name,
             "fields": fields,
             "key_fields": record.schema.key_names,
-            "erase_key_fields": [each.name for each in record.fields if each.erase_key],
+            "erase_key_fields": list(record.erase_keys),
             "timestamp_field": record.schema.timestamp,
             "__doc__": record.meta.description,
         }
-        self.__dict__.update({each.name: each for each in fields} | own)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise InvalidType(f"dataset '{self.__name__}' cannot be changed: {name}", hint="define a new version of it")
+        self.__dict__.update(members | {each.name: each for each in fields} | own)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        known = ", ".join(each.name for each in self._record.fields)
+        if name in OPERATORS:
+            raise self._outside(name)
+        known = ", ".join(each.name for each in self._body.columns)
         raise AttributeError(f"dataset '{self._record.name}' has no field '{name}'; fields: {known}")
 
+    if not TYPE_CHECKING:
+
+        def __add__(self, other: object) -> Any:
+            raise self._outside("+")
+
+    def _outside(self, operator: str) -> InvalidAttribute:
+        name = self._record.name
+        return InvalidAttribute(
+            f"dataset '{name}': {operator} is an operator of pipelines",
+            hint=f"take '{name}' as an input: @pipeline, @inputs({name}), def name(cls, rows): return rows.{operator}(...)",
+        )
+
     def num_pipelines(self) -> int:
-        """Return how many pipelines it has."""
+        """Return the number of pipelines."""
         return len(self._record.pipelines)
 
     def schema(self) -> dict[str, Any]:
         """Return the annotation of each field, by name."""
-        return {each.name: each.dtype for each in self._record.fields}
+        return {each.name: each.dtype for each in self._body.columns}
 
     def lookup(
         self, *ts: pd.Series[Any], fields: Sequence[str | Field] = (), **keys: pd.Series[Any]
     ) -> tuple[pd.DataFrame, pd.Series[Any]]:
-        """Return the row of each key as of each instant, for use in extractors.
+        """Return the row of each key as of each instant, in extractors and tests.
+
+        In an extractor the running query answers, for the datasets in its `deps`. Elsewhere the most recently created mock client
+        answers, from its current branch, by the online index, also as of past instants.
 
         Args:
             ts: a series of datetimes.
@@ -130,49 +117,56 @@ class Dataset(Fluent):
             keys: a series for each key field.
 
         Returns:
-            The rows in the order of the input, every value column nullable; and whether each was found.
+            The rows in the order of the input, every value column nullable; and a mask of the keys found.
 
         Raises:
             InvalidValue: arguments are missing or of other types or lengths; the dataset is not committed.
         """
-        return lookup(self._record, ts, fields, keys)
+        return lookup(self._record, self._body.is_indexed, ts, fields, keys)
 
     def with_meta(self, meta: Metadata) -> Dataset:
-        """Return it with metadata."""
+        """Return the dataset with metadata."""
         described = replace(meta, description=meta.description or self._record.meta.description)
-        return Dataset(replace(self._record, meta=described))
+        return redefined(self, meta=self._body.owned(described))
 
     def description(self) -> str:
-        """What it is for."""
+        """Description from the metadata."""
         return self._record.meta.description
 
     def __repr__(self) -> str:
         return f"Dataset({self._record.name}, version={self._record.version})"
 
+    def _repr_html_(self) -> str:
+        from umbel.api.notebook import of_dataset
+
+        return of_dataset(self._record)
+
     def __digest__(self) -> str:
         return fingerprint(self._record.name, self._record.version, self._record.schema)
 
-    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
-        raise InvalidType(
-            f"dataset '{self.__name__}' cannot be inherited from",
-            hint="let both inherit from a class with the annotations they share, without @dataset",
-        )
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Dataset, (self._record.bare(),))
-
-
-def record_of(dataset: Dataset) -> DatasetRecord:
-    """Return what a dataset was declared to be."""
+def record_of(dataset: Dataset) -> DatasetDefinition:
+    """Return the definition of a dataset, as declared."""
     found = dataset.__dict__["_record"]
-    assert isinstance(found, DatasetRecord)
+    assert isinstance(found, DatasetDefinition)
     return found
+
+
+def _body_of(dataset: Dataset) -> DatasetBody:
+    found = dataset.__dict__["_body"]
+    assert isinstance(found, DatasetBody)
+    return found
+
+
+def redefined(dataset: Dataset, **changes: Any) -> Dataset:
+    """Return a dataset with other values in its definition."""
+    return Dataset(replace(record_of(dataset), **changes), _body_of(dataset))
 
 
 T = TypeVar("T")
 
 
-# Typed as what it is given: editors then complete the fields of the class.
+# Typed as the class passed in: editors then complete its fields.
 @overload
 def dataset(cls: type[T]) -> type[T]: ...
 
@@ -196,32 +190,32 @@ def dataset(
     offline: bool | None = None,
     online: bool | None = None,
 ) -> Any:
-    """Make a dataset of an annotated class.
+    """Declare an annotated class as a dataset.
 
     Args:
-        cls: the class, when used without arguments.
+        cls: the class, if the decorator is used without arguments.
         version: from 1; a changed definition needs a higher one.
-        history: how long its history is kept.
-        index: whether rows can be looked up by key, now and as of any time.
-        offline: whether rows can be looked up as of any time.
-        online: whether the latest rows can be looked up.
+        history: the history retention. A server retains all of it, and so far refuses any value other than "2y".
+        index: True if rows can be looked up by key, now and as of any time.
+        offline: True if rows can be looked up as of any time.
+        online: True if the latest rows can be looked up.
 
     Raises:
-        UmbelError: the definition does not hold; the message names the dataset and the field.
+        UmbelError: the definition is invalid; the message names the dataset and the field.
     """
     frame = caller()
 
     def decorate(found: type) -> Dataset:
         if not isinstance(found, type):
             raise InvalidType(
-                f"@dataset needs a class, found {found!r}", where=place(frame), hint="put @dataset above a class"
+                f"@dataset needs a class, found {found!r}", where=location(frame), hint="put @dataset above a class"
             )
         owner = f"dataset '{found.__name__}'"
-        with located(place(frame)):
-            _check_version(version, owner)
+        with located(location(frame)):
+            check_version(owner, version, "@dataset(version=1)", first=1)
             indexes = _shorthand(index, online, offline, owner)
-            record = _record(found, frame, version=version, history=parse_duration(history))
-            return Dataset(_indexed(record, *indexes) if index or any(indexes) else record)
+            made = _dataset(found, frame, version=version, history=parse_duration(history))
+            return apply_noted(found, _indexed(made, *indexes) if index or any(indexes) else made)
 
     return decorate if cls is None else decorate(cls)
 
@@ -229,26 +223,26 @@ def dataset(
 def index(
     obj: Dataset | None = None, type: str = "primary", online: bool = True, offline: str | None = "forever"
 ) -> Any:
-    """Let rows of a keyed dataset be looked up.
+    """Add a lookup index to a keyed dataset.
 
     Args:
-        obj: the dataset, when used without arguments.
+        obj: the dataset, if the decorator is used without arguments.
         type: "primary", by all key fields.
-        online: whether the latest rows can be looked up.
+        online: True if the latest rows can be looked up.
         offline: "forever": rows can be looked up as of any time; None: they cannot.
 
     Raises:
-        InvalidValue: not a keyed dataset without an index, or arguments of other values.
+        InvalidValue: the object is not a keyed dataset without an index, or an argument has another value.
     """
 
     def decorate(found: Dataset) -> Dataset:
         if not isinstance(found, Dataset):
             raise InvalidValue(f"@index needs a dataset, found {found!r}", hint="put @index above @dataset")
         record = record_of(found)
-        if record.is_indexed:
+        if _body_of(found).is_indexed:
             raise InvalidValue(
                 f"dataset '{record.name}' has an index already",
-                where=record.place,
+                where=record.location,
                 hint="keep one of @index and @dataset(index=...)",
             )
         if type != "primary":
@@ -258,7 +252,7 @@ def index(
                 f"dataset '{record.name}': offline index must be None or 'forever', found {offline!r}",
                 hint='@index(offline="forever")',
             )
-        return Dataset(_indexed(record, online, offline is not None))
+        return _indexed(found, online, offline is not None)
 
     return decorate if obj is None else decorate(obj)
 
@@ -276,50 +270,47 @@ def _shorthand(index: bool, online: bool | None, offline: bool | None, owner: st
     return bool(online), bool(offline)
 
 
-def _indexed(record: DatasetRecord, online: bool, offline: bool) -> DatasetRecord:
+def _indexed(dataset: Dataset, online: bool, offline: bool) -> Dataset:
+    record = record_of(dataset)
     if not record.schema.is_keyed:
         raise InvalidValue(
             f"dataset '{record.name}': an index needs at least one key field",
-            where=record.place,
+            where=record.location,
             hint="mark a key: field(key=True)",
         )
-    return replace(record, online=online, offline=offline, is_indexed=True)
+    return Dataset(replace(record, online=online, offline=offline), replace(_body_of(dataset), is_indexed=True))
 
 
-def _check_version(version: Any, owner: str) -> None:
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise InvalidType(f"{owner}: version must be an int, found {version!r}", hint="@dataset(version=1)")
-    if version < 1:
-        raise InvalidValue(f"{owner}: version must be at least 1, found {version}", hint="the first version is 1")
-
-
-def _record(cls: type, frame: FrameType, *, version: int, history: int) -> DatasetRecord:
-    where = place(frame)
+def _dataset(cls: type, frame: FrameType, *, version: int, history: int) -> Dataset:
+    where = location(frame)
     text = read_class(cls.__name__, where)
     fields = fields_of(cls, where, text)
+    known = {each.name for each in fields} | vars(Dataset).keys()
+    members = other_members_of(cls, known, (Pipeline, ExpectationsRecord, FieldOptions))
+    body = DatasetBody(columns=fields, members=members, owner=frame.f_globals.get("__owner__", ""))
     described = meta_of(cls)
-    record = DatasetRecord(
+    declared = DatasetDefinition(
         name=cls.__name__,
         version=version,
-        history=history,
-        fields=fields,
         schema=schema_of(cls.__name__, fields),
-        meta=replace(described, description=described.description or (cls.__doc__ or "").strip()),
-        module_owner=frame.f_globals.get("__owner__", ""),
-        place=where,
+        history=history,
+        erase_keys=tuple(each.name for each in fields if each.erase_key),
+        meta=body.owned(replace(described, description=described.description or (cls.__doc__ or "").strip())),
+        field_meta={each.name: each.meta for each in fields},
+        location=where,
     )
-    return _with_methods(record, cls, text)
+    bare = Dataset(declared, body)
+    made = redefined(bare, pipelines=built_pipelines(_pipelines(cls, text), bare, declared))
+    return redefined(made, expectations=expectations_of(cls, made, record_of(made).is_terminal))
 
 
-def _with_methods(record: DatasetRecord, cls: type, text: ClassText) -> DatasetRecord:
+def _pipelines(cls: type, text: ClassText) -> list[Pipeline]:
     pipelines = [each for each in members_of(cls).values() if isinstance(each, Pipeline)]
     for each in pipelines:
         if each.name in text.duplicates:
             raise InvalidValue(
-                f"dataset '{record.name}': duplicate pipeline name '{each.name}'",
-                where=each.place,
+                f"dataset '{cls.__name__}': duplicate pipeline name '{each.name}'",
+                where=each.location,
                 hint="give each pipeline a name of its own",
             )
-    built = built_pipelines(pipelines, Dataset(record), record)
-    record = replace(record, pipelines=built)
-    return replace(record, expectations=expectations_of(cls, Dataset(record), record.is_terminal))
+    return pipelines

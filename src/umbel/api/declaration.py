@@ -1,4 +1,4 @@
-"""From an annotated class to fields and a schema."""
+"""Conversion of an annotated class to fields and a schema."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from umbel.api.classtext import ClassText
-from umbel.api.faults import Faults
+from umbel.api.class_source import ClassText
 from umbel.api.field import Field, FieldOptions
-from umbel.errors import InvalidType, InvalidValue, all_faults
+from umbel.errors import ErrorCollector, InvalidType, InvalidValue, raise_all
 from umbel.operators.columns import check_reserved, quoted
 from umbel.types.annotations import from_annotation, to_annotation
-from umbel.types.classbody import annotations_of, members_of
+from umbel.types.class_body import annotations_of, declared_with, fields_in
 from umbel.types.dtypes import Date, Datetime, DType
 from umbel.types.schema import Schema
 
@@ -21,32 +20,31 @@ RESERVED = frozenset({"cls", "self", "fields", "key_fields", "on_demand", "times
 
 
 def fields_of(cls: type, where: str, text: ClassText) -> tuple[Field, ...]:
-    """Return the fields of a dataset class.
+    """Return the fields of an annotated dataset class.
 
     Raises:
-        UmbelError: names or types that are not allowed.
+        UmbelError: a name or type is not allowed.
     """
     annotations, names = annotations_of(cls)
+    annotations = fields_in(annotations)
     check_names(cls.__name__, list(annotations), text)
-    read = partial(from_annotation, owner=f"dataset {cls.__name__}", where=where, names=names)
-    faults, found = Faults(f"dataset '{cls.__name__}'", where), list[Field]()
+    read = partial(from_annotation, subject=f"dataset {cls.__name__}", where=where, names=names)
+    errors, found = ErrorCollector(f"dataset '{cls.__name__}'", where), list[Field]()
     for name, annotation in annotations.items():
-        with faults.noted():
+        with errors.noted():
             found.append(_field(cls, name, annotation, read(annotation, field=name), text))
-    faults.check()
+    errors.check()
     return tuple(found)
 
 
 def check_names(dataset: str, names: Sequence[str], text: ClassText) -> None:
-    """Refuse duplicate and reserved field names, all of them at once."""
+    """Refuse duplicate and reserved field names, reporting all of them at once."""
     title = f"dataset '{dataset}': field names not allowed"
-    error = all_faults(_name_faults(names, text), InvalidValue, title, hint="choose other names")
-    if error:
-        raise error
+    raise_all(_name_errors(names, text), InvalidValue, title, hint="choose other names")
     check_reserved(names, f"dataset '{dataset}'")
 
 
-def _name_faults(names: Sequence[str], text: ClassText) -> Iterator[str]:
+def _name_errors(names: Sequence[str], text: ClassText) -> Iterator[str]:
     for name in text.duplicates:
         if name in names:
             yield f"duplicate field name '{name}'"
@@ -58,16 +56,16 @@ def _name_faults(names: Sequence[str], text: ClassText) -> Iterator[str]:
 
 
 def _field(cls: type, name: str, annotation: Any, dtype: DType, text: ClassText) -> Field:
-    options = members_of(cls).get(name, FieldOptions())
-    owner = f"dataset '{cls.__name__}', field '{name}'"
+    options = declared_with(cls, name, FieldOptions())
+    subject = f"dataset '{cls.__name__}', field '{name}'"
     if not isinstance(options, FieldOptions):
-        raise InvalidType(f"{owner}: a field has no default value, found {options!r}", hint="use field(...)")
+        raise InvalidType(f"{subject}: a field has no default value, found {options!r}", hint="use field(...)")
     if not options.described.description and name in text.comments:
         described = replace(options.described, description=text.comments[name])
         options = replace(options, described=described)
     if options.key and dtype.is_optional:
         raise InvalidValue(
-            f"{owner}: key field '{name}' cannot be optional, found {dtype}",
+            f"{subject}: key field '{name}' cannot be optional, found {dtype}",
             hint="give the field a type without Optional, and fill nulls before they come in",
         )
     written = to_annotation(dtype) if isinstance(annotation, str) else annotation

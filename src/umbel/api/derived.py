@@ -1,4 +1,4 @@
-"""The extractors that come of a feature's reference: a lookup, an alias, an expression."""
+"""Extractors derived from a feature's reference: lookup, alias or expression."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from umbel.api.constant import fault_of, settled
-from umbel.api.dataset import DatasetRecord, record_of
+from umbel.api.constant import default_of, error_of
+from umbel.api.dataset import record_of
 from umbel.api.feature import Feature
 from umbel.api.field import Field
+from umbel.definitions.records import (
+    AliasExtractor,
+    DatasetDefinition,
+    ExpressionExtractor,
+    ExtractorDefinition,
+    LookupExtractor,
+)
 from umbel.errors import InvalidType, InvalidValue
 from umbel.expr import Expr, TypedExpr, matches
-from umbel.plan.definitions import AliasExtractor, ExpressionExtractor, ExtractorDefinition, LookupExtractor
+from umbel.types.dtype import Refused
 from umbel.types.dtypes import DType, List, Optional
 
 
@@ -22,18 +29,18 @@ class Deriving:
 
     feature: Feature
     features: Mapping[str, Feature]
-    place: str
+    location: str
 
     @property
     def title(self) -> str:
-        """Which feature it is, for messages."""
+        """Name of the feature, for messages."""
         return f"feature '{self.feature.fqn()}'"
 
     def extractor(self) -> ExtractorDefinition:
-        """Return the extractor that makes the feature.
+        """Return the extractor that computes the feature.
 
         Raises:
-            UmbelError: the reference, its type or the default does not go with the feature.
+            UmbelError: the reference, its type or the default does not fit the feature.
         """
         reference = self.feature.options.reference
         if isinstance(reference, Field):
@@ -43,7 +50,7 @@ class Deriving:
         if isinstance(reference, Expr | TypedExpr):
             return self._expression(reference)
         hint = "Dataset.field, Featureset.feature, or an expression"
-        raise InvalidType(f"{self.title}: cannot refer to {reference!r}", where=self.place, hint=hint)
+        raise InvalidType(f"{self.title}: cannot refer to {reference!r}", where=self.location, hint=hint)
 
     def _common(self, kind: str) -> dict[str, Any]:
         return {
@@ -51,10 +58,11 @@ class Deriving:
             "featureset": self.feature.featureset,
             "outputs": (self.feature.fqn(),),
             "version": self.feature.options.version,
-            "place": self.place,
+            "location": self.location,
+            "env": self.feature.options.env,
         }
 
-    def _lookup(self, field: Field, dataset: DatasetRecord) -> LookupExtractor:
+    def _lookup(self, field: Field, dataset: DatasetDefinition) -> LookupExtractor:
         if not dataset.schema.is_keyed:
             raise InvalidValue(
                 f"{self.title}: dataset '{dataset.name}' has no key fields to look it up by",
@@ -65,16 +73,16 @@ class Deriving:
                 f"{self.title}: define an index on dataset '{dataset.name}' to look it up", hint="@dataset(index=True)"
             )
         keys = [self._key(name, dataset.name) for name in dataset.schema.key_names]
-        is_list = isinstance(self.feature.type, List) and all(
-            key.type == List(dtype) for key, (_, dtype) in zip(keys, dataset.schema.keys, strict=True)
-        )
-        self._check_lookup(field, is_list=is_list)
+        # A list can itself be a key: lists of exactly the key fields' types are looked up as single keys.
+        lists = isinstance(self.feature.type, List) and all(isinstance(key.type, List) for key in keys)
+        is_list = lists and any(key.type != dtype for key, (_, dtype) in zip(keys, dataset.schema.keys, strict=True))
+        default = self._check_lookup(field, is_list=is_list)
         return LookupExtractor(
             inputs=tuple(each.fqn() for each in keys),
             datasets=(dataset.name,),
             field=field.name,
             keys=tuple(dataset.schema.key_names),
-            default=settled(self.feature.options.default),
+            default=default,
             is_list=is_list,
             **self._common("lookup"),
         )
@@ -84,36 +92,40 @@ class Deriving:
             raise InvalidValue(
                 f"{self.title}: to look up dataset '{dataset}', featureset '{self.feature.featureset}' needs a feature "
                 f"'{name}' for its key '{name}'",
-                where=self.place,
+                where=self.location,
                 hint="add it: features that stand for keys have the names of the keys",
             )
         return self.features[name]
 
-    def _check_lookup(self, field: Field, *, is_list: bool) -> None:
+    def _check_lookup(self, field: Field, *, is_list: bool) -> Any:
         default = self.feature.options.default
         value = field.type.base
-        wanted = value if default is not None else Optional(value)
-        expected = List(wanted) if is_list else wanted
+        requested = value if default is not None else Optional(value)
+        expected = List(requested) if is_list else requested
         source = f"field '{field.fqn()}' of type {field.type}"
         if self.feature.type != expected:
             why = "with a default" if default is not None else "without a default"
             raise InvalidType(
                 f"{self.title}: {why}, {source} needs the feature type {expected}, found {self.feature.type}",
-                where=self.place,
+                where=self.location,
                 hint=f"declare the feature as {expected}",
             )
-        self._check_default(value, source)
+        return self._checked_default(value, source)
 
-    def _check_default(self, dtype: DType, source: str) -> None:
+    def _checked_default(self, dtype: DType, source: str) -> Any:
         default = self.feature.options.default
-        if default is None:
-            return
-        if fault := fault_of(dtype, default):
+        try:
+            value = default_of(dtype, default)
+            reason = None if value is None else error_of(dtype, value)
+        except Refused as error:
+            reason = error.message
+        if reason:
             raise InvalidValue(
-                f"{self.title}: default {default!r} of {source}: {fault}",
-                where=self.place,
+                f"{self.title}: default {default!r} of {source}: {reason}",
+                where=self.location,
                 hint="give a default of the field's type",
             )
+        return value
 
     def _alias(self, source: Feature) -> AliasExtractor:
         default = self.feature.options.default
@@ -122,18 +134,18 @@ class Deriving:
             raise InvalidType(
                 f"{self.title} of type {self.feature.type} cannot stand for '{source.fqn()}' of type {source.type}"
                 + (f" with default {default!r}" if default is not None else ""),
-                where=self.place,
+                where=self.location,
                 hint="give both the same type",
             )
-        self._check_default(self.feature.type, f"feature '{source.fqn()}'")
-        return AliasExtractor(inputs=(source.fqn(),), default=settled(default), **self._common("alias"))
+        value = self._checked_default(self.feature.type, f"feature '{source.fqn()}'")
+        return AliasExtractor(inputs=(source.fqn(),), default=value, **self._common("alias"))
 
-    def _expression(self, given: Expr | TypedExpr) -> ExpressionExtractor:
-        expression = given.expr if isinstance(given, TypedExpr) else given
+    def _expression(self, provided: Expr | TypedExpr) -> ExpressionExtractor:
+        expression = provided.expr if isinstance(provided, TypedExpr) else provided
         if self.feature.options.default is not None:
             hint = "use fillnull in the expression"
             raise InvalidValue(
-                f"{self.title}: an expression has no default: `{expression}`", where=self.place, hint=hint
+                f"{self.title}: an expression has no default: `{expression}`", where=self.location, hint=hint
             )
         names = sorted(expression.columns())
         for name in names:
@@ -141,20 +153,20 @@ class Deriving:
                 raise InvalidValue(
                     f"{self.title}: `{expression}` refers to '{name}', which is not a feature of "
                     f"'{self.feature.featureset}'",
-                    where=self.place,
+                    where=self.location,
                     hint="expressions are over features of the same featureset",
                 )
-        self._check_expression(given, expression)
+        self._check_expression(provided, expression)
         inputs = tuple(self.features[name].fqn() for name in names)
         return ExpressionExtractor(inputs=inputs, expression=expression, **self._common("expression"))
 
-    def _check_expression(self, given: Expr | TypedExpr, expression: Expr) -> None:
+    def _check_expression(self, provided: Expr | TypedExpr, expression: Expr) -> None:
         inferred = expression.dtype({name: each.type for name, each in self.features.items()})
-        declared = given.dtype if isinstance(given, TypedExpr) else self.feature.type
+        declared = provided.dtype if isinstance(provided, TypedExpr) else self.feature.type
         if not matches(inferred, declared, expression) or declared != self.feature.type:
             found = inferred if declared == self.feature.type else declared
             raise InvalidType(
                 f"{self.title} has type {self.feature.type}, its expression `{expression}` has type {found}",
-                where=self.place,
+                where=self.location,
                 hint="change the type of the feature, or the expression",
             )

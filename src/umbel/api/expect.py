@@ -1,4 +1,4 @@
-"""The `expect_*` functions. Each returns its own name and all its arguments."""
+"""The `expect_*` functions; each returns its name and all its arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ IGNORED = {
 
 
 def expectation(func: Callable[P, None]) -> Callable[..., Expected]:
-    """Make a function that returns its name and its arguments; options that have no effect here are accepted."""
+    """Decorate a function to return its name and arguments.
+
+    Options without effect here are accepted.
+    """
     own = signature(func)
     optional = [Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in IGNORED.items()]
     full = own.replace(parameters=[*own.parameters.values(), *optional])
@@ -48,22 +51,22 @@ def expect_column_values_to_be_null(column: str, mostly: float | None = None) ->
 
 @expectation
 def expect_column_values_to_be_of_type(column: str, type_: str, mostly: float | None = None) -> None:
-    """Values are of a type."""
+    """Values are of a declared type."""
 
 
 @expectation
 def expect_column_values_to_be_in_type_list(column: str, type_list: Sequence[str], mostly: float | None = None) -> None:
-    """Values are of one of some types."""
+    """Values are of one of the listed types."""
 
 
 @expectation
 def expect_column_values_to_be_in_set(column: str, value_set: Sequence[Any], mostly: float | None = None) -> None:
-    """Values are among some."""
+    """Values are in a set."""
 
 
 @expectation
 def expect_column_values_to_not_be_in_set(column: str, value_set: Sequence[Any], mostly: float | None = None) -> None:
-    """Values are not among some."""
+    """Values are not in a set."""
 
 
 @expectation
@@ -75,19 +78,19 @@ def expect_column_values_to_be_between(
     strict_max: bool = False,
     mostly: float | None = None,
 ) -> None:
-    """Values lie between two bounds, which are included unless strict."""
+    """Values lie between two bounds, inclusive unless strict."""
 
 
 @expectation
 def expect_column_value_lengths_to_be_between(
     column: str, min_value: int | None = None, max_value: int | None = None, mostly: float | None = None
 ) -> None:
-    """Texts have a length between two bounds."""
+    """Text lengths lie between two bounds, inclusive."""
 
 
 @expectation
 def expect_column_value_lengths_to_equal(column: str, value: int, mostly: float | None = None) -> None:
-    """Texts have a length."""
+    """Texts have an exact length."""
 
 
 @expectation
@@ -104,14 +107,14 @@ def expect_column_values_to_not_match_regex(column: str, regex: str, mostly: flo
 def expect_column_values_to_match_regex_list(
     column: str, regex_list: Sequence[str], match_on: str = "any", mostly: float | None = None
 ) -> None:
-    """Texts match any, or all, of some regular expressions."""
+    """Texts match any, or all, of the listed regular expressions."""
 
 
 @expectation
 def expect_column_values_to_not_match_regex_list(
     column: str, regex_list: Sequence[str], mostly: float | None = None
 ) -> None:
-    """Texts match none of some regular expressions."""
+    """Texts match none of the listed regular expressions."""
 
 
 @expectation
@@ -135,7 +138,7 @@ def expect_column_values_to_be_json_parseable(column: str, mostly: float | None 
 def expect_column_values_to_match_json_schema(
     column: str, json_schema: dict[str, Any] | str, mostly: float | None = None
 ) -> None:
-    """Texts are JSON that a JSON schema accepts."""
+    """Texts are JSON that is valid under a JSON schema."""
 
 
 @expectation
@@ -162,7 +165,7 @@ def expect_column_pair_values_to_be_in_set(
     column_B: str,  # noqa: N803
     value_pairs_set: Sequence[tuple[Any, Any]],
 ) -> None:
-    """Pairs of values of two columns are among some."""
+    """Pairs of values of two columns are in a set."""
 
 
 @expectation

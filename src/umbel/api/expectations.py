@@ -1,4 +1,4 @@
-"""`@expectations`: what a dataset's rows should be like. They are watched, never enforced."""
+"""`@expectations`: expectations of a dataset's rows, counted but never enforced."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from umbel.api.constant import settled
-from umbel.api.faults import located
+from umbel.api.constant import normalized
 from umbel.api.field import Field
 from umbel.api.metadata import ATTRIBUTE
-from umbel.errors import InvalidType, InvalidValue
-from umbel.operators.userfunction import place_of
-from umbel.plan.definitions import Expectation, Expectations, Metadata
-from umbel.types.classbody import members_of
+from umbel.definitions.records import Expectation, Expectations, Metadata
+from umbel.definitions.versions import check_version
+from umbel.errors import InvalidType, InvalidValue, located
+from umbel.functions.user_function import location_of
+from umbel.types.class_body import members_of
 
 if TYPE_CHECKING:
     from umbel.api.dataset import Dataset
@@ -25,7 +25,7 @@ PAIR = 2
 
 @dataclass(frozen=True)
 class ExpectationsRecord:
-    """A method that lists expectations.
+    """A method that returns a list of expectations.
 
     Args:
         func: its body.
@@ -40,23 +40,23 @@ class ExpectationsRecord:
         raise _described(self.func)
 
     def description(self) -> str:
-        """What it is for."""
+        """Description from the metadata."""
         return (self.func.__doc__ or "").strip()
 
-    def listed(self, owner: Dataset) -> Expectations:
-        """Run the method on its dataset and return what it lists."""
-        return self._listed(owner, f"expectations '{self.func.__name__}' of dataset '{owner.__name__}'")
+    def listed(self, subject: Dataset) -> Expectations:
+        """Run the method on its dataset and return the listed expectations."""
+        return self._listed(subject, f"expectations '{self.func.__name__}' of dataset '{subject.__name__}'")
 
-    def _listed(self, dataset: Dataset, owner: str) -> Expectations:
-        with located(place_of(self.func)):
+    def _listed(self, dataset: Dataset, subject: str) -> Expectations:
+        with located(location_of(self.func)):
             found = self.func(dataset)
         if not isinstance(found, list | tuple):
             raise InvalidType(
-                f"{owner} must return a list of expect_* results",
-                where=place_of(self.func),
+                f"{subject} must return a list of expect_* results",
+                where=location_of(self.func),
                 hint='return [expect_column_values_to_be_between(column="age", min_value=0)]',
             )
-        return Expectations(self.func.__name__, self.version, tuple(_expectation(owner, each) for each in found))
+        return Expectations(self.func.__name__, self.version, tuple(_expectation(subject, each) for each in found))
 
 
 @overload
@@ -70,22 +70,22 @@ def expectations(func: None = None, version: int = 1) -> Callable[[Listing], Exp
 def expectations(
     func: Listing | None = None, version: int = 1
 ) -> ExpectationsRecord | Callable[[Listing], ExpectationsRecord]:
-    """Make a method `(cls)` of a dataset the list of what is expected of its rows.
+    """Declare a method `(cls)` of a dataset as its list of expectations.
 
     Args:
         func: returns a list of `expect_*` results.
         version: of the list.
 
     Raises:
-        InvalidValue: other parameters than cls, or @meta on it.
+        InvalidValue: the method has parameters other than cls, or has @meta.
         InvalidType: version is not an int.
     """
     if func is not None and not callable(func):
         raise InvalidType(f"@expectations: version must be an int, found {func!r}", hint="@expectations(version=1)")
-    _check_version(version)
+    check_version("@expectations", version, "@expectations(version=1)")
 
     def decorate(found: Listing) -> ExpectationsRecord:
-        where = place_of(found)
+        where = location_of(found)
         if list(inspect.signature(found).parameters) != ["cls"]:
             raise InvalidValue(
                 f"expectations '{found.__name__}' must have cls as its only parameter",
@@ -99,22 +99,17 @@ def expectations(
     return decorate if func is None else decorate(func)
 
 
-def _check_version(version: Any) -> None:
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise InvalidType(f"@expectations: version must be an int, found {version!r}", hint="@expectations(version=1)")
-
-
 def _described(func: Listing) -> InvalidValue:
     message = f"expectations '{func.__name__}' cannot have @meta"
-    return InvalidValue(message, where=place_of(func), hint="put @meta on the dataset")
+    return InvalidValue(message, where=location_of(func), hint="put @meta on the dataset")
 
 
-def expectations_of(cls: type, owner: Dataset, is_terminal: bool) -> Expectations | None:
+def expectations_of(cls: type, subject: Dataset, is_terminal: bool) -> Expectations | None:
     """Return the expectations defined in a dataset class."""
     found = [each for each in members_of(cls).values() if isinstance(each, ExpectationsRecord)]
     if not found:
         return None
-    dataset = owner.__name__
+    dataset = subject.__name__
     if len(found) > 1:
         names = ", ".join(f"'{each.func.__name__}'" for each in found)
         raise InvalidValue(
@@ -124,24 +119,24 @@ def expectations_of(cls: type, owner: Dataset, is_terminal: bool) -> Expectation
         raise InvalidValue(
             f"dataset '{dataset}': expectations '{found[0].func.__name__}' cannot be set on a dataset that ends in an "
             "aggregation over continuous windows",
-            where=place_of(found[0].func),
+            where=location_of(found[0].func),
             hint="watch the dataset it is computed from",
         )
-    return found[0].listed(owner)
+    return found[0].listed(subject)
 
 
-def _expectation(owner: str, found: Any) -> Expectation:
+def _expectation(subject: str, found: Any) -> Expectation:
     if not isinstance(found, tuple) or len(found) != PAIR or not isinstance(found[1], dict):
         raise InvalidType(
-            f"{owner}: expected the result of an expect_* function, found {found!r}",
+            f"{subject}: expected the result of an expect_* function, found {found!r}",
             hint='return [expect_column_values_to_be_between(column="age", min_value=0)]',
         )
     name, arguments = found
-    return Expectation(name, {key: settled(_named(value)) for key, value in arguments.items()})
+    return Expectation(name, {key: normalized(_named(value)) for key, value in arguments.items()})
 
 
 def _named(value: Any) -> Any:
-    """Return the names of fields given as such: `column=cls.age`."""
+    """Return field objects as names, as in `column=cls.age`."""
     if isinstance(value, list | tuple):
         return [_named(each) for each in value]
     return str(value) if isinstance(value, Field) else value

@@ -1,4 +1,4 @@
-"""Features: what a featureset declares."""
+"""Features: the columns a featureset declares."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from umbel.api.env import Selector, selector
 from umbel.api.metadata import metadata
+from umbel.definitions.env import Selector, selector
+from umbel.definitions.records import FeatureDefinition, Metadata
+from umbel.definitions.versions import check_version
 from umbel.errors import InvalidType
-from umbel.plan.definitions import Metadata
 from umbel.types.dtypes import DType
 
 NOTHING = Metadata()
@@ -18,13 +19,13 @@ NOTHING = Metadata()
 
 @dataclass(frozen=True, eq=False)
 class FeatureOptions:
-    """What `feature(...)` was given.
+    """The arguments of `feature(...)`.
 
     Args:
         reference: a dataset's field, another feature, an expression, or None.
-        default: instead of null.
-        version: of the extractor that comes of the reference.
-        env: the environments that extractor is for.
+        default: the value that replaces null.
+        version: of the extractor derived from the reference.
+        env: the environments that select that extractor.
     """
 
     reference: Any = None
@@ -41,11 +42,11 @@ class FeatureOptions:
         deprecated: bool = False,
         deleted: bool = False,
     ) -> FeatureOptions:
-        """Give the feature an owner, a description, tags and flags."""
+        """Set the feature's owner, description, tags and flags."""
         return replace(self, described=metadata(owner, description, tags, deprecated, deleted))
 
     def extract(self, field: Any = None, default: Any = None, **_: Any) -> FeatureOptions:
-        """Say where the value comes from: the older spelling."""
+        """Declare the feature's reference; the older spelling."""
         _deprecated("feature().extract(field=...)")
         return replace(self, reference=field, default=default)
 
@@ -60,15 +61,15 @@ def feature(
     """Declare a feature.
 
     Args:
-        ref: where its value comes from: nothing (an input, or the output of an extractor), a dataset's field, a feature
+        ref: the origin of its value: nothing (an input, or the output of an extractor), a dataset's field, a feature
             of another featureset, or an expression over features of the same featureset.
-        default: instead of null.
+        default: the value that replaces null.
         version: of the definition.
-        env: the environments it is for.
+        env: the environments that select it.
         id: ignored, of an older spelling.
 
     Raises:
-        InvalidType: several references, or a default without a reference.
+        InvalidType: there are several references, or a default without a reference.
     """
     if id is not None:
         _deprecated(f"feature(id={id})")
@@ -86,13 +87,9 @@ def feature(
             f"feature: default {default!r} without a reference",
             hint='a default is for a reference: feature(User.name, default="?")',
         )
-    _check_version(version)
+    if version is not None:
+        check_version("feature", version, "feature(version=1)")
     return FeatureOptions(ref[0] if ref else None, default, version or 0, selector(env, "feature"))
-
-
-def _check_version(version: Any) -> None:
-    if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
-        raise InvalidType(f"feature: version must be an int, found {version!r}", hint="feature(version=1)")
 
 
 def _deprecated(old: str) -> None:
@@ -103,14 +100,16 @@ def _deprecated(old: str) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Feature:
-    """A feature of a featureset. Its text is the bare name, its representation `Featureset.feature`.
+    """A feature of a featureset.
+
+    `str` gives the bare name, `repr` gives `Featureset.feature`.
 
     Args:
         name: in its featureset.
         featureset: the featureset's name.
         type: the type of its values.
         dtype: the type as the user wrote it.
-        options: where its value comes from, and metadata.
+        options: the origin of its value, and metadata.
     """
 
     name: str
@@ -135,20 +134,29 @@ class Feature:
 
     fqn_ = fqn
 
+    def definition(self, location: str) -> FeatureDefinition:
+        """Return the definition; the location is the featureset's."""
+        return FeatureDefinition(
+            name=self.name, featureset=self.featureset, dtype=self.type, meta=self.meta, location=location
+        )
+
     def desc(self) -> str:
-        """What it is for."""
+        """Description from the metadata."""
         return self.meta.description
 
     def with_meta(self, meta: Metadata) -> Feature:
-        """Return it with metadata."""
+        """Return the feature with metadata."""
         return replace(self, options=replace(self.options, described=meta))
 
     def description(self) -> str:
-        """What it is for."""
+        """Description from the metadata."""
         return self.desc()
 
     def bare(self) -> Feature:
-        """Return it without its reference: what travels with a function that refers to it."""
+        """Return the feature without its reference.
+
+        This is pickled with a function that refers to the feature.
+        """
         return replace(self, options=FeatureOptions(described=self.meta))
 
     def __str__(self) -> str:

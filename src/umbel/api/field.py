@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from umbel.api.metadata import metadata
+from umbel.definitions.records import Metadata
 from umbel.errors import InvalidValue
-from umbel.plan.definitions import Metadata
 from umbel.types.dtypes import DType
 
 NOTHING = Metadata()
@@ -17,12 +17,12 @@ NOTHING = Metadata()
 
 @dataclass(frozen=True, slots=True)
 class FieldOptions:
-    """What `field(...)` was given.
+    """The arguments of `field(...)`.
 
     Args:
-        key: whether rows are identified by it.
-        timestamp: whether it is the row's event time.
-        erase_key: whether rows can be erased by it.
+        key: True if the field is part of the row's key.
+        timestamp: True if the field is the row's event time.
+        erase_key: True if rows can be erased by the field.
     """
 
     key: bool = False
@@ -38,7 +38,7 @@ class FieldOptions:
         deprecated: bool = False,
         deleted: bool = False,
     ) -> FieldOptions:
-        """Give the field an owner, a description and tags."""
+        """Set the field's owner, description and tags."""
         for flag, value in {"deprecated": deprecated, "deleted": deleted}.items():
             if value:
                 raise InvalidValue(f"meta: a dataset field cannot be {flag}", hint="make a new version of the dataset")
@@ -49,12 +49,12 @@ def field(key: bool = False, timestamp: bool = False, erase_key: bool = False) -
     """Declare the role of a dataset's field.
 
     Args:
-        key: rows are identified by it, with the dataset's other keys.
-        timestamp: it is the row's event time.
-        erase_key: rows can be erased by it; keys only.
+        key: the field is part of the row's key, with the dataset's other key fields.
+        timestamp: the field is the row's event time.
+        erase_key: rows can be erased by the field; key fields only.
 
     Raises:
-        InvalidValue: roles that do not go together.
+        InvalidValue: the roles contradict each other.
     """
     if key and timestamp:
         raise InvalidValue(
@@ -67,7 +67,9 @@ def field(key: bool = False, timestamp: bool = False, erase_key: bool = False) -
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a dataset. Its text is the bare column name.
+    """A field of a dataset.
+
+    `str` gives the bare column name.
 
     Args:
         name: the column.
@@ -75,7 +77,7 @@ class Field:
         type: the type of its values.
         dtype: the type as the user wrote it.
         options: its roles and metadata.
-        owner: the dataset, once there is one.
+        owner: the dataset; set once it exists.
     """
 
     name: str
@@ -87,17 +89,17 @@ class Field:
 
     @property
     def key(self) -> bool:
-        """Whether rows are identified by it."""
+        """Return True if the field is part of the row's key."""
         return self.options.key
 
     @property
     def timestamp(self) -> bool:
-        """Whether it is the row's event time."""
+        """Return True if the field is the row's event time."""
         return self.options.timestamp
 
     @property
     def erase_key(self) -> bool:
-        """Whether rows can be erased by it."""
+        """Return True if rows can be erased by the field."""
         return self.options.erase_key
 
     @property
@@ -111,7 +113,7 @@ class Field:
         return self.dataset
 
     def is_optional(self) -> bool:
-        """Whether null is a value of it."""
+        """Return True if the field is nullable."""
         return self.type.is_optional
 
     def fqn(self) -> str:
@@ -119,15 +121,15 @@ class Field:
         return f"{self.dataset}.{self.name}"
 
     def desc(self) -> str:
-        """What it is for."""
+        """Description from the metadata."""
         return self.meta.description
 
     def with_meta(self, meta: Metadata) -> Field:
-        """Return it with metadata."""
+        """Return the field with metadata."""
         return replace(self, options=replace(self.options, described=meta))
 
     def description(self) -> str:
-        """What it is for."""
+        """Description from the metadata."""
         return self.desc()
 
     def __str__(self) -> str:

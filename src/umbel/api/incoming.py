@@ -1,4 +1,4 @@
-"""How columns are made while rows come in: `ref`, `eval`, `Sample`."""
+"""Column builders for incoming rows: `ref`, `eval`, `Sample`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,15 @@ class Ref:
         column, _, rest = self.name.partition("[")
         return (column, *PART.findall(f"[{rest}" if rest else ""))
 
+    def check(self, owner: str = "ref") -> None:
+        """Refuse a name that is neither a column nor a path; `owner` is for messages."""
+        name: Any = self.name
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidValue(f"{owner}: the name of a column is needed, found {name!r}", hint='ref("column")')
+        column, bracket, rest = name.partition("[")
+        if not column or "]" in column or PART.sub("", bracket + rest):
+            raise InvalidValue(f"{owner}: unbalanced brackets or an empty name in '{name}'", hint='ref("A[B][C]")')
+
 
 def ref(name: Any) -> Ref:
     """Copy another incoming column.
@@ -37,14 +46,11 @@ def ref(name: Any) -> Ref:
         name: the column, or a path into nested data: `A[B][C]`.
 
     Raises:
-        InvalidValue: an empty name or unbalanced brackets.
+        InvalidValue: the name is empty or its brackets are unbalanced.
     """
-    if not isinstance(name, str) or not name.strip():
-        raise InvalidValue(f"ref: the name of a column is needed, found {name!r}", hint='ref("column")')
-    column, bracket, rest = name.partition("[")
-    if not column or "]" in column or PART.sub("", bracket + rest):
-        raise InvalidValue(f"ref: unbalanced brackets or an empty name in '{name}'", hint='ref("A[B][C]")')
-    return Ref(name)
+    found = Ref(name)
+    found.check()
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +83,11 @@ def eval(value: Any, schema: Mapping[str, Any] | None = None) -> Eval:  # noqa: 
 
 @dataclass(frozen=True)
 class Sample:
-    """Take a share of the rows, the same ones every time.
+    """Deterministic sampling of the incoming rows.
 
     Args:
-        rate: between 0 and 1.
-        using: the columns whose values decide.
+        rate: the share of rows, between 0 and 1.
+        using: the columns hashed to decide.
     """
 
     rate: float

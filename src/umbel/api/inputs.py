@@ -1,4 +1,7 @@
-"""`@inputs` and `@outputs`: what a pipeline or an extractor reads and makes. `@includes`: what travels with it."""
+"""`@inputs`, `@outputs` and `@includes`: declared reads, writes and pickled objects.
+
+`@inputs` and `@outputs` declare the inputs and outputs of a pipeline or an extractor; `@includes` lists objects pickled with it.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,19 @@ T = TypeVar("T")
 
 
 def inputs(*objs: Any) -> Callable[[T], T]:
-    """Say what the arguments of a pipeline (datasets) or of an extractor (features) are."""
+    """Declare the arguments of a pipeline (datasets) or of an extractor (features)."""
     return _noted(INPUTS, objs)
 
 
 def outputs(*objs: Any) -> Callable[[T], T]:
-    """Say which features of its featureset an extractor makes."""
+    """Declare the features of its featureset an extractor computes."""
     return _noted(OUTPUTS, objs)
 
 
 def includes(*objs: Any) -> Callable[[T], T]:
-    """Let further objects travel with a pipeline's or an extractor's functions.
+    """Pickle further objects with a pipeline's or an extractor's functions.
 
-    Functions travel with everything of the user's they refer to; this is for what they find in other ways.
+    Functions are pickled with every object of the user's they refer to; this is for objects found in other ways.
     """
 
     def decorate(obj: T) -> T:
@@ -52,6 +55,6 @@ def _noted(attribute: str, objs: tuple[Any, ...]) -> Callable[[T], T]:
 
 
 def noted(func: Callable[..., Any], attribute: str) -> tuple[Any, ...] | None:
-    """Return what a function was decorated with, None when it was not."""
+    """Return the decorator arguments recorded on a function, None if it is undecorated."""
     found: tuple[Any, ...] | None = getattr(func, attribute, None)
     return found

@@ -1,4 +1,4 @@
-"""Metadata: owner, description, tags and flags of what people define."""
+"""Metadata: owner, description, tags and flags of user-defined objects."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self, TypeVar, cast
 
+from umbel.definitions.records import Metadata
 from umbel.errors import InvalidType, InvalidValue
-from umbel.plan.definitions import Metadata
 
 ATTRIBUTE = "__umbel_meta__"
 EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s.]+")
@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 
 class Described(Protocol):
-    """An object that can be given metadata."""
+    """An object that accepts metadata."""
 
     def with_meta(self, meta: Metadata) -> Self:
-        """Return it with metadata."""
+        """Return the object with metadata."""
 
     def description(self) -> str:
-        """Return what it is for."""
+        """Return the description from the metadata."""
 
 
 def metadata(
@@ -47,14 +47,14 @@ def metadata(
 def meta(
     owner: str = "", description: str = "", tags: Sequence[str] = (), deprecated: bool = False, deleted: bool = False
 ) -> Callable[[T], T]:
-    """Give a dataset, featureset, pipeline or extractor an owner, a description, tags and flags.
+    """Set owner, description, tags and flags of a dataset, featureset, pipeline or extractor.
 
     Args:
         owner: an email address.
-        description: what it is for.
+        description: the purpose, as free text.
         tags: they flow down the lineage; "~x" cancels an inherited "x".
-        deprecated: whether it should no longer be used.
-        deleted: whether a commit treats it as gone.
+        deprecated: True if it should no longer be used.
+        deleted: True if a commit treats it as deleted.
     """
     found = metadata(owner, description, tags, deprecated, deleted)
 
@@ -67,15 +67,16 @@ def meta(
                 )
             setattr(obj, ATTRIBUTE, found)
             return obj
-        if not hasattr(obj, "with_meta"):
+        if not hasattr(type(obj), "with_meta"):
             raise InvalidType(f"@meta cannot be applied to {obj!r}", hint="put it on a dataset or featureset")
-        return cast("T", cast("Described", obj).with_meta(found))
+        # by the type: a dataset's field of that name would hide the method
+        return cast("T", cast("type[Described]", type(obj)).with_meta(cast("Described", obj), found))
 
     return decorate
 
 
 def meta_of(obj: Any) -> Metadata:
-    """Return the metadata a class or function was given before it became a record."""
+    """Return the metadata attached to a class or function before it became a record."""
     found = vars(obj).get(ATTRIBUTE, Metadata())
     assert isinstance(found, Metadata)
     return found
@@ -84,5 +85,5 @@ def meta_of(obj: Any) -> Metadata:
 def desc(obj: Any) -> str:
     """Return the description of a dataset, field, featureset, feature, pipeline or extractor."""
     if hasattr(type(obj), "with_meta"):
-        return cast("Described", obj).description()
+        return cast("type[Described]", type(obj)).description(cast("Described", obj))
     return meta_of(obj).description if hasattr(obj, "__dict__") else ""

@@ -1,47 +1,72 @@
-"""The fluent object a pipeline's body gets for each input: every method adds one operator."""
+"""The fluent node passed to a pipeline's body: each method adds an operator."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from functools import partial
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Self
 
-from umbel.api.columnargs import names_of
-from umbel.api.joinargs import join_arguments
-from umbel.errors import InvalidType, InvalidValue
+from umbel.api.join_arguments import join_arguments
+from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, UnknownName, did_you_mean
 from umbel.expr import Expr
+from umbel.functions.computed import ByExpression, ByFunction, Computed
+from umbel.functions.user_function import UserFunction
 from umbel.operators.assign import Assign, Assigned
 from umbel.operators.changelog import Changelog
-from umbel.operators.computed import ByExpression, ByFunction, Computed
 from umbel.operators.dedup import Dedup
 from umbel.operators.dropnull import DropNull
 from umbel.operators.explode import Explode
 from umbel.operators.filter import Filter
 from umbel.operators.join import AsOfJoin, TableJoin
 from umbel.operators.leaf import Leaf
-from umbel.operators.operator import Operator
+from umbel.operators.operator import OPERATORS, Operator
 from umbel.operators.rename import Rename
 from umbel.operators.select import Drop, Select
 from umbel.operators.transform import Transform
 from umbel.operators.union import Union
-from umbel.operators.userfunction import UserFunction
 from umbel.types.annotations import from_annotation
 
 if TYPE_CHECKING:
     from umbel.api.dataset import Dataset
     from umbel.api.grouped import Grouped
 
+
+def names_of(positional: Sequence[Any], keyword: Any, subject: str, word: str = "columns") -> tuple[str, ...]:
+    """Return the column names of an operator call, positional or by keyword.
+
+    Raises:
+        InvalidValue: both ways are used at once, or an item is not a name.
+    """
+    if positional and keyword is not None:
+        raise InvalidValue(
+            f"{subject}: give columns either as positional arguments or as {word}=, not both",
+            hint=f'("a", "b"), or ({word}=["a", "b"])',
+        )
+    provided: Any = positional if keyword is None else (keyword,)
+    if len(provided) == 1 and not isinstance(provided[0], str) and isinstance(provided[0], Sequence):
+        provided = provided[0]
+    names = tuple(str(name) for name in provided)
+    wrong = [name for name in provided if not isinstance(name, str) and not hasattr(name, "dataset_name")]
+    if wrong:
+        raise InvalidValue(
+            f"{subject}: column names must be strings, found {wrong[0]!r}", hint="names of columns as text"
+        )
+    return names
+
+
 ASSIGN_ARGUMENTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Building:
-    """The pipeline being built.
+    """The pipeline under construction.
 
     Args:
         pipeline: `Dataset.pipeline`.
-        includes: what travels with its functions.
+        includes: the objects pickled with its functions.
         inputs: the datasets it reads.
     """
 
@@ -50,90 +75,134 @@ class Building:
     inputs: tuple[Dataset, ...] = ()
 
     def function(self, func: Callable[..., Any]) -> UserFunction:
-        """Return a function of the user's with what travels with it."""
+        """Return a user function with the objects pickled with it."""
         return UserFunction(func, self.includes)
 
 
 class Node:
-    """Rows on their way through a pipeline.
+    """The rows at one point of a pipeline under construction.
+
+    Type checkers see these methods on `Dataset` as well, the annotation of a pipeline's parameters: hence `Self`.
 
     Args:
-        operator: what makes them.
+        operator: the operator that produces the rows.
         building: the pipeline.
     """
 
     def __init__(self, operator: Operator, building: Building) -> None:
         self.operator, self.building = operator, building
 
-    def then(self, kind: type[Operator], *others: Node, **parameters: Any) -> Node:
-        """Return the rows that a further operator makes.
+    def then(self, kind: Callable[..., Operator], *others: Node, **parameters: Any) -> Self:
+        """Return the output of a further operator.
 
         Args:
-            kind: the class of operator.
+            kind: the class of operator, or what makes one.
             others: further inputs.
             parameters: the operator's fields.
 
         Raises:
             InvalidValue: this node is terminal.
         """
-        for each in (self, *others):
+        inputs: tuple[Node, ...] = (self, *others)
+        for each in inputs:
             if each.operator.is_terminal:
                 raise InvalidValue(
                     f"pipeline '{self.building.pipeline}': cannot add node {kind.__name__.lower()} after a terminal "
                     f"node: {each.operator.kind} over continuous windows must be last",
                     hint='use emit="final", or discrete windows',
                 )
-        parents = (self.operator, *(other.operator for other in others))
-        return Node(kind(parents=parents, pipeline=self.building.pipeline, **parameters), self.building)
+        parents = tuple(each.operator for each in inputs)
+        return type(self)(kind(parents=parents, pipeline=self.building.pipeline, **parameters), self.building)
 
-    def filter(self, func: Expr | Callable[..., Any]) -> Node:
-        """Keep the rows for which a condition holds.
+    if not TYPE_CHECKING:  # with it, type checkers would take any name for an operator
+
+        def __getattr__(self, name: str) -> Callable[..., Node]:
+            return self._registered(name)
+
+    def _registered(self, name: str) -> Callable[..., Self]:
+        """Return the method that adds a registered operator.
+
+        Its arguments are further inputs, then the operator's fields by name.
+        """
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            kind = OPERATORS.find(name)
+        except UnknownName:
+            known = did_you_mean(name, [each for each in dir(type(self)) if not each.startswith("_")])
+            message = f"pipeline '{self.building.pipeline}': there is no operator '{name}'{known}"
+            raise InvalidAttribute(
+                message, hint="operators of other packages are found once they are installed"
+            ) from None
+        if kind.is_internal:
+            raise InvalidAttribute(
+                f"pipeline '{self.building.pipeline}': '{name}' is added by umbel itself", hint="leave it out"
+            )
+        return partial(self._added, kind)
+
+    def _added(self, kind: type[Operator], *others: Node, **parameters: Any) -> Self:
+        names = [each.name for each in fields(kind) if each.init and each.name not in ("parents", "pipeline")]
+        subject = f"{kind.__name__.lower()} in pipeline '{self.building.pipeline}'"
+        for each in others:
+            if not isinstance(each, Node):
+                raise InvalidType(
+                    f"{subject}: {each!r:.80} is no input of the pipeline",
+                    hint="inputs come first, by position; its fields go by name",
+                )
+        try:
+            signature(kind).bind(**parameters)
+        except TypeError as error:
+            raise InvalidType(f"{subject}: {error}", hint=f"its fields: {', '.join(names) or 'none'}") from None
+        return self.then(kind, *others, **parameters)
+
+    def filter(self, func: Expr | Callable[..., Any]) -> Self:
+        """Filter rows by a condition.
 
         Args:
             func: a bool expression, or a function from a pandas frame to a Series of bools.
         """
         return self.then(Filter, condition=self._computed(func, "filter"))
 
-    def assign(self, *args: Any, **columns: Any) -> Node:
+    def assign(self, *args: Any, **columns: Any) -> Self:
         """Add or replace value columns.
 
         Args:
             args: a name, a type and a function from a pandas frame to a Series.
             columns: expressions with their types: `name=expr.astype(type)`.
         """
-        owner = f"assign in pipeline '{self.building.pipeline}'"
+        subject = f"assign in pipeline '{self.building.pipeline}'"
         if bool(args) == bool(columns):
             raise InvalidType(
-                f"{owner}: give either (name, type, function) or name=expression.astype(type)",
+                f"{subject}: give either (name, type, function) or name=expression.astype(type)",
                 hint='assign("total", int, lambda df: ...) or assign(total=expression.astype(int))',
             )
         if columns:
-            return self.then(Assign, columns=tuple(_assigned(owner, name, each) for name, each in columns.items()))
+            return self.then(Assign, columns=tuple(_assigned(subject, name, each) for name, each in columns.items()))
         if len(args) != ASSIGN_ARGUMENTS:
             raise InvalidType(
-                f"{owner}: expected (name, type, function), found {len(args)} arguments",
+                f"{subject}: expected (name, type, function), found {len(args)} arguments",
                 hint='assign("total", int, lambda df: ...)',
             )
         name, annotation, func = args
         computed = self._computed(func, "assign")
         return self.then(Assign, columns=(Assigned(str(name), from_annotation(annotation), computed),))
 
-    def transform(self, func: Callable[..., Any], schema: Mapping[str, Any] | None = None) -> Node:
-        """Replace the rows by what a function makes of them.
+    def transform(self, func: Callable[..., Any], schema: Mapping[str, Any] | None = None) -> Self:
+        """Replace the rows by the result of a function.
 
         Args:
             func: from a pandas frame to one with as many rows.
-            schema: the type of every column it returns; None when columns and types stay.
+            schema: the type of every column it returns; None if columns and types are unchanged.
         """
         if not callable(func):
             raise InvalidValue(
                 f"transform in pipeline '{self.building.pipeline}': expected a function, found {func!r}",
                 hint="transform(lambda df: df, schema={...})",
             )
-        columns = tuple((name, from_annotation(annotation)) for name, annotation in (schema or {}).items())
+        columns = tuple((name, from_annotation(_plain(annotation))) for name, annotation in (schema or {}).items())
         return self.then(Transform, function=self.building.function(func), columns=columns)
 
-    def rename(self, columns: Mapping[str, str]) -> Node:
+    def rename(self, columns: Mapping[str, str]) -> Self:
         """Rename columns: keys, values or the timestamp.
 
         Args:
@@ -141,12 +210,15 @@ class Node:
         """
         return self.then(Rename, names=tuple((str(old), new) for old, new in columns.items()))
 
-    def drop(self, *args: str | Sequence[str], columns: Sequence[str] | None = None) -> Node:
+    def drop(self, *args: str | Sequence[str], columns: Sequence[str] | None = None) -> Self:
         """Remove value columns."""
         return self.then(Drop, columns=self._names("drop", args, columns))
 
-    def select(self, *args: str | Sequence[str], columns: Sequence[str] | None = None) -> Node:
-        """Keep columns; all keys must be among them, and the timestamp stays in any case."""
+    def select(self, *args: str | Sequence[str], columns: Sequence[str] | None = None) -> Self:
+        """Select columns.
+
+        All keys must be among them; the timestamp is always included.
+        """
         names = self._names("select", args, columns)
         selected = self.then(Select, columns=names)
         if selected.operator.schema.names == self.operator.schema.names:
@@ -154,7 +226,7 @@ class Node:
             return self
         return selected
 
-    def dropnull(self, *args: str | Sequence[str], columns: Sequence[str] | None = None) -> Node:
+    def dropnull(self, *args: str | Sequence[str], columns: Sequence[str] | None = None) -> Self:
         """Drop rows with null in any of some optional columns, by default in any column."""
         if columns is not None and not columns:
             raise InvalidValue(
@@ -163,17 +235,25 @@ class Node:
             )
         return self.then(DropNull, columns=self._names("dropnull", args, columns))
 
-    def explode(self, *args: str | Sequence[str], columns: Sequence[str] | None = None) -> Node:
-        """Make a row for every element of list columns, several of them side by side."""
+    def explode(self, *args: str | Sequence[str], columns: Sequence[str] | None = None) -> Self:
+        """Explode list columns into one row per element.
+
+        Several list columns are exploded side by side.
+        """
+        if columns is not None and not isinstance(columns, list | tuple):
+            raise InvalidType(
+                f"explode in pipeline '{self.building.pipeline}': columns must be a list, found {columns!r}",
+                hint='explode(columns=["a", "b"]) or explode("a", "b")',
+            )
         return self.then(Explode, columns=self._names("explode", args, columns))
 
-    def dedup(self, *args: str | Sequence[str], by: str | Sequence[str] | None = None, window: Any = None) -> Node:
-        """Keep the last of equal rows.
+    def dedup(self, *args: str | Sequence[str], by: str | Sequence[str] | None = None, window: Any = None) -> Self:
+        """Deduplicate rows, retaining the last of equal rows.
 
         Args:
-            args: the columns that make rows equal.
+            args: the columns compared for equality.
             by: the same; by default all value columns.
-            window: None: rows of one instant; Tumbling: of one bucket; Session: less than a gap apart.
+            window: None: rows of one instant; Tumbling: rows of one bucket; Session: rows less than a gap apart.
         """
         if by is not None and not by:
             raise InvalidValue(
@@ -184,43 +264,45 @@ class Node:
 
     def join(
         self,
-        other: Node,
+        other: Any,
         how: str,
         on: Sequence[str] | None = None,
         left_on: Sequence[str] | None = None,
         right_on: Sequence[str] | None = None,
         within: tuple[str, str] = ("forever", "0s"),
         fields: Sequence[str] | None = None,
-    ) -> Node:
-        """Add the columns of the row with the same key of a keyed dataset, current at each row's time.
+    ) -> Self:
+        """Join the current row of a keyed dataset with the same key (as-of join).
+
+        The row joined is the one current at each left row's time.
 
         Args:
             other: a keyed input of the pipeline.
             how: "inner" or "left".
             on: its key columns, when they have the same names on both sides.
-            left_on: the columns here that hold its keys.
+            left_on: the columns of this node with its keys.
             right_on: its key columns, in the same order.
             within: how much older, and how much newer, than this row the other may be.
             fields: its columns in the result; all value columns by default.
         """
         right = self._joined(other)
-        owner = f"join with {right.operator.subject} in pipeline '{self.building.pipeline}'"
-        parameters = join_arguments(owner, how, on, left_on, right_on, within, fields)
+        subject = f"join with {right.operator.subject} in pipeline '{self.building.pipeline}'"
+        parameters = join_arguments(subject, how, on, left_on, right_on, within, fields)
         kind = TableJoin if self.operator.schema.is_keyed else AsOfJoin
         return self.then(kind, right, **parameters)
 
-    def groupby(self, *keys: str | Sequence[str], window: Any = None) -> Grouped:
-        """Group rows by keys, and by a window of time if one is given."""
+    def groupby(self, *keys: str | Sequence[str], window: Any = None) -> Grouped[Self]:
+        """Group rows by keys and, optionally, by a time window."""
         from umbel.api.grouped import Grouped
 
         return Grouped(self, self._names("groupby", keys, None), window)
 
-    def changelog(self, delete: str | None = None, insert: str | None = None) -> Node:
-        """Make a row of every insert and of every delete of a keyed dataset.
+    def changelog(self, delete: str | None = None, insert: str | None = None) -> Self:
+        """Convert every insert and every delete of a keyed dataset to a row.
 
         Args:
             delete: the name of a column that is true for deletes.
-            insert: the name of a column that is true for inserts; give one of the two.
+            insert: the name of a column that is true for inserts; pass one of the two.
         """
         if (delete is None) == (insert is None):
             raise InvalidValue(
@@ -229,8 +311,8 @@ class Node:
             )
         return self.then(Changelog, marker=delete or insert, marks_deletes=delete is not None)
 
-    def union(self, *others: Node) -> Node:
-        """Return the rows of this and other inputs, duplicates kept."""
+    def union(self, *others: Node) -> Self:
+        """Return the union of this and other inputs, including duplicates."""
         for other in others:
             if not isinstance(other, Node):
                 raise InvalidType(
@@ -239,7 +321,7 @@ class Node:
                 )
         return self.then(Union, *others)
 
-    def __add__(self, other: Node) -> Node:
+    def __add__(self, other: Node) -> Self:
         return self.union(other)
 
     def schema(self) -> dict[str, Any]:
@@ -249,6 +331,11 @@ class Node:
     def __repr__(self) -> str:
         return f"Node({self.operator.title}: {', '.join(self.operator.schema.names)})"
 
+    def _repr_html_(self) -> str:
+        from umbel.api.notebook import plan
+
+        return plan(self.operator)
+
     def _names(self, kind: str, args: Sequence[Any], keyword: Any, word: str = "columns") -> tuple[str, ...]:
         return names_of(args, keyword, f"{kind} in pipeline '{self.building.pipeline}'", word)
 
@@ -257,38 +344,47 @@ class Node:
             return ByExpression(func)
         if callable(func):
             return ByFunction(self.building.function(func))
-        owner = f"{kind} in pipeline '{self.building.pipeline}'"
+        subject = f"{kind} in pipeline '{self.building.pipeline}'"
         raise InvalidValue(
-            f"{owner}: expected an expression or a function, found {func!r}",
+            f"{subject}: expected an expression or a function, found {func!r}",
             hint="a function from a frame to a Series, or an expression",
         )
 
     def _joined(self, other: Any) -> Node:
         from umbel.api.dataset import record_of
 
-        owner = f"join in pipeline '{self.building.pipeline}'"
+        subject = f"join in pipeline '{self.building.pipeline}'"
         if any(other is dataset for dataset in self.building.inputs):
             return Node(record_of(other).leaf(), self.building)
         if not isinstance(other, Node):
             kind = InvalidValue if hasattr(type(other), "num_pipelines") else InvalidType
-            message = f"{owner}: can only join with an input dataset of the pipeline, found {other!r}"
+            message = f"{subject}: can only join with an input dataset of the pipeline, found {other!r}"
             raise kind(message, hint="name it in @inputs(...), and join with the parameter it comes as")
         if not isinstance(other.operator, Leaf):
             raise InvalidValue(
-                f"{owner}: can only join with an input dataset, found an intermediate node: {other.operator.subject}",
+                f"{subject}: can only join with an input dataset, found an intermediate node: {other.operator.subject}",
                 hint="make it a dataset of its own",
             )
         return other
 
 
-def _assigned(owner: str, name: str, typed: Any) -> Assigned:
+def _assigned(subject: str, name: str, typed: Any) -> Assigned:
     if isinstance(typed, Expr):
         hint = f"{name}=(...).astype(type)"
-        raise InvalidType(f"{owner}: column '{name}' has no type: `{typed}`; declare it with astype", hint=hint)
+        raise InvalidType(f"{subject}: column '{name}' has no type: `{typed}`; declare it with astype", hint=hint)
     expression = getattr(typed, "expr", None)
     if not isinstance(expression, Expr):
         raise InvalidValue(
-            f"{owner}: column '{name}' must be an expression with .astype(type), found {typed!r}",
+            f"{subject}: column '{name}' must be an expression with .astype(type), found {typed!r}",
             hint='assign(total=(col("a") + col("b")).astype(int))',
         )
     return Assigned(name, typed.dtype, ByExpression(expression))
+
+
+_PANDAS = {"Int64Dtype": int, "Float64Dtype": float, "StringDtype": str, "BooleanDtype": bool}
+
+
+def _plain(annotation: Any) -> Any:
+    """Return the type for a pandas dtype, anything else unchanged."""
+    kind = annotation if isinstance(annotation, type) else type(annotation)
+    return _PANDAS.get(kind.__name__, annotation) if kind.__module__.startswith("pandas.") else annotation

@@ -1,4 +1,7 @@
-"""Pipelines: functions from datasets to the rows of the dataset they are defined in. They run once, at definition."""
+"""Pipelines: functions from datasets to the rows of the enclosing dataset.
+
+They run once, at definition.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, overload
 
-from umbel.api.env import Selector, selector
-from umbel.api.faults import Faults, located
 from umbel.api.inputs import INCLUDES, INPUTS, noted
 from umbel.api.metadata import meta_of
 from umbel.api.node import Building, Node
-from umbel.errors import InvalidType, all_faults
-from umbel.operators.operator import Operator
-from umbel.operators.userfunction import place_of
-from umbel.plan.definitions import Metadata
+from umbel.definitions.env import Selector, selector
+from umbel.definitions.records import DatasetDefinition, Metadata, PipelineDefinition
+from umbel.errors import ErrorCollector, InvalidType, located, raise_all
+from umbel.functions.user_function import location_of
 from umbel.types.dtypes import DType
 from umbel.types.schema import Schema
 
 if TYPE_CHECKING:
-    from umbel.api.dataset import Dataset, DatasetRecord
+    from umbel.api.dataset import Dataset
 
 Body = Callable[..., Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PipelineRecord:
-    """A pipeline as built: the operator whose rows are the dataset's."""
-
-    name: str
-    inputs: tuple[str, ...]
-    output: Operator
-    env: Selector
-    meta: Metadata
-    place: str
 
 
 @dataclass(frozen=True)
@@ -44,7 +33,7 @@ class Pipeline:
     Args:
         func: its body.
         inputs: the datasets it reads.
-        env: the environments it is for.
+        env: the environments that select it.
     """
 
     func: Body
@@ -59,27 +48,27 @@ class Pipeline:
         return self.func.__name__
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """`file:line` of the function."""
-        return place_of(self.func)
+        return location_of(self.func)
 
     def with_meta(self, meta: Metadata) -> Pipeline:
-        """Return it with metadata."""
+        """Return the pipeline with metadata."""
         return replace(self, meta=meta)
 
     def with_includes(self, objs: tuple[Any, ...]) -> Pipeline:
-        """Return it with further objects that travel with its functions."""
+        """Return the pipeline with further objects pickled with its functions."""
         return replace(self, includes=(*self.includes, *objs))
 
     def description(self) -> str:
-        """What it is for."""
+        """Description from the metadata."""
         return self.meta.description
 
-    def build(self, owner: Dataset, dataset: str) -> PipelineRecord:
-        """Run the body and return what it builds.
+    def build(self, subject: Dataset, dataset: str) -> PipelineDefinition:
+        """Run the body and return the pipeline it builds.
 
         Args:
-            owner: the dataset it is defined in: the body's `cls`.
+            subject: the dataset that defines it: the body's `cls`.
             dataset: that dataset's name.
         """
         from umbel.api.dataset import record_of
@@ -87,34 +76,33 @@ class Pipeline:
         building = Building(f"{dataset}.{self.name}", self.includes, self.inputs)
         records = [record_of(each) for each in self.inputs]
         nodes = [Node(record.leaf(), building) for record in records]
-        result = self._run(owner, [self._checked_input(*each) for each in zip(records, nodes, strict=True)], building)
-        return PipelineRecord(
+        result = self._run(subject, [self._checked_input(*each) for each in zip(records, nodes, strict=True)], building)
+        return PipelineDefinition(
             name=self.name,
-            inputs=tuple(record.name for record in records),
             output=result.operator,
             env=self.env,
             meta=self.meta,
-            place=self.place,
+            location=self.location,
         )
 
-    def _checked_input(self, record: DatasetRecord, node: Node) -> Node:
+    def _checked_input(self, record: DatasetDefinition, node: Node) -> Node:
         if record.is_terminal:
             raise InvalidType(
                 f"pipeline '{node.building.pipeline}': dataset '{record.name}' ends in an aggregation over continuous "
                 "windows and cannot be an input",
-                where=self.place,
+                where=self.location,
                 hint="read what it is computed from, or aggregate over discrete windows or with emit='final'",
             )
         return node
 
-    def _run(self, owner: Dataset, nodes: Sequence[Node], building: Building) -> Node:
-        with located(self.place):
-            result = self.func(owner, *nodes)
+    def _run(self, subject: Dataset, nodes: Sequence[Node], building: Building) -> Node:
+        with located(self.location):
+            result = self.func(subject, *nodes)
         if not isinstance(result, Node):
             found = "nothing" if result is None else repr(result)
             raise InvalidType(
                 f"pipeline '{building.pipeline}' must return a dataset, it returns {found}",
-                where=self.place,
+                where=self.location,
                 hint="return what the operators made",
             )
         return result
@@ -129,87 +117,85 @@ def pipeline(func: None = None, env: str | Sequence[str] | None = None) -> Calla
 
 
 def pipeline(func: Body | None = None, env: str | Sequence[str] | None = None) -> Pipeline | Callable[[Body], Pipeline]:
-    """Make a method of a dataset class the pipeline that computes its rows.
+    """Declare a method of a dataset class as the pipeline that computes its rows.
 
     Args:
-        func: `(cls, d1, d2, ...)`, decorated with `@inputs(D1, D2, ...)`; returns what operators make of them.
-        env: the environments it is for.
+        func: `(cls, d1, d2, ...)`, decorated with `@inputs(D1, D2, ...)`; returns a node built from them with operators.
+        env: the environments that select it.
 
     Raises:
-        InvalidType: no or other parameters or inputs than expected.
+        InvalidType: parameters or inputs are missing or differ from those expected.
     """
 
     def decorate(found: Body) -> Pipeline:
-        owner = f"pipeline '{getattr(found, '__name__', found)}'"
-        _check_parameters(found, owner)
+        subject = f"pipeline '{getattr(found, '__name__', found)}'"
+        _check_parameters(found, subject)
         datasets = noted(found, INPUTS) or ()
-        return Pipeline(found, datasets, selector(env, owner), meta_of(found), noted(found, INCLUDES) or ())
+        return Pipeline(found, datasets, selector(env, subject), meta_of(found), noted(found, INCLUDES) or ())
 
     return decorate if func is None else decorate(func)
 
 
-def _check_parameters(func: Any, owner: str) -> None:
+def _check_parameters(func: Any, subject: str) -> None:
     from umbel.api.dataset import Dataset
 
     if not callable(func):
-        raise InvalidType(f"{owner}: @pipeline needs a function", hint="write @pipeline or @pipeline(env=...)")
-    where = place_of(func)
+        raise InvalidType(f"{subject}: @pipeline needs a function", hint="write @pipeline or @pipeline(env=...)")
+    where = location_of(func)
     parameters = inspect.signature(func).parameters
     names = list(parameters)
     takes_any = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters.values())
     if not names or names[0] != "cls":
         found = f"'{names[0]}'" if names else "none"
         raise InvalidType(
-            f"{owner}: the first parameter must be 'cls', found {found}",
+            f"{subject}: the first parameter must be 'cls', found {found}",
             where=where,
             hint="def name(cls, dataset): ...",
         )
     datasets = noted(func, INPUTS)
     if not datasets:
-        raise InvalidType(f"{owner} has no inputs", where=where, hint="put @inputs(Dataset, ...) below @pipeline")
+        raise InvalidType(f"{subject} has no inputs", where=where, hint="put @inputs(Dataset, ...) below @pipeline")
     for obj in datasets:
         if not isinstance(obj, Dataset):
             shown = getattr(obj, "__name__", repr(obj))
             raise InvalidType(
-                f"{owner}: input '{shown}' is not a dataset but {type(obj).__name__}",
+                f"{subject}: input '{shown}' is not a dataset but {type(obj).__name__}",
                 where=where,
                 hint="@inputs takes what @dataset made",
             )
     if len(datasets) != len(names) - 1 and not takes_any:
-        given = f"{len(datasets)} inputs, but {len(names) - 1} parameters after cls: {', '.join(names[1:])}"
-        raise InvalidType(f"{owner} has {given}", where=where, hint="one parameter for each input, after cls")
+        provided = f"{len(datasets)} inputs, but {len(names) - 1} parameters after cls: {', '.join(names[1:])}"
+        raise InvalidType(f"{subject} has {provided}", where=where, hint="one parameter for each input, after cls")
 
 
 COLUMNS = "mend the fields of the dataset, or select, rename and assign columns at the end of the pipeline"
 
 
 def built_pipelines(
-    pipelines: Sequence[Pipeline], owner: Dataset, dataset: DatasetRecord
-) -> tuple[PipelineRecord, ...]:
-    """Build the pipelines of a dataset and check that they make its rows.
+    pipelines: Sequence[Pipeline], subject: Dataset, dataset: DatasetDefinition
+) -> tuple[PipelineDefinition, ...]:
+    """Build the pipelines of a dataset and check their output schemas.
 
     Raises:
-        InvalidType: a pipeline makes other columns; the message lists every difference.
+        InvalidType: the columns of a pipeline differ; the message lists every difference.
     """
-    faults, built = Faults(f"dataset '{dataset.name}'"), list[PipelineRecord]()
+    errors, built = ErrorCollector(f"dataset '{dataset.name}'"), list[PipelineDefinition]()
     for each in pipelines:
-        with faults.noted():
-            built.append(each.build(owner, dataset.name))
+        with errors.noted():
+            built.append(each.build(subject, dataset.name))
             _check_columns(built[-1], dataset)
-    faults.check()
+    errors.check()
     return tuple(built)
 
 
-def _check_columns(made: PipelineRecord, dataset: DatasetRecord) -> None:
+def _check_columns(made: PipelineDefinition, dataset: DatasetDefinition) -> None:
     title = f"pipeline '{dataset.name}.{made.name}' makes other columns than dataset '{dataset.name}' has"
-    error = all_faults(mismatches(made.output.schema, dataset.schema), InvalidType, title, hint=COLUMNS)
-    if error:
-        error.where = made.place
-        raise error
+    found = mismatches(made.output.schema, dataset.schema)
+    raise_all(found, InvalidType, title, where=made.location, hint=COLUMNS)
 
 
 def mismatches(made: Schema, declared: Schema) -> Iterator[str]:
-    """Yield every difference between the columns a pipeline makes and those its dataset declares."""
+    """Yield every difference between a pipeline's columns and its dataset's declared columns."""
     if made.timestamp != declared.timestamp:
         yield f"timestamp is '{made.timestamp}' in the pipeline, '{declared.timestamp}' in the dataset"
     yield from _differing("key", dict(made.keys), dict(declared.keys))

@@ -13,35 +13,35 @@ from umbel.errors import UnknownName
 PREFIX = "UMBEL_SECRET_"
 
 
-class Keeper(Protocol):
-    """Where secrets are kept."""
+class SecretProvider(Protocol):
+    """A secret store."""
 
     def get(self, name: str) -> str:
         """Return a secret, or raise UnknownName."""
 
 
-current: ContextVar[Keeper | None] = ContextVar("umbel_secrets", default=None)
-_of_process: list[Keeper] = []
-"""Who keeps the secrets of a process that runs pipelines, in whichever thread."""
+current: ContextVar[SecretProvider | None] = ContextVar("umbel_secrets", default=None)
+_of_process: list[SecretProvider] = []
+"""The secret provider of a process that runs pipelines, for all threads."""
 
 
 class Secrets:
-    """The secrets of whoever runs this code."""
+    """The secrets available to user code in the current process."""
 
     def get(self, name: str) -> str:
         """Return a secret.
 
-        Where nobody keeps secrets, they are read from the environment: `UMBEL_SECRET_` and the name.
+        If no provider is set, secrets are read from the environment: `UMBEL_SECRET_` and the name.
 
         Raises:
             UnknownName: there is no secret of that name.
         """
-        keeper = current.get()
-        if keeper is None and PREFIX + name in os.environ:
+        provider = current.get()
+        if provider is None and PREFIX + name in os.environ:
             return os.environ[PREFIX + name]
-        keeper = keeper or next(iter(_of_process), None)
-        if keeper is not None:
-            return keeper.get(name)
+        provider = provider or next(iter(_of_process), None)
+        if provider is not None:
+            return provider.get(name)
         raise UnknownName(f"secret '{name}' does not exist", hint=f"set {PREFIX}{name}, or add it with add_secret")
 
     def __getitem__(self, name: str) -> str:
@@ -49,18 +49,18 @@ class Secrets:
 
 
 @contextmanager
-def kept_by(keeper: Keeper) -> Iterator[None]:
-    """Let `secrets.get` ask `keeper` inside the block."""
-    token = current.set(keeper)
+def secrets_from(provider: SecretProvider) -> Iterator[None]:
+    """Make `secrets.get` use `provider` inside the block."""
+    token = current.set(provider)
     try:
         yield
     finally:
         current.reset(token)
 
 
-def keep_here(keeper: Keeper) -> None:
-    """Let `secrets.get` ask `keeper` in this process, where no block says otherwise."""
-    _of_process[:] = [keeper]
+def provide_secrets(provider: SecretProvider) -> None:
+    """Make `secrets.get` use `provider` in this process, outside `secrets_from` blocks."""
+    _of_process[:] = [provider]
 
 
 secrets = Secrets()

@@ -1,17 +1,19 @@
-"""`@sink`: where a dataset's changes go."""
+"""`@sink`: destinations of a dataset's changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
-from umbel.api.dataset import Dataset, record_of
-from umbel.api.env import Selector, selector
-from umbel.api.place import caller, place
+from umbel.api.caller import caller, location
+from umbel.api.dataset import Dataset, record_of, redefined
 from umbel.api.source import Env, duration, period
-from umbel.connectors.declared import DataConnector, DataSource, Delivery
+from umbel.api.undecorated import note
+from umbel.definitions.arguments import DataConnector, DataSource, Delivery
+from umbel.definitions.env import selector
+from umbel.definitions.records import SinkDefinition
 from umbel.errors import InvalidType, InvalidValue
 
 T = TypeVar("T")
@@ -19,30 +21,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotData:
-    """Write a whole snapshot each time.
+    """Write a complete snapshot each time.
 
     Args:
-        marker: the name of the file that says a snapshot is complete.
-        num_retain: how many snapshots are kept.
+        marker: the name of the file that marks a snapshot as complete.
+        num_retain: the number of snapshots retained.
     """
 
     marker: str
     num_retain: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class SinkRecord:
-    """What `@sink` was given; see `sink`."""
-
-    connector: DataConnector
-    cdc: str | None
-    every: int | None
-    how: str
-    renames: Mapping[str, str]
-    since: datetime | None
-    until: datetime | None
-    env: Selector
-    place: str
 
 
 def sink(
@@ -55,34 +42,34 @@ def sink(
     until: datetime | None = None,
     env: Env = None,
 ) -> Callable[[T], T]:
-    """Let a dataset's changes go to a sink. Several of them on one dataset all get them.
+    """Declare a sink for a dataset's changes; several sinks each receive all of them.
 
     Args:
-        conn: a connector: `kafka.topic("t")`.
+        conn: a connector: `kafka.topic("t")`. A server refuses any sink so far.
         cdc: the form of the changes.
         every: the period.
         how: "incremental".
-        renames: the sink's column for a dataset's column.
+        renames: the sink's column name by dataset column.
         since: changes before it are not sent.
         until: changes at or after it are not sent.
-        env: the environments it is for.
+        env: the environments that select it.
 
     Raises:
         InvalidValue: the connector's kind does not support an argument.
     """
     _check_connector(conn)
     owner = f"sink to {conn.title}"
-    times = period(owner, since, until)
-    conn.check_sink(Delivery(cdc=cdc, every=every, how=how, renames=dict(renames or {}), **times))
-    record = SinkRecord(
+    start, end = period(owner, since, until)
+    conn.check_sink(Delivery(cdc=cdc, every=every, how=how, renames=dict(renames or {}), since=start, until=end))
+    record = SinkDefinition(
         connector=conn,
         cdc=cdc,
         every=None if every is None else duration(owner, "every", every),
-        how="incremental",
-        renames=dict(renames or {}),
+        renames=tuple((renames or {}).items()),
         env=selector(env, owner),
-        place=place(caller()),
-        **times,
+        location=location(caller()),
+        since=start,
+        until=end,
     )
     return lambda dataset: cast("Any", _drained(dataset, record))
 
@@ -97,14 +84,16 @@ def _check_connector(conn: Any) -> None:
         raise InvalidValue(f"sink: expected a connector, found {conn!r}", hint='kafka.topic("name")')
 
 
-def _drained(dataset: Any, record: SinkRecord) -> Dataset:
+def _drained(dataset: Any, record: SinkDefinition) -> Any:
+    if isinstance(dataset, type):
+        return note(dataset, "sink", lambda made: cast("Dataset", _drained(made, record)))
     if not isinstance(dataset, Dataset):
-        raise InvalidType(f"@sink needs a dataset, found {dataset!r}", hint="put @sink above @dataset")
+        raise InvalidType(f"@sink needs a dataset, found {dataset!r}", hint="put @sink on a class with @dataset")
     own = record_of(dataset)
-    for name in record.renames:
+    for name, _ in record.renames:
         if name not in own.schema.names:
             raise InvalidValue(
                 f"dataset '{own.name}', sink to {record.connector.title}: unknown column '{name}'",
                 hint='renames={"a field of the dataset": "a column of the sink"}',
             )
-    return Dataset(replace(own, sinks=(record, *own.sinks)))
+    return redefined(dataset, sinks=(record, *own.sinks))

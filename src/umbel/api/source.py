@@ -1,20 +1,23 @@
-"""`@source`: where a dataset's rows come from."""
+"""`@source`: sources of a dataset's rows."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from inspect import signature
 from typing import Any, TypeVar, cast
 
-from umbel.api.dataset import Dataset, record_of
-from umbel.api.env import Selector, selector
-from umbel.api.incoming import Eval, Sample
-from umbel.api.place import caller, place
-from umbel.connectors.declared import DataConnector, DataSource
+from umbel.api.caller import caller, location
+from umbel.api.dataset import Dataset, record_of, redefined
+from umbel.api.incoming import Eval, Ref, Sample
+from umbel.api.preproc import Incoming
+from umbel.api.undecorated import note
 from umbel.connectors.table import TableConnector
+from umbel.definitions.arguments import DataConnector, DataSource
+from umbel.definitions.env import selector
+from umbel.definitions.records import DatasetDefinition, SourceDefinition
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue
 from umbel.types.durations import parse_duration
 
@@ -23,24 +26,6 @@ EVERY = "30m"
 OLDER = {"lateness": "disorder", "tier": "env", "cursor": "the cursor= of .table(...)"}
 Env = str | Sequence[str] | None
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceRecord:
-    """What `@source` was given. Durations are microseconds; see `source`."""
-
-    connector: DataConnector
-    disorder: int
-    cdc: str
-    every: int
-    since: datetime | None
-    until: datetime | None
-    env: Selector
-    preproc: Mapping[str, Any]
-    idleness: int | None
-    where: Eval | Callable[..., Any] | None
-    sample: Sample | None
-    place: str
 
 
 def source(
@@ -58,68 +43,85 @@ def source(
     sample: float | Sample | None = None,
     **older: Any,
 ) -> Callable[[T], T]:
-    """Let a dataset be fed by a source. Several of them on one dataset all feed it.
+    """Declare a source of a dataset's rows.
+
+    With several sources on one dataset, all of them feed it.
 
     Args:
         conn: a connector: `kafka.topic("t")`.
-        disorder: how much older than the newest a row may be; older ones may be dropped.
-        cdc: what rows mean: "append" (keyless), "upsert" (keyed), "debezium", or "native" (delta, hudi).
+        disorder: the maximum lag of a row behind the newest timestamp; older rows may be dropped.
+        cdc: the meaning of rows: "append" (keyless), "upsert" (keyed), "debezium", or "native" (the format's own; if it
+            has none, "append" or "upsert").
         every: the polling period.
         since: rows before it are ignored.
         until: rows at or after it are ignored.
-        env: the environments it is for.
-        preproc: how columns are made, by name: `ref(...)`, `eval(...)`, or a constant.
-        bounded: whether the source comes to an end.
-        idleness: after how long without rows a bounded source is at its end.
-        where: which rows are taken: a function from a pandas frame to a Series of bools, or `eval(...)`.
-        sample: the share of rows taken.
+        env: the environments that select it.
+        preproc: column builders by name: `ref(...)`, `eval(...)`, or a constant.
+        bounded: True if the source ends.
+        idleness: the time without rows after which a bounded source has ended.
+        where: the row condition: a function from a pandas frame to a Series of bools, or `eval(...)`.
+        sample: the share of rows ingested.
     """
     _refuse_older(older)
     record = _record(conn, disorder, cdc, every, since, until, env, preproc, bounded, idleness, where, sample)
-    return lambda dataset: cast("Any", _fed(dataset, record))
+    return lambda dataset: cast("Any", _applied(dataset, lambda made: _fed(made, record)))
 
 
 def _record(
     conn: Any,
     disorder: str,
     cdc: Any,
-    every: str | None,
-    since: Any,
-    until: Any,
-    env: Env,
-    preproc: Mapping[str, Any] | None,
-    bounded: bool,
-    idleness: str | None,
-    where: Any,
-    sample: Any,
-) -> SourceRecord:
+    every: str | None = None,
+    since: Any = None,
+    until: Any = None,
+    env: Env = None,
+    preproc: Mapping[str, Any] | None = None,
+    bounded: bool = False,
+    idleness: str | None = None,
+    where: Any = None,
+    sample: Any = None,
+) -> SourceDefinition:
     _check_connector(conn)
-    owner = f"source {conn.title}"
+    subject = f"source {conn.title}"
     if cdc not in CDCS:
         raise InvalidValue(
-            f"{owner}: cdc must be one of {', '.join(map(repr, CDCS))}, found {cdc!r}",
+            f"{subject}: cdc must be one of {', '.join(map(repr, CDCS))}, found {cdc!r}",
             hint='"append" for keyless datasets, "upsert" for keyed ones',
         )
     conn.check_source(cdc)
-    _check_bounds(owner, bounded, idleness)
+    _check_bounds(subject, bounded, idleness)
     if not isinstance(preproc, Mapping | None):
-        raise InvalidType(f"{owner}: preproc must be a dict, found {preproc!r:.80}", hint='preproc={"uid": ref("id")}')
-    return SourceRecord(
+        raise InvalidType(f"{subject}: preproc must be a dict, found {preproc!r:.80}", hint='{"uid": ref("id")}')
+    _check_references(subject, conn, preproc or {})
+    start, end = period(subject, since, until)
+    return SourceDefinition(
         connector=conn,
-        disorder=duration(owner, "disorder", disorder),
+        disorder=duration(subject, "disorder", disorder),
         cdc=cdc,
-        every=duration(owner, "every", every or EVERY),
-        env=selector(env, owner),
-        preproc=dict(preproc or {}),
-        idleness=None if idleness is None else duration(owner, "idleness", idleness),
-        where=where,
-        sample=_sample(sample),
-        place=place(caller()),
-        **period(owner, since, until),
+        every=duration(subject, "every", every or EVERY),
+        idleness=None if idleness is None else duration(subject, "idleness", idleness),
+        location=location(caller()),
+        env=selector(env, subject),
+        declared=Incoming(dict(preproc or {}), where, _sample(sample)),
+        since=start,
+        until=end,
     )
 
 
-def _refuse_older(older: Mapping[str, Any]) -> None:
+def _check_references(subject: str, conn: DataConnector, preproc: Mapping[str, Any]) -> None:
+    for name, value in preproc.items():
+        if not isinstance(value, Ref):
+            continue
+        value.check(f"{subject}: preproc of field '{name}'")
+        if len(value.path) > 1 and not conn.nests:
+            raise InvalidValue(
+                f"{subject}: preproc of field '{name}': ref('{value.name}') leads into nested data, which {conn.title} "
+                "has none of",
+                hint="S3, Kinesis and PubSub with json, Kafka with json, Avro or Protobuf have",
+            )
+
+
+def _refuse_older(older: Iterable[str]) -> None:
     for name in older:
         instead = OLDER.get(name)
         raise InvalidType(
@@ -139,10 +141,10 @@ def older_source(
     env: Env = None,
     **options: Any,
 ) -> Callable[[T], T]:
-    """Let a dataset be fed by a source: the older spelling, of `umbel.sources`.
+    """Declare a source in the older spelling, of `umbel.sources`.
 
     Args:
-        conn: a connector; a table may come without its cursor.
+        conn: a connector; a table's cursor is optional.
         every: the polling period.
         cursor: the table's cursor; by default the dataset's timestamp.
         lateness: the disorder.
@@ -156,18 +158,23 @@ def older_source(
         if value is not None:
             _deprecated(f"source({old}=)", OLDER[old])
     _deprecated("umbel.sources", "umbel.connectors")
+    _check_cursor(conn, cursor)
+    _refuse_older(options.keys() - signature(source).parameters)
+    read = conn if cursor is None else _read_by(conn, cursor)
+    options |= {"every": every, "env": env if env is not None else tier}
+    known = _record(_read_by(read, "?"), disorder or lateness or "1h", cdc or "upsert", **options)
+
+    def completed(dataset: Any) -> Dataset:
+        schema = _checked(dataset).schema
+        meant = cdc or ("upsert" if schema.is_keyed else "append")
+        return _fed(dataset, replace(known, connector=_read_by(read, schema.timestamp), cdc=meant))
+
+    return lambda dataset: cast("Any", _applied(dataset, completed))
+
+
+def _check_cursor(conn: Any, cursor: str | None) -> None:
     if cursor is not None and not isinstance(conn, TableConnector):
         raise InvalidType(f"source: cursor is for tables, found {conn!r}", hint="leave it out")
-    read = conn if cursor is None else _read_by(conn, cursor)
-
-    def decorate(dataset: T) -> T:
-        schema = record_of(cast("Dataset", dataset)).schema
-        meant = cdc or ("upsert" if schema.is_keyed else "append")
-        disordered = disorder or lateness or "1h"
-        chosen = env if env is not None else tier
-        return source(_read_by(read, schema.timestamp), disordered, meant, every, env=chosen, **options)(dataset)
-
-    return decorate
 
 
 def _read_by(conn: DataConnector, cursor: str) -> DataConnector:
@@ -192,34 +199,36 @@ def _check_connector(conn: Any) -> None:
         raise InvalidType(f"source: {type(conn).__name__} ({conn.title}) cannot be a source", hint="it is for sinks")
 
 
-def _check_bounds(owner: str, bounded: bool, idleness: Any) -> None:
+def _check_bounds(subject: str, bounded: bool, idleness: Any) -> None:
     if bounded and idleness is None:
-        raise InvalidAttribute(f"{owner}: a bounded source needs idleness", hint='bounded=True, idleness="1h"')
+        raise InvalidAttribute(f"{subject}: a bounded source needs idleness", hint='bounded=True, idleness="1h"')
     if idleness is not None and not bounded:
-        raise InvalidAttribute(f"{owner}: idleness is for bounded sources", hint="bounded=True")
+        raise InvalidAttribute(f"{subject}: idleness is for bounded sources", hint="bounded=True")
 
 
 def _sample(sample: Any) -> Sample | None:
     return sample if sample is None or isinstance(sample, Sample) else Sample(sample)
 
 
-def duration(owner: str, name: str, text: Any) -> int:
-    """Return a duration given as an argument; an error names the argument."""
+def duration(subject: str, name: str, text: Any) -> int:
+    """Return a duration argument in µs; an error names the argument."""
     try:
         return parse_duration(text)
     except (InvalidType, InvalidValue) as error:
-        raise type(error)(f"{owner}: {name}: {error.message}", hint=error.hint) from error
+        raise type(error)(f"{subject}: {name}: {error.message}", hint=error.hint) from error
 
 
-def period(owner: str, since: Any, until: Any) -> dict[str, datetime | None]:
+def period(subject: str, since: Any, until: Any) -> tuple[datetime | None, datetime | None]:
     """Return a checked period; times without a zone are UTC."""
     for name, value in {"since": since, "until": until}.items():
         if value is not None and not isinstance(value, datetime):
-            raise InvalidType(f"{owner}: {name} must be a datetime, found {value!r}", hint="datetime(2024, 1, 31)")
+            raise InvalidType(f"{subject}: {name} must be a datetime, found {value!r}", hint="datetime(2024, 1, 31)")
     start, end = _utc(since), _utc(until)
     if start is not None and end is not None and start > end:
-        raise InvalidValue(f"{owner}: since {start} is after until {end}", hint="rows from since up to until are taken")
-    return {"since": start, "until": end}
+        raise InvalidValue(
+            f"{subject}: since {start} is after until {end}", hint="rows from since up to until are taken"
+        )
+    return start, end
 
 
 def _utc(instant: datetime | None) -> datetime | None:
@@ -228,8 +237,15 @@ def _utc(instant: datetime | None) -> datetime | None:
     return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
 
 
-def _fed(dataset: Any, record: SourceRecord) -> Dataset:
+def _applied(decorated: Any, feed: Callable[[Any], Dataset]) -> Any:
+    return note(decorated, "source", feed) if isinstance(decorated, type) else feed(decorated)
+
+
+def _fed(dataset: Any, record: SourceDefinition) -> Dataset:
+    return redefined(dataset, sources=(record, *_checked(dataset).sources))
+
+
+def _checked(dataset: Any) -> DatasetDefinition:
     if not isinstance(dataset, Dataset):
-        raise InvalidType(f"@source needs a dataset, found {dataset!r}", hint="put @source above @dataset")
-    own = record_of(dataset)
-    return Dataset(replace(own, sources=(record, *own.sources)))
+        raise InvalidType(f"@source needs a dataset, found {dataset!r}", hint="put @source on a class with @dataset")
+    return record_of(dataset)

@@ -1,1 +1,1 @@
-"""The catalog: what is committed, and how far it is processed."""
+"""The catalog: committed definitions and the progress of their processing."""

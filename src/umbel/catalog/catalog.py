@@ -1,4 +1,4 @@
-"""The catalog: the one place that knows what is committed and how far it is processed."""
+"""The catalog: the single record of commits and of processing progress."""
 
 from __future__ import annotations
 
@@ -12,32 +12,36 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, sessionmaker
 
 from umbel.catalog import tables as t
-from umbel.catalog.engine import migrated
+from umbel.catalog.checksums import opened, sealed, with_sum, without_sum
+from umbel.catalog.engine import check, migrated
 from umbel.errors import Terminal, UnknownName, did_you_mean
 
 RAW_LIMIT = 64 << 10
-"""Bytes of a refused record that are kept."""
+"""Bytes stored of a rejected record."""
 
-KEPT_BATCHES = 20
+LATE = "late: "
+"""Prefix of the reason of a record that arrived after the watermark had passed it."""
+
+RETAINED_BATCHES = 20
 MAIN = "main"
 DELETED = b""
 """The definitions of a commit that deleted its branch."""
 TOTAL = -1
-"""The batch number under which counts are kept that no replay can touch any more."""
+"""The batch number of counts that no replay can change any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that could not be taken in.
+    """A rejected record.
 
     Args:
-        dataset: which would not have it.
+        dataset: the dataset that rejected it.
         source: the ordinal of the source among the dataset's.
-        position: where in the source it was.
-        reason: what is wrong with it.
+        position: its position in the source.
+        reason: the error.
         raw: its bytes, or their beginning.
-        size: how many bytes it had.
-        field: the field at fault, if one is.
+        size: its original size in bytes.
+        field: the field with the error, if one is.
     """
 
     dataset: str
@@ -51,8 +55,8 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """What a finished batch leaves for the next.
+class JobProgress:
+    """The state passed from a finished batch to the next.
 
     Args:
         number: of the batch.
@@ -69,7 +73,7 @@ class Catalog:
     """The catalog behind a database URL. Safe to use from many processes.
 
     Args:
-        url: as SQLAlchemy has it, `sqlite:///path` or `postgresql+psycopg://…`.
+        url: in SQLAlchemy's form, `sqlite:///path` or `postgresql+psycopg://…`.
     """
 
     def __init__(self, url: str) -> None:
@@ -81,32 +85,51 @@ class Catalog:
         """Close its connections."""
         self._engine.dispose()
 
+    def check(self, *, deep: bool = False) -> None:
+        """Check the catalog for damage.
+
+        Raises:
+            Damaged: there is some.
+        """
+        check(self._engine, deep=deep)
+        with self._session() as session:
+            revisions = session.scalars(select(t.Commit.revision)).all()
+        for revision in revisions:
+            self.definitions(revision)
+
     @property
     def sessions(self) -> sessionmaker[Session]:
-        """What makes sessions on it, for what else is kept there."""
+        """The session factory, for other parts that store data in the catalog."""
         return self._session
 
     def setting(self, name: str, default: Any) -> Any:
-        """Return a setting; the first one to ask fixes it at `default`."""
+        """Return a setting; the first call fixes it at `default`."""
         with self._session.begin() as session:
-            session.execute(self._insert(t.Setting).values(name=name, value=default).on_conflict_do_nothing())
-            return session.get_one(t.Setting, name).value
+            session.execute(self._insert(t.SettingRow).values(name=name, value=default).on_conflict_do_nothing())
+            return session.get_one(t.SettingRow, name).value
 
     def note(self, name: str, value: Any) -> None:
-        """Set a setting, whatever it was."""
+        """Set a setting, replacing an existing value."""
         with self._session.begin() as session:
-            session.merge(t.Setting(name=name, value=value))
+            session.merge(t.SettingRow(name=name, value=value))
 
     def noted(self, name: str) -> Any:
-        """Return a setting, None when there is none."""
+        """Return a setting, None if there is none."""
         with self._session() as session:
-            found = session.get(t.Setting, name)
+            found = session.get(t.SettingRow, name)
             return None if found is None else found.value
 
-    def commit(self, branch: str, message: str, definitions: bytes) -> int:
-        """Put definitions into force; return their revision."""
+    def commit(self, branch: str, message: str, definitions: bytes, *, waits: bool = False) -> int:
+        """Commit definitions; return their revision.
+
+        Args:
+            branch: their branch.
+            message: the reason.
+            definitions: as bytes.
+            waits: True if the earlier definitions serve until `switch`.
+        """
         with self._session.begin() as session:
-            row = t.Commit(branch=branch, message=message, definitions=definitions)
+            row = t.Commit(branch=branch, message=message, definitions=sealed(definitions), waits=waits)
             session.add(row)
             session.flush()
             return row.revision
@@ -122,7 +145,7 @@ class Catalog:
             return session.scalar(select(func.max(t.Commit.revision))) or 0
 
     def heads(self, until: int) -> dict[str, int]:
-        """Return the branches as of a revision with the revision in force on each; main first."""
+        """Return the head revision of each branch as of a revision; main first."""
         last = (
             select(t.Commit.branch, func.max(t.Commit.revision), func.min(t.Commit.revision))
             .where(t.Commit.revision <= until)
@@ -134,8 +157,21 @@ class Catalog:
         alive = [(branch != MAIN, first, branch, head) for branch, head, first in rows if head not in gone]
         return {branch: head for _, _, branch, head in sorted(alive)}
 
+    def serving(self, until: int) -> dict[str, int]:
+        """Return each branch's serving revision as of a revision, 0 while the first waits."""
+        last = (
+            select(t.Commit.branch, func.max(t.Commit.revision))
+            .where(t.Commit.revision <= until, ~t.Commit.waits)
+            .group_by(t.Commit.branch)
+        )
+        with self._session() as session:
+            rows = {str(branch): int(revision) for branch, revision in session.execute(last)}
+            gone = set(session.scalars(select(t.Commit.revision).where(t.Commit.definitions == DELETED)))
+        found = {branch: rows.get(branch, 0) for branch in self.heads(until)}
+        return {branch: 0 if revision in gone else revision for branch, revision in found.items()}
+
     def head(self, branch: str) -> int:
-        """Return the revision in force on a branch; main always exists, and may have nothing.
+        """Return the revision in force on a branch; main always exists, and may be empty.
 
         Raises:
             UnknownName: there is no such branch.
@@ -147,55 +183,63 @@ class Catalog:
         return heads[branch]
 
     def definitions(self, revision: int) -> bytes:
-        """Return the definitions of a revision; none where it deleted its branch."""
+        """Return the definitions of a revision; empty if it deleted its branch."""
         with self._session() as session:
             row = session.get(t.Commit, revision)
         if row is None:
             raise UnknownName(f"there is no revision {revision}")
-        return row.definitions
+        return opened(row.definitions, f"the definitions of revision {revision}")
 
     def remove(self, branch: str) -> int:
-        """Delete a branch; return the revision that does."""
+        """Delete a branch; return the revision of the deletion."""
         return self.commit(branch, "delete", DELETED)
 
-    def erase(self, branch: str, dataset: str, identity: str, keys: bytes) -> int:
-        """Note keys as erased on a branch; return the revision from which on they are.
+    def erase(self, branch: str, dataset: str, identities: Iterable[str], keys: bytes) -> int:
+        """Record keys as erased on a branch; return the revision of the erasure.
 
         Args:
-            branch: whose rows.
+            branch: the branch of the rows.
             dataset: its name.
-            identity: of its definition: another one begins without erasures.
-            keys: what is erased.
+            identities: of its definition, and of the one that is being backfilled: others begin without erasures.
+            keys: the erased keys.
         """
         with self._session.begin() as session:
             last = select(t.Commit).where(t.Commit.branch == branch).order_by(t.Commit.revision.desc()).limit(1)
-            same = session.scalars(last).one().definitions
-            row = t.Commit(branch=branch, message=f"erase rows of {dataset}", definitions=same)
+            same = session.scalars(last).one()
+            message = f"erase rows of {dataset}"
+            row = t.Commit(branch=branch, message=message, definitions=same.definitions, waits=same.waits)
             session.add(row)
             session.flush()
-            session.add(t.Erasure(revision=row.revision, branch=branch, dataset=dataset, identity=identity, keys=keys))
+            for each in identities:
+                session.add(t.Erasure(revision=row.revision, branch=branch, dataset=dataset, identity=each, keys=keys))
             return row.revision
 
     def clone(self, branch: str, origin: str) -> int:
-        """Make a branch with the definitions in force on another and what is erased there; return its first revision."""
-        erased = self.erasures(origin, self.latest())
-        revision = self.commit(branch, f"clone of {origin}", self.definitions(self.head(origin)))
+        """Create a branch from another's definitions and erasures; return its head revision."""
+        latest = self.latest()
+        erased, head, serving = self.erasures(origin, latest), self.head(origin), self.serving(latest)[origin]
+        message, waits = f"clone of {origin}", serving != head
+        first = self.commit(branch, message, self.definitions(serving)) if waits and serving else None
+        last = self.commit(branch, message, self.definitions(head), waits=waits)
+        revision = first or last
         with self._session.begin() as session:
             for dataset, identity, keys in erased:
                 session.add(t.Erasure(revision=revision, branch=branch, dataset=dataset, identity=identity, keys=keys))
-        return revision
+        return last
 
     def erasures(self, branch: str, until: int) -> list[tuple[str, str, bytes]]:
-        """Return what is erased on a branch as of a revision: dataset, identity of its definition, keys."""
+        """Return a branch's erasures as of a revision: dataset, identity of its definition, keys."""
         begun = func.coalesce(func.max(t.Commit.revision), 0)
         deleted = select(begun).where(t.Commit.branch == branch, t.Commit.definitions == DELETED)
-        wanted = select(t.Erasure).where(
+        requested = select(t.Erasure).where(
             t.Erasure.branch == branch,
             t.Erasure.revision <= until,
             t.Erasure.revision > deleted.where(t.Commit.revision <= until).scalar_subquery(),
         )
         with self._session() as session:
-            return [(each.dataset, each.identity, each.keys) for each in session.scalars(wanted.order_by(t.Erasure.id))]
+            return [
+                (each.dataset, each.identity, each.keys) for each in session.scalars(requested.order_by(t.Erasure.id))
+            ]
 
     def commits(self, branch: str = "main") -> Sequence[t.Commit]:
         """Return the commits of a branch, oldest first."""
@@ -203,7 +247,7 @@ class Catalog:
             return session.scalars(select(t.Commit).where(t.Commit.branch == branch).order_by(t.Commit.revision)).all()
 
     def take_over(self, job: str) -> int:
-        """Become the owner of a job: raise its epoch and return it."""
+        """Take over a job: increment its epoch and return it."""
         with self._session.begin() as session:
             session.execute(self._insert(t.Job).values(name=job, epoch=0).on_conflict_do_nothing())
             session.execute(update(t.Job).where(t.Job.name == job).values(epoch=t.Job.epoch + 1))
@@ -212,50 +256,75 @@ class Catalog:
     def finish(
         self,
         job: str,
-        progress: Progress,
+        progress: JobProgress,
         counts: Mapping[tuple[str, str], int],
-        dead: Iterable[DeadLetter] = (),
+        dead: Sequence[DeadLetter] = (),
         *,
         epoch: int,
+        late_bytes: int | None = None,
     ) -> None:
-        """Record a finished batch, its counts and its dead letters. Doing so again changes nothing.
+        """Record a finished batch, its counts and its dead letters; repeating changes nothing.
 
         Args:
-            job: whose batch it is.
+            job: the job of the batch.
             progress: for the next batch.
             counts: by dataset and name of the count.
-            dead: the records refused.
-            epoch: what `take_over` returned to the one who ran it.
+            dead: the rejected records, and records that came too late.
+            late_bytes: bytes of each dataset's late records that are retained, the newest; None for all.
+            epoch: the epoch returned by `take_over` to the caller.
 
         Raises:
-            Terminal: somebody else has taken the job over.
+            Terminal: another worker has taken over the job.
         """
         number = progress.number
-        counters = [
-            t.Counter(job=job, dataset=of, name=name, batch=number, value=n) for (of, name), n in counts.items()
-        ]
+        key = {"job": job, "batch": number}
+        counters = [t.Counter(dataset=of, name=name, value=n, **key) for (of, name), n in counts.items()]
         with self._session.begin() as session:
-            self._check_owner(session, job, epoch)
-            row = t.Batch(job=job, number=number, revision=progress.revision, progress=dict(progress.state))
+            self.check_owner(session, job, epoch)
+            row = t.BatchRow(job=job, number=number, revision=progress.revision, progress=with_sum(progress.state))
             session.merge(row)
-            session.execute(delete(t.Batch).where(t.Batch.job == job, t.Batch.number <= number - KEPT_BATCHES))
+            old = t.BatchRow.number <= number - RETAINED_BATCHES
+            session.execute(delete(t.BatchRow).where(t.BatchRow.job == job, old))
             session.execute(delete(t.Counter).where(t.Counter.job == job, t.Counter.batch == number))
             session.add_all(counters)
             session.flush()
-            self._fold(session, job, number - KEPT_BATCHES)
+            self._fold(session, job, number - RETAINED_BATCHES)
+            self._bury(session, dead)
+            if late_bytes is not None:
+                for dataset in {letter.dataset for letter in dead if letter.reason.startswith(LATE)}:
+                    _forget_late(session, dataset, late_bytes)
+
+    def bury(self, job: str, number: int, counts: Mapping[tuple[str, str], int], dead: Iterable[DeadLetter]) -> None:
+        """Record dead letters outside the batches of the live job; repeating changes nothing.
+
+        Args:
+            job: the job that found them.
+            number: distinguishes the findings of different times.
+            counts: by dataset and name of the count.
+            dead: the rejected records.
+        """
+        with self._session.begin() as session:
+            for (of, name), value in counts.items():
+                session.merge(t.Counter(job=job, dataset=of, name=name, batch=number, value=value))
             self._bury(session, dead)
 
-    def progress(self, job: str, before: int) -> Progress | None:
-        """Return what the last batch before a number left."""
-        found = select(t.Batch).where(t.Batch.job == job, t.Batch.number < before).order_by(t.Batch.number.desc())
+    def progress(self, job: str, before: int) -> JobProgress | None:
+        """Return the progress recorded by the last batch before a number."""
+        found = (
+            select(t.BatchRow)
+            .where(t.BatchRow.job == job, t.BatchRow.number < before)
+            .order_by(t.BatchRow.number.desc())
+        )
         with self._session() as session:
             row = session.scalar(found.limit(1))
-        return None if row is None else Progress(row.number, row.revision, row.progress)
+        if row is None:
+            return None
+        return JobProgress(row.number, row.revision, without_sum(row.progress, f"the progress of batch {row.number}"))
 
     def finished(self, job: str, number: int) -> bool:
-        """Whether a batch has been recorded as finished."""
+        """Return True if a batch has been recorded as finished."""
         with self._session() as session:
-            return session.get(t.Batch, (job, number)) is not None
+            return session.get(t.BatchRow, (job, number)) is not None
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return every count, by dataset and name."""
@@ -269,75 +338,78 @@ class Catalog:
 
     def dead_letters(self, dataset: str | None = None, limit: int = 100) -> list[DeadLetter]:
         """Return the newest dead letters, of one dataset or of all."""
-        wanted = select(t.DeadLetter).order_by(t.DeadLetter.id.desc()).limit(limit)
+        requested = select(t.DeadLetterRow).order_by(t.DeadLetterRow.id.desc()).limit(limit)
         if dataset is not None:
-            wanted = wanted.where(t.DeadLetter.dataset == dataset)
+            requested = requested.where(t.DeadLetterRow.dataset == dataset)
         with self._session() as session:
-            return [_letter(row) for row in session.scalars(wanted)]
+            return [_letter(row) for row in session.scalars(requested)]
 
     def count_dead(self) -> dict[str, int]:
-        """Return how many records each dataset has refused."""
+        """Return the number of records rejected by each dataset."""
         with self._session() as session:
-            rows = session.execute(select(t.DeadLetter.dataset, func.count()).group_by(t.DeadLetter.dataset))
+            rows = session.execute(select(t.DeadLetterRow.dataset, func.count()).group_by(t.DeadLetterRow.dataset))
             return {str(dataset): int(count) for dataset, count in rows}
 
     def backfilled(self) -> set[str]:
-        """Return the operators whose state is complete."""
+        """Return the state ids of operators with complete state."""
         with self._session() as session:
-            return set(session.scalars(select(t.Backfill.owner).where(t.Backfill.done)))
+            return set(session.scalars(select(t.BackfillRow.owner).where(t.BackfillRow.done)))
 
     def backfill(self, owners: Iterable[str], *, done: bool) -> None:
-        """Note that operators' states are complete, or must be computed."""
+        """Record operators' states as complete, or as still to be computed."""
         with self._session.begin() as session:
             for owner in owners:
-                session.merge(t.Backfill(owner=owner, done=done))
+                session.merge(t.BackfillRow(owner=owner, done=done))
 
     def put_secret(self, name: str, encrypted: bytes) -> None:
         """Store a secret."""
         with self._session.begin() as session:
-            session.merge(t.Secret(name=name, value=encrypted))
+            session.merge(t.SecretRow(name=name, value=encrypted))
 
     def add_secret(self, name: str, encrypted: bytes) -> bool:
-        """Store a new secret; return False when there is one of this name."""
+        """Store a new secret; return False if one of this name exists."""
         with self._session.begin() as session:
-            added = session.execute(self._insert(t.Secret).values(name=name, value=encrypted).on_conflict_do_nothing())
+            added = session.execute(
+                self._insert(t.SecretRow).values(name=name, value=encrypted).on_conflict_do_nothing()
+            )
             return bool(cast("CursorResult[Any]", added).rowcount)
 
     def secret_names(self) -> Sequence[str]:
         """Return the names of all secrets, sorted."""
         with self._session() as session:
-            return session.scalars(select(t.Secret.name).order_by(t.Secret.name)).all()
+            return session.scalars(select(t.SecretRow.name).order_by(t.SecretRow.name)).all()
 
     def secret(self, name: str) -> bytes:
         """Return an encrypted secret."""
         with self._session() as session:
-            row = session.get(t.Secret, name)
+            row = session.get(t.SecretRow, name)
             if row is None:
                 raise UnknownName(f"there is no secret '{name}'{did_you_mean(name, self.secret_names())}")
             return row.value
 
     def delete_secret(self, name: str) -> None:
-        """Forget a secret."""
+        """Delete a secret."""
         self.secret(name)
         with self._session.begin() as session:
-            session.execute(delete(t.Secret).where(t.Secret.name == name))
+            session.execute(delete(t.SecretRow).where(t.SecretRow.name == name))
 
-    def tell(self, process: str, level: str, text: str) -> None:
-        """Note an event."""
+    def record_event(self, process: str, level: str, text: str) -> None:
+        """Record an event."""
         with self._session.begin() as session:
-            session.add(t.Event(process=process, level=level, text=text))
+            session.add(t.EventRow(process=process, level=level, text=text))
 
-    def events(self, limit: int = 100) -> Sequence[t.Event]:
+    def events(self, limit: int = 100) -> Sequence[t.EventRow]:
         """Return the newest events."""
         with self._session() as session:
-            return session.scalars(select(t.Event).order_by(t.Event.id.desc()).limit(limit)).all()
+            return session.scalars(select(t.EventRow).order_by(t.EventRow.id.desc()).limit(limit)).all()
 
-    def _insert(self, table: type[t.Table]) -> Any:
+    def _insert(self, table: type[t.CatalogRow]) -> Any:
         dialect = postgresql if self._engine.dialect.name == "postgresql" else sqlite
         return dialect.insert(table)
 
-    def _check_owner(self, session: Session, job: str, epoch: int) -> None:
-        # An update, not a look: it takes the write lock, so nobody can take the job over until this commits.
+    def check_owner(self, session: Session, job: str, epoch: int) -> None:
+        """Raise Terminal if another worker has taken over a job."""
+        # An update, not a query: it takes the write lock, so nobody can take over the job until this commits.
         mine = update(t.Job).where(t.Job.name == job, t.Job.epoch == epoch).values(epoch=epoch)
         if not cast("CursorResult[Any]", session.execute(mine)).rowcount:
             raise Terminal(f"job '{job}': another worker has taken it over from epoch {epoch}")
@@ -366,8 +438,18 @@ class Catalog:
             for letter in dead
         ]
         if rows:
-            session.execute(self._insert(t.DeadLetter).on_conflict_do_nothing(), rows)
+            session.execute(self._insert(t.DeadLetterRow).on_conflict_do_nothing(), rows)
 
 
-def _letter(row: t.DeadLetter) -> DeadLetter:
+def _forget_late(session: Session, dataset: str, keep: int) -> None:
+    """Delete the oldest of a dataset's late records beyond a number of bytes."""
+    mine = t.DeadLetterRow.dataset == dataset, t.DeadLetterRow.reason.startswith(LATE)
+    size = func.sum(func.length(t.DeadLetterRow.raw)).over(order_by=t.DeadLetterRow.id.desc())
+    sized = select(t.DeadLetterRow.id, size.label("size")).where(*mine).subquery()
+    last = session.scalar(select(func.max(sized.c.id)).where(sized.c.size > keep))
+    if last is not None:
+        session.execute(delete(t.DeadLetterRow).where(*mine, t.DeadLetterRow.id <= last))
+
+
+def _letter(row: t.DeadLetterRow) -> DeadLetter:
     return DeadLetter(row.dataset, row.source, row.position, row.reason, row.raw, row.size, row.field, row.at)

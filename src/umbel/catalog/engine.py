@@ -1,37 +1,75 @@
-"""The connection to the catalog's database, its tables brought up to date."""
+"""The connection to the catalog's database, with migrated tables."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, OperationalError
 
-from umbel.errors import Terminal
+from umbel.catalog.checksums import REMEDY
+from umbel.errors import Damaged, InvalidValue, Terminal, Transient, UmbelError
+from umbel.state.passwords import masked, passwords_of, remember_all
 
 if TYPE_CHECKING:
     from alembic.config import Config
+    from sqlalchemy.engine import ExceptionContext
+
+DATABASES = ("sqlite", "postgresql")
+DRIVERS = {"psycopg": "psycopg[binary]"}
+"""The package that installs a driver, where it is not the module's name."""
+_REMEDY = "a catalog is in sqlite:///path or postgresql://user:password@host/database: --catalog, UMBEL_CATALOG"
 
 
 def migrated(url: str) -> Engine:
-    """Return the engine of a database, whose tables are made or brought up to date first.
+    """Create or migrate a database's tables; return its engine.
 
     Raises:
-        Terminal: a newer version has done that.
+        InvalidValue: the URL is not one of a database that can be used.
+        Transient: the database cannot be reached.
+        Terminal: a newer version has migrated it.
     """
     engine = _engine(url)
-    _migrate(engine)
+    try:
+        _migrate(engine)
+    except (OperationalError, OSError) as error:
+        engine.dispose()
+        reason = str(error.orig if isinstance(error, OperationalError) else error).strip()
+        raise Transient(f"the catalog {engine.url} cannot be opened: {reason:.500}", hint=_REMEDY) from error
     return engine
 
 
 def _engine(url: str) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": 60} if url.startswith("sqlite") else {})
+    remember_all(url)
+    try:
+        parsed = make_url(url)
+        if parsed.drivername in ("postgres", "postgresql"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        if parsed.get_backend_name() not in DATABASES:
+            raise InvalidValue(f"--catalog: a catalog cannot be kept in '{parsed.get_backend_name()}'", hint=_REMEDY)
+        engine = create_engine(parsed, connect_args={"timeout": 60} if parsed.get_backend_name() == "sqlite" else {})
+    except ModuleNotFoundError as error:
+        package = DRIVERS.get(str(error.name), str(error.name))
+        raise InvalidValue(
+            f"--catalog: the package '{error.name}', which connects to {parsed.get_backend_name()}, is not installed",
+            hint=f"pip install '{package}'",
+        ) from error
+    except (ArgumentError, ValueError) as error:  # the text of either may contain parts of the password
+        if isinstance(error, UmbelError):
+            raise
+        raise InvalidValue(
+            f"--catalog: the catalog's URL cannot be read: {masked(url)}",
+            hint=f"{_REMEDY}; signs such as @, : and / in the password quoted: %40",
+        ) from (None if passwords_of(url) else error)
     if engine.dialect.name == "sqlite":
         Path(engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
         event.listen(engine, "connect", _sqlite_settings)
+        event.listen(engine, "handle_error", _explained)
     return engine
 
 
@@ -40,8 +78,33 @@ def _sqlite_settings(connection: Any, _: Any) -> None:
         connection.execute(f"PRAGMA {pragma}")
 
 
+def _explained(context: ExceptionContext) -> None:
+    """Raise `Damaged` for SQLite's errors about corrupt files."""
+    original = context.original_exception
+    if isinstance(original, sqlite3.DatabaseError) and original.sqlite_errorcode in (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+    ):
+        raise Damaged(f"the catalog is damaged: {original}", hint=REMEDY) from original
+
+
+def check(engine: Engine, *, deep: bool = False) -> None:
+    """Run the database's own integrity check on its file.
+
+    Raises:
+        Damaged: it found damage.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    with engine.connect() as connection:
+        pragma = "integrity_check" if deep else "quick_check"
+        found = [row[0] for row in connection.exec_driver_sql(f"PRAGMA {pragma}(5)")]
+    if found != ["ok"]:
+        raise Damaged(f"the catalog is damaged: {'; '.join(found):.500}", hint=REMEDY)
+
+
 def _migrate(engine: Engine) -> None:
-    """Bring the tables up to date; of several processes one does it, the others wait."""
+    """Migrate the tables in one process; concurrent processes wait."""
     from alembic import command
     from alembic.config import Config
 
@@ -49,13 +112,13 @@ def _migrate(engine: Engine) -> None:
         config = Config(attributes={"connection": connection})
         config.set_main_option("script_location", str(folder).replace("%", "%%"))
         if engine.dialect.name == "sqlite":
-            connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver begins none before changes of tables
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver begins no transaction before changes of tables
         _check_known(connection, config)
         command.upgrade(config, "head")
 
 
 def _check_known(connection: Connection, config: Config) -> None:
-    """Refuse tables that a newer version has brought up to date."""
+    """Refuse tables that were migrated by a newer version."""
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
@@ -71,7 +134,7 @@ def _check_known(connection: Connection, config: Config) -> None:
 
 @contextmanager
 def _alone(engine: Engine) -> Iterator[None]:
-    """Hold a file lock beside an SQLite database, so that one process migrates it."""
+    """Lock a file beside an SQLite database, so that one process migrates it."""
     if engine.dialect.name != "sqlite":
         yield
         return

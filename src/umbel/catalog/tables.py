@@ -1,4 +1,4 @@
-"""The catalog's tables: what is deployed, how far its jobs are, and what went wrong."""
+"""The catalog's tables: deployed definitions, progress of jobs, and errors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 Serial = BigInteger().with_variant(Integer, "sqlite")
 
 
-class Table(DeclarativeBase):
+class CatalogRow(DeclarativeBase):
     """A table of the catalog."""
 
 
-class Setting(Table):
+class SettingRow(CatalogRow):
     """A fixed property of the deployment, such as its number of shards."""
 
     __tablename__ = "settings"
@@ -23,7 +23,7 @@ class Setting(Table):
     value: Mapped[Any] = mapped_column(JSON)
 
 
-class Commit(Table):
+class Commit(CatalogRow):
     """A commit: the definitions in force on a branch from then on."""
 
     __tablename__ = "commits"
@@ -32,9 +32,11 @@ class Commit(Table):
     message: Mapped[str] = mapped_column(Text)
     at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
     definitions: Mapped[bytes] = mapped_column(LargeBinary)
+    waits: Mapped[bool] = mapped_column(default=False)
+    """True if its state must be backfilled first; a later commit of the same definitions, without it, makes the switch."""
 
 
-class Erasure(Table):
+class Erasure(CatalogRow):
     """Keys erased on a branch, from a revision on."""
 
     __tablename__ = "erasures"
@@ -46,16 +48,19 @@ class Erasure(Table):
     keys: Mapped[bytes] = mapped_column(LargeBinary)
 
 
-class Job(Table):
-    """A streaming job; who raises its epoch owns it."""
+class Job(CatalogRow):
+    """A streaming job; the worker that raised its epoch last owns it."""
 
     __tablename__ = "jobs"
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     epoch: Mapped[int] = mapped_column(BigInteger, default=0)
 
 
-class Batch(Table):
-    """A finished batch: event time as the next one must see it. A batch run again replaces its row."""
+class BatchRow(CatalogRow):
+    """A finished batch and the event-time progress for the next one.
+
+    A batch that is run again replaces its row.
+    """
 
     __tablename__ = "batches"
     job: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -65,8 +70,11 @@ class Batch(Table):
     progress: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
-class Counter(Table):
-    """A count of one batch, kept per batch until it is folded into the total, so that a batch run again counts once."""
+class Counter(CatalogRow):
+    """A count of one batch, until it is folded into the total.
+
+    Counts per batch ensure that a batch that is run again counts once.
+    """
 
     __tablename__ = "counters"
     job: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -76,8 +84,8 @@ class Counter(Table):
     value: Mapped[int] = mapped_column(BigInteger)
 
 
-class DeadLetter(Table):
-    """A record that could not be taken in, with the reason and where it was found."""
+class DeadLetterRow(CatalogRow):
+    """A rejected record, with the reason and its position."""
 
     __tablename__ = "dead_letters"
     id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
@@ -95,15 +103,42 @@ class DeadLetter(Table):
     )
 
 
-class OfflineJob(Table):
-    """An offline query that a server works on by itself; who raises its epoch works on it, while `beat` is young."""
+class Verdict(CatalogRow):
+    """A row rejected for good because a function failed on it.
+
+    The reason (such as a timeout) need not recur in another run; the row is skipped from then on.
+    """
+
+    __tablename__ = "verdicts"
+    function: Mapped[str] = mapped_column(String(64), primary_key=True)
+    row: Mapped[str] = mapped_column(String(64), primary_key=True)
+    reason: Mapped[str] = mapped_column(Text)
+
+
+class Suspect(CatalogRow):
+    """A function that was running in a process that died.
+
+    While it is active, it runs in a separate process.
+    """
+
+    __tablename__ = "suspects"
+    function: Mapped[str] = mapped_column(String(64), primary_key=True)
+    times: Mapped[int] = mapped_column(Integer)
+    active: Mapped[bool] = mapped_column()
+
+
+class OfflineJobRow(CatalogRow):
+    """An offline query that a server runs in the background.
+
+    The process that raised its epoch last runs it, as long as `beat` is recent.
+    """
 
     __tablename__ = "offline_jobs"
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     branch: Mapped[str] = mapped_column(String(256))
     status: Mapped[str] = mapped_column(String(16), index=True)
     reason: Mapped[str] = mapped_column(Text, default="")
-    asked: Mapped[bytes] = mapped_column(LargeBinary)
+    request: Mapped[bytes] = mapped_column("asked", LargeBinary)
     rows: Mapped[bytes | None] = mapped_column(LargeBinary)
     bucket: Mapped[str] = mapped_column(Text)
     prefix: Mapped[str] = mapped_column(Text)
@@ -118,15 +153,24 @@ class OfflineJob(Table):
     at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
 
 
-class Backfill(Table):
-    """An operator whose state was computed from history, and is ready for the live job."""
+class BackfillRow(CatalogRow):
+    """An operator's backfill: `done` once its state is ready for the live job."""
 
     __tablename__ = "backfills"
     owner: Mapped[str] = mapped_column(String(64), primary_key=True)
     done: Mapped[bool] = mapped_column()
 
 
-class Secret(Table):
+class Removal(CatalogRow):
+    """Obsolete state of an operator, retained while a server may still read it."""
+
+    __tablename__ = "removals"
+    owner: Mapped[str] = mapped_column(String(64), primary_key=True)
+    log: Mapped[str] = mapped_column(String(512))
+    at: Mapped[float] = mapped_column(Float)
+
+
+class SecretRow(CatalogRow):
     """A secret, encrypted."""
 
     __tablename__ = "secrets"
@@ -134,8 +178,42 @@ class Secret(Table):
     value: Mapped[bytes] = mapped_column(LargeBinary)
 
 
-class Event(Table):
-    """Something an operator of umbel should know: an error, a restart."""
+class Token(CatalogRow):
+    """An access token, stored as a hash.
+
+    `active` is its name until it is revoked, so that active names are unique.
+    """
+
+    __tablename__ = "tokens"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(128))
+    active: Mapped[str | None] = mapped_column(String(128), unique=True)
+    role: Mapped[str] = mapped_column(String(16))
+    is_local: Mapped[bool] = mapped_column(default=False)
+    salt: Mapped[bytes] = mapped_column(LargeBinary)
+    hash: Mapped[bytes] = mapped_column(LargeBinary)
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
+    revoked_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+
+
+class Audit(CatalogRow):
+    """An action that changes the deployment or the access to it.
+
+    It has an actor, time, address and outcome.
+    """
+
+    __tablename__ = "audit"
+    id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)
+    at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
+    actor: Mapped[str] = mapped_column(String(256))
+    address: Mapped[str] = mapped_column(String(64))
+    action: Mapped[str] = mapped_column(String(64))
+    subject: Mapped[str] = mapped_column(Text)
+    outcome: Mapped[str] = mapped_column(String(64))
+
+
+class EventRow(CatalogRow):
+    """An event for umbel's operator: an error, a restart."""
 
     __tablename__ = "events"
     id: Mapped[int] = mapped_column(Serial, primary_key=True, autoincrement=True)

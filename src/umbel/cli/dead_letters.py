@@ -1,4 +1,4 @@
-"""List the records a dataset refused."""
+"""List the dead letters of a dataset."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from umbel.cli.options import DIRECTORY, Catalog, Directory, deployment
+from umbel.cli.options import DIRECTORY, Catalog, Directory, open_deployment
 
 SHOWN = 120
 
@@ -17,7 +17,9 @@ def command(
     limit: Annotated[int, typer.Option("-n", min=1, help="How many, the newest first.")] = 20,
     catalog: Catalog = None,
 ) -> None:
-    """List the records a dataset refused, with the reason and where each was found.
+    """List the dead letters of a dataset: records refused or too late.
+
+    Each has its position in the source, the field at fault, the reason and the record.
 
     Examples:
         umbel dead-letters Flight
@@ -30,8 +32,8 @@ def command(
 
     from umbel.errors import UnknownName, did_you_mean
 
-    place = deployment(directory, catalog)
-    found, known = place.catalog, place.definitions(place.catalog.revision()).datasets
+    deployment = open_deployment(directory, catalog)
+    found, known = deployment.catalog, deployment.definitions(deployment.catalog.revision()).datasets
     count = found.count_dead().get(dataset, 0)
     if dataset not in known and not count:
         raise UnknownName(f"dataset '{dataset}' is not committed{did_you_mean(dataset, known)}")
@@ -42,3 +44,6 @@ def command(
     if count:
         Console().print(table)
     typer.echo(f"{count} in all" if count else "none")
+    late = found.counts().get((dataset, "late"), 0)
+    if late:
+        typer.echo(f"{late} came too late so far; the newest of these are kept")

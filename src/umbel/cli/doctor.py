@@ -1,31 +1,36 @@
-"""Check everything umbel needs, and say how to mend what is wrong."""
+"""Check everything umbel needs, and print remedies for problems."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 
 from umbel.cli.options import DIRECTORY, LOOPBACK, PORT, Directory, Host, Port
 
-STYLES = {"ok": "green", "warning": "yellow", "fault": "bold red"}
+Deep = Annotated[bool, typer.Option("--deep", help="Read all that is stored, and verify every checksum.")]
+STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 
 
-def command(directory: Directory = DIRECTORY, port: Port = PORT, host: Host = LOOPBACK) -> None:
-    """Check Python, Java, folder, disk, port, limits and what is deployed, and say how to mend what is wrong.
+def command(directory: Directory = DIRECTORY, port: Port = PORT, host: Host = LOOPBACK, deep: Deep = False) -> None:
+    """Check Python, Java, folder, disk, port, limits and deployment; print remedies for problems.
 
-    The exit code is 1 if there is a fault, 0 if there is none; warnings are no faults.
+    The exit code is 1 if there is an error, 0 if there is none; warnings are no errors.
 
     Examples:
         umbel doctor
 
         umbel doctor --dir /var/lib/umbel --port 9000
+
+        umbel doctor --deep
     """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from umbel.cli.checks import CHECKS, Setting
+    from umbel.cli.checks import CHECKS, SettingCheck
 
-    setting = Setting(directory, host, port)
+    setting = SettingCheck(directory, host, port, deep)
     findings = [finding for check in CHECKS for finding in check(setting)]
     table = Table.grid(padding=(0, 2))
     for each in findings:
@@ -33,6 +38,6 @@ def command(directory: Directory = DIRECTORY, port: Port = PORT, host: Host = LO
         if each.remedy:
             table.add_row("", "", Text(f"→ {each.remedy}", "bold"))
     Console(soft_wrap=False).print(table)
-    faults = sum(each.level == "fault" for each in findings)
-    typer.echo(f"{faults} faults" if faults else "no faults")
-    raise typer.Exit(1 if faults else 0)
+    errors = sum(each.level == "error" for each in findings)
+    typer.echo(f"{errors} errors" if errors else "no errors")
+    raise typer.Exit(1 if errors else 0)

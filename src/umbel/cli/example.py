@@ -1,4 +1,4 @@
-"""A first request to a server, made of what is committed."""
+"""An example request to a server, derived from the committed definitions."""
 
 from __future__ import annotations
 
@@ -7,27 +7,31 @@ from typing import TYPE_CHECKING, Any
 from umbel.errors import UmbelError
 
 if TYPE_CHECKING:
-    from umbel.plan.definitions import Definitions, FeaturesetDefinition
+    from umbel.definitions.records import Definitions, FeaturesetDefinition
     from umbel.types.dtype import DType
 
 CANDIDATES: tuple[Any, ...] = ("JFK", 1, 1.5, True, "2024-01-01T00:00:00Z", "2024-01-01", {}, [])
 
 
 def query_example(definitions: Definitions) -> tuple[str, dict[str, Any]] | None:
-    """Return the path and the body of a query for a featureset, else of a lookup; None where there is nothing to ask."""
+    """Return the path and body of an example query or lookup.
+
+    It queries a featureset if one can be computed from its inputs, else it looks up a keyed online dataset; None if there is
+    neither.
+    """
     from umbel.query.arrange import Arranger
     from umbel.query.resolve import Catalogue
-    from umbel.query.session import Mode
+    from umbel.query.session import QueryMode
 
-    arranger = Arranger(Catalogue(definitions.featuresets), definitions.datasets, Mode.ONLINE)
+    arranger = Arranger(Catalogue(definitions.featuresets), definitions.datasets, QueryMode.ONLINE)
     for featureset in reversed(list(definitions.featuresets.values())):
-        given = _given(featureset)
+        provided = _provided(featureset)
         try:
-            arranger.plan(given, [featureset.name])
+            arranger.plan(provided, [featureset.name])
         except UmbelError:
             continue
-        data = {fqn: [some(featureset.feature(fqn.partition(".")[2]).dtype)] for fqn in given}
-        return "/api/v1/query", {"inputs": given, "outputs": [featureset.name], "data": data}
+        data = {fqn: [some(featureset.feature(fqn.partition(".")[2]).dtype)] for fqn in provided}
+        return "/api/v1/query", {"inputs": provided, "outputs": [featureset.name], "data": data}
     for dataset in definitions.datasets.values():
         if dataset.online and dataset.schema.is_keyed:
             keys = {name: [some(dtype)] for name, dtype in dataset.schema.keys}
@@ -35,18 +39,21 @@ def query_example(definitions: Definitions) -> tuple[str, dict[str, Any]] | None
     return None
 
 
-def _given(featureset: FeaturesetDefinition) -> list[str]:
-    """Return the features nothing computes."""
+def _provided(featureset: FeaturesetDefinition) -> list[str]:
+    """Return the features of a featureset that no extractor computes: its inputs."""
     computed = {fqn for each in featureset.extractors for fqn in each.outputs}
     return [each.fqn for each in featureset.features if each.fqn not in computed]
 
 
 def some(dtype: DType) -> Any:
-    """Return some value of a type, as JSON; null where none of the usual ones will do."""
+    """Return an example value of a type, as JSON.
+
+    Null if none of the candidate values is valid for it.
+    """
     from umbel.query.encode import column_to_json
 
     for value in CANDIDATES:
         checked = dtype.ingest([value])
-        if not checked.faults:
+        if not checked.errors:
             return column_to_json(checked.values, dtype)[0]
     return None

@@ -1,4 +1,4 @@
-"""Show what the expectations of datasets have judged."""
+"""Show the results of the datasets' expectations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from umbel.cli.options import DIRECTORY, Catalog, Directory, deployment
+from umbel.cli.options import DIRECTORY, Catalog, Directory, open_deployment
 
 
 def command(
@@ -16,7 +16,7 @@ def command(
     directory: Directory = DIRECTORY,
     catalog: Catalog = None,
 ) -> None:
-    """Show how many rows each expectation has judged, how many failed, and whether enough pass.
+    """Show for each expectation its evaluated rows, failed rows, and pass or fail.
 
     Examples:
         umbel expectations
@@ -28,10 +28,10 @@ def command(
     from rich.text import Text
 
     from umbel.errors import UnknownName, did_you_mean
-    from umbel.plan.expecting import results
+    from umbel.quality.totals import results
 
-    place = deployment(directory, catalog)
-    known, counts = place.definitions(place.catalog.revision()).datasets, place.catalog.counts()
+    deployment = open_deployment(directory, catalog)
+    known, counts = deployment.definitions(deployment.catalog.revision()).datasets, deployment.catalog.counts()
     if dataset is not None and dataset not in known:
         hint = "commit it first"
         raise UnknownName(f"dataset '{dataset}' is not committed{did_you_mean(dataset, known)}", hint=hint)

@@ -14,9 +14,9 @@ def command(
     env: Env = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="As a Mermaid flowchart.")] = False,
 ) -> None:
-    """Show the plan of MODULE: its operators by stage, what each reads, its parameters and its columns.
+    """Show the plan of MODULE: operators by stage, with inputs, parameters and columns.
 
-    Nothing is committed and nothing needs to run.
+    Nothing is committed and no server needs to run.
 
     Examples:
         umbel explain examples.flights.features
@@ -24,8 +24,8 @@ def command(
         umbel explain my_features:app --mermaid > plan.mmd
     """
     from umbel.cli.loading import definitions
-    from umbel.plan import explain
-    from umbel.plan.graph import Graph
+    from umbel.graph import explain
+    from umbel.graph.graph import Graph
 
     graph = Graph(definitions(module, env).datasets.values())
     typer.echo(explain.mermaid(graph) if mermaid else explain.explain(graph), nl=False)

@@ -1,4 +1,4 @@
-"""Print what queries were answered."""
+"""Print logged features: the rows that queries returned."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ def command(
     url: Url = URL,
     branch: Branch = MAIN,
 ) -> None:
-    """Print the rows that queries with `log` were answered, as a JSON object per line.
+    """Print the feature log, the rows returned by queries with `log`, as NDJSON.
+
+    Each line is a JSON object, one row of features.
 
     Examples:
         umbel feature-log --workflow fraud --since 2026-11-01 > features.ndjson
     """
-    from umbel.client.transport import Transport
+    from umbel.client.connection import HttpConnection
 
     params = {"workflow": workflow, "since": since, "until": until}
-    answer = Transport(url, "").send("GET", "/api/v1/feature_log", branch, params=params)
+    answer = HttpConnection(url, "").send("GET", "/api/v1/feature_log", branch, params=params)
     sys.stdout.buffer.write(answer.content)

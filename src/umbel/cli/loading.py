@@ -1,17 +1,19 @@
-"""Finding the datasets and featuresets of a module."""
+"""Loading the datasets and featuresets of a module."""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
+from umbel.processes.user_folder import importable
 
 if TYPE_CHECKING:
     from umbel.api.app import App
-    from umbel.plan.definitions import Definitions
+    from umbel.definitions.records import Definitions
 
 
 def definitions(target: str, env: str | None = None) -> Definitions:
@@ -31,7 +33,7 @@ def definitions(target: str, env: str | None = None) -> Definitions:
 
 
 def app(target: str) -> App:
-    """Return what `MODULE[:APP]` defines."""
+    """Return the datasets and featuresets of `MODULE[:APP]` as an app."""
     from umbel.api.app import App
     from umbel.api.dataset import Dataset
     from umbel.api.featureset import Featureset
@@ -48,8 +50,10 @@ def app(target: str) -> App:
     datasets = [each for each in values if isinstance(each, Dataset)]
     featuresets = [each for each in values if isinstance(each, Featureset)]
     if not datasets and not featuresets:
+        file = getattr(module, "__file__", None) or "built in"
         raise InvalidValue(
-            f"module '{name}' defines no dataset and no featureset", hint="MODULE:APP names an umbel.App"
+            f"module '{name}' ({file}) defines no dataset and no featureset",
+            hint="MODULE:APP names an umbel.App; a file whose name another module has is given by its path, as in ./queue.py",
         )
     return App(datasets=_once(datasets), featuresets=_once(featuresets))
 
@@ -59,16 +63,28 @@ def _imported(name: str) -> Any:
     is_file = path.suffix == ".py"
     if is_file and not path.is_file():
         raise UnknownName(f"there is no file {path}", hint="name a Python file, or a module that can be imported")
-    folder = str(path.parent.absolute() if is_file else Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    wanted = path.stem if is_file else name
+    importable(path.parent if is_file else Path.cwd())
+    if is_file:
+        return _loaded(path.absolute())
     try:
-        return import_module(wanted)
+        return import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{wanted}.".startswith(f"{error.name}."):
-            raise  # the module is there; what it imports is not
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module exists; one that it imports does not
         raise UnknownName(f"there is no module '{name}'", hint="run umbel where the module can be imported") from None
+
+
+def _loaded(path: Path) -> Any:
+    """Load the module in a file, even if another module has its name."""
+    found = find_spec(path.stem)
+    if found is not None and found.origin == str(path):
+        return import_module(path.stem)
+    spec = spec_from_file_location(f"_file_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _once(objects: list[Any]) -> list[Any]:

@@ -11,6 +11,7 @@ import orjson
 import typer
 
 from umbel.cli.options import URL, Url
+from umbel.cli.waiting import TIMEOUT, Timeout, Wait, wait_for
 
 
 def command(
@@ -19,28 +20,38 @@ def command(
     file: Annotated[Path, typer.Argument(help="A JSON object per line; - for standard input.", show_default=False)],
     url: Url = URL,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows per request.")] = 1000,
+    wait: Wait = False,
+    timeout: Timeout = TIMEOUT,
 ) -> None:
     """Post the rows of an NDJSON file to a webhook's endpoint.
 
+    With --wait, return once queries see them.
+
     Examples:
         umbel log airports flights december.ndjson
+
+        umbel log airports flights december.ndjson --wait
 
         echo '{"origin": "JFK", "delay": 3, "at": "2024-01-01T00:00:00Z"}' | umbel log events departures -
     """
     from rich.console import Console
     from rich.progress import Progress
 
-    from umbel.client.transport import Transport
+    from umbel.client.connection import HttpConnection
 
-    transport, sent = Transport(url, ""), 0
+    transport, sent, end = HttpConnection(url, ""), 0, 0
     with Progress(transient=True, console=Console(stderr=True)) as progress:
         task = progress.add_task("rows", total=None)
         for rows in _batches(file, batch_size):
             body = {"webhook": webhook, "endpoint": endpoint, "data": rows}
-            transport.send("POST", "/api/v1/log", "main", body=body)
+            report = transport.send_once("/api/v1/log", "main", body).json()
             sent += len(rows)
+            end = max(end, report["first_row"] + report["rows"])
             progress.update(task, completed=sent)
     typer.echo(f"{sent} rows accepted")
+    if wait and sent:
+        deployment = {"webhook": webhook, "endpoint": endpoint}
+        wait_for(transport, lambda found: found["rows"] >= end, "rows are processed", timeout, deployment)
 
 
 def _batches(file: Path, size: int) -> Iterator[list[object]]:

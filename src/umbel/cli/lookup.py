@@ -24,10 +24,10 @@ def command(
 
         umbel lookup OriginDelays origin=JFK --as-of 2013-12-24T18:00:00Z
     """
-    from umbel.client.transport import Transport
+    from umbel.client.connection import HttpConnection
 
     body = {"keys": [pairs(keys)], "as_of": as_of}
-    found = Transport(url, "").send("POST", f"/api/v1/dataset/{dataset}/lookup", branch, body=body).json()
+    found = HttpConnection(url, "").send("POST", f"/api/v1/dataset/{dataset}/lookup", branch, body=body).json()
     if not found["found"][0]:
         typer.echo("not found")
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""The command `umbel`. Each module of this package that has a function `command` is a subcommand."""
+"""The command `umbel`: each module of this package with a function `command` is a subcommand."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import os
 import pkgutil
 import sys
 from importlib import import_module
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+import umbel
 import umbel.cli
 from umbel.errors import UmbelError
+from umbel.processes.privacy import private_by_default
+from umbel.processes.user_folder import importable
 
 GUIDE = """Real-time features from typed datasets, on Spark.
 
@@ -25,8 +30,10 @@ Start with the first of these; each command explains itself with --help:
     umbel doctor                    when something does not work
 """
 
+PROGRAM = "umbel"
+
 app = typer.Typer(
-    name="umbel",
+    name=PROGRAM,
     help=GUIDE,
     no_args_is_help=True,
     add_completion=False,
@@ -34,27 +41,60 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+COMPLETING = "_UMBEL_COMPLETE"
+"""The environment variable by which the script of `umbel completion` requests completions."""
+
+
+def _version(is_requested: bool) -> None:
+    if is_requested:
+        typer.echo(f"umbel {umbel.__version__}")
+        raise typer.Exit
+
+
+@app.callback(help=GUIDE)
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version; more: umbel version.")
+    ] = False,
+) -> None: ...
+
+
 for _module in sorted(each.name for each in pkgutil.iter_modules(umbel.cli.__path__)):
     _found = import_module(f"umbel.cli.{_module}") if _module != "main" else None
     if _found is not None and hasattr(_found, "command"):
         app.command(_module.replace("_", "-"))(_found.command)
+    if _found is not None and hasattr(_found, "group"):
+        app.add_typer(_found.group, name=_module.replace("_", "-"))
 
 
 def main() -> None:
-    """Run the command line; a mistake ends it with a message, not with a traceback."""
+    """Run the command line; user errors end it with a message, without traceback."""
+    private_by_default()
     try:
-        app()
+        if COMPLETING in os.environ:
+            from typer._completion_classes import completion_init
+
+            completion_init()
+        importable(Path.cwd())
+        app(prog_name=PROGRAM)
     except UmbelError as error:
         from rich.console import Console
         from rich.text import Text
 
-        Console(stderr=True, soft_wrap=True).print(Text.assemble(("error ", "bold red"), str(error)))
+        from umbel.state.passwords import redacted
+
+        Console(stderr=True, soft_wrap=True).print(Text.assemble(("error ", "bold red"), redacted(str(error))))
         sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        typer.echo(f"error {error.filename}: {error.strerror}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

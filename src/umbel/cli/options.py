@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
+    from umbel.serving.policy import Policy
 
 PORT = 8425
 LOOPBACK = "127.0.0.1"
@@ -41,22 +42,139 @@ Shards = Annotated[
         "--shards", min=1, help="In how many parts state is kept; fixed at the first start.", show_default="4"
     ),
 ]
+
+
+def _without_password(context: typer.Context, option: typer.CallbackParam, value: str | None) -> str | None:
+    """Refuse a URL with a password on the command line.
+
+    Every user of the machine can read the arguments of a process.
+    """
+    from umbel.state.passwords import passwords_of, remember_all
+
+    if value is None or not passwords_of(value):
+        return value
+    remember_all(value)
+    source = context.get_parameter_source(option.name or "")
+    if source is not None and source.name == "COMMANDLINE":
+        raise typer.BadParameter(
+            f"a URL with a password is given as an environment variable, {option.envvar}: "
+            "everybody on this machine can read the arguments of its processes"
+        )
+    return value
+
+
 Catalog = Annotated[
     str | None,
     typer.Option(
-        "--catalog", envvar="UMBEL_CATALOG", help="URL of the catalog's database.", show_default="SQLite in --dir"
+        "--catalog",
+        envvar="UMBEL_CATALOG",
+        help="URL of the catalog's database; by UMBEL_CATALOG where it has a password.",
+        show_default="SQLite in --dir",
+        callback=_without_password,
     ),
 ]
 Store = Annotated[
     str | None,
-    typer.Option("--store", envvar="UMBEL_STORE", help="URL of the store.", show_default="LMDB in --dir"),
+    typer.Option(
+        "--store",
+        envvar="UMBEL_STORE",
+        help="URL of the store; by UMBEL_STORE where it has a password.",
+        show_default="LMDB in --dir",
+        callback=_without_password,
+    ),
+]
+AllowedHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allowed-host",
+        envvar="UMBEL_ALLOWED_HOSTS",
+        help="A name by which requests may address the server, besides localhost; can be repeated.",
+        show_default=False,
+    ),
+]
+RequireToken = Annotated[
+    bool, typer.Option("--require-token", envvar="UMBEL_REQUIRE_TOKEN", help="Let nobody read or log without a token.")
+]
+BehindProxy = Annotated[
+    bool,
+    typer.Option("--behind-proxy", envvar="UMBEL_BEHIND_PROXY", help="A reverse proxy with TLS passes requests on."),
+]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-cert", envvar="UMBEL_TLS_CERT", help="The file with the certificate.", exists=True, dir_okay=False
+    ),
+]
+TlsKey = Annotated[
+    Path | None,
+    typer.Option("--tls-key", envvar="UMBEL_TLS_KEY", help="The file with the key of it.", exists=True, dir_okay=False),
 ]
 
 
-def deployment(
-    directory: Path, catalog: str | None = None, store: str | None = None, shards: int | None = None
-) -> Deployment:
-    """Return the deployment the options name."""
-    from umbel.runtime.deployment import SHARDS, Deployment
+def policy(
+    host: str,
+    allowed_hosts: list[str] | None,
+    require_token: bool,
+    behind_proxy: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+) -> Policy:
+    """Return the access policy of a server from its options."""
+    from umbel.serving.policy import Policy
 
-    return Deployment.at(directory, catalog_url=catalog, store_url=store, shards=shards or SHARDS)
+    cert, key = (None if each is None else str(each.absolute()) for each in (tls_cert, tls_key))
+    return Policy(host, tuple(allowed_hosts or ()), require_token, behind_proxy, cert, key)
+
+
+Accuracy = Annotated[
+    float | None,
+    typer.Option(
+        "--accuracy",
+        envvar="UMBEL_ACCURACY",
+        help="By what share of a continuous window its beginning may be off for busy keys; fixed at the first start.",
+        show_default="0.01",
+    ),
+]
+ExactInstants = Annotated[
+    int | None,
+    typer.Option(
+        "--exact-instants",
+        envvar="UMBEL_EXACT_INSTANTS",
+        min=1,
+        help="How many instants of a key are kept apart in each such share; fixed at the first start.",
+        show_default="8",
+    ),
+]
+
+
+def open_deployment(
+    directory: Path,
+    catalog: str | None = None,
+    store: str | None = None,
+    shards: int | None = None,
+    accuracy: float | None = None,
+    exact_instants: int | None = None,
+) -> Deployment:
+    """Return the deployment named by the options, with its store opened.
+
+    Raises:
+        InvalidValue: the folder, the catalog or the store cannot be used.
+    """
+    from umbel.errors import InvalidValue
+    from umbel.runtime.deployment import Deployment
+    from umbel.state.memory import MemoryStore
+
+    found = Deployment.at(
+        directory,
+        catalog_url=catalog,
+        store_url=store,
+        shards=shards,
+        accuracy=accuracy,
+        exact_instants=exact_instants,
+    )
+    if isinstance(found.store, MemoryStore):
+        raise InvalidValue(
+            f"--store {store}: such a store is of one process, and umbel runs several",
+            hint="leave --store out, or name a folder: lmdb:///path",
+        )
+    return found

@@ -1,4 +1,4 @@
-"""Ask for features."""
+"""Query features from a running server."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def command(
     url: Url = URL,
     branch: Branch = MAIN,
 ) -> None:
-    """Ask a running server for features.
+    """Query features from a running server.
 
     Examples:
         umbel query OriginFeatures -i OriginFeatures.origin=JFK
 
         umbel query OriginFeatures.average -i OriginFeatures.origin=JFK --as-of 2013-12-24T18:00:00Z
     """
-    from umbel.client.transport import Transport
+    from umbel.client.connection import HttpConnection
 
     data = {name: [value] for name, value in pairs(inputs).items()}
     body = {"inputs": list(data), "outputs": outputs, "data": data, "as_of": as_of}
-    show(Transport(url, "").send("POST", "/api/v1/query", branch, body=body).json())
+    show(HttpConnection(url, "").send("POST", "/api/v1/query", branch, body=body).json())

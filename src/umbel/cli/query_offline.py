@@ -1,4 +1,4 @@
-"""Ask for features of files, each row as of its own instant."""
+"""Run an offline query over files, each row as of its own timestamp."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from umbel.cli.options import MAIN, URL, Branch, Url
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from umbel.client.transport import Transport
+    from umbel.client.connection import HttpConnection
 
 PATH = "/api/v1/query_offline"
 OPEN = ("PENDING", "RUNNING")
@@ -54,7 +54,9 @@ def command(
     url: Url = URL,
     branch: Branch = MAIN,
 ) -> None:
-    """Ask a running server for features of the rows in files, each as of its own instant, and follow its work.
+    """Run an offline query over the rows of files, and follow its progress.
+
+    Features are as of each row's own timestamp. The query is a job on the server; Ctrl-C does not end it.
 
     Examples:
         umbel query-offline Origin -i Origin.origin=airport --from s3://data/asked/*.csv --to s3://data/answers --timestamp at
@@ -63,21 +65,21 @@ def command(
 
         umbel query-offline --cancel 5f0c
     """
-    from umbel.client.transport import Transport
+    from umbel.client.connection import HttpConnection
 
-    server = Transport(url, "")
+    server = HttpConnection(url, "")
     if cancel is not None:
-        told = server.send("POST", f"{PATH}/cancel", branch, params={"request_id": cancel}).json()
+        report = server.send("POST", f"{PATH}/cancel", branch, params={"request_id": cancel}).json()
     elif track is not None:
-        told = _status(server, branch, track)
+        report = _status(server, branch, track)
     else:
-        told = server.send(
+        report = server.send(
             "POST", PATH, branch, body=_body(outputs, inputs, source, target, timestamp, form, target_form)
         ).json()
-        typer.echo(told["request_id"])
+        typer.echo(report["request_id"])
     if wait and cancel is None:
-        told = _followed(server, branch, told)
-    _tell(told)
+        report = _followed(server, branch, report)
+    _show(report)
 
 
 def _body(
@@ -97,12 +99,12 @@ def _body(
         "outputs": list(outputs),
         "timestamp_column": timestamp,
         "feature_to_column_map": columns,
-        "input": _place(source, form),
+        "input": _deployment(source, form),
     }
-    return body if target is None else {**body, "output": _place(target, target_form)}
+    return body if target is None else {**body, "output": _deployment(target, target_form)}
 
 
-def _place(url: str, form: str | None) -> dict[str, Any]:
+def _deployment(url: str, form: str | None) -> dict[str, Any]:
     scheme, separator, rest = url.partition("://")
     bucket, _, path = rest.partition("/")
     if scheme != "s3" or not separator or not bucket:
@@ -114,29 +116,32 @@ def _place(url: str, form: str | None) -> dict[str, Any]:
     return {"bucket": bucket, kind: path, "format": FORMATS.get(ending, "parquet")}
 
 
-def _status(server: Transport, branch: str, request: str) -> dict[str, Any]:
+def _status(server: HttpConnection, branch: str, request: str) -> dict[str, Any]:
     return dict(server.send("GET", f"{PATH}/status", branch, params={"request_id": request}).json())
 
 
-def _followed(server: Transport, branch: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Return how a query has ended; a bar shows how far it is until then. Ctrl-C ends the following, not the query."""
+def _followed(server: HttpConnection, branch: str, report: dict[str, Any]) -> dict[str, Any]:
+    """Show the progress of a query until it ends; return its final report.
+
+    Ctrl-C ends the following, not the query.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("offline query", total=1.0)
-        while told["status"] in OPEN:
-            progress.update(bar, completed=told["completion_rate"], description=told["status"].lower())
+        while report["status"] in OPEN:
+            progress.update(bar, completed=report["completion_rate"], description=report["status"].lower())
             time.sleep(EVERY)
-            told = _status(server, branch, told["request_id"])
-    return told
+            report = _status(server, branch, report["request_id"])
+    return report
 
 
-def _tell(told: dict[str, Any]) -> None:
-    place = f"{told['output_bucket']}/{told['output_prefix']}"
-    failed = f", {told['failure_rate']:.2%} of the rows without an answer" if told["failure_rate"] else ""
-    typer.echo(f"{told['status']}: {told['completion_rate']:.0%} done{failed}; parts are in {place}")
-    if told.get("reason"):
-        typer.echo(told["reason"], err=True)
-    if told["status"] == "FAILED":
+def _show(report: dict[str, Any]) -> None:
+    deployment = f"{report['output_bucket']}/{report['output_prefix']}"
+    failed = f", {report['failure_rate']:.2%} of the rows without an answer" if report["failure_rate"] else ""
+    typer.echo(f"{report['status']}: {report['completion_rate']:.0%} done{failed}; parts are in {deployment}")
+    if report.get("reason"):
+        typer.echo(report["reason"], err=True)
+    if report["status"] == "FAILED":
         raise typer.Exit(1)

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from umbel.cli.options import (
     DIRECTORY,
     LOOPBACK,
     PORT,
+    Accuracy,
+    AllowedHosts,
+    BehindProxy,
     Catalog,
     Directory,
     Env,
+    ExactInstants,
     Host,
     Module,
     Port,
+    RequireToken,
     Servers,
     Shards,
     Store,
+    TlsCert,
+    TlsKey,
     Workers,
-    deployment,
+    open_deployment,
+    policy,
 )
+
+if TYPE_CHECKING:
+    from umbel.runtime.deployment import Deployment
 
 
 def command(
@@ -28,31 +41,53 @@ def command(
     servers: Servers = 1,
     env: Env = None,
     host: Host = LOOPBACK,
+    allowed_host: AllowedHosts = None,
+    require_token: RequireToken = False,
+    behind_proxy: BehindProxy = False,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     catalog: Catalog = None,
     store: Store = None,
     shards: Shards = None,
+    accuracy: Accuracy = None,
+    exact_instants: ExactInstants = None,
 ) -> None:
-    """Commit what MODULE defines, and run the server and the worker for it, until Ctrl-C.
+    """Commit MODULE, and run the server and the worker for it until Ctrl-C.
 
-    Everything is kept in one folder, .umbel unless --dir says otherwise; the next run goes on where this one stopped.
-    A process that ends is started again.
+    All data is stored in one folder, .umbel unless --dir names another; the next run resumes from it.
+    A server or worker process that ends is started again.
 
     Examples:
         umbel run examples.flights.features -w 2
 
         umbel run my_features.py:app --dir /var/lib/umbel --port 9000
     """
-    from rich.console import Console
-
-    from umbel.cli.loading import definitions
     from umbel.cli.up import check, up
-    from umbel.runtime.commit import commit
+    from umbel.processes.locks import alone
 
     check(host, port)
-    place = deployment(directory, catalog, store, shards)
-    told = commit(place, definitions(module, env), message=f"umbel run {module}")
+    deployment = open_deployment(directory, catalog, store, shards, accuracy, exact_instants)
+    answers = policy(host, allowed_host, require_token, behind_proxy, tls_cert, tls_key)
+    answers.check(deployment)
+    with alone(deployment.directory, "supervisor"):  # before the commit: it would change a running deployment
+        _commit(deployment, module, env)
+        up(deployment, answers, port, workers, servers)
+
+
+def _commit(deployment: Deployment, module: str, env: str | None) -> None:
+    """Commit the definitions of a module and print the difference."""
+    from rich.console import Console
+
+    from umbel.catalog.audit import AuditLog
+    from umbel.cli.commit import outcome
+    from umbel.cli.loading import definitions
+    from umbel.runtime.commit import commit
+
+    with AuditLog(deployment.catalog).recorded("commit", f"umbel run {module}"):
+        report = commit(deployment, definitions(module, env), message=f"umbel run {module}")
     console = Console(stderr=True)
     for kind in ("new", "changed", "removed", "recomputed"):
-        if told[kind]:
-            console.print(f"umbel: {kind}: {', '.join(told[kind])}", highlight=False, markup=False)
-    up(place, host, port, workers, servers)
+        if report[kind]:
+            console.print(f"umbel: {kind}: {', '.join(report[kind])}", highlight=False, markup=False)
+    for line in outcome(report):
+        console.print(f"umbel: {line}", highlight=False, markup=False)

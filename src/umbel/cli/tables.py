@@ -1,4 +1,4 @@
-"""Tables of answers, and the pairs they are asked with."""
+"""Tables of query results, and parsing of NAME=VALUE arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 
 def pairs(texts: Sequence[str]) -> dict[str, Any]:
-    """Return NAME=VALUE texts as a mapping; a value that is JSON is read as such, else it is text."""
+    """Parse NAME=VALUE texts into a mapping; values are JSON, else text."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")

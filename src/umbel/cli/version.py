@@ -1,4 +1,4 @@
-"""Show the versions of umbel and of what it stands on."""
+"""Show the versions of umbel and its dependencies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGES = ("pyspark", "polars", "pyarrow", "pandas", "numpy", "lmdb", "deltalak
 
 
 def command() -> None:
-    """Show the versions of umbel, Python and the packages that matter; to be put into reports.
+    """Show the versions of umbel, Python and its main dependencies, for bug reports.
 
     Example:
         umbel version
@@ -25,7 +25,7 @@ def command() -> None:
 
 
 def installed(package: str) -> str | None:
-    """Return the version of a package, None where it is not installed."""
+    """Return the version of a package, None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Make workers start faster."""
+"""Build the AOT cache, so that workers start faster."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import typer
 
 
 def command() -> None:
-    """Let Java learn Spark once, so that workers start in about half the time.
+    """Build the JVM's AOT cache for Spark: workers then start in about half the time.
 
-    It runs a small job and keeps what Java learned in the cache folder (about 200 MB). To be done once, and again after an
-    upgrade of Spark or Java; nothing depends on it.
+    It runs a small Spark job and writes the cache to the cache folder (about 200 MB). Run it once, and again after an
+    upgrade of Spark or Java; it is optional.
 
     Example:
         umbel warm-up
     """
     from rich.console import Console
 
-    from umbel.spark.aotcache import make
+    from umbel.spark.aot_cache import make
 
     begun = time.monotonic()
     with Console(stderr=True).status("Java learns Spark, about half a minute …"):

@@ -1,19 +1,30 @@
-"""Process the data: the Spark driver of the live job."""
+"""Run the worker: the Spark driver of the live job."""
 
 from __future__ import annotations
 
 import logging
+import os
+import re
 import signal
 import sys
 import threading
-import time
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from umbel.cli.options import DIRECTORY, Catalog, Directory, Shards, Store, Workers, deployment
+from umbel.cli.options import (
+    DIRECTORY,
+    Accuracy,
+    Catalog,
+    Directory,
+    ExactInstants,
+    Shards,
+    Store,
+    Workers,
+    open_deployment,
+)
 
 if TYPE_CHECKING:
+    from umbel.processes.status import Heartbeat
     from umbel.runtime.deployment import Deployment
 
 
@@ -23,78 +34,97 @@ def command(
     catalog: Catalog = None,
     store: Store = None,
     shards: Shards = None,
+    accuracy: Accuracy = None,
+    exact_instants: ExactInstants = None,
 ) -> None:
-    """Process the data of what is committed, until stopped: the worker alone, without a server.
+    """Process the data of the committed definitions, without a server, until stopped.
 
     Example:
         umbel work -w 4
     """
-    from umbel.runtime.kinship import die_with_parent
-    from umbel.runtime.locks import alone
-    from umbel.runtime.status import write_status
+    from umbel.processes.locks import alone
+    from umbel.processes.process_tree import PARENT, die_with_parent
+    from umbel.processes.status import Heartbeat, note_last_end
+    from umbel.processes.supervision import FINAL
+    from umbel.runtime.limits import Limits
+    from umbel.state.passwords import log_redacted
 
     die_with_parent()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    log_redacted(logging.INFO)
     for name in ("py4j", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     stop = Stop()
-    place = deployment(directory, catalog, store, shards)
-    with alone(place.directory, "worker"):
-        write_status(place.directory, "starting")
-        failure = _work(place, workers, stop)
-        write_status(place.directory, "failed" if failure else "stopped")
+    Limits.from_environment()  # a wrong one is refused now, not by the first batch
+    deployment = open_deployment(directory, catalog, store, shards, accuracy, exact_instants)
+    with alone(deployment.directory, "worker"):
+        if PARENT not in os.environ:
+            note_last_end(deployment.directory)
+        with Heartbeat(deployment.directory) as beat:
+            failure = _damage(deployment) or _work(deployment, workers, stop, beat)
+            damage = _damage_in(failure) or _damage(deployment) if failure else ""
+            if failure:
+                beat.failed(damage or failure)
     if failure:
-        place.catalog.tell("work", "error", failure[:4000])
-        logging.getLogger("umbel.work").error("%s", failure)
-        sys.exit(1)
+        deployment.catalog.record_event("work", "error", (damage or failure)[:4000])
+        logging.getLogger("umbel.work").error("%s", damage or failure)
+        sys.exit(FINAL if damage else 1)
 
 
-def _work(place: Deployment, workers: int, stop: Stop) -> str:
+def _damage(deployment: Deployment) -> str:
+    """Describe missing or damaged data that the job needs to resume; empty if none."""
+    from umbel.errors import Damaged
+    from umbel.runtime.deployment import JOB
+
+    try:
+        deployment.check_state()
+        last = deployment.catalog.progress(JOB, sys.maxsize)
+        deployment.plans().check(last.state.get("plan", 0) if last else 0)
+    except Damaged as error:
+        return str(error)
+    return ""
+
+
+def _damage_in(failure: str) -> str:
+    """Extract the text of a `Damaged` error from a Spark exception; empty if none."""
+    found = re.search(r"umbel\.errors\.Damaged: (.*?)(?=\n\s*\n|\n\s+at |\n[A-Z=]|$)", failure, re.DOTALL)
+    return found.group(1).strip() if found else ""
+
+
+def _work(deployment: Deployment, workers: int, stop: Stop, beat: Heartbeat) -> str:
     """Run the live job until it is stopped; return why it failed, if it did."""
     from umbel.spark.job import LiveJob
     from umbel.spark.session import Settings, running
 
-    with running(Settings(place.directory, slots=workers)) as session:
-        query = LiveJob(place, session, on_batch=_Told(place.directory)).start()
-        stop.has_begun(place.directory)
-        while not stop.is_asked.is_set() and query.isActive:
-            stop.is_asked.wait(0.2)
+    with running(Settings(deployment.directory, slots=workers)) as session:
+        job = LiveJob(deployment, session, on_batch=lambda number, _: beat.finished(number), on_begin=beat.began)
+        query = job.start()
+        beat.running()
+        stop.has_begun = True
+        while not stop.is_requested.is_set() and query.isActive:
+            stop.is_requested.wait(0.2)
         failure = query.exception()
-        reason = "" if failure is None else str(failure)  # Spark is asked for the text: it must still be running
-    return "" if stop.is_asked.is_set() else reason
+        reason = "" if failure is None else str(failure)  # the text comes from Spark's JVM: it must still be running
+        if not reason and not stop.is_requested.is_set():
+            reason = "the streaming query has ended"
+    return "" if stop.is_requested.is_set() else reason
 
 
 class Stop:
-    """Listens for SIGINT and SIGTERM: before the job has begun they end the process at once."""
+    """Handles SIGINT and SIGTERM by requesting a stop.
+
+    Before the job has begun, the signal ends the process and its children (the JVM) at once.
+    """
 
     def __init__(self) -> None:
-        self.is_asked = threading.Event()
-        self._has_begun = False
+        self.is_requested = threading.Event()
+        self.has_begun = False
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._asked)
+            signal.signal(number, self._requested)
 
-    def has_begun(self, directory: Path) -> None:
-        """Note that the job runs, and say so."""
-        from umbel.runtime.status import RUNNING, write_status
+    def _requested(self, _: int, __: FrameType | None) -> None:
+        from umbel.processes.process_tree import end_children
 
-        self._has_begun = True
-        write_status(directory, RUNNING)
-
-    def _asked(self, _: int, __: FrameType | None) -> None:
-        self.is_asked.set()
-        if not self._has_begun:
+        self.is_requested.set()
+        if not self.has_begun:
+            end_children()  # a JVM that still starts would not notice
             sys.exit(0)
-
-
-class _Told:
-    """Keeps the status file fresh while batches are finished."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory, self._written = directory, 0.0
-
-    def __call__(self, number: int, _: object) -> None:
-        from umbel.runtime.status import RUNNING, write_status
-
-        if time.monotonic() - self._written > 0.5:
-            write_status(self._directory, RUNNING, number)
-            self._written = time.monotonic()

@@ -1,4 +1,4 @@
-"""The client of a umbel server."""
+"""The HTTP client of a umbel server."""
 
 from __future__ import annotations
 

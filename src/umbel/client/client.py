@@ -1,40 +1,56 @@
-"""`Client`: commit, log, query and look up, on a server over HTTP."""
+"""`Client`: commit, log, query and look up, on a platform behind a transport."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from umbel.client.branches import BranchMethods
-from umbel.client.logged import logged
-from umbel.client.names import check_keys, check_rows, dataset_name, field_names, names_of
+from umbel.client.http import HttpTransport
+from umbel.client.names import (
+    check_branch,
+    check_frame,
+    check_keys,
+    check_secret,
+    check_secret_name,
+    check_share,
+    field_names,
+    names_of,
+)
 from umbel.client.names import dataset_name as name_of_dataset
-from umbel.client.plain import columns, files, location, plain, records, refuse_both
+from umbel.client.older import OlderSpellings
 from umbel.client.response import Response
-from umbel.client.schemas import frame
-from umbel.errors import InvalidValue, UnknownName
-from umbel.query.columns import cast, given, instants
-from umbel.query.encode import to_json
+from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, Transport
+from umbel.errors import InvalidType, InvalidValue, UnknownName
+from umbel.query.columns import cast
 from umbel.query.resolve import name_of
 from umbel.types.dtypes import Datetime, DType
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    import httpx
     import pandas as pd
 
-COMMIT_TIMEOUT = 300.0
 
-
-class Client(BranchMethods):
-    """A client of a server.
+class Client(OlderSpellings):
+    """A client of a umbel server.
 
     Args:
-        url: of the server: "http://localhost:8080".
-        token: proves who asks.
-        branch: the branch calls are about; "main" unless given.
-        transport: an `httpx` transport that carries requests instead of the network, for tests.
+        url: of the server, such as "http://localhost:8080".
+        token: authenticates the caller.
+        branch: the branch of all calls; default "main".
+        transport: an `httpx` transport that replaces the network, for tests.
     """
+
+    def __init__(
+        self, url: str, token: str = "", branch: str | None = None, *, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._connect(HttpTransport(url, token, transport), branch)
+
+    def _connect(self, transport: Transport, branch: str | None) -> None:
+        self._transport = transport
+        self._branch = branch or MAIN
 
     def commit(
         self,
@@ -46,55 +62,47 @@ class Client(BranchMethods):
         incremental: bool = False,
         backfill: bool = True,
     ) -> Response:
-        """Check definitions and make them what the branch consists of.
+        """Check definitions and make them the branch's content.
 
         Args:
-            message: what the commit is about.
-            datasets: what the branch shall have; with `incremental`, what is added or replaced.
+            message: the commit message.
+            datasets: the branch's datasets; with `incremental`, those to add or replace.
             featuresets: likewise.
-            preview: only say what would change.
+            preview: only report the changes, without committing.
             env: the environment whose sources, sinks, pipelines and extractors are selected.
-            incremental: keep what is not mentioned.
-            backfill: whether data may be recomputed; if not, a commit that would need it is refused.
+            incremental: retain the definitions not listed.
+            backfill: True if data may be recomputed; otherwise a commit that needs a backfill is refused.
 
         Raises:
-            UmbelError: the definitions do not hold; all faults are listed.
+            UmbelError: the definitions are invalid; all errors are listed.
         """
         from umbel.api.commit import check_commit
-        from umbel.plan.serde import dump
 
-        before = self._definitions(self._branch) if incremental else None
+        before = self._transport.definitions(self._branch) if incremental else None
         definitions = check_commit(datasets, featuresets, env=env, before=before)
-        params = {"message": message, "preview": preview, "incremental": incremental, "backfill": backfill, "env": env}
-        content = dump(definitions)
-        answer = self._send("POST", "/api/v1/commit", content=content, params=params, timeout=COMMIT_TIMEOUT)
-        self._schemas.forget()
-        return answer
+        objects = {str(each.__name__): each for each in (*(datasets or ()), *(featuresets or ()))}
+        request = CommitRequest(message, definitions, objects, env, preview, incremental, backfill)
+        return self._transport.commit(self._branch, request)
 
     def add(self, obj: Any) -> Response:
-        """Commit one dataset or featureset to what is there."""
+        """Commit one dataset or featureset in addition to the current definitions."""
         is_dataset = hasattr(obj, "key_fields")
         return self.commit("add", [obj] if is_dataset else [], [] if is_dataset else [obj], incremental=True)
 
     def log(self, webhook: str, endpoint: str, df: pd.DataFrame, batch_size: int = 1000) -> Response:
-        """Push rows to the datasets fed by an endpoint of a webhook.
+        """Push rows to the datasets that an endpoint of a webhook feeds, on every branch.
 
         Args:
-            webhook: its name.
-            endpoint: its endpoint.
+            webhook: the webhook's name.
+            endpoint: the endpoint's name.
             df: the rows. Chunks of `batch_size` are sent one after the other, each accepted or refused as a whole. A chunk
-                the server does not answer is sent again, under a key by which it is taken once.
+                without a response is sent again with the same idempotency key, so that it is ingested once.
             batch_size: rows per request.
         """
         if batch_size < 1:
             raise InvalidValue(f"batch_size must be at least 1, got {batch_size}", hint="leave it out")
-        check_rows(df, "log")
-        answer = Response.of(200, {})
-        for start in range(0, len(df), batch_size):
-            data = columns(df.iloc[start : start + batch_size])
-            body = {"webhook": webhook, "endpoint": endpoint, "data": data}
-            answer = self._transport.send_once("/api/v1/log", self._branch, body)
-        return answer
+        check_frame(df, "log: the rows")
+        return self._transport.log(webhook, endpoint, df, batch_size)
 
     def query(
         self,
@@ -108,37 +116,32 @@ class Client(BranchMethods):
         """Return features as of now.
 
         Args:
-            inputs: the features given.
-            outputs: the features and featuresets wanted.
+            inputs: the input features.
+            outputs: the requested features and featuresets.
             input_dataframe: one column per input, named by its fully qualified name.
-            log: whether the server keeps inputs and answer in its feature log, as training data; see `feature_log`.
-            workflow: what the query is for, in metrics and logs.
-            sampling_rate: the share of rows kept with `log`, from 0 to 1; which ones is left to chance.
+            log: True to store inputs and answer in the server's feature log, as training data; see `feature_log`.
+            workflow: the query's purpose, as a label in metrics and logs.
+            sampling_rate: the share of rows stored with `log`, from 0 to 1, chosen at random.
         """
-        names = names_of(inputs, "inputs")
-        body = {
-            "inputs": names,
-            "outputs": names_of(outputs, "outputs"),
-            "data": self._input_columns(inputs, names, input_dataframe),
-            "log": log,
-            "workflow": workflow,
-            "sampling_rate": sampling_rate,
-        }
-        return self._frame(self._send("POST", "/api/v1/query", body=body).json(), outputs)
+        request = _request(inputs, outputs, workflow)
+        check_frame(input_dataframe, "input_dataframe")
+        rate = check_share(sampling_rate, "sampling_rate")
+        found = self._transport.query(self._branch, request, input_dataframe, log=bool(log), sampling_rate=rate)
+        return found.to_pandas()
 
     def feature_log(
         self, workflow: str | None = None, since: datetime | str | None = None, until: datetime | str | None = None
     ) -> pd.DataFrame:
-        """Return what queries with `log=True` were answered: a row for each, by time, with "timestamp" and "workflow" first.
+        """Return the logged answers of queries with `log=True`, ordered by time.
+
+        Each row has "timestamp" and "workflow" as its first columns.
 
         Args:
-            workflow: what they were for; everything when None.
-            since: the first instant.
-            until: the instant before which it ends.
+            workflow: the label of the queries; all when None.
+            since: the start instant, inclusive.
+            until: the end instant, exclusive.
         """
-        params = {"workflow": workflow, "since": plain(since), "until": plain(until)}
-        lines = self._send("GET", "/api/v1/feature_log", params=params).content
-        return logged(lines, self._schemas.all_features(self._branch))
+        return self._transport.feature_log(self._branch, workflow, since, until)
 
     def query_offline(
         self,
@@ -153,42 +156,40 @@ class Client(BranchMethods):
         use_v2: bool = True,
         num_dpus: int | None = None,
     ) -> pd.DataFrame | dict[str, Any]:
-        """Return features, each row as of its own instant, with the instants as last column.
+        """Return features, each row as of its own instant; or a job with a "request_id".
 
-        An answer computed on the server's own time comes as a job, to be tracked by its "request_id".
+        A frame has the instants as its last column.
 
         Args:
-            inputs: the features given.
-            outputs: the features and featuresets wanted.
+            inputs: the input features.
+            outputs: the requested features and featuresets.
             timestamp_column: the column of the instants.
             input_dataframe: one column per input and the instants; or
-            input_s3: the connector of files that hold them.
-            output_s3: the connector of the place for the result.
+            input_s3: the connector of files with these columns.
+            output_s3: the connector of the location for the result.
             feature_to_column_map: the columns of inputs whose columns are not named after them.
-            workflow: what the query is for.
-            use_v2: ignored, as is `num_dpus`.
+            workflow: the query's purpose, as a label.
+            use_v2: has no effect, as `num_dpus`; a value other than the default is warned about.
+            num_dpus: has no effect.
         """
-        renamed = {name_of(item): column for item, column in (feature_to_column_map or {}).items()}
-        named = {"inputs": names_of(inputs, "inputs"), "outputs": names_of(outputs, "outputs")}
-        body: dict[str, Any] = {**named, "timestamp_column": timestamp_column, "workflow": workflow}
-        if input_dataframe is not None:
-            refuse_both(input_s3)
-            body["data"] = self._offline_columns(inputs, timestamp_column, input_dataframe, renamed)
-        else:
-            body |= files(input_s3, renamed)
-        body |= {} if output_s3 is None else {"output": location(output_s3)}
-        answer = self._object(self._send("POST", "/api/v1/query_offline", body=body))
-        return answer if "request_id" in answer else self._frame(answer, outputs, {timestamp_column: Datetime()})
+        if not use_v2 or num_dpus is not None:
+            warnings.warn(
+                "query_offline: use_v2 and num_dpus have no effect; leave them out", UserWarning, stacklevel=2
+            )
+        columns = {name_of(feature): column for feature, column in (feature_to_column_map or {}).items()}
+        rows = _offline_rows(input_dataframe, input_s3, columns)
+        request = _request(inputs, outputs, workflow)
+        files = OfflineFiles(input_s3, columns, output_s3)
+        found = self._transport.query_offline(self._branch, request, timestamp_column, rows, files)
+        return found if isinstance(found, dict) else found.to_pandas()
 
-    def track_offline_query(self, request_id: str) -> dict[str, Any]:
-        """Return how far an offline query has come."""
-        params = {"request_id": request_id}
-        return self._object(self._send("GET", "/api/v1/query_offline/status", params=params))
+    def track_offline_query(self, request_id: str) -> Any:
+        """Return the progress of an offline query."""
+        return self._transport.offline_query(request_id, cancel=False)
 
-    def cancel_offline_query(self, request_id: str) -> dict[str, Any]:
-        """Stop an offline query; return how far it had come."""
-        params = {"request_id": request_id}
-        return self._object(self._send("POST", "/api/v1/query_offline/cancel", params=params))
+    def cancel_offline_query(self, request_id: str) -> Any:
+        """Cancel an offline query and return its last progress."""
+        return self._transport.offline_query(request_id, cancel=True)
 
     def lookup(
         self,
@@ -197,7 +198,7 @@ class Client(BranchMethods):
         fields: Sequence[Any] | None = None,
         timestamps: pd.Series[Any] | None = None,
     ) -> tuple[pd.DataFrame | pd.Series[Any], pd.Series[Any]]:
-        """Return the row of each key, and whether it was found.
+        """Return the row of each key, with a found mask.
 
         Args:
             dataset: a dataset or its name.
@@ -208,40 +209,39 @@ class Client(BranchMethods):
         import pandas as pd
 
         check_keys(keys)
-        name, wanted = dataset_name(dataset), field_names(fields)
-        body: dict[str, Any] = {"keys": records(columns(keys)), "fields": wanted}
-        if timestamps is not None:
-            body["timestamps"] = plain(cast(timestamps, Datetime(), "timestamps").to_list())
-        answer = self._send("POST", f"/api/v1/dataset/{name}/lookup", body=body).json()
-        rows = frame(answer["data"], self._schemas.dataset(self._branch, name))
-        found = pd.Series(answer["found"], dtype=bool, name="found")
-        return (rows[wanted[0]] if wanted is not None and len(wanted) == 1 else rows), found
+        name, requested = name_of_dataset(dataset), field_names(fields)
+        at = None if timestamps is None else cast(pd.Series(timestamps), Datetime(), "timestamps")
+        if at is not None and len(at) != len(keys):
+            raise InvalidValue(
+                f"lookup on dataset '{name}': {len(keys)} keys, but {len(at)} timestamps",
+                hint="one timestamp for each row of keys",
+            )
+        answer, found = self._transport.lookup(self._branch, name, keys, requested, at)
+        rows, mask = answer.to_pandas(), pd.Series(found, dtype=bool, name="found")
+        return (rows[requested[0]] if requested is not None and len(requested) == 1 else rows), mask
 
     def inspect(self, dataset: Any, n: int = 10) -> pd.DataFrame:
         """Return up to `n` recent rows of a dataset."""
-        name = dataset_name(dataset)
-        answer = self._send("GET", f"/api/v1/dataset/{name}/inspect", params={"n": n}).json()
-        return frame(answer["data"], self._schemas.dataset(self._branch, name))
+        return self._transport.inspect(self._branch, name_of_dataset(dataset), n).to_pandas()
 
     def erase(self, dataset_name: Any, erase_keys: pd.DataFrame) -> Response:
-        """Erase rows by their erase keys, now and whenever they come again.
+        """Erase rows by their erase keys, now and on later ingestion.
 
         Args:
             dataset_name: a dataset or its name.
             erase_keys: one column per erase key field.
         """
         check_keys(erase_keys)
-        name, body = name_of_dataset(dataset_name), {"erase_keys": columns(erase_keys)}
         try:
-            return self._send("POST", f"/api/v1/dataset/{name}/erase", body=body)
+            return self._transport.erase(self._branch, name_of_dataset(dataset_name), erase_keys)
         except UnknownName as error:
             if self._branch not in self.list_branches():
                 raise
             return Response.of(404, {"message": error.message})
 
     def lineage(self) -> dict[str, Any]:
-        """Return what depends on what."""
-        return self._object(self._send("GET", "/api/v1/lineage"))
+        """Return the dependency graph of the branch."""
+        return dict(self._transport.report(self._branch, "lineage"))
 
     def xray(
         self,
@@ -250,32 +250,122 @@ class Client(BranchMethods):
         fields: Sequence[str] | None = None,
         properties: Sequence[str] | None = None,
     ) -> Any:
-        """Return properties of datasets and featuresets; of all when none is named."""
+        """Return properties of datasets and featuresets.
+
+        All of them are covered if none is named.
+        """
         params = {
-            "datasets": None if datasets is None else [dataset_name(each) for each in datasets],
+            "datasets": None if datasets is None else [name_of_dataset(each) for each in datasets],
             "featuresets": None if featuresets is None else names_of(featuresets, "featuresets"),
             "properties": properties if fields is None else fields,
         }
-        return self._send("GET", "/api/v1/xray", params=params).json()
+        return self._transport.report(self._branch, "xray", params)
 
-    def _frame(
-        self, data: dict[str, list[Any]], outputs: Sequence[Any], others: Mapping[str, DType] | None = None
-    ) -> pd.DataFrame:
-        """Return an answer as a frame: features, and other columns of known types."""
-        known = others or {}
-        names = [name for name in data if name not in known]
-        return frame(data, {**self._schemas.features(self._branch, outputs, names), **known})
+    def init_branch(self, name: str) -> Response:
+        """Create an empty branch and check it out."""
+        return self._init(name, None)
 
-    def _input_columns(self, inputs: Sequence[Any], names: list[str], df: pd.DataFrame) -> dict[str, list[Any]]:
-        types = self._schemas.features(self._branch, inputs, names)
-        wanted = {name: types[name] for name in names}
-        return {name: [] for name in names} if df.empty else to_json(given(df, wanted), wanted)
+    def clone_branch(self, name: str, from_branch: str) -> Response:
+        """Create a branch with another's definitions and data, and check it out."""
+        check_branch(from_branch)
+        return self._init(name, from_branch)
 
-    def _offline_columns(
-        self, inputs: Sequence[Any], timestamp: str, df: pd.DataFrame, renamed: dict[str, str]
-    ) -> dict[str, list[Any]]:
-        if df.empty:
-            raise InvalidValue("query_offline: the input dataframe is empty", hint="give at least one row")
-        at = instants(df, timestamp)
-        named = df.rename(columns={column: name for name, column in renamed.items()})
-        return {**self._input_columns(inputs, names_of(inputs, "inputs"), named), timestamp: plain(at.to_list())}
+    def _init(self, name: str, clone_from: str | None) -> Response:
+        check_branch(name)
+        answer = self._transport.init_branch(name, clone_from)
+        self._branch = name
+        return answer
+
+    def delete_branch(self, name: str) -> Response:
+        """Delete a branch.
+
+        Main is checked out if the deleted branch was the current one.
+        """
+        check_branch(name)
+        answer = self._transport.delete_branch(name)
+        if self._branch == name:
+            self._branch = MAIN
+        return answer
+
+    def list_branches(self) -> list[str]:
+        """Return the names of all branches."""
+        return self._transport.list_branches()
+
+    def branch_status(self) -> dict[str, Any]:
+        """Return the serving and committed revisions of the branch, and backfill progress.
+
+        The progress is included while the two revisions differ.
+        """
+        return dict(self._transport.report(self._branch, "branch/status"))
+
+    def checkout(self, name: str, init: bool = False) -> None:
+        """Set the branch of the following calls.
+
+        Args:
+            name: the branch; it may not exist yet.
+            init: True to create it if it does not exist.
+        """
+        if init and name not in self.list_branches():
+            self.init_branch(name)
+        self._branch = name
+
+    def branch(self) -> str:
+        """Return the name of the checked-out branch."""
+        return self._branch
+
+    def get_secret(self, name: str) -> str:
+        """Return a secret.
+
+        Raises:
+            NotSupported: over HTTP. A server passes secrets only to the user code it runs.
+        """
+        return self._transport.get_secret(name)
+
+    def add_secret(self, name: str, value: str) -> Response:
+        """Store a secret under a new name."""
+        return self._transport.add_secret(name, check_secret(name, value))
+
+    def update_secret(self, name: str, value: str) -> Response:
+        """Change a secret."""
+        return self._transport.update_secret(name, check_secret(name, value))
+
+    def delete_secret(self, name: str) -> Response:
+        """Delete a secret."""
+        check_secret_name(name)
+        return self._transport.delete_secret(name)
+
+    def is_integration_client(self) -> bool:
+        """Return True if calls go to a server."""
+        return True
+
+    def close(self) -> None:
+        """Close the connections to the server."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _offline_rows(df: pd.DataFrame | None, source: Any, columns: Mapping[str, str]) -> pd.DataFrame | None:
+    """Return the rows of an offline query, with columns named after the inputs, or None."""
+    if (df is None) == (source is None):
+        raise InvalidValue(
+            "query_offline needs input_dataframe or input_s3, and not both",
+            hint="query_offline(..., input_dataframe=df)",
+        )
+    if df is None:
+        return None
+    check_frame(df, "input_dataframe")
+    present = {name: df[column] for name, column in columns.items() if column in df.columns}
+    return df.assign(**present)  # beside the given columns: one may be read by several features, or as the timestamp
+
+
+def _request(inputs: Sequence[Any], outputs: Sequence[Any], workflow: str) -> FeatureQuery:
+    names, requested = names_of(inputs, "inputs"), names_of(outputs, "outputs")
+    if not isinstance(workflow, str):
+        raise InvalidType(f"workflow must be text, got {workflow!r:.80}", hint='workflow="fraud"')
+    objects = [each for each in (*inputs, *outputs) if isinstance(getattr(each, "type", None), DType)]
+    return FeatureQuery(names, requested, {each.fqn(): each.type for each in objects}, workflow)

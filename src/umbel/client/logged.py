@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from umbel.client.schemas import frame
+from umbel.client.schemas import decoded
 from umbel.errors import InvalidValue
 from umbel.types.dtypes import Datetime, DType, Str
 
@@ -16,11 +16,13 @@ FIXED: Mapping[str, DType] = {"timestamp": Datetime(), "workflow": Str()}
 
 
 def logged(lines: bytes, types: Mapping[str, DType]) -> pd.DataFrame:
-    """Return rows of the feature log, by time; a row lacks the features that its query had not.
+    """Return rows of the feature log, ordered by time.
+
+    Features that a row's query did not return are null in that row.
 
     Args:
         lines: JSON objects.
-        types: of features; a column without a type, or of values of another one, holds what JSON has.
+        types: of features; a column without a type, or with values of another type, has the JSON values.
     """
     import orjson
     import pandas as pd
@@ -37,7 +39,7 @@ def _column(name: str, values: list[Any], dtype: DType | None) -> pd.Series[Any]
 
     if dtype is not None:
         try:
-            return frame({name: values}, {name: dtype})[name]
-        except InvalidValue:  # the feature was of another type then
+            return decoded({name: values}, {name: dtype}).to_pandas()[name]
+        except InvalidValue:  # the feature had another type at that time
             pass
     return pd.Series(values, dtype=object)

@@ -1,4 +1,4 @@
-"""What users name things by: objects of theirs, or text."""
+"""Names of features, datasets and branches, passed as objects or text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def names_of(items: Iterable[Any], what: str) -> list[str]:
 
     Args:
         items: objects or text.
-        what: what they are given as, for messages.
+        what: the argument they are passed as, for messages.
     """
     if isinstance(items, str):
         raise InvalidType(f"{what} must be a list of features, got the text {items!r}", hint="put it in a list")
@@ -27,7 +27,7 @@ def names_of(items: Iterable[Any], what: str) -> list[str]:
 
 
 def dataset_name(dataset: Any) -> str:
-    """Return the name of a dataset, given as such or as text."""
+    """Return the name of a dataset, passed as an object or as text."""
     if isinstance(dataset, str):
         return dataset
     if hasattr(dataset, "key_fields"):
@@ -46,7 +46,7 @@ def field_names(fields: Sequence[Any] | None) -> list[str] | None:
 
 
 def check_branch(name: Any) -> None:
-    """Refuse what cannot name a branch."""
+    """Refuse a value that cannot name a branch."""
     if not isinstance(name, str) or not _BRANCH.fullmatch(name):
         raise InvalidValue(
             f"branch name {name!r} must consist of letters, digits and the characters _ . - /",
@@ -55,7 +55,8 @@ def check_branch(name: Any) -> None:
 
 
 def check_secret(name: str, value: Any) -> str:
-    """Return a secret, which must be text."""
+    """Return a secret; refuse one that is not text."""
+    check_secret_name(name)
     if not isinstance(value, str):
         raise InvalidType(
             f"secret '{name}' must be text, got {type(value).__name__}", hint="add_secret(name, str(value))"
@@ -63,16 +64,34 @@ def check_secret(name: str, value: Any) -> str:
     return value
 
 
-def check_rows(rows: Any, what: str) -> None:
+def check_secret_name(name: Any) -> None:
+    """Refuse a value that cannot name a secret."""
+    if not isinstance(name, str) or not name or "/" in name:
+        raise InvalidValue(f"a secret's name must be text without '/', got {name!r:.80}", hint='"fraud-api-key"')
+
+
+def check_share(value: Any, what: str) -> float:
+    """Return a share as a number; refuse what is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InvalidType(f"{what} must be a number from 0 to 1, got {value!r:.80}", hint=f"{what}=0.1") from None
+
+
+def check_frame(rows: Any, what: str) -> None:
     """Refuse rows that are not a frame."""
-    if not hasattr(rows, "columns"):
-        message = f"{what}: the rows must be a pandas DataFrame, got {type(rows).__name__}"
+    import pandas as pd
+
+    if not isinstance(rows, pd.DataFrame):
+        message = f"{what} must be a pandas DataFrame, got {type(rows).__name__}"
         raise InvalidType(message, hint='pd.DataFrame({"uid": [1, 2]})')
 
 
 def check_keys(keys: Any) -> None:
     """Refuse keys that are not a frame."""
-    if not hasattr(keys, "columns"):
+    import pandas as pd
+
+    if not isinstance(keys, pd.DataFrame):
         raise InvalidValue(
             f"keys must be a pandas DataFrame with one column per key field, got {type(keys).__name__}",
             hint='pd.DataFrame({"uid": [1, 2]})',

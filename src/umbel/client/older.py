@@ -11,10 +11,13 @@ if TYPE_CHECKING:
 
 
 class OlderSpellings:
-    """Adds the older names of methods to a client; each use warns and names the new one."""
+    """Older method names of a client.
+
+    Each use warns and names the new method.
+    """
 
     def sync(self, datasets: Sequence[Any] = (), featuresets: Sequence[Any] = (), **options: Any) -> Any:
-        """Commit: the older name of `commit`."""
+        """Commit definitions; the older name of `commit`."""
         _deprecated("sync", "commit(message=..., datasets=..., featuresets=...)")
         tier = options.pop("tier", None)
         options.setdefault("env", tier)
@@ -28,7 +31,7 @@ class OlderSpellings:
         input_dataframe: pd.DataFrame,
         **options: Any,
     ) -> Any:
-        """Query features as of now: the older name of `query`."""
+        """Query features as of now; the older name of `query`."""
         _deprecated("extract_features", "query(inputs=..., outputs=..., input_dataframe=...)")
         return self._call("query", input_feature_list, output_feature_list, input_dataframe, **options)
 
@@ -39,7 +42,7 @@ class OlderSpellings:
         timestamp_column: str,
         **options: Any,
     ) -> Any:
-        """Query features as of instants: the older name of `query_offline`."""
+        """Query features as of instants; the older name of `query_offline`."""
         _deprecated("extract_historical_features", "query_offline(inputs=..., outputs=..., timestamp_column=...)")
         return self._call("query_offline", input_feature_list, output_feature_list, timestamp_column, **options)
 

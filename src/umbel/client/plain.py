@@ -1,4 +1,4 @@
-"""Python values of any kind as JSON, where no declared type says what they are."""
+"""Conversion of Python values without a declared type to JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from umbel.errors import InvalidType, InvalidValue
+from umbel.errors import InvalidType
 from umbel.types.dtype import is_missing
 
 if TYPE_CHECKING:
@@ -18,21 +18,17 @@ if TYPE_CHECKING:
 
 
 def columns(df: pd.DataFrame) -> dict[str, list[Any]]:
-    """Return the columns of a pandas frame as lists of JSON values; a missing value is null."""
+    """Return the columns of a pandas frame as lists of JSON values.
+
+    A missing value is null.
+    """
     from umbel.types.pandas import raw_from_pandas
 
     return {column.name: [plain(value) for value in column.to_list()] for column in raw_from_pandas(df)}
 
 
-def records(by_column: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    """Return columns as row objects."""
-    return [dict(zip(by_column, row, strict=True)) for row in zip(*by_column.values(), strict=True)]
-
-
-def location(connector: Any) -> dict[str, Any] | None:
-    """Return where a connector's files are, as JSON; None for none."""
-    if connector is None:
-        return None
+def location(connector: Any) -> dict[str, Any]:
+    """Return the location of a connector's files as JSON."""
     if not is_dataclass(connector) or isinstance(connector, type):
         raise InvalidType(
             f"expected a connector, found {connector!r:.80}", hint="S3(...).bucket(...) says where files are, and which"
@@ -40,26 +36,11 @@ def location(connector: Any) -> dict[str, Any] | None:
     return {"type": type(connector).__name__, **plain(asdict(connector))}
 
 
-def refuse_both(connector: Any) -> None:
-    """Refuse an input in files beside one in a frame."""
-    if connector is not None:
-        raise InvalidValue("query_offline: rows come as input_dataframe or in input_s3, not both", hint="leave one out")
-
-
-def files(connector: Any, renamed: Mapping[str, str]) -> dict[str, Any]:
-    """Return what an offline query says of its input when that is files: where they are, and their columns."""
-    if connector is None:
-        raise InvalidValue(
-            "query_offline needs input_dataframe or input_s3", hint="query_offline(..., input_dataframe=df)"
-        )
-    return {"input": location(connector), "feature_to_column_map": dict(renamed)}
-
-
 def plain(value: Any) -> Any:
     """Return a value as JSON.
 
     Raises:
-        InvalidType: JSON has nothing for it.
+        InvalidType: the value has no JSON form.
 
     >>> plain({"at": datetime(2024, 1, 1), "x": [1.5, float("nan")], "d": Decimal("1.50")})
     {'at': '2024-01-01T00:00:00', 'x': [1.5, 'NaN'], 'd': '1.50'}

@@ -1,4 +1,4 @@
-"""Responses of client calls, usable like those of `requests`."""
+"""Responses of client calls, with the interface of `requests`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from umbel.errors import RuntimeFault
+from umbel.errors import RuntimeFailure
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a server answered.
+    """The response of a server.
 
     Args:
-        status_code: of HTTP.
+        status_code: the HTTP status.
         content: the body.
         headers: by lower-case name.
-        url: what was asked.
+        url: the requested URL.
     """
 
     status_code: int
@@ -28,12 +28,12 @@ class Response:
 
     @classmethod
     def of(cls, status_code: int, body: Any) -> Response:
-        """Return a response that carries a JSON value."""
+        """Return a response with a JSON value as its body."""
         return cls(status_code, json.dumps(body).encode(), {"content-type": "application/json"})
 
     @property
     def ok(self) -> bool:
-        """Whether the request was served."""
+        """Return True if the request succeeded."""
         return self.status_code < 400
 
     @property
@@ -43,19 +43,24 @@ class Response:
 
     @property
     def reason(self) -> str:
-        """The status in words."""
+        """The reason phrase of the status."""
         from http import HTTPStatus
 
         return HTTPStatus(self.status_code).phrase
 
     def json(self) -> Any:
-        """Return the body, read as JSON."""
+        """Return the body, parsed as JSON."""
         return json.loads(self.content)
 
     def raise_for_status(self) -> None:
-        """Raise RuntimeFault unless the request was served."""
+        """Raise RuntimeFault unless the request succeeded."""
         if not self.ok:
-            raise RuntimeFault(f"{self.status_code} {self.reason}: {self.text}")
+            raise RuntimeFailure(f"{self.status_code} {self.reason}: {self.text}")
+
+    def _repr_html_(self) -> str:
+        from umbel.api.notebook import of_response
+
+        return of_response(self)
 
     def __bool__(self) -> bool:
         return self.ok

@@ -1,92 +1,112 @@
-"""The types of what a server holds, so that its answers become frames of the right dtypes."""
+"""Types of a server's features and fields.
+
+They give the frames made from its answers the right dtypes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from umbel.errors import InvalidValue
+from umbel.errors import UnknownName
+from umbel.query.answer import Answer
 from umbel.query.encode import column_from_json
+from umbel.query.resolve import Catalogue
 from umbel.types.dtypes import DType, Optional
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from umbel.definitions.records import Definitions
 
-    from umbel.plan.definitions import Definitions
+_Found = TypeVar("_Found")
 
 
 class Schemas:
-    """The definitions of each branch as the server last told them.
+    """A cache of the definitions of each branch, as last fetched.
 
     Args:
-        fetch: asks the server for those of a branch.
+        fetch: requests the serving definitions of a branch from the server.
+        committed: requests the last committed definitions, which may not be backfilled yet.
     """
 
-    def __init__(self, fetch: Callable[[str], Definitions]) -> None:
-        self._fetch = fetch
+    def __init__(self, fetch: Callable[[str], Definitions], committed: Callable[[str], Definitions]) -> None:
+        self._fetch, self._committed = fetch, committed
         self._known: dict[str, Definitions] = {}
+        self._revisions: dict[str, str] = {}
+
+    def answered(self, branch: str, revision: str | None) -> None:
+        """Record the commit that answers on a branch.
+
+        If it differs from the one before, the cached types are dropped and fetched again.
+        """
+        if revision is not None and self._revisions.get(branch) != revision:
+            self._known.pop(branch, None)
+            self._revisions[branch] = revision
 
     def forget(self) -> None:
-        """Ask again the next time."""
+        """Drop the cache."""
         self._known.clear()
 
-    def features(self, branch: str, items: Sequence[Any], names: Sequence[str]) -> dict[str, DType]:
-        """Return the types of features: of feature objects as they say, else as the server says.
+    def features(self, branch: str, declared: Mapping[str, DType], names: Sequence[str]) -> Mapping[str, DType]:
+        """Return the types of features, as declared or from the server.
 
         Args:
-            branch: the branch asked.
-            items: features as users gave them.
-            names: fully qualified names to find types for.
+            branch: the queried branch.
+            declared: the types of the features that the caller passed as objects.
+            names: fully qualified names of the features to type.
+
+        Raises:
+            UmbelError: a name is not that of a committed feature.
         """
-        stated = {item.fqn(): item.type for item in items if isinstance(getattr(item, "type", None), DType)}
-        missing = [name for name in names if name not in stated]
-        return {**stated, **self._feature_types(branch, missing)} if missing else stated
+        missing = [name for name in names if name not in declared]
+        if not missing:
+            return declared
+        found = self._requested(branch, missing, _all_features)
+        if len(found) < len(missing):
+            Catalogue(self._committed(branch).featuresets).provided(missing)  # says which is unknown, as a server would
+        return {**declared, **found}
 
     def all_features(self, branch: str) -> dict[str, DType]:
-        """Return the types of all features of a branch, as it is now."""
+        """Return the types of all features of a branch, freshly fetched."""
         self._known[branch] = self._fetch(branch)
         return _all_features(self._known[branch])
 
-    def _feature_types(self, branch: str, names: Sequence[str]) -> dict[str, DType]:
-        return self._wanted(branch, names, _all_features, "feature")
-
     def dataset(self, branch: str, name: str) -> dict[str, DType]:
         """Return the types of a dataset's fields."""
-        found: dict[str, DType] = self._wanted(branch, [name], _all_datasets, "dataset")[name]
-        return found
+        found = self._requested(branch, [name], _all_datasets)
+        if name not in found:
+            raise UnknownName(f"dataset '{name}' is not committed on branch '{branch}'", hint="commit it first")
+        return found[name]
 
-    def _wanted(
-        self, branch: str, names: Sequence[str], read: Callable[[Definitions], Mapping[str, Any]], kind: str
-    ) -> dict[str, Any]:
+    def _requested(
+        self, branch: str, names: Sequence[str], read: Callable[[Definitions], Mapping[str, _Found]]
+    ) -> dict[str, _Found]:
         found = read(self._known[branch]) if branch in self._known else {}
-        if any(name not in found for name in names):  # committed since, perhaps by someone else
+        if any(name not in found for name in names):  # committed since, perhaps by another client
             self._known[branch] = self._fetch(branch)
             found = read(self._known[branch])
-        unknown = [name for name in names if name not in found]
-        if unknown:
-            raise InvalidValue(
-                f"{kind} '{unknown[0]}' is not committed on branch '{branch}'",
-                hint="commit it, or check out another branch",
-            )
-        return {name: found[name] for name in names}
+        if any(name not in found for name in names):  # being backfilled: the server reports it
+            found = {**read(self._committed(branch)), **found}
+        return {name: found[name] for name in names if name in found}
 
 
 def _all_features(definitions: Definitions) -> dict[str, DType]:
-    return {each.fqn: each.dtype for owner in definitions.featuresets.values() for each in owner.features}
+    return {fqn: each.dtype for fqn, each in Catalogue(definitions.featuresets).features.items()}
 
 
 def _all_datasets(definitions: Definitions) -> dict[str, dict[str, DType]]:
     return {each.name: each.dtypes for each in definitions.datasets.values()}
 
 
-def frame(data: Mapping[str, Sequence[Any]], types: Mapping[str, DType]) -> pd.DataFrame:
-    """Return JSON columns as a pandas frame of nullable dtypes, in the order of the answer."""
-    import pandas as pd
+def decoded(
+    data: Mapping[str, Sequence[Any]], types: Mapping[str, DType], dtypes: Mapping[str, Any] | None = None
+) -> Answer:
+    """Return JSON columns in storage types, all nullable, in the order of the response.
 
-    shown = {name: _shown(name, values, types[name]) for name, values in data.items()}
-    return pd.DataFrame(shown, columns=list(data))
-
-
-def _shown(name: str, values: Sequence[Any], dtype: DType) -> pd.Series[Any]:
-    nullable = Optional(dtype.base)
-    return nullable.to_pandas(column_from_json(values, nullable, name, "the server's answer"))
+    Args:
+        data: the columns.
+        types: of the columns.
+        dtypes: the pandas dtypes of columns from extractors and inputs.
+    """
+    nullable = {name: Optional(types[name].base) for name in data}
+    columns = {name: column_from_json(data[name], nullable[name], name, "the server's answer") for name in data}
+    return Answer(columns, nullable, dtypes=dtypes or {})

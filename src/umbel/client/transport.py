@@ -1,156 +1,154 @@
-"""Requests to a server, and what its answers mean."""
+"""The operations of a platform, as a client calls them."""
 
 from __future__ import annotations
 
-import json
-import random
-import time
-import uuid
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import polars as pl
 
 from umbel.client.response import Response
-from umbel.errors import InvalidType, RuntimeFault, Transient, UmbelError
+from umbel.definitions.records import Definitions
+from umbel.query.answer import Answer
+from umbel.types.dtypes import DType
 
 if TYPE_CHECKING:
-    import httpx
+    from datetime import datetime
 
-BRANCH_HEADER = "X-UMBEL-BRANCH"
-PROTOBUF = "application/x-protobuf"
-KEY_HEADER = "Idempotency-Key"
-PAUSES = (0.1, 0.5, 2.0)
-"""Seconds to wait before an attempt is repeated."""
-UNAVAILABLE = frozenset({502, 503, 504})
-"""What a server, or a proxy before it, answers when it may serve the same request later."""
-TIMEOUT = 600.0
-"""Seconds to wait for a connection or an answer."""
+    import pandas as pd
+
+MAIN = "main"
 
 
-class RequestFailed(RuntimeFault):
-    """The server refused a request."""
-
-    code = "request-failed"
-
-
-class Unreachable(Transient):
-    """The server did not answer."""
-
-    code = "unreachable"
-
-
-class Transport:
-    """Sends requests to one server. Threads may share it.
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """Checked definitions to commit.
 
     Args:
-        url: of the server.
-        token: proves who asks.
-        transport: carries requests instead of the network, for tests.
+        message: the commit message.
+        definitions: all definitions of the branch after the commit.
+        objects: the users' objects passed to this commit, by name.
+        env: the environment they were selected for.
+        preview: only report the changes.
+        incremental: the definitions not in `objects` are those of the commit before.
+        backfill: True if data may be recomputed.
     """
 
-    def __init__(self, url: Any, token: str, transport: httpx.BaseTransport | None = None) -> None:
-        import httpx
+    message: str
+    definitions: Definitions
+    objects: Mapping[str, Any]
+    env: str | None
+    preview: bool
+    incremental: bool
+    backfill: bool
 
-        if not isinstance(url, str) or not url:
-            raise InvalidType(
-                f"Client: the url must be text, got {url!r}", hint='Client("http://localhost:8425", token)'
-            )
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
-        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT, transport=transport)
 
-    def send(
+@dataclass(frozen=True, slots=True)
+class FeatureQuery:
+    """The features of a query.
+
+    Args:
+        inputs: names of features.
+        outputs: names of features and featuresets.
+        declared: the types of the features passed as objects.
+        workflow: the query's purpose.
+    """
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    declared: Mapping[str, DType]
+    workflow: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineFiles:
+    """The files of an offline query: connectors, None without.
+
+    Args:
+        source: of the rows, which are passed as a frame without.
+        columns: the columns of inputs whose columns are not named after them.
+        target: of the location for the result, which is returned without.
+    """
+
+    source: Any
+    columns: Mapping[str, str]
+    target: Any
+
+
+class Transport(Protocol):
+    """Carries the calls of a client to a platform.
+
+    Names are text, arguments have the right form; the platform checks them against its definitions. The first argument of
+    most operations is a branch.
+    """
+
+    def definitions(self, branch: str) -> Definitions:
+        """Return the committed definitions."""
+
+    def commit(self, branch: str, request: CommitRequest) -> Response:
+        """Replace the definitions."""
+
+    def log(self, webhook: str, endpoint: str, rows: pd.DataFrame, batch_size: int) -> Response:
+        """Push rows to an endpoint, on every branch; at most `batch_size` per HTTP request."""
+
+    def query(
+        self, branch: str, request: FeatureQuery, rows: pd.DataFrame, *, log: bool, sampling_rate: float
+    ) -> Answer:
+        """Return features as of now; with `log`, store a share of the rows."""
+
+    def query_offline(
+        self, branch: str, request: FeatureQuery, timestamp: str, rows: pd.DataFrame | None, files: OfflineFiles
+    ) -> Answer | dict[str, Any]:
+        """Return features as of instants, these as last column, or the status of a job."""
+
+    def offline_query(self, request_id: str, *, cancel: bool) -> dict[str, Any] | Response:
+        """Return the status of a job, after cancelling it or not."""
+
+    def feature_log(
+        self, branch: str, workflow: str | None, since: datetime | str | None, until: datetime | str | None
+    ) -> pd.DataFrame:
+        """Return the logged answers of queries."""
+
+    def lookup(
         self,
-        method: str,
-        path: str,
         branch: str,
-        *,
-        body: Any = None,
-        content: bytes | None = None,
-        params: Mapping[str, Any] | None = None,
-        timeout: float = TIMEOUT,
-        key: str | None = None,
-    ) -> Response:
-        """Send a request and return the answer.
+        dataset: str,
+        keys: pd.DataFrame,
+        fields: Sequence[str] | None,
+        timestamps: pl.Series | None,
+    ) -> tuple[Answer, Sequence[bool]]:
+        """Return the row of each key, with a found mask."""
 
-        Args:
-            method: of HTTP.
-            path: below the server's URL.
-            branch: the branch it is about.
-            body: a JSON value.
-            content: bytes of protobuf, instead of a body.
-            params: of the query string; None leaves one out.
-            timeout: in seconds.
-            key: tells the server that a request is one it may have served already.
+    def inspect(self, branch: str, dataset: str, n: int) -> Answer:
+        """Return the latest rows of a dataset."""
 
-        Raises:
-            UmbelError: the server refused; with status and message, of the kind the server names.
-            Unreachable: no connection, or no answer in time.
-        """
-        import httpx
+    def erase(self, branch: str, dataset: str, keys: pd.DataFrame) -> Response:
+        """Erase rows by their erase keys."""
 
-        headers = _headers(branch, "application/json" if content is None else PROTOBUF, key)
-        payload = content if content is not None else None if body is None else json.dumps(body, allow_nan=False)
-        stated = {name: _spelled(value) for name, value in (params or {}).items() if value is not None}
-        try:
-            answer = self._http.request(method, path, content=payload, params=stated, headers=headers, timeout=timeout)
-        except httpx.HTTPError as error:
-            raise Unreachable(f"{method} {self.url}{path} failed: {type(error).__name__} {error}") from error
-        return _accepted(Response(answer.status_code, answer.content, dict(answer.headers), str(answer.url)))
+    def report(self, branch: str, subject: str, params: Mapping[str, Sequence[str] | None] | None = None) -> Any:
+        """Return a report on a branch: "lineage", "xray" or "branch/status"."""
 
-    def send_once(self, path: str, branch: str, body: Any) -> Response:
-        """Post a JSON value, again if the server does not answer, such that it takes effect once.
+    def init_branch(self, name: str, clone_from: str | None) -> Response:
+        """Create a branch, empty or cloned."""
 
-        Raises:
-            UmbelError: the server refused, or did not answer any of several attempts.
-        """
-        key = uuid.uuid4().hex
-        for pause in PAUSES:
-            try:
-                return self.send("POST", path, branch, body=body, key=key)
-            except Transient:
-                time.sleep(pause * (1 + random.random()))
-        return self.send("POST", path, branch, body=body, key=key)
+    def delete_branch(self, name: str) -> Response:
+        """Delete a branch."""
+
+    def list_branches(self) -> list[str]:
+        """Return the names of all branches."""
+
+    def get_secret(self, name: str) -> str:
+        """Return a secret."""
+
+    def add_secret(self, name: str, value: str) -> Response:
+        """Store a secret under a new name."""
+
+    def update_secret(self, name: str, value: str) -> Response:
+        """Change a secret."""
+
+    def delete_secret(self, name: str) -> Response:
+        """Delete a secret."""
 
     def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-
-def refusal(response: Response) -> UmbelError:
-    """Return the error a refusing answer stands for: of the kind it names, with its status and message."""
-    try:
-        said = response.json()
-    except ValueError:
-        said = None
-    fields = said if isinstance(said, Mapping) else {}
-    other = Unreachable if response.status_code in UNAVAILABLE else RequestFailed
-    kind = _kinds().get(str(fields.get("code")), other)
-    message = fields.get("message") or response.text or response.reason
-    return kind(f"the server answered {response.status_code}: {message}", hint=fields.get("hint"))
-
-
-def _kinds() -> dict[str, type[UmbelError]]:
-    return {kind.code: kind for kind in _subclasses(UmbelError)}
-
-
-def _subclasses(kind: type[UmbelError]) -> Iterator[type[UmbelError]]:
-    for each in kind.__subclasses__():
-        yield from _subclasses(each)
-        yield each
-
-
-def _accepted(response: Response) -> Response:
-    if not response.ok:
-        raise refusal(response)
-    return response
-
-
-def _headers(branch: str, kind: str, key: str | None) -> dict[str, str]:
-    headers = {BRANCH_HEADER: branch, "Content-Type": kind}
-    return headers if key is None else headers | {KEY_HEADER: key}
-
-
-def _spelled(value: Any) -> str | list[str]:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return [str(each) for each in value] if isinstance(value, list | tuple) else str(value)
+        """Release connections."""

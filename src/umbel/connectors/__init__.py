@@ -1,16 +1,13 @@
-"""Connectors: what a dataset reads from and writes to, and the decorators that say so."""
+"""Connectors: sources and sinks of datasets, and the decorators that declare them."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from umbel.connectors import kinesis
 from umbel.connectors.bigquery import BigQuery
-from umbel.connectors.declared import DataConnector, DataSource
-from umbel.connectors.formats import CSV, Avro, Protobuf
+from umbel.connectors.files import Files, FilesConnector
 from umbel.connectors.http import HTTP, Certificate, HTTPConnector
 from umbel.connectors.kafka import Kafka, KafkaConnector
 from umbel.connectors.kinesis import Kinesis, KinesisConnector, at_timestamp
-from umbel.connectors.localfiles import Files, FilesConnector
 from umbel.connectors.mongo import Mongo
 from umbel.connectors.mysql import MySQL
 from umbel.connectors.postgres import Postgres
@@ -20,24 +17,24 @@ from umbel.connectors.s3 import S3, S3Connector
 from umbel.connectors.snowflake import Snowflake
 from umbel.connectors.table import TableConnector
 from umbel.connectors.webhook import Webhook, WebhookConnector
+from umbel.definitions.arguments import CONNECTORS, DataConnector, DataSource
+from umbel.formats.declarations import CSV, Avro, Protobuf
 
 if TYPE_CHECKING:
     from umbel.api.incoming import Eval, Ref, Sample, eval, ref  # noqa: A004
     from umbel.api.sink import SnapshotData, sink
     from umbel.api.source import source
 
-ABOVE = {
-    **dict.fromkeys(("Eval", "Ref", "Sample", "eval", "ref"), "umbel.api.incoming"),
-    **dict.fromkeys(("SnapshotData", "sink"), "umbel.api.sink"),
-    "source": "umbel.api.source",
-}
-"""Names of layers above that users find here; they are imported when asked for."""
+DECORATORS = frozenset(["Eval", "Ref", "Sample", "SnapshotData", "eval", "ref", "sink", "source"])
+"""The names of the layer above that users import from here; they are imported on access."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ABOVE:
-        raise AttributeError(f"module 'umbel.connectors' has no attribute '{name}'")
-    return getattr(import_module(ABOVE[name]), name)
+    if name in DECORATORS:
+        from umbel.api import incoming, sink, source
+
+        return next(vars(module)[name] for module in (incoming, sink, source) if name in vars(module))
+    return CONNECTORS.attribute(name)
 
 
 __all__ = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from umbel.connectors.declared import DataSource
-from umbel.connectors.secret import Secret
 from umbel.connectors.table import TableConnector
+from umbel.definitions.arguments import DataSource
+from umbel.definitions.secret import Secret
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class BigQuery(DataSource):
     Args:
         project_id: of the project.
         dataset_id: of the dataset.
-        service_account_key: the key as a dict, or where it is kept.
+        service_account_key: the key as a dict, or a Secret.
     """
 
     project_id: str
@@ -31,6 +31,6 @@ class BigQuery(DataSource):
 
         Args:
             table_name: its name.
-            cursor: the column that grows with every change.
+            cursor: the column that increases with every change.
         """
         return TableConnector(source=self, table=table_name, cursor=cursor)

@@ -1,12 +1,13 @@
-"""Objects in buckets: on S3 and what speaks its protocol, or in folders that stand for buckets.
+"""Object storage buckets: S3-compatible, or local folders in place of buckets.
 
-Where buckets are is for whoever runs umbel to say, not for whoever asks it something: `UMBEL_BUCKETS=file:///folder` makes
-the folders in that folder the buckets; else they are on S3, at `AWS_ENDPOINT_URL` where that is set.
+The operator configures the location of buckets, never a request: with `UMBEL_BUCKETS=file:///folder` the folders in that
+folder are the buckets; otherwise they are on S3, at `AWS_ENDPOINT_URL` if that is set.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,21 +17,20 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from umbel.connectors.s3 import S3, S3Connector
-from umbel.connectors.s3path import matcher
-from umbel.connectors.secret import Credential
+from umbel.connectors.s3 import S3, S3Connector, matcher
+from umbel.definitions.secret import Credential
 from umbel.errors import InvalidValue, NotSupported, Transient
-from umbel.log.segments import sync_directory
+from umbel.state.disk import sync_directory
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-PLACE = "UMBEL_BUCKETS"
+LOCATION = "UMBEL_BUCKETS"
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 REGION = "us-east-1"
 BLOCK = 4 << 20
-"""Bytes that are copied at once."""
+"""The block size of copies, in bytes."""
 _REFUSED = (
     ("NO_SUCH_BUCKET", "there is no such bucket"),
     ("ACCESS_DENIED", "access is denied"),
@@ -40,17 +40,20 @@ _REFUSED = (
     ("PERMANENT_REDIRECT", "the bucket is in another region; AWS_REGION says which"),
 )
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_ADDRESS = re.compile(r"[0-9.]+|0[xX][0-9a-fA-F.]+")
+
 Reveal = Callable[[Credential], str]
 """Returns a credential in plain text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object.
+    """A stored object.
 
     Args:
         path: its key in the bucket.
-        size: bytes.
+        size: in bytes.
     """
 
     path: str
@@ -61,21 +64,21 @@ class Bucket:
     """One bucket.
 
     Args:
-        files: holds buckets as folders at its root.
+        files: the file system with buckets as folders at its root.
         name: of the bucket.
-        title: what it is, for messages.
+        title: the bucket's description, for messages.
     """
 
     def __init__(self, files: FileSystem, name: str, title: str) -> None:
         self._files, self._name, self._title = files, _checked(name, name, title), title
 
     def listed(self, prefix: str) -> list[Stored]:
-        """Return the objects whose keys begin with a prefix, by key."""
+        """Return the objects whose keys begin with a prefix, sorted by key."""
         from pyarrow.fs import FileSelector, FileType
 
         folder = prefix.rpartition("/")[0]
         where = f"{self._name}/{self._inside(folder)}" if folder else self._name
-        with self._told():
+        with self._described():
             found = self._files.get_file_info(FileSelector(where, recursive=True, allow_not_found=bool(folder)))
         named = ((each.path.removeprefix(f"{self._name}/"), each) for each in found if each.type == FileType.File)
         return sorted(
@@ -85,7 +88,7 @@ class Bucket:
     def fetch(self, path: str, target: Path) -> None:
         """Copy an object to a file."""
         with (
-            self._told(),
+            self._described(),
             self._files.open_input_stream(self._at(path), compression=None) as source,
             target.open("wb") as file,
         ):
@@ -93,31 +96,31 @@ class Bucket:
 
     def fetch_head(self, path: str, target: Path, size: int) -> None:
         """Copy the first bytes of an object to a file."""
-        with self._told(), self._files.open_input_stream(self._at(path), compression=None) as source:
+        with self._described(), self._files.open_input_stream(self._at(path), compression=None) as source:
             target.write_bytes(source.read(size))
 
     @contextmanager
     def opened(self, path: str) -> Iterator[Any]:
-        """Give an object as a file of Arrow's, any part of which can be read."""
-        with self._told(), self._files.open_input_file(self._at(path)) as source:
+        """Open an object as a random-access Arrow file."""
+        with self._described(), self._files.open_input_file(self._at(path)) as source:
             yield source
 
     def put(self, source: Path, path: str) -> None:
-        """Make an object of a file: all of it at once, or nothing."""
-        with self._told():
+        """Write a file as an object, atomically."""
+        with self._described():
             self._write(source, self._at(path))
 
     def check(self, path: str) -> None:
-        """Refuse a bucket that is not there, or not to be had, and a path that leads out of it."""
+        """Refuse a missing or inaccessible bucket, and a path outside it."""
         from pyarrow.fs import FileSelector
 
         self._inside(path)
-        with self._told():
+        with self._described():
             self._files.get_file_info(FileSelector(self._name, recursive=False))
 
     def _write(self, source: Path, path: str) -> None:
-        # An object comes to be when the stream is closed, after an error of ours as well. So all is written in one call: what
-        # goes wrong then is the storage's, and it leaves nothing that can be seen.
+        # An object is created when the stream is closed, even after an error in our code. So all is written in one call: an
+        # error is then the storage's own, and leaves no visible object.
         import pyarrow as pa
 
         with self._files.open_output_stream(path, compression=None) as target:
@@ -131,8 +134,11 @@ class Bucket:
         return _checked(path, self._name, self._title)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turn what storage says into errors of ours: what is refused is final, anything else may pass."""
+    def _described(self) -> Iterator[None]:
+        """Convert storage errors to umbel errors.
+
+        Refusals are terminal, all other errors are transient.
+        """
         try:
             yield
         except FileNotFoundError as error:
@@ -149,12 +155,12 @@ class Bucket:
 
 
 class FolderBucket(Bucket):
-    """A folder that stands for a bucket.
+    """A local folder used as a bucket.
 
     Args:
-        root: the folder that it is in.
+        root: its parent folder.
         name: of the bucket.
-        title: what it is, for messages.
+        title: the bucket's description, for messages.
     """
 
     def __init__(self, root: Path, name: str, title: str) -> None:
@@ -168,10 +174,10 @@ class FolderBucket(Bucket):
         beside = target.with_name(f".{target.name}.{uuid4().hex[:8]}.tmp")
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with source.open("rb") as given, beside.open("wb") as file:
-                shutil.copyfileobj(given, file, BLOCK)
+            with source.open("rb") as provided, beside.open("wb") as file:
+                shutil.copyfileobj(provided, file, BLOCK)
                 file.flush()
-                os.fsync(file.fileno())  # what is recorded as written must be there after a power cut
+                os.fsync(file.fileno())  # an object recorded as written must survive a power cut
             beside.replace(target)
         finally:
             beside.unlink(missing_ok=True)
@@ -183,28 +189,32 @@ def bucket_of(connector: S3Connector, reveal: Reveal, environment: Mapping[str, 
     """Return the bucket of a connector.
 
     Args:
-        connector: which.
+        connector: the S3 connector.
         reveal: turns credentials into text.
-        environment: says where buckets are, and has the credentials where the connector has none.
+        environment: the variables with the location of buckets, and the credentials if the connector has none.
     """
     title = f"S3 '{connector.source.name}', bucket '{connector.bucket}'"
-    if place := environment.get(PLACE):
-        return FolderBucket(folder_of(place), connector.bucket, title)
+    _check_name(connector.bucket, title)
+    if location := environment.get(LOCATION):
+        return FolderBucket(folder_of(location), connector.bucket, title)
     assert isinstance(connector.source, S3)
     return Bucket(_on_s3(connector.source, connector.bucket, reveal, environment), connector.bucket, title)
 
 
 def folder_of(url: str) -> Path:
-    """Return the folder that a URL such as `file:///data` names."""
+    """Return the folder of a URL such as `file:///data`."""
     scheme, colon, rest = url.partition("://")
     path = Path(rest)
     if not colon or scheme != "file" or not path.is_absolute():
-        raise NotSupported(f"{PLACE} must be a URL of a folder, found {url!r:.200}", hint="file:///absolute/folder")
+        raise NotSupported(f"{LOCATION} must be a URL of a folder, found {url!r:.200}", hint="file:///absolute/folder")
     return path
 
 
 def chosen(connector: S3Connector, stored: list[Stored]) -> list[Stored]:
-    """Return which of the objects below its prefix a connector means; hidden ones are passed over."""
+    """Return the objects below a connector's prefix that match it.
+
+    Hidden objects are skipped.
+    """
     prefix, suffix = connector.prefix, connector.suffix
     if suffix is None:
         named = stored
@@ -243,9 +253,9 @@ def _on_s3(source: S3, bucket: str, reveal: Reveal, environment: Mapping[str, st
 
 
 def _region(bucket: str, endpoint: str | None, environment: Mapping[str, str]) -> str:
-    stated = next((environment[name] for name in REGIONS if environment.get(name)), None)
-    if stated or endpoint:
-        return stated or REGION
+    declared = next((environment[name] for name in REGIONS if environment.get(name)), None)
+    if declared or endpoint:
+        return declared or REGION
     from pyarrow.fs import resolve_s3_region
 
     try:
@@ -257,8 +267,19 @@ def _region(bucket: str, endpoint: str | None, environment: Mapping[str, str]) -
         ) from error
 
 
+def _check_name(bucket: str, title: str) -> None:
+    """Refuse an invalid bucket name.
+
+    The name becomes part of the requested host, and must not change it to another host.
+    """
+    if not _NAME.fullmatch(bucket) or _ADDRESS.fullmatch(bucket):
+        raise InvalidValue(
+            f"{title}: {bucket!r:.200} is no name of a bucket", hint="letters, digits, '.', '-' and '_'; no address"
+        )
+
+
 def _checked(path: str, name: str, title: str) -> str:
-    """Return a path, unless it leads elsewhere."""
+    """Return a path; refuse one that leads outside the bucket."""
     parts = PurePosixPath(path).parts
     if not name or "/" in name or "\0" in path or path.startswith("/") or ".." in parts or not parts:
         raise InvalidValue(f"{title}: {path!r:.200} is no path in a bucket", hint="folder/file, without '..'")

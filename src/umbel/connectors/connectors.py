@@ -1,4 +1,4 @@
-"""The names of `umbel.connectors`, where older programs import them from."""
+"""The names of `umbel.connectors`, for imports by older programs."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""HTTP: changes posted to a server. A sink only."""
+"""HTTP: changes posted to a server; a sink only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from umbel.connectors.declared import (
+from umbel.definitions.arguments import (
     DataConnector,
     DataSource,
     Declared,
@@ -14,13 +14,13 @@ from umbel.connectors.declared import (
     refuse_options,
     require_incremental,
 )
-from umbel.connectors.secret import Credential, Secret
+from umbel.definitions.secret import Credential, Secret
 from umbel.errors import InvalidValue
 
 
 @dataclass(frozen=True)
 class Certificate(Declared):
-    """A certificate authority's certificate, or where it is kept."""
+    """A certificate authority's certificate, as text or as a Secret."""
 
     cert: Credential
 
@@ -33,7 +33,7 @@ class HTTPConnector(DataConnector):
 
     Args:
         endpoint: its path.
-        limit: how many changes go into one request.
+        limit: the maximum number of changes in one request.
         headers: further headers of each request.
     """
 
@@ -55,15 +55,15 @@ class HTTPConnector(DataConnector):
 
 @dataclass(frozen=True, kw_only=True)
 class HTTP(DataSource):
-    """A server that takes changes.
+    """A server that accepts changes.
 
     Args:
-        host: its URL.
-        healthz: the path that answers whether it is well.
-        ca_cert: of the authority that signed its certificate.
+        host: its URL, as text or as a Secret.
+        healthz: the path of its health check.
+        ca_cert: the certificate of the authority that signed its certificate.
     """
 
-    host: str
+    host: Credential
     healthz: str
     ca_cert: Certificate | Secret | None = None
 
@@ -74,7 +74,7 @@ class HTTP(DataSource):
 
         Args:
             endpoint: its path.
-            limit: how many changes go into one request.
+            limit: the maximum number of changes in one request.
             headers: further headers of each request.
         """
         return HTTPConnector(source=self, endpoint=endpoint, limit=limit, headers=tuple((headers or {}).items()))

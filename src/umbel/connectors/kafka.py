@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from umbel.connectors.declared import DataConnector, DataSource, Delivery, refuse_options, require_incremental
-from umbel.connectors.formats import Avro, Protobuf, check_format
-from umbel.connectors.secret import Credential
+from umbel.definitions.arguments import DataConnector, DataSource, Delivery, refuse_options, require_incremental
+from umbel.definitions.secret import Credential
 from umbel.errors import InvalidValue
+from umbel.formats.declarations import Avro, Protobuf, check_format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +42,8 @@ class Kafka(DataSource):
 
     Args:
         bootstrap_servers: `host:port`, several separated by commas.
-        security_protocol: how to connect.
-        sasl_mechanism: how to authenticate.
+        security_protocol: Kafka's security protocol.
+        sasl_mechanism: Kafka's authentication mechanism.
         sasl_plain_username: the user.
         sasl_plain_password: the user's password.
     """

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from umbel.connectors.declared import DataConnector, DataSource
+from umbel.definitions.arguments import DataConnector, DataSource
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue
 
 LATEST, TRIM_HORIZON = "latest", "trim_horizon"
@@ -23,11 +23,11 @@ def at_timestamp(timestamp: datetime | float | str) -> AtTimestamp:
     """Start reading a stream at an instant.
 
     Args:
-        timestamp: a datetime, seconds since the epoch, or ISO text; UTC when it says no zone.
+        timestamp: a datetime, seconds since the epoch, or ISO text; UTC if it has no zone.
 
     Raises:
-        InvalidType: none of these.
-        InvalidValue: text that is no datetime.
+        InvalidType: the value has another type.
+        InvalidValue: the text is not a datetime.
     """
     if isinstance(timestamp, bool) or not isinstance(timestamp, datetime | int | float | str):
         raise InvalidType(
@@ -76,7 +76,7 @@ class KinesisConnector(DataConnector):
 
 @dataclass(frozen=True, kw_only=True)
 class Kinesis(DataSource):
-    """Kinesis streams that a role may read.
+    """The Kinesis streams readable by a role.
 
     Args:
         role_arn: the role.
@@ -94,8 +94,9 @@ class Kinesis(DataSource):
             init_position: "latest", "trim_horizon", or the instant to start at.
             format: "json".
         """
+        position = _position(init_position)
         if format != "json":
             raise InvalidAttribute(
                 f"Kinesis '{self.name}': format must be 'json', found {format!r}", hint='format="json"'
             )
-        return KinesisConnector(source=self, stream_arn=stream_arn, init_position=_position(init_position))
+        return KinesisConnector(source=self, stream_arn=stream_arn, init_position=position)

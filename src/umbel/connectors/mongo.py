@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from umbel.connectors.declared import DataSource
-from umbel.connectors.secret import Credential
 from umbel.connectors.table import TableConnector
+from umbel.definitions.arguments import DataSource
+from umbel.definitions.secret import Credential
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,6 @@ class Mongo(DataSource):
 
         Args:
             collection_name: its name.
-            cursor: the field that grows with every change.
+            cursor: the field that increases with every change.
         """
         return TableConnector(source=self, table=collection_name, cursor=cursor)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from umbel.connectors.declared import DataSource
-from umbel.connectors.secret import Credential
 from umbel.connectors.table import TableConnector
+from umbel.definitions.arguments import DataSource
+from umbel.definitions.secret import Credential
 
 
 @dataclass(frozen=True, kw_only=True)
 class SQLSource(DataSource):
-    """A database server one logs in to.
+    """A database server with a login.
 
     Args:
         host: of the server.
@@ -35,7 +35,7 @@ class SQLSource(DataSource):
 
         Args:
             table_name: its name.
-            cursor: the column that grows with every change.
+            cursor: the column that increases with every change.
         """
         return TableConnector(source=self, table=table_name, cursor=cursor)
 

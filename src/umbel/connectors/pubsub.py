@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from umbel.connectors.declared import DataConnector, DataSource
-from umbel.connectors.formats import check_format
-from umbel.connectors.secret import Secret
+from umbel.definitions.arguments import DataConnector, DataSource
+from umbel.definitions.secret import Secret
+from umbel.formats.declarations import check_format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +24,11 @@ class PubSubConnector(DataConnector):
 
 @dataclass(frozen=True, kw_only=True)
 class PubSub(DataSource):
-    """Google PubSub.
+    """A Google PubSub project.
 
     Args:
         project_id: of the project.
-        service_account_key: the key as a dict, or where it is kept.
+        service_account_key: the key as a dict, or a Secret.
     """
 
     project_id: str

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from umbel.connectors.declared import DataSource
-from umbel.connectors.secret import Credential
 from umbel.connectors.table import TableConnector
+from umbel.definitions.arguments import DataSource
+from umbel.definitions.secret import Credential
 from umbel.errors import InvalidAttribute
 
 
@@ -53,6 +53,6 @@ class Redshift(DataSource):
 
         Args:
             table_name: its name.
-            cursor: the column that grows with every change.
+            cursor: the column that increases with every change.
         """
         return TableConnector(source=self, table=table_name, cursor=cursor)

@@ -2,18 +2,81 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from umbel.connectors.declared import DataConnector, DataSource, Delivery, refuse_options, require_incremental
-from umbel.connectors.formats import CSV, check_format
-from umbel.connectors.s3path import split_path
-from umbel.connectors.secret import Credential
+from umbel.definitions.arguments import DataConnector, DataSource, Delivery, refuse_options, require_incremental
+from umbel.definitions.secret import Credential
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue
+from umbel.formats.declarations import CSV, check_format
 from umbel.types.durations import parse_duration
 
+STATIC = re.compile(r"[A-Za-z0-9._=-]+")
+WILDCARD = re.compile(r"\*\*?")
+EXTENSION = re.compile(r"\*\.[A-Za-z0-9.]+")
+_SPECIFIER = "%-?[aAwdbBmyYHIpMSfzZjUWcxXGuV]"
+DATED = re.compile(rf"(?:[A-Za-z0-9._=-]|{_SPECIFIER})*{_SPECIFIER}(?:[A-Za-z0-9._=-]|{_SPECIFIER})*")
+RULE = (
+    "a part is made of letters, digits and ._=-, may have strftime specifiers like %Y, or is * or **; "
+    "the last part may be *.ext"
+)
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Split a path into its static prefix and the rest with wildcards or dates.
+
+    Raises:
+        InvalidValue: a part is not in the path grammar; the message quotes it.
+
+    >>> split_path("raw/clicks/%Y/*.json")
+    ('raw/clicks/', '%Y/*.json')
+    """
+    parts = path.removesuffix("/").split("/")
+    for position, part in enumerate(parts):
+        _check(path, part, is_last=position == len(parts) - 1)
+    count = next((position for position, part in enumerate(parts) if not STATIC.fullmatch(part)), len(parts))
+    prefix, suffix = "/".join(parts[:count]), "/".join(parts[count:])
+    slash = "/" if prefix and (suffix or path.endswith("/")) else ""
+    return prefix + slash, suffix
+
+
+def matcher(suffix: str) -> re.Pattern[str]:
+    """Return the regular expression of the path suffix cut by `split_path`.
+
+    >>> bool(matcher("%Y/**/*.json").fullmatch("2024/a/b/x.json"))
+    True
+    >>> bool(matcher("%Y/*.json").fullmatch("2024/a/x.json"))
+    False
+    """
+    parts = suffix.split("/")
+    return re.compile("".join(_pattern(part, is_last=at == len(parts) - 1) for at, part in enumerate(parts)))
+
+
+def _pattern(part: str, *, is_last: bool) -> str:
+    if part == "**":
+        return ".+" if is_last else "(?:[^/]+/)*"
+    if EXTENSION.fullmatch(part) or part == "*":
+        return "[^/]+" + re.escape(part[1:]) + ("" if is_last else "/")
+    pieces = re.split(f"({_SPECIFIER})", part)
+    made = "".join(_DIRECTIVES.get(each[-1], _TEXT) if at % 2 else re.escape(each) for at, each in enumerate(pieces))
+    return made + ("" if is_last else "/")
+
+
+_TEXT = "[^/]+?"
+_DIRECTIVES = {"Y": r"\d{4}", "j": r"\d{1,3}", "f": r"\d{1,6}", "G": r"\d{4}", "z": r"[+-]\d{4}"} | dict.fromkeys(
+    "wdmyHIMSUWuV", r"\d{1,2}"
+)
+
+
+def _check(path: str, part: str, *, is_last: bool) -> None:
+    kinds = (STATIC, WILDCARD, DATED, EXTENSION) if is_last else (STATIC, WILDCARD, DATED)
+    if not any(kind.fullmatch(part) for kind in kinds):
+        raise InvalidValue(f"S3: invalid part '{part}' in path '{path}'", hint=RULE)
+
+
 FORMATS = ("json", "parquet", "hudi", "delta")
-NATIVE = {"delta": frozenset({"native"}), "hudi": frozenset({"append", "upsert", "native"})}
+NATIVE = {"delta": frozenset({"native"})}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +85,11 @@ class S3Connector(DataConnector):
 
     Args:
         bucket: its name.
-        prefix: what all paths begin with.
-        suffix: what follows, with wildcards and dates; None for everything below the prefix.
+        prefix: the common prefix of all paths.
+        suffix: the rest of the paths, with wildcards and dates; None for everything below the prefix.
         format: "json", "parquet", "hudi", "delta" or CSV.
-        presorted: whether paths sort by time.
-        spread: how far from the date in its path a file's rows may lie.
+        presorted: True if paths sort by time.
+        spread: the maximum distance of a row's time from the date in its file's path.
     """
 
     bucket: str
@@ -42,36 +105,48 @@ class S3Connector(DataConnector):
 
     @property
     def cdcs(self) -> frozenset[str]:  # type: ignore[override]
-        """How rows read from it may be meant."""
+        """The supported `cdc` values of rows read from the bucket."""
         return NATIVE.get(str(self.format), DataConnector.cdcs)
 
     @property
     def title(self) -> str:
         return f"{super().title} with format {self.format if isinstance(self.format, str) else 'CSV'}"
 
+    @staticmethod
+    def parse_path(path: str) -> tuple[str, str]:
+        """Split a path into its static prefix and the rest with wildcards or dates.
+
+        Raises:
+            InvalidValue: a part of the path is not in the path grammar.
+
+        >>> S3Connector.parse_path("raw/clicks/%Y/*.json")
+        ('raw/clicks/', '%Y/*.json')
+        """
+        return split_path(path)
+
     def check_sink(self, delivery: Delivery) -> None:
-        owner = f"sink to {self.title}"
+        subject = f"sink to {self.title}"
         assert isinstance(self.source, S3)
-        refuse_options(owner, cdc=delivery.cdc)
+        refuse_options(subject, cdc=delivery.cdc)
         if self.format != "delta":
             raise InvalidValue(
-                f"{owner}: format must be 'delta', found {self.format!r}", hint='.bucket(..., format="delta")'
+                f"{subject}: format must be 'delta', found {self.format!r}", hint='.bucket(..., format="delta")'
             )
-        require_incremental(owner, delivery.how)
+        require_incremental(subject, delivery.how)
         if self.source.aws_access_key_id or self.source.aws_secret_access_key or self.source.role_arn:
             raise InvalidValue(
-                f"{owner}: keys and role_arn cannot be set; the platform's own role writes", hint="leave them out"
+                f"{subject}: keys and role_arn cannot be set; the platform's own role writes", hint="leave them out"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class S3(DataSource):
-    """S3 buckets, and what speaks their protocol.
+    """S3 buckets, also of S3-compatible storage.
 
     Args:
-        aws_access_key_id: of the key that may read them.
-        aws_secret_access_key: of the same.
-        role_arn: the role that may read them, instead of a key.
+        aws_access_key_id: the id of a key with read access.
+        aws_secret_access_key: the secret of the same key.
+        role_arn: a role with read access, instead of a key.
     """
 
     aws_access_key_id: Credential | None = None
@@ -93,21 +168,21 @@ class S3(DataSource):
 
         Args:
             bucket_name: its name.
-            prefix: what their paths begin with.
+            prefix: the common prefix of their paths.
             path: their paths with wildcards and dates, instead of a prefix.
             format: "json", "parquet", "hudi", "delta" or CSV(...).
-            presorted: whether paths sort by time.
-            spread: how far from the date in its path a file's rows may lie; needs `path`.
+            presorted: True if paths sort by time.
+            spread: the maximum distance of a row's time from the date in its file's path; needs `path`.
         """
-        owner = f"S3 '{self.name}', bucket '{bucket_name}'"
+        subject = f"S3 '{self.name}', bucket '{bucket_name}'"
         if (prefix is None) == (path is None):
             raise InvalidAttribute(
-                f"{owner}: give either prefix or path", hint='prefix="folder", or path="folder/%Y/*"'
+                f"{subject}: give either prefix or path", hint='prefix="folder", or path="folder/%Y/*"'
             )
         if spread is not None and path is None:
-            raise InvalidAttribute(f"{owner}: spread needs path", hint='path="folder/%Y-%m-%d/*"')
-        check_format(owner, format, FORMATS, CSV)
-        _check_spread(owner, spread)
+            raise InvalidAttribute(f"{subject}: spread needs path", hint='path="folder/%Y-%m-%d/*"')
+        check_format(subject, format, FORMATS, CSV)
+        _check_spread(subject, spread)
         start, rest = (prefix or "", None) if path is None else split_path(path)
         return S3Connector(
             source=self,
@@ -120,10 +195,10 @@ class S3(DataSource):
         )
 
 
-def _check_spread(owner: str, spread: Any) -> None:
+def _check_spread(subject: str, spread: Any) -> None:
     if spread is None:
         return
     try:
         parse_duration(spread)
     except (InvalidType, InvalidValue) as error:
-        raise InvalidValue(f"{owner}: spread: {error.message}", hint=error.hint) from error
+        raise InvalidValue(f"{subject}: spread: {error.message}", hint=error.hint) from error

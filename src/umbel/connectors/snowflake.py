@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from umbel.connectors.declared import DataSource, Delivery, refuse_options, require_incremental
-from umbel.connectors.secret import Credential
 from umbel.connectors.table import TableConnector
+from umbel.definitions.arguments import DataSource, Delivery, refuse_options, require_incremental
+from umbel.definitions.secret import Credential
 from umbel.errors import InvalidType, InvalidValue
 
 
@@ -36,9 +36,9 @@ class Snowflake(DataSource):
         db_name: of the database.
         username: the user.
         password: the user's password.
-        warehouse: what runs the queries.
+        warehouse: the virtual warehouse that runs the queries.
         schema: of the tables.
-        role: the user acts in.
+        role: the role the user acts in.
     """
 
     account: str
@@ -56,6 +56,6 @@ class Snowflake(DataSource):
 
         Args:
             table_name: its name.
-            cursor: the column that grows with every change; only for a source.
+            cursor: the column that increases with every change; only for a source.
         """
         return SnowflakeConnector(source=self, table=table_name, cursor=cursor)

@@ -1,9 +1,11 @@
-"""The reading side of a source: one place plans splits, other places open them.
+"""The read interface of a source: plan splits, then open them.
 
-The planner looks only at names, sizes and offsets. A split says, as plain data, all that a worker needs to read its
-part; opened twice it gives the same rows with the same numbers. Rows come out raw: judging them is
+Splits are planned on one process and opened on others.
+
+The planner reads only names, sizes and offsets. A split has, as plain data, all that a worker needs to read its
+part; opened twice it gives the same rows with the same numbers. Rows are returned raw; they are validated in
 `umbel.types.validate`.
-Broken input becomes rejects among the rows, never an error that would stop the stream.
+Broken input becomes rejected records among the rows, never an error that would stop the stream.
 """
 
 from __future__ import annotations
@@ -11,35 +13,46 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from umbel.connectors.rawbatch import RawBatch
+from umbel.formats.raw_batch import RawBatch
 from umbel.types.dtype import DType
 
 Split: TypeAlias = Mapping[str, Any]
-"""A part of a source: plain data that only its source understands."""
+"""A part of a source: plain data, opaque to all but its source."""
 
 Found: TypeAlias = tuple[Split, int]
-"""A split, and about how many bytes it has."""
+"""A split, and its approximate size in bytes."""
 
 Position: TypeAlias = Any
-"""How far a source has been planned: plain data that only the source understands; None is the beginning."""
+"""The position up to which a source has been planned: plain data, opaque to all but the source; None is the beginning."""
 
 
 class SplitSource(Protocol):
-    """The reading side of one kind of connector. Instances are small and can be pickled."""
+    """The read interface of one kind of connector.
+
+    Instances are small and can be pickled.
+    """
 
     def plan(self, position: Position, budget: int) -> tuple[Sequence[Found], Position]:
-        """Return what is new, and the position behind it.
+        """Return the new splits, and the position after them.
 
         Args:
-            position: where the plan before ended.
-            budget: stop at about so many bytes; one record at least is planned if there is one.
+            position: the end of the previous plan.
+            budget: approximate limit in bytes; at least one record is planned if there is one.
         """
 
-    def open(self, split: Split, wanted: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
-        """Yield the rows of a split in order, numbered by their place in the source.
+    def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
+        """Yield the rows of a split in order, numbered by position in the source.
 
         Args:
             split: as planned.
-            wanted: columns that are asked for, and their types.
-            exact: whether no other columns are.
+            requested: the requested columns and their types.
+            exact: True if only these columns are returned.
         """
+
+    def check(self, position: Position) -> None:
+        """Check that reading can resume at a position, as far as the source can tell.
+
+        Raises:
+            Damaged: data that was planned up to there is gone.
+        """
+        del position  # a source that cannot tell resumes anywhere

@@ -1,10 +1,10 @@
-"""Tables of databases, read by a cursor column."""
+"""Database tables, read by a cursor column."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from umbel.connectors.declared import DataConnector
+from umbel.definitions.arguments import DataConnector
 from umbel.errors import InvalidType
 
 
@@ -14,7 +14,7 @@ class TableConnector(DataConnector):
 
     Args:
         table: its name.
-        cursor: the column that grows with every change; rows are read from where it was last.
+        cursor: the column that increases with every change; reading resumes at its last value.
     """
 
     table: str

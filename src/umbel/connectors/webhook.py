@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
 
-from umbel.connectors.declared import DataConnector, DataSource
+import orjson
+
+from umbel.connectors.splits import Found, Position, Split, SplitSource
+from umbel.definitions.arguments import DataConnector, DataSource
 from umbel.errors import InvalidType, InvalidValue
+from umbel.formats.chunks import CHUNK_BYTES
+from umbel.formats.json_lines import JsonLines, parse_value
+from umbel.formats.raw_batch import RawBatch, lost
+from umbel.log.reading import Damage, IngestReader, LogRange
+from umbel.log.records import LogRecord
+from umbel.log.segments import LogPosition
+from umbel.types.dtype import DType
 from umbel.types.durations import parse_duration
+from umbel.types.raw import Raw, rejects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,13 +32,18 @@ class WebhookConnector(DataConnector):
 
     endpoint: str
 
+    is_stream: ClassVar[bool] = True
+
+    def reader(self, directory: Path) -> EndpointSource:
+        return EndpointSource(directory, self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Webhook(DataSource):
-    """Rows pushed over HTTP, by `client.log` or by anything that can post JSON.
+    """Rows pushed over HTTP by `client.log` or any JSON client.
 
     Args:
-        retention: how long rows are kept for datasets that come later.
+        retention: the time for which rows are retained for datasets committed later.
     """
 
     retention: str = "7d"
@@ -38,3 +59,177 @@ class Webhook(DataSource):
     def endpoint(self, endpoint: str) -> WebhookConnector:
         """Return the connector for one endpoint."""
         return WebhookConnector(source=self, endpoint=endpoint)
+
+
+MOST_SHOWN = 64 << 10
+"""The maximum number of bytes retained of a damaged piece."""
+
+
+@dataclass(frozen=True)
+class EndpointSource(SplitSource):
+    """The reader of a webhook's endpoint, with rows numbered as in its log.
+
+    Args:
+        directory: umbel's folder.
+        connector: the endpoint.
+    """
+
+    directory: Path
+    connector: WebhookConnector
+
+    @cached_property
+    def _reader(self) -> IngestReader:
+        return IngestReader(self.directory, self.connector.source.name, self.connector.endpoint)
+
+    def plan(self, position: Position, budget: int) -> tuple[Sequence[Found], Position]:
+        """Return the unread records up to a byte budget, and the position after them."""
+        start = self._reader.start() if position is None else LogPosition.from_json(position)
+        ranges, end = self._reader.plan(start, bytes=budget)
+        splits = [({"begin": each.begin.to_json(), "end": each.end.to_json()}, each.bytes) for each in ranges]
+        return splits, end.to_json()
+
+    def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
+        """Yield the rows of a split.
+
+        Each damaged piece of it is one rejected record.
+        """
+        part = LogRange(LogPosition.from_json(split["begin"]), LogPosition.from_json(split["end"]))
+        reader, name = JsonLines(requested, exact=exact), f"{self.connector.source.name}/{self.connector.endpoint}"
+        states, size, damage = list[LogRecord](), 0, list[Damage]()
+        for record in self._reader.open(part, damage.append):
+            states.append(record)
+            size += record.size
+            if size >= CHUNK_BYTES:
+                yield _RequestGroup(name, part.begin.segment, states).batch(reader)
+                states, size = [], 0
+        if states:
+            yield _RequestGroup(name, part.begin.segment, states).batch(reader)
+        yield from (_lost(name, part.begin.segment, each) for each in damage)
+
+    def check(self, position: Position) -> None:
+        """Check that reading can resume at a position.
+
+        Raises:
+            Damaged: the log lacks records that were read up to that position.
+        """
+        if position is not None:
+            self._reader.check(LogPosition.from_json(position))
+
+    def expire(self, now: int, read: LogPosition) -> None:
+        """Delete the records that are read and older than the retention.
+
+        Args:
+            now: µs since the epoch.
+            read: the position up to which every reader has read.
+        """
+        assert isinstance(self.connector.source, Webhook)
+        self._reader.expire(now - parse_duration(self.connector.source.retention), read)
+
+
+@dataclass(frozen=True)
+class _RequestGroup:
+    """Consecutive records."""
+
+    name: str
+    segment: int
+    records: list[LogRecord]
+
+    @property
+    def first(self) -> int:
+        return self.records[0].row
+
+    @cached_property
+    def height(self) -> int:
+        return sum(record.entry.rows for record in self.records)
+
+    def batch(self, reader: JsonLines) -> RawBatch:
+        """Return the rows of all records."""
+        frame = reader.at_once(b"\n".join(_lines(record.entry.payload) for record in self.records))
+        if frame is not None and frame.height == self.height:
+            return self._batch(Raw(frame, rejects({})))
+        rows, errors = list[Any](), dict[int, str]()
+        for record in self.records:
+            try:
+                rows += self._values(record)
+            except (ValueError, RecursionError) as error:
+                errors |= dict.fromkeys(range(len(rows), len(rows) + record.entry.rows), f"broken JSON: {error}")
+                rows += [{}] * record.entry.rows
+        return self._batch(reader.values(rows, errors))
+
+    def _batch(self, raw: Raw) -> RawBatch:
+        return RawBatch(raw, self.first, self.where, self.text, self.request)
+
+    def request(self, row: int) -> int:
+        """Return the number of the first row of a row's request."""
+        return self._record(row).row
+
+    def where(self, row: int) -> str:
+        """Return the location of a row."""
+        record = self._record(row)
+        return f"{self.name}: segment {self.segment}, byte {record.offset}, row {self.first + row - record.row}"
+
+    def text(self, row: int) -> bytes:
+        """Return the bytes of a row.
+
+        For a payload that cannot be parsed, all of its bytes.
+        """
+        record = self._record(row)
+        try:
+            value = self._values(record)[self.first + row - record.row]
+        except (ValueError, RecursionError):
+            return record.entry.payload
+        try:
+            return orjson.dumps(value)
+        except TypeError:  # integers beyond 64 bits
+            return json.dumps(value).encode()
+
+    @cached_property
+    def _parsed(self) -> dict[int, list[Any]]:
+        return {}
+
+    def _values(self, record: LogRecord) -> list[Any]:
+        """Return the rows of a record, parsed once and cached.
+
+        Raises:
+            ValueError: the payload cannot be parsed.
+        """
+        if record.offset not in self._parsed:
+            try:
+                self._parsed[record.offset] = _values(record)
+            except (ValueError, RecursionError):
+                self._parsed[record.offset] = []
+                raise
+        found = self._parsed[record.offset]
+        if len(found) != record.entry.rows:
+            raise ValueError(f"expected a list of {record.entry.rows} rows")
+        return found
+
+    def _record(self, row: int) -> LogRecord:
+        return self.records[bisect_right(self.records, self.first + row, key=lambda record: record.row) - 1]
+
+
+def _lost(name: str, segment: int, damage: Damage) -> RawBatch:
+    """Return an unreadable piece of the log as one rejected record."""
+    where = f"{name}: segment {segment}, byte {damage.offset}, {damage.size} bytes, row {damage.row}"
+    return RawBatch(lost(str(damage)), damage.row, lambda _: where, lambda _: damage.raw(MOST_SHOWN), is_damage=True)
+
+
+def _lines(payload: bytes) -> bytes:
+    """Return the objects of a JSON list one per line, by cutting text.
+
+    The result is not lines of JSON if the payload cannot be cut.
+
+    No JSON object is a prefix of another, so if a cut falls inside one, the pieces are not objects: if every
+    line is an object, the lines are the rows.
+    """
+    rows = payload.strip()
+    if not (rows.startswith(b"[") and rows.endswith(b"]")):
+        return b"?"
+    return rows[1:-1].replace(b"\r", b" ").replace(b"\n", b" ").replace(b"},{", b"}\n{").replace(b"}, {", b"}\n{")
+
+
+def _values(record: LogRecord) -> list[Any]:
+    values = parse_value(record.entry.payload)
+    if not isinstance(values, list) or len(values) != record.entry.rows:
+        raise ValueError(f"expected a list of {record.entry.rows} rows")
+    return values

@@ -16,7 +16,7 @@ from umbel.aggregates import (
 )
 from umbel.api.dataset import Dataset, dataset, index
 from umbel.api.field import Field, field
-from umbel.api.ondemand import on_demand
+from umbel.api.on_demand import on_demand
 from umbel.api.pipeline import Pipeline, pipeline
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The names of `umbel.datasets`, where older programs import them from."""
+"""Compatibility module: the names of `umbel.datasets`, at their older import path."""
 
 from umbel.datasets import Dataset, Field, Pipeline, dataset, field, index, on_demand, pipeline
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from umbel.expr import arithmetic, call, compare, dict, dt, list, logic, num, str, struct  # noqa: F401, A004
+import pkgutil
+from importlib import import_module
+
 from umbel.expr.conditional import when
 from umbel.expr.construct import datetime, from_epoch, make_struct, repeat, zip_struct
 from umbel.expr.errors import InvalidExprException
@@ -13,6 +15,9 @@ from umbel.expr.literal import lit
 from umbel.expr.tree import Expr
 from umbel.expr.typed import TypedExpr
 from umbel.expr.units import TimeUnit
+
+for _module in pkgutil.iter_modules(__path__):  # each registers its functions
+    import_module(f"{__name__}.{_module.name}")
 
 __all__ = [
     "Expr",

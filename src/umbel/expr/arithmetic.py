@@ -14,14 +14,17 @@ _WRONG = float(2**62)
 
 
 def checked(exact: pl.Expr, approximate: pl.Expr, *, is_whole: bool) -> Built:
-    """Return a result, guarded against overflow when it is an int; `approximate` is the same result in floats."""
+    """Return a result; an int result is guarded against overflow.
+
+    `approximate` is the same result computed in floats.
+    """
     if not is_whole:
         return exact
     return Guarded(exact, wrapped(exact, approximate), "the int does not fit in 64 bits")
 
 
 def wrapped(exact: pl.Expr, approximate: pl.Expr) -> pl.Expr:
-    """Whether an int result overflowed, given the same result in floats."""
+    """Return True on rows with an overflowed int result, by comparison with floats."""
     return (exact.cast(pl.Float64) - approximate).abs() > _WRONG
 
 
@@ -32,42 +35,68 @@ def real(value: pl.Expr) -> pl.Expr:
 
 @plain("infix", "+", rule=number)
 def add(left: Number, right: Number, site: Site) -> Built:
-    """Add two numbers."""
+    """Add two numbers.
+
+    >>> values(col("x") + col("y"), x=[1, None], y=[2.5, 1.0])
+    [3.5, None]
+    """
     return checked(left + right, real(left) + real(right), is_whole=site.is_whole)
 
 
 @plain("infix", "-", rule=number)
 def sub(left: Number, right: Number, site: Site) -> Built:
-    """Subtract the right number from the left."""
+    """Subtract the right number from the left.
+
+    >>> values(col("x") - 1, x=[1, None])
+    [0, None]
+    """
     return checked(left - right, real(left) - real(right), is_whole=site.is_whole)
 
 
 @plain("infix", "*", rule=number)
 def mul(left: Number, right: Number, site: Site) -> Built:
-    """Multiply two numbers."""
+    """Multiply two numbers.
+
+    >>> values(col("x") * 2, x=[1.5, 2.0])
+    [3.0, 4.0]
+    """
     return checked(left * right, real(left) * real(right), is_whole=site.is_whole)
 
 
 @plain("infix", "/")
 def truediv(left: Number, right: Number) -> Real:
-    """Divide, always giving a float: x / 0 is infinite, 0 / 0 is NaN, which is seen as null."""
+    """Divide as floats: x / 0 is infinite, 0 / 0 NaN, read as null.
+
+    >>> values(col("x") / 2, x=[1, 4])
+    [0.5, 2.0]
+    """
     return real(left) / real(right)
 
 
 @plain("infix", "//", rule=number)
 def floordiv(left: Number, right: Number, site: Site) -> Built:
-    """Divide and round down; an int divided by 0 is an error."""
+    """Divide and round down; an int divided by 0 is an error.
+
+    >>> values(col("x") // 2, x=[5, -5])
+    [2, -3]
+    """
     if not site.is_whole:
         return (real(left) / real(right)).floor()
     is_smallest = (right == -1) & (left == SMALLEST)
     divisor = pl.when(is_smallest).then(1).otherwise(right)
-    fault = ((right == 0) & left.is_not_null()) | is_smallest
-    return Guarded(left // divisor, fault, "int division by zero or overflow")
+    failure = ((right == 0) & left.is_not_null()) | is_smallest
+    return Guarded(left // divisor, failure, "int division by zero or overflow")
 
 
 @plain("infix", "%", rule=number)
 def mod(left: Number, right: Number, site: Site) -> Built:
-    """Return the remainder, with the sign of the divisor; an int modulo 0 is an error, a float modulo 0 is NaN."""
+    """Return the remainder, with the sign of the divisor.
+
+    An int modulo 0 is an error, a float modulo 0 is NaN.
+
+    >>> values(col("x") % 3, x=[5, -5])
+    [2, 1]
+    """
     if not site.is_whole:
         return _real_mod(real(left), real(right))
     divisor = pl.when(right == -1).then(1).otherwise(right)
@@ -82,5 +111,9 @@ def _real_mod(left: pl.Expr, right: pl.Expr) -> pl.Expr:
 
 @plain("prefix", "-", rule=number)
 def neg(value: Number, site: Site) -> Built:
-    """Change the sign."""
+    """Change the sign.
+
+    >>> values(-col("x"), x=[1, -2])
+    [-1, 2]
+    """
     return checked(-value, -real(value), is_whole=site.is_whole)

@@ -1,4 +1,4 @@
-"""Where expressions meet Python: annotations in schemas, pandas frames and series."""
+"""Conversions between expressions and Python: annotations in schemas, pandas frames and series."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _PLAIN: dict[type[DType], str] = {Int: "int64", Float: "float64", Bool: "bool", 
 
 
 def type_of(annotation: Any) -> DType:
-    """Return the type an annotation means."""
+    """Return the type of an annotation."""
     from umbel.types.annotations import from_annotation
 
     return annotation if isinstance(annotation, DType) else from_annotation(annotation)
 
 
 def types_of(schema: Mapping[str, Any]) -> dict[str, DType]:
-    """Return the types a schema of annotations means."""
+    """Return the types of a schema of annotations."""
     return {name: type_of(annotation) for name, annotation in schema.items()}
 
 

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 from umbel.errors import UmbelError
 from umbel.expr import text
-from umbel.expr.compiled import Compiled, Fault, Scope
+from umbel.expr.compiled import Compiled, EvaluationError, Scope
 from umbel.expr.errors import compile_error
 from umbel.expr.kinds import Body, Constant, Guarded, Site
 from umbel.expr.lambdas import bind
 from umbel.expr.lattice import lifted
-from umbel.expr.registry import Function, find
+from umbel.expr.registry import FUNCTIONS, Function, find, has_family
 from umbel.expr.tree import Expr, Reference, attribute, to_expr
-from umbel.expr.typerecords import type_from_record, type_to_record
+from umbel.expr.type_records import type_from_record, type_to_record
 from umbel.types.dtypes import Datetime, DType, Float, Int, Str
 
 
@@ -41,12 +41,12 @@ class Call(Expr):
 
     @property
     def zone(self) -> str:  # type: ignore[override]
-        """The time zone in which it reads an instant."""
+        """The time zone of the instants this function reads."""
         return self.constant(self.function.views) if self.function.views else "UTC"
 
     @property
     def variable(self) -> str | None:
-        """The name bound in the last operand, when it is a lambda."""
+        """The variable bound in the last operand if it is a lambda, else None."""
         return self.constant("var") if self.function.has_lambda else None
 
     def children(self) -> tuple[Expr, ...]:
@@ -59,8 +59,9 @@ class Call(Expr):
         return frozenset().union(*found)
 
     def __getattr__(self, name: str) -> Any:
-        if self.function.family and not name.startswith("_"):
-            return attribute(self.function.family, name, self)
+        family = self.function.family
+        if family and not name.startswith("_") and (f"{family}.{name}" in FUNCTIONS or not has_family(name)):
+            return attribute(family, name, self)
         return Expr.__getattr__(self, name)
 
     def compile(self, scope: Scope) -> Compiled:
@@ -70,7 +71,7 @@ class Call(Expr):
         last = scope.uncertain() if self.function.needs else scope
         operands = tuple(operand.compile(scope) for operand in self.operands[:-1])
         operands += tuple(operand.compile(last) for operand in self.operands[-1:])
-        return self._build(operands, tuple(operand.value for operand in operands), self._faults(operands), scope)
+        return self._build(operands, tuple(operand.value for operand in operands), self._errors(operands), scope)
 
     def _check_constants(self) -> None:
         for name, value in self.constants:
@@ -87,47 +88,48 @@ class Call(Expr):
             kind = type(error)
             raise kind(f"failed to compile expression: {error.message}, in `{self}`", hint=error.hint) from None
 
-    def _faults(self, operands: tuple[Compiled, ...]) -> tuple[Fault, ...]:
-        faults = tuple(fault for operand in operands[:-1] for fault in operand.faults)
+    def _errors(self, operands: tuple[Compiled, ...]) -> tuple[EvaluationError, ...]:
+        errors = tuple(failure for operand in operands[:-1] for failure in operand.errors)
         if not operands or self.function.needs is None:
-            return faults + (operands[-1].faults if operands else ())
-        return faults + operands[-1].only(self.function.needs(*(operand.value for operand in operands)))
+            return errors + (operands[-1].errors if operands else ())
+        return errors + operands[-1].only(self.function.needs(*(operand.value for operand in operands)))
 
     def _compile_lambda(self, variable: str, scope: Scope) -> Compiled:
         items = self.operands[0].compile(scope)
         self._check_kinds((items.dtype,))
         bound = bind(variable, items, self.operands[1], scope)
-        faults = tuple(
-            replace(fault, condition=bound.source.list.eval(fault.condition).list.any()) for fault in bound.body.faults
+        errors = tuple(
+            replace(failure, condition=bound.source.list.eval(failure.condition).list.any())
+            for failure in bound.body.errors
         )
         values = (bound.source, Body(bound.element, bound.body.value))
-        return self._build((items, bound.body), values, items.faults + faults, scope)
+        return self._build((items, bound.body), values, items.errors + errors, scope)
 
     def _build(
-        self, operands: tuple[Compiled, ...], values: tuple[Any, ...], faults: tuple[Fault, ...], scope: Scope
+        self, operands: tuple[Compiled, ...], values: tuple[Any, ...], errors: tuple[EvaluationError, ...], scope: Scope
     ) -> Compiled:
         types = self._check_kinds(tuple(operand.dtype for operand in operands))
         site = Site(types, dict(self.constants), self.operands[0].zone if self.operands else "UTC", scope.is_certain)
         site = replace(site, result=self._result(site))
-        settled = [
+        compacted = [
             value if operand.dtype == dtype else value.cast(dtype.polars())
             for operand, value, dtype in zip(operands, values, types, strict=True)
         ]
-        built = self.function.run(settled, site)
+        built = self.function.run(compacted, site)
         if isinstance(built, Guarded):
-            faults += (Fault(built.fault, built.reason, self),)
+            errors += (EvaluationError(built.failure, built.reason, self),)
             built = built.value
         if isinstance(site.result.base, Int | Float):
             built = built.cast(site.result.polars())
-        return Compiled(built, site.result, faults)
+        return Compiled(built, site.result, errors)
 
     def _check_kinds(self, types: tuple[DType, ...]) -> tuple[DType, ...]:
         kinds = self.function.kinds(len(types))
         for kind, dtype in zip(kinds, types, strict=False):
             if not kind.accepts(dtype):
                 found = " and ".join(str(each) for each in types)
-                wanted = f"{self.function.shown} takes {kind.name}, not {dtype}"
-                raise compile_error(f"{wanted} (found {found}), in `{self}`", _REMEDIES.get(type(dtype.plain), ""))
+                requested = f"{self.function.shown} takes {kind.name}, not {dtype}"
+                raise compile_error(f"{requested} (found {found}), in `{self}`", _REMEDIES.get(type(dtype.plain), ""))
         return tuple(kind.settle(dtype) for kind, dtype in zip(kinds, types, strict=False))
 
     def _result(self, site: Site) -> DType:
@@ -137,13 +139,14 @@ class Call(Expr):
     def to_record(self) -> dict[str, Any]:
         constants = {name: _constant_to_record(value) for name, value in self.constants}
         operands = [operand.to_record() for operand in self.operands]
-        return {"node": self.tag, "function": self.function.key, "operands": operands, "constants": constants}
+        record = {"node": self.tag, "function": self.function.key, "operands": operands, "constants": constants}
+        return record | ({"package": self.function.package} if self.function.package else {})
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Call:
         operands = tuple(Expr.from_record(operand) for operand in record["operands"])
         constants = tuple((name, _constant_from_record(value)) for name, value in record["constants"].items())
-        return cls(find(record["function"]), operands, constants)
+        return cls(find(record["function"], record.get("package", "")), operands, constants)
 
 
 def _constant_to_record(value: Any) -> Any:
@@ -155,7 +158,7 @@ def _constant_from_record(value: Any) -> Any:
 
 
 def call(key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """Return the call of a registered function with the arguments as a user gives them."""
+    """Return the call of a registered function from the user's arguments."""
     function = find(key)
     operands: list[Expr] = []
     constants: list[tuple[str, Any]] = []

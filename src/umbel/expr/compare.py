@@ -1,4 +1,7 @@
-"""Comparisons. NaN compares as in Python: it is neither equal to, nor less or greater than anything."""
+"""Comparison operators.
+
+NaN compares as in Python: it is neither equal to, nor less or greater than anything.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _EQUATED: tuple[type[DType], ...] = (Int, Float, Str, Bool, Datetime, Date, Deci
 
 
 def equated(left: DType, right: DType) -> bool:
-    """Whether values of two types can be compared for equality."""
+    """Return True if values of two types can be compared for equality."""
     if isinstance(left, Null) or isinstance(right, Null):
         return True
     one, other = left.plain, right.plain
@@ -37,13 +40,17 @@ def _equality(sign: str) -> Callable[[Site], DType]:
 
 
 def is_nan(value: pl.Expr, dtype: DType) -> pl.Expr:
-    """Whether a value is NaN; never for a type that has none."""
+    """Return True on rows with a NaN; always False for types other than Float."""
     return value.is_nan() if isinstance(dtype.plain, Float) else pl.lit(False)
 
 
 @plain("infix", "==", rule=_equality("=="))
 def eq(left: Anything, right: Anything, site: Site) -> Truth:
-    """Whether both are equal; null when one is null."""
+    """Test two values for equality; null if one is null.
+
+    >>> values(col("x") == 1, x=[1, 2, None])
+    [True, False, None]
+    """
     return _equal(left, right, site)
 
 
@@ -55,31 +62,51 @@ def _equal(left: pl.Expr, right: pl.Expr, site: Site) -> pl.Expr:
 
 @plain("infix", "!=", rule=_equality("!="))
 def ne(left: Anything, right: Anything, site: Site) -> Truth:
-    """Whether both differ; null when one is null."""
+    """Test two values for inequality; null if one is null.
+
+    >>> values(col("x") != 1, x=[1, 2, None])
+    [False, True, None]
+    """
     return ~_equal(left, right, site)
 
 
 @plain("infix", ">")
 def gt(left: Number, right: Number, site: Site) -> Truth:
-    """Whether the left number is greater."""
+    """Test if the left number is greater than the right one.
+
+    >>> values(col("x") > 1, x=[1, 2, None])
+    [False, True, None]
+    """
     return (left > right) & (~is_nan(left, site.types[0]) | right.is_null())
 
 
 @plain("infix", ">=")
 def ge(left: Number, right: Number, site: Site) -> Truth:
-    """Whether the left number is not less."""
+    """Test if the left number is greater than or equal to the right one.
+
+    >>> values(col("x") >= 1, x=[0, 1, None])
+    [False, True, None]
+    """
     return (left >= right) & (~is_nan(left, site.types[0]) | right.is_null())
 
 
 @plain("infix", "<")
 def lt(left: Number, right: Number, site: Site) -> Truth:
-    """Whether the left number is less."""
+    """Test if the left number is less than the right one.
+
+    >>> values(col("x") < 1, x=[0, 1, None])
+    [True, False, None]
+    """
     return (left < right) & (~is_nan(right, site.types[1]) | left.is_null())
 
 
 @plain("infix", "<=")
 def le(left: Number, right: Number, site: Site) -> Truth:
-    """Whether the left number is not greater."""
+    """Test if the left number is less than or equal to the right one.
+
+    >>> values(col("x") <= 1, x=[1, 2, None])
+    [True, False, None]
+    """
     return (left <= right) & (~is_nan(right, site.types[1]) | left.is_null())
 
 
@@ -91,5 +118,10 @@ def _refuse_item(site: Site) -> DType:
 
 @plain("item", rule=_refuse_item)
 def getitem(value: Anything, key: Anything) -> Anything:
-    """Refuse square brackets: there is a method for each kind of container."""
+    """Raise an error for square brackets: each kind of container has its own method.
+
+    >>> values(col("l")[0], l=[[1, 2]])
+    Traceback (most recent call last):
+    umbel.expr.errors.InvalidExprException: failed to compile expression: '[]' is not supported on List[int], ...
+    """
     return value

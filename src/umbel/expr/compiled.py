@@ -1,4 +1,4 @@
-"""What an expression compiles to: a Polars expression, its type, and the rows on which it fails."""
+"""Compiled expressions: a Polars expression, its type and its failing rows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from umbel.types.dtypes import DType
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What names mean where an expression is compiled.
+    """The names an expression is compiled against: columns, variables, the current instant.
 
     Args:
         columns: the columns an expression may refer to, with their types.
         now: the value of `now()`.
         variables: the elements bound by `list.map` and `list.filter`.
-        read: how a column is read; `pl.col` outside of lists.
-        is_certain: whether every value is needed; not so in the branches of a choice.
+        read: makes the Polars expression of a column; `pl.col` outside of lists.
+        is_certain: whether every value is needed; False inside the branches of `when`.
     """
 
     columns: Mapping[str, DType]
@@ -29,13 +29,16 @@ class Scope:
     is_certain: bool = True
 
     def uncertain(self) -> Scope:
-        """Return the scope of a part whose value is needed on some rows only."""
+        """Return the scope of a subexpression needed on some rows only."""
         return replace(self, is_certain=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """Rows on which an expression has no value (null counts as no fault), why, and which part of it."""
+class EvaluationError:
+    """An error condition over rows, with its reason and the failing subexpression.
+
+    A null result is not an error.
+    """
 
     condition: pl.Expr
     reason: str
@@ -44,31 +47,31 @@ class Fault:
     def __str__(self) -> str:
         return f"{self.reason}, in `{self.part}`"
 
-    def only(self, needed: pl.Expr) -> Fault:
-        """Return the fault on the rows where the value is needed."""
+    def only(self, needed: pl.Expr) -> EvaluationError:
+        """Return the error, restricted to the needed rows."""
         return replace(self, condition=self.condition & needed)
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A Polars expression over storage types, its type and its faults."""
+    """A Polars expression over storage types, its type and its errors."""
 
     value: pl.Expr
     dtype: DType
-    faults: tuple[Fault, ...] = ()
+    errors: tuple[EvaluationError, ...] = ()
 
-    def only(self, needed: pl.Expr) -> tuple[Fault, ...]:
-        """Return the faults that count when the value is needed on some rows only."""
-        return tuple(fault.only(needed) for fault in self.faults)
+    def only(self, needed: pl.Expr) -> tuple[EvaluationError, ...]:
+        """Return the errors, restricted to the needed rows."""
+        return tuple(failure.only(needed) for failure in self.errors)
 
     def guarded(self) -> pl.Expr:
-        """Return a Polars expression that raises by itself on a fault.
+        """Return a Polars expression raising if any row is in error.
 
         Polars has no expression that raises; a strict cast of the reason to a number does, and shows the reason.
         """
-        if not self.faults:
+        if not self.errors:
             return self.value
         reason = pl.lit(None, dtype=pl.String)
-        for fault in reversed(self.faults):
-            reason = pl.when(fault.condition).then(pl.lit(str(fault))).otherwise(reason)
+        for failure in reversed(self.errors):
+            reason = pl.when(failure.condition).then(pl.lit(str(failure))).otherwise(reason)
         return pl.when(reason.cast(pl.Int8, strict=True).is_null()).then(self.value)

@@ -1,4 +1,4 @@
-"""Conditions: `when(c).then(x).when(d).then(y).otherwise(z)`."""
+"""Conditional expressions: `when(c).then(x).when(d).then(y).otherwise(z)`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, ClassVar, NoReturn
 
 import polars as pl
 
-from umbel.expr.compiled import Compiled, Fault, Scope
+from umbel.errors import InvalidAttribute
+from umbel.expr.compiled import Compiled, EvaluationError, Scope
 from umbel.expr.errors import InvalidExprException, compile_error
 from umbel.expr.lattice import Null, join
 from umbel.expr.tree import Expr, to_expr
@@ -20,7 +21,7 @@ Branch = tuple[Expr, Expr]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class When(Expr):
-    """The value of the first branch whose condition holds, else the default, else null."""
+    """The value of the first branch with a true condition, else the default, else null."""
 
     tag: ClassVar[str] = "when"
 
@@ -28,13 +29,13 @@ class When(Expr):
     default: Expr | None = None
 
     def when(self, condition: Any) -> Condition:
-        """Go on with another condition, for rows where none before holds."""
+        """Add a condition, for rows with no true condition so far."""
         if self.default is not None:
             raise InvalidExprException(f"when after otherwise, in `{self}`", hint="put .otherwise(...) last")
         return Condition(self.branches, to_expr(condition))
 
     def otherwise(self, value: Any) -> When:
-        """Give the value of rows where no condition holds."""
+        """Set the value of rows with no true condition."""
         if self.default is not None:
             raise InvalidExprException(f"a second otherwise, in `{self}`", hint="put one .otherwise(...) last")
         return When(self.branches, to_expr(value))
@@ -53,13 +54,13 @@ class When(Expr):
         values = [value.compile(scope) for _, value in self.branches]
         values.append(Compiled(pl.lit(None), Null()) if self.default is None else self.default.compile(scope))
         dtype = reduce(self._join, (value.dtype for value in values))
-        return Compiled(_chosen(tests, values, dtype), dtype, _faults(tests, values))
+        return Compiled(_chosen(tests, values, dtype), dtype, _errors(tests, values))
 
     def _test(self, condition: Expr, scope: Scope) -> Compiled:
         test = condition.compile(scope)
         if not isinstance(test.dtype.plain, Bool | Null):
             raise compile_error(f"when takes a bool condition, not {test.dtype}, in `{condition}`")
-        return Compiled(test.value.cast(pl.Boolean).fill_null(False), Bool(), test.faults)
+        return Compiled(test.value.cast(pl.Boolean).fill_null(False), Bool(), test.errors)
 
     def _join(self, left: DType, right: DType) -> DType:
         found = join(left, right)
@@ -86,26 +87,29 @@ def _chosen(tests: list[Compiled], values: list[Compiled], dtype: DType) -> pl.E
     return chosen
 
 
-def _faults(tests: list[Compiled], values: list[Compiled]) -> tuple[Fault, ...]:
-    """Return the faults that count: a branch is needed where its condition holds and none before does."""
-    faults: list[Fault] = []
+def _errors(tests: list[Compiled], values: list[Compiled]) -> tuple[EvaluationError, ...]:
+    """Return the errors of all branches, each restricted to the branch's rows.
+
+    A row uses the first branch with a true condition.
+    """
+    errors: list[EvaluationError] = []
     remaining = pl.lit(True)
     for test, value in zip(tests, values, strict=False):
-        faults += test.only(remaining)
-        faults += value.only(remaining & test.value)
+        errors += test.only(remaining)
+        errors += value.only(remaining & test.value)
         remaining = remaining & ~test.value
-    return (*faults, *values[-1].only(remaining))
+    return (*errors, *values[-1].only(remaining))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Condition:
-    """A condition that waits for its `then`; not an expression yet."""
+    """A condition without its `then`; not an expression yet."""
 
     branches: tuple[Branch, ...]
     condition: Expr
 
     def then(self, value: Any) -> When:
-        """Give the value of rows where the condition holds."""
+        """Set the value of rows with a true condition."""
         return When((*self.branches, (self.condition, to_expr(value))))
 
     def __str__(self) -> str:
@@ -114,7 +118,10 @@ class Condition:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        self._refuse()
+        if hasattr(Expr, name) or name == "expr":  # `to_expr` looks for it: not an expression, not a constant either
+            self._refuse()
+        hint = "write when(condition).then(value) first"
+        raise InvalidAttribute(f"when without then has no '{name}', in `{self}`", hint=hint)
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise InvalidExprException(f"when without then, in `{self}`", hint="write when(condition).then(value)")
@@ -122,8 +129,11 @@ class Condition:
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __and__ = __rand__ = __or__ = __ror__ = _refuse
     __gt__ = __ge__ = __lt__ = __le__ = __neg__ = __invert__ = __bool__ = __getitem__ = _refuse
+    __xor__ = __rxor__ = __iter__ = __contains__ = _refuse
+    __eq__ = __ne__ = _refuse
+    __hash__ = object.__hash__
 
 
 def when(condition: Any) -> Condition:
-    """Begin a choice: `when(c).then(x).otherwise(y)`. A null condition does not hold."""
+    """Start a conditional: `when(c).then(x).otherwise(y)`. A null condition counts as false."""
     return Condition((), to_expr(condition))

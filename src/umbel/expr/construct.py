@@ -82,13 +82,17 @@ def datetime(
     microsecond: int = 0,
     timezone: str = "UTC",
 ) -> Expr:
-    """Make a constant instant, in a time zone given by name."""
+    """Make a constant instant, in a named time zone.
+
+    >>> values(instant(2026, 3, 1, timezone="Europe/Rome"), x=[1])
+    ['2026-02-28 23:00:00+00:00']
+    """
     return apply("datetime", year, month, day, hour, minute, second, microsecond, timezone)
 
 
 @plain("function", rule=lambda site: Datetime())
 def from_epoch_(value: Whole, unit: EpochUnit) -> Built:
-    """Make an instant from the units since 1970-01-01 UTC."""
+    """Make an instant from a number of units since 1970-01-01 UTC."""
     factor = MICROSECONDS[unit]
     instant = (value * factor).cast(Datetime().polars())
     outside = (value > 2**63 // factor - 1) | (value < -(2**63) // factor + 1)
@@ -96,7 +100,11 @@ def from_epoch_(value: Whole, unit: EpochUnit) -> Built:
 
 
 def from_epoch(value: Any, unit: str) -> Expr:
-    """Make an instant from an int expression: seconds, milliseconds or microseconds since 1970-01-01 UTC."""
+    """Make an instant from an int expression: seconds, milliseconds or microseconds since 1970-01-01 UTC.
+
+    >>> values(from_epoch(col("s"), "second"), s=[0, 86400])
+    ['1970-01-01 00:00:00+00:00', '1970-01-02 00:00:00+00:00']
+    """
     return apply("from_epoch", value, unit)
 
 
@@ -108,7 +116,11 @@ def repeat_(value: Anything, by: Count) -> Built:
 
 
 def repeat(value: Any, by: Any) -> Expr:
-    """Make a list of `by` copies of a value; a negative count is an error when evaluated."""
+    """Make a list of `by` copies of a value; a negative count is an error.
+
+    >>> values(repeat(col("x"), 2), x=[1, 2])
+    [[1, 1], [2, 2]]
+    """
     return apply("repeat", value, by)
 
 
@@ -125,14 +137,18 @@ def _members(site: Site, types: tuple[DType, ...]) -> DType:
 
 @plain("fields", lifts=False, rule=lambda site: _members(site, site.types))
 def make_struct_(*values: Anything, names: Names, struct: StructType) -> pl.Expr:
-    """Make a struct of the values of its fields."""
+    """Make a struct from the values of its fields."""
     assert isinstance(struct, Record)
-    given = dict(zip(names, values, strict=True))
-    return pl.struct([given[name].cast(dtype.polars()).alias(name) for name, dtype in struct.members()])
+    provided = dict(zip(names, values, strict=True))
+    return pl.struct([provided[name].cast(dtype.polars()).alias(name) for name, dtype in struct.members()])
 
 
 def make_struct(fields: Mapping[str, Any], struct: Any) -> Expr:
-    """Make a struct: an expression for each of its fields, and its class."""
+    """Make a struct of a class from one expression per field.
+
+    >>> values(make_struct({"x": col("a"), "y": lit(0)}, Point), a=[1])
+    [Point(x=1, y=0)]
+    """
     return apply("make_struct", *fields.values(), names=list(fields), struct=struct)
 
 
@@ -145,12 +161,18 @@ def _zipped(site: Site) -> DType:
 
 @plain("fields", lifts=False, rule=_zipped)
 def zip_struct_(*lists: Items, names: Names, struct: StructType) -> pl.Expr:
-    """Make a list of structs of the lists of their fields, cut to the shortest."""
+    """Make a list of structs from one list per field, cut to the shortest."""
     assert isinstance(struct, Record)
-    members, given = dict(struct.members()), dict(zip(names, lists, strict=True))
-    return zip_lists({name: given[name].cast(List(dtype).polars()) for name, dtype in members.items()}, members)
+    members, provided = dict(struct.members()), dict(zip(names, lists, strict=True))
+    return zip_lists({name: provided[name].cast(List(dtype).polars()) for name, dtype in members.items()}, members)
 
 
 def zip_struct(fields: Mapping[str, Any], struct: Any) -> Expr:
-    """Make a list of structs: a list expression for each field, cut to the shortest, and the struct's class."""
+    """Make a list of structs from one list expression per field, cut to the shortest.
+
+    `struct` is the class of the structs.
+
+    >>> values(zip_struct({"x": col("a"), "y": col("b")}, Point), a=[[1, 2]], b=[[3]])
+    [[Point(x=1, y=3)]]
+    """
     return apply("zip_struct", *fields.values(), names=list(fields), struct=struct)

@@ -24,7 +24,11 @@ def _found(site: Site) -> DType:
 
 @method(rule=_found)
 def get(value: Mapped, key: Text, default: Anything = None, *, site: Site) -> pl.Expr:  # type: ignore[assignment]
-    """Return the value of a key; the default when there is no such key."""
+    """Return the value of a key; the default if the key is missing.
+
+    >>> values(col("d").dict.get("a", 0), d=[{"a": 1}, {"b": 2}])
+    [1, 0]
+    """
     entries = value.list.to_map()
     found = entries.map.get(key)
     if isinstance(site.types[2], Null):
@@ -36,11 +40,19 @@ def get(value: Mapped, key: Text, default: Anything = None, *, site: Site) -> pl
 
 @method()
 def len_(value: Mapped) -> Whole:
-    """Return the number of keys."""
+    """Return the number of keys.
+
+    >>> values(col("d").dict.len(), d=[{"a": 1, "b": 2}])
+    [2]
+    """
     return value.list.len()
 
 
 @method()
 def contains(value: Mapped, key: Text) -> Truth:
-    """Whether there is such a key."""
+    """Test if the dict has a key.
+
+    >>> values(col("d").dict.contains("a"), d=[{"a": 1}, {"b": 2}])
+    [True, False]
+    """
     return pl.when(key.is_not_null()).then(value.list.to_map().map.contains_key(key))

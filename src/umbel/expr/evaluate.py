@@ -1,4 +1,4 @@
-"""The one way expressions are evaluated: pipelines, sources, features and `Expr.eval` all come here."""
+"""Evaluation of expressions for pipelines, sources, features and `Expr.eval`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class _Column:
     declared: DType | None
 
     def check(self, values: pl.Series) -> pl.Series:
-        """Return the values as the declared type stores them.
+        """Return the values in the storage form of the declared type.
 
         Raises:
-            InvalidValue: a value does not fit: out of a restriction, or null where none may be.
+            InvalidValue: a value is outside a restriction, or null in a type that is not Optional.
         """
         if self.declared is None:
             return values
@@ -38,8 +38,8 @@ class _Column:
                 raise evaluation_error(f"null where {self.declared} is declared, in `{self.expr}`")
             return values
         checked = self.declared.ingest(values)
-        if checked.faults:
-            row, reason = min(checked.faults.items())
+        if checked.errors:
+            row, reason = min(checked.errors.items())
             raise evaluation_error(f"{reason}, in `{self.expr}` (row {row})")
         return checked.values
 
@@ -50,13 +50,13 @@ def evaluate(
     schema: Mapping[str, DType],
     now: pl.Expr | dt.datetime | None = None,
 ) -> pl.DataFrame:
-    """Evaluate expressions over the same rows and return one column for each, as many rows as the frame has.
+    """Evaluate expressions over one frame; return one column for each, with the frame's height.
 
     Args:
         frame: columns in storage types.
         exprs: name of the result to expression and declared type; the inferred type when None.
         schema: the types of the frame's columns that expressions may use.
-        now: what `now()` means: an instant, or an expression over the frame; the present when None.
+        now: the value of `now()`: an instant, or an expression over the frame; the current time when None.
     Errors: InvalidValue "failed to compile expression: ..." or "failed to evaluate expression: ...".
     """
     scope = _scope(schema, now)
@@ -72,19 +72,19 @@ def judge(
     schema: Mapping[str, DType],
     now: pl.Expr | dt.datetime | None = None,
 ) -> Checked:
-    """Evaluate one expression and tell which rows have no value, and why, instead of raising for their sake.
+    """Evaluate one expression; report rows in error with their reasons instead of raising.
 
     Errors: InvalidValue "failed to compile expression: ..." only.
     """
     column = _column("value", expr, declared, _scope(schema, now).uncertain())
-    conditions = {f"_fault{n}": fault.condition for n, fault in enumerate(column.compiled.faults)}
+    conditions = {f"_fault{n}": failure.condition for n, failure in enumerate(column.compiled.errors)}
     found = _collect(frame, {_at(0): column.compiled.value, **conditions})
-    faults: dict[int, str] = {}
-    for name, fault in zip(conditions, column.compiled.faults, strict=True):
+    errors: dict[int, str] = {}
+    for name, failure in zip(conditions, column.compiled.errors, strict=True):
         for row in found[name].arg_true().to_list():
-            faults.setdefault(row, str(fault))
+            errors.setdefault(row, str(failure))
     checked = declared.ingest(found[_at(0)])
-    return Checked(checked.values, faults).blame(checked.faults)
+    return Checked(checked.values, errors).blame(checked.errors)
 
 
 def _scope(schema: Mapping[str, DType], now: pl.Expr | dt.datetime | None) -> Scope:
@@ -103,14 +103,17 @@ def _at(position: int) -> str:
 
 
 def _select(frame: pl.DataFrame, columns: list[_Column]) -> pl.DataFrame:
-    """Compute all values and whether any row is at fault, in one pass; explain only what went wrong."""
-    faults = [fault.condition for column in columns for fault in column.compiled.faults]
+    """Compute all values and one error flag in a single pass.
+
+    Raises the explained error when a row fails; the failing part is only searched for then.
+    """
+    errors = [failure.condition for column in columns for failure in column.compiled.errors]
     values = {_at(n): column.compiled.value for n, column in enumerate(columns)}
     try:
-        found = _collect(frame, {**values, "_fault": pl.any_horizontal(faults).any()} if faults else values)
+        found = _collect(frame, {**values, "_fault": pl.any_horizontal(errors).any()} if errors else values)
     except (pl.exceptions.PolarsError, UmbelError) as error:
         raise _explained(frame, columns, error) from error
-    if faults and found["_fault"].any():
+    if errors and found["_fault"].any():
         raise _explained(frame, columns, None)
     return found
 
@@ -122,12 +125,12 @@ def _collect(frame: pl.DataFrame, exprs: Mapping[str, pl.Expr]) -> pl.DataFrame:
 
 
 def _explained(frame: pl.DataFrame, columns: list[_Column], error: Exception | None) -> InvalidValue:
-    """Return the error that names the failing part of the first expression that fails."""
+    """Return an error naming the failing part of the first failing expression."""
     for column in columns:
-        for fault in column.compiled.faults:
-            rows = _rows(frame, fault.condition)
+        for failure in column.compiled.errors:
+            rows = _rows(frame, failure.condition)
             if rows:
-                return evaluation_error(f"{fault} ({len(rows)} of {frame.height} rows, first row {rows[0]})")
+                return evaluation_error(f"{failure} ({len(rows)} of {frame.height} rows, first row {rows[0]})")
     for column in columns:
         try:
             _collect(frame, {column.name: column.compiled.value})
@@ -137,7 +140,7 @@ def _explained(frame: pl.DataFrame, columns: list[_Column], error: Exception | N
 
 
 def _reason(error: Exception | None) -> str:
-    """Return what an error of Polars says, without its own picture of the expression."""
+    """Return the message of a Polars error, without its dump of the expression."""
     return str(error).partition("\n\nThis error occurred")[0].strip()
 
 

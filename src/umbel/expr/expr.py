@@ -1,4 +1,4 @@
-"""The names that code written for the reference imports from here."""
+"""Compatibility module: the names imported from `expr.expr` by code written for the reference."""
 
 from __future__ import annotations
 

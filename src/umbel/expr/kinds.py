@@ -1,4 +1,4 @@
-"""What the parameters of expression functions may be: kinds of operands, constants, and lambdas over list elements.
+"""Parameter kinds of expression functions: operands, constants, and lambdas over list elements.
 
 The names at the end are annotations for builders: `def lower(text: Text) -> Text`.
 """
@@ -17,7 +17,7 @@ from umbel.types.dtypes import Bool, Datetime, Dict, DType, Float, Int, List, Op
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What an operand may be.
+    """The types accepted for an operand.
 
     Args:
         name: for errors and docs.
@@ -32,7 +32,7 @@ class Kind:
     optional: bool = True
 
     def accepts(self, dtype: DType) -> bool:
-        """Whether an operand may have this type."""
+        """Return True if an operand may have this type."""
         if dtype.is_optional and not self.optional:
             return False
         if isinstance(dtype, Null) or not self.plain:
@@ -41,7 +41,7 @@ class Kind:
         return isinstance(plain, self.plain) and (not self.elements or _has_elements(plain, self.elements))
 
     def settle(self, dtype: DType) -> DType:
-        """Return the type of an operand, that of a null literal made definite where the kind has one type."""
+        """Return an operand's type; a null literal takes the kind's default type, if any."""
         if not isinstance(dtype, Null) or not self.plain:
             return dtype
         definite = self.result
@@ -49,7 +49,7 @@ class Kind:
 
     @property
     def result(self) -> DType | None:
-        """The one type of this kind that has no parameters; int stands for numbers."""
+        """The default type of this kind, without parameters; Int for numbers."""
         first = self.plain[0] if self.plain else None
         return first() if first in (Int, Float, Bool, Str, Datetime) else None
 
@@ -60,7 +60,7 @@ def _has_elements(dtype: DType, allowed: tuple[type[DType], ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A parameter that is no expression.
+    """A constant parameter, not an expression.
 
     Args:
         name: for docs.
@@ -75,7 +75,10 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Lambda:
-    """An expression over the elements of the first operand, bound to the variable named by the constant before it."""
+    """A lambda parameter: an expression over the elements of the first operand.
+
+    The element is bound to the variable named by the constant before it.
+    """
 
     name: str = "expression"
     of: Kind = Kind("any")
@@ -86,7 +89,10 @@ Role = Kind | Constant | Lambda
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A lambda as its builder gets it: Polars expressions inside of `list.eval` over the first operand."""
+    """A lambda as passed to its builder.
+
+    Its Polars expressions are evaluated inside of `list.eval` over the first operand.
+    """
 
     element: pl.Expr
     value: pl.Expr
@@ -94,22 +100,22 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """A value with the rows on which there is none."""
+    """A value with its error condition over rows."""
 
     value: pl.Expr
-    fault: pl.Expr
+    failure: pl.Expr
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a function is applied: what its rule and builder may ask beyond the operands' values.
+    """The call context available to a type rule and a builder, beyond operand values.
 
     Args:
         types: the types of the operands (of a lambda: the type of its result).
         constants: the constants by name.
-        zone: the time zone the first operand is seen in.
-        is_certain: whether every value is needed: then a builder may raise by itself.
+        zone: the time zone of the first operand.
+        is_certain: whether every value is needed; if so, a builder may raise during evaluation.
         result: the type of the result; known to the builder.
     """
 
@@ -121,7 +127,7 @@ class Site:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all operands are ints."""
+        """True if all operands are ints."""
         return all(isinstance(dtype.plain, Int) for dtype in self.types)
 
 

@@ -1,4 +1,4 @@
-"""Expressions over the elements of a list: what the variable and outer names mean inside of `list.eval`."""
+"""Lambdas over list elements, with variable and outer columns resolved inside of `list.eval`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ELEMENT = "element"
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A lambda ready to be evaluated: over which lists, what an element is, and what is computed from it."""
+    """A lambda ready for evaluation: its source lists, element expression and result expression."""
 
     source: pl.Expr
     element: pl.Expr
@@ -30,8 +30,8 @@ class Bound:
 def bind(variable: str, items: Compiled, body: Expr, scope: Scope) -> Bound:
     """Compile the body of a lambda over `items`.
 
-    Polars evaluates the elements of a list without the rest of the row, so what the body reads of the row is first
-    laid beside each element.
+    Polars evaluates the elements of a list without the rest of the row, so the columns read by the body are first
+    repeated for each element.
     """
     listed = items.dtype.plain
     assert isinstance(listed, List)
@@ -77,7 +77,7 @@ def _inner_scope(scope: Scope, names: Mapping[Reference, Compiled]) -> Scope:
 
 
 def zip_lists(lists: Mapping[str, pl.Expr], types: Mapping[str, DType]) -> pl.Expr:
-    """Return a list of structs from lists, cut to the shortest of them; null when one of them is null."""
+    """Zip lists to structs, cut to the shortest; null if any list is null."""
     row = pl.Struct({name: dtype.polars() for name, dtype in types.items()})
     packed = pl.struct([each.alias(name) for name, each in lists.items()])
     return packed.map_batches(lambda rows: _zip(rows, row), return_dtype=pl.List(row), is_elementwise=True)

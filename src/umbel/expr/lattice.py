@@ -1,4 +1,4 @@
-"""How the types of expressions relate: Optional, the type two have in common, what may stand for a declared type."""
+"""Type relations of expressions: Optional, least common type, assignability to a declared type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Null(DType):
-    """The type of `lit(None)`: it has no value but null."""
+    """The type of `lit(None)`: null is its only value."""
 
     def polars(self) -> pl.DataType:
         return pl.Null()
@@ -29,17 +29,17 @@ class Null(DType):
 
 
 def optional(dtype: DType) -> DType:
-    """Return `dtype` with null among its values."""
+    """Return the Optional type of `dtype`."""
     return dtype if dtype.is_optional else Optional(dtype)
 
 
 def lifted(dtype: DType, is_optional: bool) -> DType:
-    """Return `dtype`, Optional when asked."""
+    """Return `dtype`, wrapped in Optional if `is_optional`."""
     return optional(dtype) if is_optional else dtype
 
 
 def join(left: DType, right: DType) -> DType | None:
-    """Return the smallest type that has the values of both, None when there is none."""
+    """Return the least common type of both, None if there is none."""
     if left == right:
         return left
     if isinstance(left, Null) or isinstance(right, Null):
@@ -60,7 +60,7 @@ _PROMOTES: dict[type[DType], tuple[type[DType], ...]] = {Int: (Float, Decimal), 
 
 
 def matches(inferred: DType, declared: DType, expr: Expr | None = None) -> bool:
-    """Whether an expression of the inferred type may be declared as another.
+    """Return True if an expression of the inferred type may be declared as another.
 
     A value of the base type is accepted for a restricted type (`oneof`, `between`, `regex`): it is checked when the
     expression is evaluated. `expr` is the expression itself, when known.
@@ -69,5 +69,5 @@ def matches(inferred: DType, declared: DType, expr: Expr | None = None) -> bool:
         return False
     if isinstance(inferred, Null) or inferred.base == declared.base:
         return True
-    have, want = inferred.plain, declared.plain
-    return have == want or type(want) in _PROMOTES.get(type(have), ())
+    have, expected = inferred.plain, declared.plain
+    return have == expected or type(expected) in _PROMOTES.get(type(have), ())

@@ -50,7 +50,7 @@ class Col(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Var(Expr):
-    """The element that `list.map` or `list.filter` binds."""
+    """The element variable bound by `list.map` or `list.filter`."""
 
     tag: ClassVar[str] = "var"
 
@@ -100,7 +100,7 @@ class Now(Expr):
 
 
 def leaf(reference: Reference) -> Expr:
-    """Return the leaf that makes a reference."""
+    """Return the leaf expression of a reference."""
     kind, name = reference
     return NODES[kind].read({"name": name})
 

@@ -50,7 +50,11 @@ def _unless_null(items: pl.Expr, value: pl.Expr) -> pl.Expr:
 
 @method()
 def len_(items: Items) -> Whole:
-    """Return the number of elements, nulls counted."""
+    """Return the number of elements, nulls counted.
+
+    >>> values(col("l").list.len(), l=[[1, None], []])
+    [2, 0]
+    """
     return items.list.len()
 
 
@@ -61,7 +65,11 @@ def _total(site: Site) -> DType:
 
 @method(rule=_total)
 def sum_(items: Numbers, site: Site) -> Built:
-    """Return the sum; 0 for an empty list, null when an element is null."""
+    """Return the sum; 0 for an empty list, null if an element is null.
+
+    >>> values(col("l").list.sum(), l=[[1, 2], []])
+    [3, 0]
+    """
     total = _unless_null(items, items.list.sum())
     if isinstance(site.result.plain, Float):
         return total
@@ -70,19 +78,31 @@ def sum_(items: Numbers, site: Site) -> Built:
 
 @method(rule=perhaps_element)
 def min_(items: Numbers) -> pl.Expr:
-    """Return the smallest element; null when there is none, or one is null."""
+    """Return the smallest element; null for an empty list or a null element.
+
+    >>> values(col("l").list.min(), l=[[3, 1], []])
+    [1, None]
+    """
     return _unless_null(items, items.list.min())
 
 
 @method(rule=perhaps_element)
 def max_(items: Numbers) -> pl.Expr:
-    """Return the largest element; null when there is none, or one is null."""
+    """Return the largest element; null for an empty list or a null element.
+
+    >>> values(col("l").list.max(), l=[[3, 1], []])
+    [3, None]
+    """
     return _unless_null(items, items.list.max())
 
 
 @method(rule=lambda site: optional(Float()))
 def mean(items: Numbers) -> Real:
-    """Return the mean; null when there is no element, or one is null."""
+    """Return the mean; null for an empty list or a null element.
+
+    >>> values(col("l").list.mean(), l=[[3, 1], []])
+    [2.0, None]
+    """
     return _unless_null(items, items.list.mean())
 
 
@@ -92,13 +112,23 @@ def _truth(site: Site) -> DType:
 
 @method(rule=_truth)
 def all_(items: Truths) -> Truth:
-    """Whether all elements are true; True for an empty list, null when an element is null."""
+    """Test if all elements are true; True for an empty list, null with null elements.
+
+    >>> values(col("l").list.all(), l=[[True, False], []])
+    [False, True]
+    """
     return _unless_null(items, items.list.all())
 
 
 @method(rule=_truth)
 def any_(items: Truths) -> Truth:
-    """Whether an element is true; False for an empty list, else null when an element is null."""
+    """Test if any element is true; False for an empty list.
+
+    Null if no element is true and one is null.
+
+    >>> values(col("l").list.any(), l=[[True, False], []])
+    [True, False]
+    """
     return pl.when(items.list.any()).then(pl.lit(True)).otherwise(_unless_null(items, items.list.any()))
 
 
@@ -112,32 +142,54 @@ def _contained(site: Site) -> DType:
 
 @method(rule=_contained)
 def contains(items: Items, item: Anything, site: Site) -> Truth:
-    """Whether the item is an element; when not, null if the item or an element is null, and the list is not empty."""
-    wanted = item.cast(listed(site).of.polars())
-    found = items.list.contains(wanted, nulls_equal=False)
-    unknown = _has_null(items) | wanted.is_null()
+    """Test if a list contains an item.
+
+    If it does not: null if the item or an element is null and the list is not empty, else False.
+
+    >>> values(col("l").list.contains(2), l=[[1, 2], [3]])
+    [True, False]
+    """
+    requested = item.cast(listed(site).of.polars())
+    found = items.list.contains(requested, nulls_equal=False)
+    unknown = _has_null(items) | requested.is_null()
     return pl.when(items.list.len() == 0).then(pl.lit(False)).when(found | ~unknown).then(found)
 
 
 @method(rule=perhaps_element)
 def at(items: Items, index: Count) -> pl.Expr:
-    """Return the element at a position, from the end when negative; null when there is none."""
+    """Return the element at an index, negative from the end; null if out of range.
+
+    >>> values(col("l").list.at(-1), l=[[1, 2], []])
+    [2, None]
+    """
     return items.list.get(index, null_on_oob=True)
 
 
 @method()
 def hasnull(items: Items) -> Truth:
-    """Whether an element is null."""
+    """Test if any element is null.
+
+    >>> values(col("l").list.hasnull(), l=[[1, None], [1]])
+    [True, False]
+    """
     return _has_null(items)
 
 
 @method(lifts=False, rule=lambda site: lifted(List(site.types[1]), site.types[0].is_optional))
 def map_(items: Items, var: Name, expr: Mapping) -> pl.Expr:
-    """Return the list of what an expression makes of each element, bound to the variable."""
+    """Apply an expression to each element, bound to the variable; return the list of results.
+
+    >>> values(col("l").list.map("x", var("x") * 2), l=[[1, 2], []])
+    [[2, 4], []]
+    """
     return items.list.eval(expr.value)
 
 
 @method(rule=listed)
 def filter_(items: Items, var: Name, expr: Predicate) -> pl.Expr:
-    """Return the elements for which a condition holds; the variable stands for the element."""
+    """Return the elements satisfying a condition; the variable is bound to the element.
+
+    >>> values(col("l").list.filter("x", var("x") > 1), l=[[1, 2], [0]])
+    [[2], []]
+    """
     return items.list.eval(expr.element.filter(expr.value))

@@ -18,12 +18,12 @@ from umbel.expr.errors import InvalidExprException
 from umbel.expr.lattice import Null
 from umbel.expr.text import constant_text
 from umbel.expr.tree import Expr
-from umbel.expr.typerecords import type_from_record, type_to_record
+from umbel.expr.type_records import type_from_record, type_to_record
 from umbel.types.dtypes import Bool, DType, Float, Int, Str
 
 _INFERRED: dict[type, DType] = {bool: Bool(), int: Int(), float: Float(), str: Str(), type(None): Null()}
 
-# Marks of values that JSON has not; no struct has such a field.
+# Keys that tag values without a JSON form; no struct has such a field.
 _BASE64, _FLOAT = "$base64", "$float"
 _REVIVE: dict[str, Callable[[str], Any]] = {_BASE64: base64.b64decode, _FLOAT: float}
 
@@ -33,7 +33,7 @@ class Literal(Expr):
     """A constant.
 
     Args:
-        value: as Polars stores it.
+        value: in Polars' storage form.
         of: its type.
     """
 
@@ -44,7 +44,7 @@ class Literal(Expr):
 
     @property
     def is_bare(self) -> bool:
-        """Whether the Python constant alone says the type."""
+        """True if the type can be inferred from the Python constant alone."""
         return _INFERRED.get(type(self.value)) == self.of
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Literal(Expr):
         stored = self.of.polars()
         if stored.is_nested():
             return Compiled(pl.lit(pl.Series([self.value], dtype=stored)).first(), self.of)
-        # A literal with a type is made by way of a series, which takes ten times as long as a cast.
+        # Polars makes a literal with a dtype through a series, ten times as slow as a cast.
         return Compiled(pl.lit(self.value).cast(stored), self.of)
 
     def to_record(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def lit(value: Any, type: Any = None) -> Literal:
     Args:
         value: an int, float, str, bool or None; anything JSON-able with a type.
         type: its type; needed for lists, dicts, structs, datetimes and decimals.
-    Errors: InvalidExprException "cannot infer type"; InvalidValue when the value is not of the type.
+    Errors: InvalidExprException "cannot infer type"; InvalidValue for a value outside the type.
     """
     if type is None:
         return _inferred(value)
@@ -83,9 +83,9 @@ def lit(value: Any, type: Any = None) -> Literal:
     if isinstance(dtype, Null):
         return Literal(None, dtype)
     checked = dtype.ingest([value])
-    if checked.faults:
+    if checked.errors:
         raise InvalidValue(
-            f"lit: {value!r} is not a {dtype}: {checked.faults[0]}", hint="lit(value, type) takes values of that type"
+            f"lit: {value!r} is not a {dtype}: {checked.errors[0]}", hint="lit(value, type) takes values of that type"
         )
     return Literal(checked.values.to_list()[0], dtype)
 
@@ -115,7 +115,7 @@ def _checked(value: Any, dtype: DType) -> Literal:
 
 
 def _plain(value: Any) -> Any:
-    """Return a stored value as what JSON can carry."""
+    """Return a stored value in JSON-serialisable form."""
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -128,7 +128,7 @@ def _plain(value: Any) -> Any:
 
 
 def _revived(value: Any) -> Any:
-    """Return what `_plain` wrote in a form that types take in."""
+    """Return a value written by `_plain` in a form accepted by types."""
     if isinstance(value, Mapping):
         [first, *_] = value
         if first in _REVIVE:

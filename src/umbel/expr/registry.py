@@ -1,7 +1,7 @@
-"""The registry of expression functions, and the decorators that fill it.
+"""The registry of expression functions, and the decorators for registration.
 
 A function of the language is one Python function from Polars expressions to a Polars expression. Its annotations
-(`umbel.expr.kinds`) say what it takes and gives; everything else is derived: type inference, errors, printing, records,
+(`umbel.expr.kinds`) declare its parameters and result; everything else is derived: type inference, errors, printing, records,
 the table in the docs.
 """
 
@@ -11,12 +11,12 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import entry_points
 from typing import Any, get_args, get_type_hints
 
 import polars as pl
 
-from umbel.errors import InvalidAttribute, InvalidType, UnknownName, did_you_mean
+from umbel import plugins
+from umbel.errors import InvalidAttribute, InvalidType, PackageError, UnknownName, did_you_mean
 from umbel.expr.kinds import Constant, Guarded, Kind, Lambda, Role, Site
 from umbel.types.dtypes import DType, Float, Int
 
@@ -31,15 +31,15 @@ class Function:
     """A function of the expression language.
 
     Args:
-        family: the namespace it is found in; empty for operators, direct methods and constructors.
+        family: its namespace; empty for operators, direct methods and constructors.
         name: its name in the family.
         build: makes the Polars expression.
-        style: how a call is written: `method`, `attribute`, `direct`, `function`, `infix` or `prefix`.
+        style: the printed form of a call: `method`, `attribute`, `direct`, `function`, `infix` or `prefix`.
         symbol: the operator's sign, for `infix` and `prefix`.
-        rule: the result's type, when the annotation does not say it.
+        rule: returns the result's type, when the annotation does not declare it.
         lifts: whether the result is Optional when an operand is.
-        needs: given the operands' values, the rows on which the last operand counts; all rows when None.
-        views: the constant that sets the time zone the result is seen in.
+        needs: returns, from the operands' values, the rows that use the last operand; all rows when None.
+        views: the constant with the result's time zone.
     """
 
     family: str
@@ -54,28 +54,37 @@ class Function:
 
     @property
     def key(self) -> str:
-        """The name it is registered and recorded by."""
+        """The name used in the registry and in records."""
         return f"{self.family}.{self.name}" if self.family else self.name
+
+    @cached_property
+    def package(self) -> str:
+        """The distribution that registers it, or at least its module; empty for umbel's own."""
+        module = self.build.__module__
+        if module.partition(".")[0] == plugins.OWN:
+            return ""
+        owners = [each for each in plugins.provided(ENTRY_POINTS) if f"{module}.".startswith(f"{each.module}.")]
+        return plugins.package_of(owners[0]) if owners else module
 
     @property
     def shown(self) -> str:
-        """The name users know it by."""
+        """The name displayed to users."""
         return f"'{self.symbol}'" if self.symbol else self.key
 
     @property
     def doc(self) -> str:
-        """The first line of its documentation."""
+        """The first line of its docstring."""
         return (inspect.getdoc(self.build) or "").partition("\n")[0]
 
     @cached_property
     def roles(self) -> dict[str, Role]:
-        """What each parameter is: an operand's kind, a constant or a lambda."""
+        """The role of each parameter: an operand's kind, a constant or a lambda."""
         hints = get_type_hints(self.build, include_extras=True)
         return {name: _role(hints[name]) for name in self.signature.parameters}
 
     @cached_property
     def returns(self) -> Kind | None:
-        """The kind of the result, when the annotation says it."""
+        """The kind of the result if annotated, else None."""
         return next((part for part in get_args(self._hint_of_result) if isinstance(part, Kind)), None)
 
     @property
@@ -84,13 +93,13 @@ class Function:
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The parameters a user gives, the receiver first."""
+        """The signature for users, the receiver first."""
         full = inspect.signature(self.build)
         return full.replace(parameters=[p for p in full.parameters.values() if p.name != "site"])
 
     @cached_property
     def wants_site(self) -> bool:
-        """Whether the builder asks where it is applied."""
+        """True if the builder takes the call context `site`."""
         return "site" in inspect.signature(self.build).parameters
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -103,12 +112,12 @@ class Function:
         return dict(bound.arguments)
 
     def is_variadic(self, name: str) -> bool:
-        """Whether a parameter takes any number of operands."""
+        """Return True if a parameter takes any number of operands."""
         return self.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
 
     @cached_property
     def has_lambda(self) -> bool:
-        """Whether the last operand is evaluated on the elements of the first."""
+        """True if the last operand is evaluated on the elements of the first."""
         return any(isinstance(role, Lambda) for role in self.roles.values())
 
     def kinds(self, count: int) -> list[Kind]:
@@ -121,7 +130,7 @@ class Function:
         return kinds[:count]
 
     def result(self, site: Site) -> DType:
-        """Return the type of the result, before Optional operands make it Optional."""
+        """Return the type of the result, without the Optional caused by Optional operands."""
         if self.rule is not None:
             return self.rule(site)
         if self.returns is None or self.returns.result is None:
@@ -152,27 +161,46 @@ def _role(hint: Any) -> Role:
 
 
 FUNCTIONS: dict[str, Function] = {}
+CONFLICTS: dict[str, str] = {}
+"""The keys that two packages register, with a message that names both."""
 
 
 def register(function: Function) -> Function:
-    """Add a function to the language."""
+    """Add a function to the language.
+
+    Raises:
+        PackageError: another module has a function of this family and name.
+    """
+    other = FUNCTIONS.setdefault(function.key, function)
+    one, two = other.build.__module__, function.build.__module__
+    if one != two:
+        message = f"two expression functions are called '{function.key}': {_owner(other)} and {_owner(function)}"
+        if other.package:
+            CONFLICTS[function.key] = message
+        raise PackageError(message, hint="uninstall one of the packages, or rename the function")
     FUNCTIONS[function.key] = function
     return function
 
 
-def method(**options: Any) -> Callable[[Callable[..., Built]], Callable[..., Built]]:
-    """Register the decorated builder as a method of the family its module is named after."""
+def _owner(function: Function) -> str:
+    return f"{function.build.__module__}.{function.build.__name__} of {function.package or plugins.OWN}"
+
+
+def method(family: str = "", **options: Any) -> Callable[[Callable[..., Built]], Callable[..., Built]]:
+    """Register the decorated builder as a method of a family, by default its module's."""
 
     def add(build: Callable[..., Built]) -> Callable[..., Built]:
-        family = build.__module__.rpartition(".")[2]
-        register(Function(family, build.__name__.rstrip("_"), build, **options))
+        register(Function(family or build.__module__.rpartition(".")[2], build.__name__.rstrip("_"), build, **options))
         return build
 
     return add
 
 
 def plain(style: str, symbol: str = "", **options: Any) -> Callable[[Callable[..., Built]], Callable[..., Built]]:
-    """Register the decorated builder outside of the families: an operator, a direct method or a constructor."""
+    """Register the decorated builder as an operator, a direct method or a constructor.
+
+    It belongs to no family.
+    """
 
     def add(build: Callable[..., Built]) -> Callable[..., Built]:
         register(Function("", build.__name__.rstrip("_"), build, style, symbol, **options))
@@ -181,16 +209,45 @@ def plain(style: str, symbol: str = "", **options: Any) -> Callable[[Callable[..
     return add
 
 
-def find(key: str) -> Function:
-    """Return a registered function; installed packages may add some by the entry point `umbel.expressions`."""
+def find(key: str, package: str = "") -> Function:
+    """Return a registered function, including those of the entry point `umbel.expressions`.
+
+    Args:
+        key: its family and name.
+        package: the package that must have registered it, as `Function.package`; any if empty.
+
+    Raises:
+        UnknownName: there is none.
+        PackageError: two packages register it, or its package is not installed or cannot be loaded.
+    """
     if key not in FUNCTIONS:
-        _load_entry_points()
-    if key not in FUNCTIONS:
+        load_entry_points()
+    if key in CONFLICTS:
+        raise PackageError(CONFLICTS[key], hint="uninstall one of the packages, or rename the function")
+    found = FUNCTIONS.get(key)
+    if package and (found is None or found.package != package):
+        raise PackageError(
+            f"definitions use the expression function '{key}' of '{package}', which is not installed here{_broken()}",
+            hint=f"install '{package}' on the server and on every worker, and restart them",
+        )
+    if found is None:
         raise UnknownName(
-            f"no expression function '{key}'{did_you_mean(key, FUNCTIONS)}",
+            f"no expression function '{key}'{did_you_mean(key, FUNCTIONS)}{_broken()}",
             hint="see the table of expression functions in the documentation",
         )
-    return FUNCTIONS[key]
+    return found
+
+
+def _broken() -> str:
+    """Return the packages whose functions cannot be loaded, for messages."""
+    return "".join(f"; {problem}" for problem in plugins.problems(ENTRY_POINTS))
+
+
+def has_family(name: str) -> bool:
+    """Return True if functions are registered in a family, by umbel or by another package."""
+    if not any(function.family == name for function in FUNCTIONS.values()):
+        load_entry_points()
+    return any(function.family == name for function in FUNCTIONS.values())
 
 
 def find_method(family: str, name: str) -> Function:
@@ -205,13 +262,17 @@ def find_method(family: str, name: str) -> Function:
         ) from None
 
 
-def _load_entry_points() -> None:
-    for entry in entry_points(group=ENTRY_POINTS):
-        entry.load()
+def load_entry_points() -> None:
+    """Import the expression functions of other packages; warn of broken packages."""
+    for _ in plugins.working(ENTRY_POINTS):
+        pass
 
 
 def catalogue() -> list[dict[str, str]]:
-    """Return one row per function, for the docs: family, name, parameters, result, first line of its documentation."""
+    """Return one row per function for the docs.
+
+    A row has the family, name, parameters, result and first line of the docstring.
+    """
     return [
         {
             "family": function.family,

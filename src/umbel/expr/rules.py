@@ -1,4 +1,4 @@
-"""Type rules that several functions share: from where a function is applied to the type of its result."""
+"""Shared type rules, from a call context to a result type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from umbel.types.dtypes import DType, Float, Int, List
 
 
 def number(site: Site) -> DType:
-    """Return int when all operands are ints, else float."""
+    """Return Int if all operands are ints, else Float."""
     return Int() if site.is_whole else Float()
 
 
@@ -21,5 +21,5 @@ def listed(site: Site) -> List:
 
 
 def perhaps_element(site: Site) -> DType:
-    """Return the type of the list's elements, Optional because there may be none."""
+    """Return the type of the list's elements as Optional, for an absent element."""
     return optional(listed(site).of)

@@ -35,5 +35,9 @@ def _type_of_field(site: Site) -> DType:
 
 @method(rule=_type_of_field)
 def get(value: Record, field: Field) -> pl.Expr:
-    """Return the value of a field."""
+    """Return the value of a field.
+
+    >>> values(col("p").struct.get("x"), p=[Point(1, 2)])
+    [1]
+    """
     return value.struct.field(field)

@@ -1,4 +1,4 @@
-"""How calls are written: as the Python that makes them."""
+"""Printing of calls as the Python code that builds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The expression tree: the class every expression is an instance of, with its operators and namespaces."""
+"""The expression tree: the base class of expressions, with operators and namespaces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import polars as pl
 from umbel.errors import InvalidAttribute, InvalidType
 from umbel.expr.compiled import Compiled, Scope
 from umbel.expr.errors import InvalidExprException
-from umbel.expr.registry import FUNCTIONS, find_method
+from umbel.expr.registry import FUNCTIONS, find_method, has_family
 from umbel.types.dtypes import Datetime, DType
 
 if TYPE_CHECKING:
@@ -29,7 +29,10 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Expr(ABC):
-    """An immutable expression over the columns of a frame. Build one with `col`, `lit`, `when`, ... and operators."""
+    """An immutable expression over the columns of a frame.
+
+    Build one with `col`, `lit`, `when`, ... and operators.
+    """
 
     tag: ClassVar[str] = ""
     zone: ClassVar[str] = "UTC"
@@ -37,51 +40,70 @@ class Expr(ABC):
     def __init_subclass__(cls) -> None:
         NODES[cls.tag] = cls
 
-    # What a node must say.
+    # The interface of a node.
 
     @abstractmethod
     def compile(self, scope: Scope) -> Compiled:
-        """Return the Polars expression, type and faults in a scope; raise InvalidValue when it does not type-check."""
+        """Compile to a Polars expression with its type and errors, in a scope.
+
+        Raises:
+            InvalidValue: the expression does not type-check.
+        """
 
     def children(self) -> tuple[Expr, ...]:
-        """Return the expressions this one is made of."""
+        """Return the direct subexpressions."""
         return ()
 
     def references(self) -> frozenset[Reference]:
-        """Return what the expression refers to outside of itself: ("col", name), ("var", name), ("now", "")."""
+        """Return the free references of the expression: ("col", name), ("var", name), ("now", "")."""
         return frozenset().union(*(child.references() for child in self.children()))
 
     @abstractmethod
     def to_record(self) -> dict[str, Any]:
-        """Return the expression as plain data that JSON can carry."""
+        """Return the expression as JSON-serialisable plain data."""
 
     @classmethod
     @abstractmethod
     def read(cls, record: Mapping[str, Any]) -> Expr:
-        """Return the node of this class that `to_record` wrote."""
+        """Return a node of this class from a record written by `to_record`."""
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Expr:
-        """Return the expression that `to_record` wrote."""
+        """Return an expression from a record written by `to_record`."""
         return NODES[record["node"]].read(record)
 
-    # What everyone asks.
+    # Queries on any expression.
 
     def dtype(self, schema: Mapping[str, DType]) -> DType:
         """Return the type of the expression over columns of these types."""
         return self.compile(scope_of(schema)).dtype
 
-    def typeof(self, schema: Mapping[str, Any]) -> Any:
-        """Return the Python type of the expression, given the types of the columns.
+    def typeof(self, schema: Mapping[str, Any] | None = None) -> Any:
+        """Return the Python type of the expression, inferred from the types of the columns.
+
+        Without `schema`, only expressions of constants have a type.
 
         Errors: InvalidValue "failed to compile expression: ..." naming the function and the types.
         """
         from umbel.expr.boundary import python_type, types_of
 
-        return python_type(self.dtype(types_of(schema)))
+        return python_type(self.dtype(types_of(schema or {})))
+
+    def matches_type(self, type: Any, schema: Mapping[str, Any] | None = None) -> bool:
+        """Return True if the expression may be declared as a Python type.
+
+        `assign` and features declare types this way. Allowed are the expression's own type, an Optional of that, float
+        for int, Decimal for numbers, and a restriction of it, which is then checked row by row.
+
+        Errors: InvalidValue "failed to compile expression: ..." naming the function and the types.
+        """
+        from umbel.expr.boundary import type_of, types_of
+        from umbel.expr.lattice import matches
+
+        return matches(self.dtype(types_of(schema or {})), type_of(type), self)
 
     def polars(self, schema: Mapping[str, DType], *, now: pl.Expr | None = None) -> pl.Expr:
-        """Return one Polars expression that computes this one, raising on rows that have no value."""
+        """Return this expression as one Polars expression; it raises on rows in error."""
         return self.compile(scope_of(schema, now)).guarded()
 
     def eval(
@@ -95,11 +117,11 @@ class Expr(ABC):
         """Evaluate over a pandas frame and return a Series with a fresh index.
 
         Args:
-            df: holds the columns of the schema.
+            df: contains the columns of the schema.
             schema: the Python types of the columns; the frame is cast to them first.
-            output_dtype: the type of the result, when it is to be another than the inferred one.
-            parse: whether structs come back as objects of their class.
-            context: `{"now": datetime}` sets what `now()` means.
+            output_dtype: the type of the result; the inferred one when None.
+            parse: whether structs are returned as objects of their class.
+            context: `{"now": datetime}` sets the value of `now()`.
         Errors: InvalidExprException for a missing column, InvalidValue when a value does not fit its type or the
             evaluation fails.
         """
@@ -112,11 +134,11 @@ class Expr(ABC):
         return {name for kind, name in self.references() if kind == "col"}
 
     def as_argument(self) -> str:
-        """Return the text of the expression where a constant would do."""
+        """Return the text of the expression as an argument of a call."""
         return str(self)
 
     def as_receiver(self) -> str:
-        """Return the text of the expression where a method is called on it."""
+        """Return the text of the expression as the receiver of a method call."""
         return str(self)
 
     def __repr__(self) -> str:
@@ -223,6 +245,8 @@ class Expr(ABC):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        if has_family(name):
+            return Namespace(self, name)
         owners = sorted(f".{key}" for key in FUNCTIONS if key.rpartition(".")[2] == name and "." in key)
         hint = f"did you mean {' or '.join(owners)}?" if owners else "see dir(expr) and its namespaces"
         raise InvalidAttribute(f"an expression has no '{name}', in `{self}`", hint=hint)
@@ -258,7 +282,7 @@ class Expr(ABC):
         return Namespace(self, "dict")
 
     def isnull(self) -> Expr:
-        """Whether the value is null."""
+        """Test for null."""
         return apply("isnull", self)
 
     def fillnull(self, value: Any) -> Expr:
@@ -266,7 +290,7 @@ class Expr(ABC):
         return apply("fillnull", self, value)
 
     def abs(self) -> Expr:
-        """Return the magnitude of a number."""
+        """Return the absolute value of a number."""
         return apply("num.abs", self)
 
     def round(self, precision: int = 0) -> Expr:
@@ -274,15 +298,15 @@ class Expr(ABC):
         return apply("num.round", self, precision)
 
     def ceil(self) -> Expr:
-        """Return the smallest int that is not less."""
+        """Round up to the nearest int."""
         return apply("num.ceil", self)
 
     def floor(self) -> Expr:
-        """Return the largest int that is not greater."""
+        """Round down to the nearest int."""
         return apply("num.floor", self)
 
     def astype(self, dtype: Any) -> TypedExpr:
-        """Declare the type of the whole expression; nothing may be built on the result."""
+        """Declare the type of the whole expression; the result accepts no further operations."""
         from umbel.expr.typed import TypedExpr
 
         return TypedExpr(self, dtype)
@@ -305,7 +329,7 @@ class Namespace:
 
 
 def attribute(family: str, name: str, receiver: Expr) -> Expr | Callable[..., Expr]:
-    """Return a family's method bound to its receiver, or its value when it is a property."""
+    """Return a family's method bound to its receiver, or a property's value."""
     function = find_method(family, name)
     if function.style == "attribute":
         return apply(function.key, receiver)
@@ -320,7 +344,7 @@ def apply(key: str, *args: Any, **kwargs: Any) -> Expr:
 
 
 def to_expr(value: Any) -> Expr:
-    """Return an expression as it is and a constant as a literal."""
+    """Return an expression unchanged and a constant as a literal."""
     from umbel.expr.literal import lit
 
     if isinstance(value, Expr):
@@ -336,7 +360,7 @@ def to_expr(value: Any) -> Expr:
 
 
 def scope_of(schema: Mapping[str, DType], now: pl.Expr | None = None) -> Scope:
-    """Return the scope of an expression over a frame; `now()` is the present instant unless given."""
+    """Return the scope of an expression over a frame; `now()` defaults to the current time."""
     return Scope(schema, at(dt.datetime.now(dt.UTC)) if now is None else now)
 
 

@@ -1,4 +1,4 @@
-"""The declaration of an expression's type: the outermost part, and no expression itself."""
+"""Expressions with a declared type; the declaration is outermost, not an expression itself."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from umbel.types.dtypes import DType
 
 @dataclass(frozen=True, slots=True)
 class TypedExpr:
-    """An expression with the type its values are to have.
+    """An expression with its declared type.
 
     Args:
         expr: the expression.
-        annotation: the Python annotation given to `astype`.
+        annotation: the Python annotation passed to `astype`.
     """
 
     expr: Expr

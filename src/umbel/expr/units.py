@@ -1,4 +1,4 @@
-"""Units of time, time zones and formats: the constants that functions of datetimes take."""
+"""Constant arguments of datetime functions: units of time, time zones and formats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from umbel.expr.kinds import Constant
 
 
 class TimeUnit(StrEnum):
-    """Units in which instants are taken apart and spans are counted."""
+    """Units for parts of instants and lengths of durations."""
 
     YEAR = "year"
     MONTH = "month"
@@ -43,7 +43,7 @@ EPOCH_UNITS = ("second", "millisecond", "microsecond")
 
 
 def text(value: Any) -> str:
-    """Return a constant that must be text, as text."""
+    """Return a constant as text; raise InvalidType if it is not a str."""
     if not isinstance(value, str):
         raise InvalidType(f"expected a str, found {value!r} ({type(value).__name__})", hint="a text")
     return str(value)
@@ -64,7 +64,7 @@ def _one_of(known: tuple[str, ...]) -> Callable[[Any], str]:
 
 @cache
 def check_zone(zone: str) -> None:
-    """Refuse what is not the name of a time zone."""
+    """Raise InvalidValue for an unknown time zone name."""
     try:
         pl.Series([], dtype=pl.Datetime("us", "UTC")).dt.convert_time_zone(zone)
     except pl.exceptions.PolarsError:
@@ -75,7 +75,7 @@ def check_zone(zone: str) -> None:
 
 @cache
 def check_output_format(template: str) -> None:
-    """Refuse a format that instants cannot be written in."""
+    """Raise InvalidValue for a format unusable for writing instants."""
     try:
         pl.Series([0]).cast(pl.Datetime("us", "UTC")).dt.strftime(template)
     except pl.exceptions.PolarsError:
@@ -84,10 +84,10 @@ def check_output_format(template: str) -> None:
 
 @cache
 def is_zoned(template: str) -> bool:
-    """Whether text in a format says its time zone.
+    """Return True if text in a format contains its time zone.
 
     Raises:
-        InvalidValue: it is no format instants can be read in.
+        InvalidValue: the format cannot be used to parse instants.
     """
     check_output_format(template.replace("%#z", "%z"))
     try:

@@ -1,7 +1,7 @@
-"""Featuresets: declare features, and extractors that compute them when a query asks."""
+"""Featuresets: declare features, and the extractors computing them at query time."""
 
 # isort: off
-# The submodule first: the function of the same name takes its place.
+# The submodule first: the function of the same name replaces it as attribute.
 import umbel.featuresets.featureset  # noqa: F401
 from umbel.api.extractor import Extractor, extractor
 from umbel.api.feature import Feature, feature

@@ -1,4 +1,4 @@
-"""The names of `umbel.featuresets`, where older programs import them from."""
+"""Compatibility module: the names of `umbel.featuresets`, at their older import path."""
 
 from umbel.api.extractor import Extractor, extractor
 from umbel.api.feature import Feature, feature

@@ -1,5 +1,5 @@
-"""Credentials that are kept by others."""
+"""Credentials stored by other services."""
 
-from umbel.connectors.secret import Secret
+from umbel.definitions.secret import Secret
 
 __all__ = ["Secret"]

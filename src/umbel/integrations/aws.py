@@ -1,5 +1,5 @@
 """Credentials in AWS Secrets Manager."""
 
-from umbel.connectors.secret import Secret
+from umbel.definitions.secret import Secret
 
 __all__ = ["Secret"]

@@ -1,7 +1,7 @@
-"""What definitions are decorated and described with."""
+"""Decorators and descriptions of definitions."""
 
 # isort: off
-# The submodules first: the functions of the same names take their places.
+# The submodules first: the functions of the same names replace them as attributes.
 import umbel.lib.expectations
 import umbel.lib.includes
 import umbel.lib.secrets  # noqa: F401

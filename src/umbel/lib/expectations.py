@@ -1,4 +1,4 @@
-"""Expectations: what a dataset's rows should be like."""
+"""Expectations on the rows of a dataset."""
 
 from umbel.api import expect
 from umbel.api.expect import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""What travels with functions."""
+"""Code shipped with functions."""
 
 from umbel.api.inputs import includes
 

@@ -1,4 +1,4 @@
-"""Inputs, outputs and types, where older programs import them from."""
+"""Compatibility module: inputs, outputs and types, at their older import path."""
 
 from umbel.api.inputs import inputs, outputs
 from umbel.types.annotations import Dict, Embedding, Option, between, oneof, regex

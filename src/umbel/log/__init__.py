@@ -1,1 +1,1 @@
-"""Logs: the ingest log of what webhooks accepted, the change logs of what datasets became."""
+"""The ingest log of accepted webhook records and the change logs of datasets."""

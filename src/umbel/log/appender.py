@@ -1,31 +1,31 @@
-"""Appending groups of records to an ingest log, durably, from any number of processes."""
+"""Durable appends of record groups to an ingest log, from any number of processes."""
 
 from __future__ import annotations
 
 import errno
-import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 
 from umbel.errors import Transient
-from umbel.log.batchids import BatchIds
+from umbel.log.batch_ids import BatchIds
 from umbel.log.records import Entry, Receipt, pack
 from umbel.log.segments import PREAMBLE_BYTES, LogPosition, Segment
 from umbel.log.tail import Tail
+from umbel.state import disk
 
 SEGMENT_BYTES = 64 << 20
 INDEX_BYTES = 1 << 20
 MARK = struct.Struct("<QQq")
-"""One entry of the sparse index beside a segment: offset, row, received at."""
+"""One entry of the sparse index beside a segment: byte offset, row, time of receipt (µs)."""
 
 
 class Appender:
-    """One process's hand on the log of an endpoint. Not for use by several threads at once.
+    """One process's writer of an endpoint's log. Not for use by several threads at once.
 
     Args:
         directory: the log's directory, see `segments.directory_of`.
-        segment_bytes: a segment that has reached this size is followed by a new one.
+        segment_bytes: size in bytes from which on a segment is followed by a new one.
     """
 
     def __init__(self, directory: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -37,10 +37,10 @@ class Appender:
         self._is_broken = False
 
     def append(self, entries: Sequence[Entry]) -> list[Receipt]:
-        """Write records in order, make them durable, and say where they stand.
+        """Write records in order, make them durable, and return their positions.
 
         Raises:
-            Transient: the disk refused. Nothing of the group was acknowledged.
+            Transient: the disk write failed. Nothing of the group was acknowledged.
         """
         if self._is_broken:
             raise Transient(f"the ingest log {self._directory} failed to sync", hint="restart the server process")
@@ -51,7 +51,7 @@ class Appender:
             raise Transient(f"the ingest log {self._directory} cannot be written: {error}", hint=hint) from error
 
     def _append(self, entries: Sequence[Entry]) -> list[Receipt]:
-        with self._tail.held():
+        with self._tail.locked():
             start = self._open(self._tail.end())
             if any(entry.digest for entry in entries):
                 return self._append_once(start, entries)
@@ -81,7 +81,7 @@ class Appender:
             self._use(Segment(self._directory, end.segment))
             self._sync()
             end = LogPosition(end.segment + 1, PREAMBLE_BYTES, end.row)
-            os.close(Segment(self._directory, end.segment).create(end.row))
+            disk.close(Segment(self._directory, end.segment).create(end.row))
             self._tail.move(end)
         self._use(Segment(self._directory, end.segment))
         return end
@@ -90,7 +90,7 @@ class Appender:
         if segment.number != self._number:
             file = segment.open()
             if self._file >= 0:
-                os.close(self._file)
+                disk.close(self._file)
             self._number, self._file = segment.number, file
 
     def _write(self, start: LogPosition, entries: Sequence[Entry]) -> list[Receipt]:
@@ -108,13 +108,10 @@ class Appender:
         return receipts
 
     def _put(self, start: LogPosition, data: bytes) -> None:
-        view, at = memoryview(data), start.offset
         try:
-            while view:
-                written = os.pwrite(self._file, view, at)
-                view, at = view[written:], at + written
+            disk.write(self._file, data, start.offset)
         except OSError:
-            os.ftruncate(self._file, start.offset)
+            disk.cut(self._file, start.offset)
             raise
 
     def _mark(self, start: LogPosition, end: int, received_at: int) -> None:
@@ -125,9 +122,9 @@ class Appender:
 
     def _sync(self) -> None:
         try:
-            os.fdatasync(self._file)
+            disk.sync(self._file)
         except OSError:
-            # The kernel forgets the pages it failed to write: a second sync would report success for lost data.
+            # The kernel drops the pages it failed to write: a second sync would report success for lost data.
             self._is_broken = True
             raise
 
@@ -136,7 +133,7 @@ class Appender:
         self._tail.close()
         self._ids.close()
         if self._file >= 0:
-            os.close(self._file)
+            disk.close(self._file)
             self._file = -1
 
 

@@ -1,18 +1,22 @@
-"""Change logs: everything that ever happened to a dataset, as an open table.
+"""Change logs: the complete changelog of a dataset, as an open table.
 
-A change log is a Delta table `(columns…, _at, _weight, _seq, _batch)`, partitioned by the month of `_at`, that anything
-which reads Delta can read. Recent batches wait in a *tail* (`umbel.log.changetail`) and are moved to the table in large
-commits; batches that are large themselves are written as Parquet parts by whoever made them, and committed by one.
+A change log is a Delta table `(columns…, _at, _weight, _seq, _batch)`, partitioned by the month of `_at`, that any Delta reader
+can read. Recent batches are stored in a *tail* (`umbel.log.change_tail`) and are moved to the table in large
+commits; batches that are large themselves are written as Parquet parts by the processes that made them, and committed by one.
 
 Each commit carries an application transaction, a name and a number that only grows: a commit that was made is not made
-again, whoever tries. A reader sees the table, and of the tail what the table does not have yet.
+again, by any process. A reader sees the table, and of the tail the batches that the table does not have yet.
+
+Files have a checksum in their names, those made by compaction one in `_sums.json`; a reader knows the minimum version and row
+count of the table, and the last batch of the tail. Anything that does not fit is refused, never read.
 """
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import uuid
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,10 +26,12 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from umbel.errors import Transient
-from umbel.log.changetail import BATCH, ChangeTail
-from umbel.log.nesting import stored, stored_frame, told_frame
-from umbel.log.segments import sync_directory
+from umbel.errors import Damaged, Transient
+from umbel.log.change_tail import BATCH, ChangeTail, FileTail
+from umbel.log.file_checksums import FileSums
+from umbel.log.nesting import stored, stored_frame, to_storage_frame
+from umbel.log.reading import RESTORE
+from umbel.state import disk
 from umbel.types.schema import AT, SEQ
 
 if TYPE_CHECKING:
@@ -33,23 +39,23 @@ if TYPE_CHECKING:
 
 MONTH = "_at_month"
 TAIL = "umbel-tail"
-"""The application transaction of what was moved from the tail; its number is the last batch moved."""
+"""The application transaction of batches moved from the tail; its number is the last batch moved."""
 
 ROW_GROUP = 131_072
 SMALL_FILE = 32 << 20
 MANY_FILES = 64
-KEPT_FOR = timedelta(days=7)
+RETAINED_FOR = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChangeLogFile:
     """A Parquet file with changes, not yet part of its table.
 
     Args:
         path: relative to the table.
         month: its partition.
         size: in bytes.
-        rows: how many changes.
+        rows: number of changes.
         first: the earliest `_at`, in ISO form.
         last: the latest.
     """
@@ -63,31 +69,48 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Due:
+    """The minimum expected content of a change log.
+
+    Args:
+        version: of its table, -1 for none.
+        rows: in its table.
+        last: the last batch that was put into its tail, -1 for none.
+    """
+
+    version: int = -1
+    rows: int = 0
+    last: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeLog:
     """The change log of a dataset.
 
     Args:
         path: the folder of its table.
         columns: the columns of a frame of changes, see `Schema.changes`.
-        title: what it is, for people who find the table.
+        title: the dataset, for people who find the table.
+        due: its minimum expected content.
     """
 
     path: Path
     columns: Mapping[str, pl.DataType]
     title: str = ""
+    due: Due = Due()
 
-    def write(self, changes: pl.DataFrame, batch: int, name: str = "part") -> list[Part]:
-        """Write changes beside the table, durably; they are not seen before they are committed.
+    def write(self, changes: pl.DataFrame, batch: int, name: str = "part") -> list[ChangeLogFile]:
+        """Write changes beside the table durably; they are not visible before `commit`.
 
         Args:
             changes: a frame of changes.
-            batch: which batch made them.
-            name: what the files' names begin with, for people.
+            batch: the batch that made them.
+            name: prefix of the files' names, for people.
         """
         return self._write(stored_frame(changes).with_columns(pl.lit(batch, pl.Int64).alias(BATCH)), name)
 
-    def commit(self, parts: Sequence[Part], application: str, number: int) -> bool:
-        """Make parts part of the table; return False when the transaction was made before.
+    def commit(self, parts: Sequence[ChangeLogFile], application: str, number: int) -> bool:
+        """Add parts to the table; return False if the transaction was made before.
 
         Args:
             parts: from `write`, by any process.
@@ -95,13 +118,14 @@ class ChangeLog:
             number: its number; parts of a number that is not above the last one are not added.
 
         Raises:
-            Transient: others were committing at the same time.
+            Transient: other processes were committing at the same time.
         """
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
         table = self._opened()
         if _version(table, application) >= number:
+            self._sync_commits()  # the process that made it may have died before it was durable
             return False
         once = CommitProperties(app_transactions=[Transaction(application, number)], max_commit_retries=20)
         try:
@@ -110,17 +134,26 @@ class ChangeLog:
             )
         except CommitFailedError as error:
             raise Transient(f"the change log {self.path} was committed to by another process: {error}") from error
+        self._sync_commits()
         return True
 
-    def flush(self, tail: ChangeTail, until: int) -> int:
-        """Move the batches of a tail up to one into the table; return how many changes that were.
+    def _sync_commits(self) -> None:
+        """Make the newest commits durable; their writers did not."""
+        folder = self.path / "_delta_log"
+        for path in sorted(folder.glob("*.json"))[-2:]:
+            disk.sync_file(path)
+        disk.sync_directory(folder)
 
-        It may be interrupted and repeated at any point: readers pass over what is in both.
+    def flush(self, tail: ChangeTail, until: int) -> int:
+        """Move a tail's batches up to `until` into the table; return the number of changes.
+
+        It may be interrupted and repeated at any point: readers skip batches of the tail that are in the table.
 
         Args:
-            tail: where they are.
+            tail: the tail.
             until: the last batch to move; it and those before it are finished in every shard.
         """
+        self._check_tail(tail, self.reached(TAIL))
         changes = tail.read(self.reached(TAIL), until)
         if changes is not None and changes.height:
             self.commit(self._write(changes, "tail"), TAIL, until)
@@ -144,16 +177,18 @@ class ChangeLog:
         """Return changes, in no particular order.
 
         Args:
-            tail: where recent batches are.
-            columns: which columns; those of a frame of changes when None. `_batch` may be asked for.
-            predicate: which changes; pushed down to the files.
+            tail: the tail with recent batches.
+            columns: columns to return; those of a frame of changes when None. `_batch` may be requested.
+            predicate: filter of the changes; pushed down to the files.
             since: only changes at this instant or later.
             until: only changes before this instant.
             through: only batches up to this one.
         """
-        # The tail first: what is moved while we look is then in the table.
+        # The tail first: batches moved during the read are then in the table.
         recent = None if tail is None else tail.read(-1, through)
         table = self._table()
+        if tail is not None:
+            self._check_tail(tail, _version(table, TAIL))
         frames = [pl.LazyFrame(schema=_storage(self.columns))]
         if recent is not None:
             fresh = recent.lazy().filter(pl.col(BATCH) > _version(table, TAIL))
@@ -162,11 +197,11 @@ class ChangeLog:
         found = pl.concat(frames)
         for condition in _conditions(since, until, through, predicate):
             found = found.filter(condition)
-        wanted = list(self.columns) if columns is None else list(columns)
-        return told_frame(found.select(wanted).collect(), self.columns)
+        requested = list(self.columns) if columns is None else list(columns)
+        return to_storage_frame(found.select(requested).collect(), self.columns)
 
     def tidy(self) -> None:
-        """Merge small files once there are many, and delete what merging left behind long ago."""
+        """Compact small files if there are many, and delete unreferenced files past retention."""
         table = self._table()
         if table is None:
             return
@@ -176,60 +211,120 @@ class ChangeLog:
         self.vacuum()
 
     def compact(self) -> int:
-        """Merge small files of a month; return how many were merged."""
+        """Merge the small files of each month; return the number of files merged."""
         table = self._table()
         if table is None or len(table.file_uris()) < 2:
             return 0
-        return int(table.optimize.compact(target_size=SMALL_FILE)["numFilesRemoved"])
+        self._verify(table)  # merged files get checksums of their own
+        merged = int(table.optimize.compact(target_size=SMALL_FILE)["numFilesRemoved"])
+        merged_table = self._table()
+        assert merged_table is not None
+        FileSums(self.path).note(_names(merged_table))
+        return merged
 
-    def vacuum(self, kept_for: timedelta = KEPT_FOR) -> list[str]:
-        """Delete files that no version of the last days has; return their names.
+    def state(self) -> tuple[int, int]:
+        """Return the version of the table, -1 for none, and its rows."""
+        table = self._table()
+        return (-1, 0) if table is None else (table.version(), _rows(table))
+
+    def check(self, tail: ChangeTail | None = None, *, deep: bool = False) -> None:
+        """Verify that the minimum expected content exists.
 
         Args:
-            kept_for: parts may wait so long for their commit, and readers may read so long.
+            tail: the tail with recent batches.
+            deep: True to read everything.
+
+        Raises:
+            Damaged: something is missing or damaged.
+        """
+        table = self._table()
+        if tail is not None:
+            self._check_tail(tail, _version(table, TAIL))
+            if deep:
+                tail.read(-1)
+        if deep and table is not None:
+            self._verify(table)
+
+    def vacuum(self, retained_for: timedelta = RETAINED_FOR) -> list[str]:
+        """Delete files that no version within the retention has; return their names.
+
+        Args:
+            retained_for: the longest time from a part's write to its commit, and the longest duration of a read.
         """
         table = self._table()
         if table is None:
             return []
-        hours = int(kept_for.total_seconds() // 3600)
+        hours = int(retained_for.total_seconds() // 3600)
         return table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
 
-    def _write(self, changes: pl.DataFrame, name: str) -> list[Part]:
+    def _write(self, changes: pl.DataFrame, name: str) -> list[ChangeLogFile]:
         in_order = changes.select(list(_storage(self.columns))).sort(AT, SEQ, maintain_order=True)
         by_month = in_order.with_columns(pl.col(AT).dt.truncate("1mo").dt.date().alias(MONTH))
         months = by_month.partition_by(MONTH, as_dict=True, include_key=False, maintain_order=True)
         return [self._write_month(str(month), rows, name) for (month,), rows in months.items()]
 
-    def _write_month(self, month: str, rows: pl.DataFrame, prefix: str) -> Part:
-        # A name of its own for every try: a file that is committed must never be replaced.
-        name = f"{MONTH}={month}/{prefix}-{uuid.uuid4()}.parquet"
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            rows.write_parquet(file, compression="zstd", compression_level=1, row_group_size=ROW_GROUP)
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
-        sync_directory(path.parent)
+    def _write_month(self, month: str, rows: pl.DataFrame, prefix: str) -> ChangeLogFile:
+        # A unique name for every attempt: a file that is committed must never be replaced.
+        buffer = io.BytesIO()
+        rows.write_parquet(buffer, compression="zstd", compression_level=1, row_group_size=ROW_GROUP)
+        data = buffer.getbuffer()
+        name = f"{MONTH}={month}/{prefix}-{uuid.uuid4()}-{zlib.crc32(data):08x}.parquet"
+        disk.write_new(self.path / name, data)
         first, last = rows[AT].min(), rows[AT].max()
         assert isinstance(first, datetime)
         assert isinstance(last, datetime)
-        return Part(name, month, size, rows.height, _iso(first), _iso(last))
+        return ChangeLogFile(name, month, len(data), rows.height, _iso(first), _iso(last))
 
     def _table(self) -> DeltaTable | None:
         from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
 
-        return DeltaTable(self.path) if DeltaTable.is_deltatable(str(self.path)) else None
+        try:
+            table = DeltaTable(self.path) if DeltaTable.is_deltatable(str(self.path)) else None
+            version, rows = (-1, 0) if table is None else (table.version(), _rows(table) if self.due.rows else 0)
+        except (DeltaError, ValueError, OSError) as error:
+            raise self._damaged(f"its table cannot be opened: {error}") from error
+        if version < self.due.version or rows < self.due.rows:
+            due = f"version {self.due.version} with {self.due.rows} rows"
+            raise self._damaged(f"its table is of version {version} with {rows} rows, and must be of {due} at least")
+        return table
+
+    def _damaged(self, what: str) -> Damaged:
+        return Damaged(
+            f"the change log {self.path.name} of {self.title or 'a dataset'} is damaged: {what}", hint=RESTORE
+        )
+
+    def _check_tail(self, tail: ChangeTail, reached: int) -> None:
+        """Verify that the tail has the batches missing in the table."""
+        if not isinstance(tail, FileTail):
+            return  # the store checks its own tail
+        missing = tail.missing(self.due.last, reached)
+        if missing is not None and missing > self.reached(TAIL):  # else it was moved meanwhile
+            raise self._damaged(f"batch {missing} is missing in its tail")
+
+    def _verify(self, table: DeltaTable) -> None:
+        """Verify every file of a version of the table against its checksum."""
+        self._check_files(_names(table))
+
+    def _check_files(self, names: Iterable[str]) -> list[Path]:
+        """Return the paths of files of the table, each verified against its checksum."""
+        sums = FileSums(self.path)
+        for name in names:
+            if (error := sums.error(name)) is not None:
+                raise self._damaged(error)
+        return [self.path / name for name in names]
 
     def _opened(self) -> DeltaTable:
         from deltalake import DeltaTable
 
         found = self._table()
         if found is None:
-            self.path.mkdir(parents=True, exist_ok=True)
+            disk.make_folder(self.path)
             empty = pl.DataFrame(schema={**_storage(self.columns), MONTH: pl.Date()}).to_arrow().schema
             name = self.title or None
             DeltaTable.create(str(self.path), schema=empty, mode="ignore", partition_by=[MONTH], name=name)
+            self._sync_commits()
+            disk.sync_directory(self.path)
             found = DeltaTable(self.path)
         return found
 
@@ -241,7 +336,7 @@ class ChangeLog:
             files = files.filter(pl.col(f"max.{AT}").is_null() | (pl.col(f"max.{AT}") >= since))
         if until is not None:
             files = files.filter(pl.col(f"min.{AT}").is_null() | (pl.col(f"min.{AT}") < until))
-        paths = [self.path / unquote(path) for path in files["path"]]
+        paths = self._check_files(list(map(unquote, files["path"])))
         schema = _storage(self.columns)
         return [pl.scan_parquet(paths, schema=schema, extra_columns="ignore", hive_partitioning=False)] if paths else []
 
@@ -250,12 +345,22 @@ def _storage(columns: Mapping[str, pl.DataType]) -> dict[str, pl.DataType]:
     return {**{name: stored(dtype) for name, dtype in columns.items()}, BATCH: pl.Int64()}
 
 
+def _names(table: DeltaTable) -> list[str]:
+    """Return the names of the files of a table, relative to it."""
+    return [unquote(each) for each in pl.DataFrame(table.get_add_actions(flatten=True))["path"]]
+
+
+def _rows(table: DeltaTable) -> int:
+    files = pl.DataFrame(table.get_add_actions(flatten=True))
+    return 0 if files.is_empty() else int(files["num_records"].sum())
+
+
 def _version(table: DeltaTable | None, application: str) -> int:
     found = None if table is None else table.transaction_version(application)
     return -1 if found is None else int(found)
 
 
-def _added(part: Part) -> Any:
+def _added(part: ChangeLogFile) -> Any:
     from deltalake.transaction import AddAction
 
     stats = {"numRecords": part.rows, "minValues": {AT: part.first}, "maxValues": {AT: part.last}, "nullCount": {AT: 0}}

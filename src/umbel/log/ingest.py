@@ -1,14 +1,14 @@
-"""The ingest log: what webhooks accepted, durable before it is acknowledged.
+"""The ingest log: accepted webhook requests, durable before they are acknowledged.
 
     logs = IngestLogs(root)
     receipt = await logs.log("web", "payments").append(b'[{"user": 1}]', rows=1)      # returns after fsync
 
 Group commit: while one group is being written and synced by a background thread, all appends that arrive wait together
 and make the next group. Several server processes may append to one log at once; each group is written under the
-log's lock, so there is one order of all records, and a request sent after the answer to another stands behind it.
+log's lock, so there is one order of all records, and a request sent after the response to another is stored after it.
 
-Batch ids: an append with the id of an earlier one is answered with the place of the earlier one and stored once, as
-long as the earlier one is retained, whichever process took it.
+Batch ids: an append with the id of an earlier one is answered with the position of the earlier one and stored once, as
+long as the earlier one is retained, whichever process received it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from umbel.errors import InvalidValue
 from umbel.log.appender import SEGMENT_BYTES, Appender
-from umbel.log.groupcommit import GroupCommit
+from umbel.log.group_commit import GroupCommit
 from umbel.log.records import MAX_PAYLOAD, Entry, Receipt, digest_of
 from umbel.log.segments import directory_of
 
@@ -26,13 +26,13 @@ MAX_ROWS = (1 << 32) - 1
 
 
 class IngestLog:
-    """The appending side of one endpoint's log in one process; any thread and event loop may use it.
+    """One process's writer of an endpoint's log, usable from any thread and event loop.
 
     Args:
         root: umbel's directory; the log is in `<root>/ingest/<webhook>/<endpoint>`.
         webhook: name of the webhook.
         endpoint: name of the endpoint.
-        segment_bytes: a segment that has reached this size is followed by a new one.
+        segment_bytes: size in bytes from which on a segment is followed by a new one.
     """
 
     def __init__(self, root: Path, webhook: str, endpoint: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -47,29 +47,29 @@ class IngestLog:
 
         Args:
             payload: a JSON list of row objects, as posted.
-            rows: how many rows the list has.
-            batch_id: the client's name for this batch, to store a repeated request once.
+            rows: number of rows in the list.
+            batch_id: the client's id of this batch, to store a repeated request once.
             received_at: microseconds since the epoch; now when None.
 
         Raises:
-            Transient: the disk refused or is too slow; nothing was acknowledged.
+            Transient: the disk write failed or is too slow; nothing was acknowledged.
         """
         return await self._commits.submit(_entry(payload, rows, batch_id, received_at))
 
     def append_blocking(
         self, payload: bytes, rows: int, *, batch_id: str | None = None, received_at: int | None = None
     ) -> Receipt:
-        """Do what `append` does, from a thread without an event loop."""
+        """Append like `append`, from a thread without an event loop."""
         return self._commits.submit_blocking(_entry(payload, rows, batch_id, received_at)).result()
 
     def close(self) -> None:
-        """Write what is waiting, then release files."""
+        """Write the waiting entries, then release files."""
         self._commits.close()
         self._appender.close()
 
 
 class IngestLogs:
-    """The appending side of all endpoints in one process.
+    """The writers of all endpoints' logs in one process.
 
     Args:
         root: umbel's directory.

@@ -1,4 +1,7 @@
-"""Vectors in tables: the open table format has lists, not vectors of a fixed size."""
+"""Conversion of vectors for tables: fixed-size arrays are stored as lists.
+
+The open table format has lists, but no vectors of a fixed size.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import polars as pl
 
 
 def stored(dtype: pl.DataType) -> pl.DataType:
-    """Return the type a column has in a table: fixed-size arrays become lists, at any depth."""
+    """Return a column's type in a table: fixed-size arrays become lists, at any depth."""
     if isinstance(dtype, pl.Array | pl.List):
         return pl.List(stored(_made(dtype.inner)))
     if isinstance(dtype, pl.Struct):
@@ -18,14 +21,14 @@ def stored(dtype: pl.DataType) -> pl.DataType:
 
 
 def stored_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame as it stands in a table."""
+    """Return a frame with its columns in their table types."""
     return frame.with_columns(
         column.cast(stored(column.dtype)) for column in frame if stored(column.dtype) != column.dtype
     )
 
 
-def told_frame(frame: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Return a frame read from a table with the types its columns really have."""
+def to_storage_frame(frame: pl.DataFrame, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return a frame read from a table, cast back to its declared types."""
     known = {name: columns[name] for name in frame.columns if name in columns}
     return frame.with_columns(frame[name].cast(dtype) for name, dtype in known.items() if frame[name].dtype != dtype)
 

@@ -1,19 +1,30 @@
-"""Reading an ingest log in ranges, while servers append to it."""
+"""Read an ingest log in ranges, while servers append to it."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from umbel.errors import Terminal
+from umbel.errors import Damaged, Terminal
 from umbel.log.appender import MARK
-from umbel.log.batchids import BatchIds
-from umbel.log.records import Record
-from umbel.log.segments import ORIGIN, PREAMBLE_BYTES, LogPosition, Segment, directory_of, segments_in
+from umbel.log.batch_ids import BatchIds
+from umbel.log.records import Gap, LogRecord
+from umbel.log.segments import (
+    ORIGIN,
+    PREAMBLE_BYTES,
+    LogPosition,
+    Segment,
+    directory_of,
+    end_of,
+    read_oldest,
+    segments_in,
+    write_oldest,
+)
 from umbel.log.tail import Tail
+from umbel.state import disk
 
 SPLIT_BYTES = 16 << 20
 
@@ -27,23 +38,73 @@ class LogRange:
 
     @property
     def rows(self) -> int:
-        """How many rows its records have."""
+        """Number of rows in the range."""
         return self.end.row - self.begin.row
 
     @property
     def bytes(self) -> int:
-        """How many bytes of the segment it takes."""
+        """Size of the range in bytes."""
         return self.end.offset - self.begin.offset
 
 
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """An unreadable range of a log.
+
+    Args:
+        path: of the segment file.
+        offset: of the first damaged byte in it.
+        size: bytes up to the next readable record; 0 where bytes are missing.
+        row: the number of the first row that is lost.
+        rows: number of lost rows, at most.
+        is_missing: True if the file, or its end, is missing.
+    """
+
+    path: Path
+    offset: int
+    size: int
+    row: int
+    rows: int
+    is_missing: bool = False
+
+    def __str__(self) -> str:
+        lost = f"up to {self.rows} rows are lost, from row {self.row} on"
+        if self.is_missing:
+            return f"the ingest log is damaged: {named(self.path)} is missing from byte {self.offset} on; {lost}"
+        return f"the ingest log is damaged: {named(self.path)}, {self.size} bytes from byte {self.offset} on; {lost}"
+
+    def raw(self, most: int) -> bytes:
+        """Return the damaged bytes, or the first of them."""
+        with suppress(FileNotFoundError), self.path.open("rb") as file:
+            file.seek(self.offset)
+            return file.read(min(self.size, most))
+        return b""
+
+
+RESTORE = "restore umbel's folder as a whole from one backup: its logs, state and catalog belong together"
+
+
+def named(path: Path) -> str:
+    """Return the path of a log's directory or file relative to umbel's folder."""
+    return "/".join(
+        path.parts[len(path.parts) - 1 - path.parts[::-1].index("ingest") :]
+        if "ingest" in path.parts
+        else path.parts[-1:]
+    )
+
+
+def _refuse(damage: Damage) -> None:
+    raise Damaged(str(damage), hint=RESTORE)
+
+
 class IngestReader:
-    """The reading side of one endpoint's log.
+    """The reader of one endpoint's log.
 
     Args:
         root: umbel's directory.
         webhook: name of the webhook.
         endpoint: name of the endpoint.
-        split_bytes: ranges are cut at about this size.
+        split_bytes: approximate size of a range, in bytes.
     """
 
     def __init__(self, root: Path, webhook: str, endpoint: str, *, split_bytes: int = SPLIT_BYTES) -> None:
@@ -52,7 +113,10 @@ class IngestReader:
         self._synced = ORIGIN
 
     def start(self) -> LogPosition:
-        """Return the position of the oldest record retained."""
+        """Return the position of the oldest retained record, even if it is missing."""
+        oldest = read_oldest(self.directory)
+        if oldest is not None:
+            return oldest
         for segment in segments_in(self.directory):
             row = segment.first_row()
             if row is not None:
@@ -60,25 +124,54 @@ class IngestReader:
         return ORIGIN
 
     def end(self) -> LogPosition:
-        """Return the position behind the last record, everything before it made durable."""
+        """Return the position after the last record; everything before it is durable."""
         if not self.directory.is_dir():
             return ORIGIN
         tail = Tail(self.directory)
         try:
-            end = tail.hint() or _locked_end(tail)
+            hint = tail.hint()
+            end = hint if hint is not None and tail.reaches(hint) else _locked_end(tail)
         finally:
             tail.close()
         if end != self._synced:
-            # A record may be in the file and not on disk yet: read now and lost with the power, it would never
-            # have been. After this sync it cannot.
-            _sync(Segment(self.directory, end.segment).path)
+            # A record may be in the file and not on disk yet: it could be read now and then lost in a power failure, as if it
+            # had never existed. After this sync it cannot.
+            disk.sync_file(Segment(self.directory, end.segment).path)
             self._synced = end
         return end
+
+    def check(self, start: LogPosition) -> None:
+        """Verify that reading can continue at a position.
+
+        Raises:
+            Damaged: the log ends before it, or has other records there than the position expects.
+            Terminal: the records after it were deleted.
+        """
+        self._check(self._retained(start), self.end())
+
+    def _check(self, start: LogPosition, end: LogPosition) -> None:
+        if (start.segment, start.offset) > (end.segment, end.offset):
+            report = f"segment {start.segment}, byte {start.offset}, row {start.row}"
+            raise Damaged(
+                f"the ingest log {named(self.directory)} was read up to {report}, and ends before that, "
+                f"at segment {end.segment}, byte {end.offset}, row {end.row}: accepted rows are missing",
+                hint=RESTORE,
+            )
+        segment = Segment(self.directory, start.segment)
+        row = segment.row_at(start.offset) if start > ORIGIN and segment.path.exists() else None
+        if row is not None and row != start.row:
+            raise Damaged(
+                f"the ingest log {named(self.directory)} is not the one that was read: at segment {start.segment}, "
+                f"byte {start.offset}, it has row {row} where row {start.row} comes next",
+                hint=RESTORE,
+            )
 
     def plan(
         self, start: LogPosition, *, rows: int | None = None, bytes: int | None = None
     ) -> tuple[list[LogRange], LogPosition]:
-        """Return ranges from `start` on, and where they end, at the first record at which a limit is reached.
+        """Return ranges from `start` on, and their end position.
+
+        They end at the first record at which a limit is reached.
 
         Args:
             start: a position from `start`, `end` or an earlier plan.
@@ -89,8 +182,9 @@ class IngestReader:
         return self.ranges(start, end), end
 
     def advance(self, start: LogPosition, *, rows: int | None = None, bytes: int | None = None) -> LogPosition:
-        """Return where a plan with these limits ends."""
+        """Return the end position of a plan with these limits."""
         start, end, taken = self._retained(start), self.end(), 0
+        self._check(start, end)
         for piece in self._pieces(start, end):
             if rows is not None and piece.end.row - start.row >= rows:
                 return self._exact(piece, start.row + rows)
@@ -110,41 +204,59 @@ class IngestReader:
                 merged.append(piece)
         return merged
 
-    def open(self, part: LogRange) -> Iterator[Record]:
+    def open(self, part: LogRange, damaged: Callable[[Damage], None] = _refuse) -> Iterator[LogRecord]:
         """Yield the records of a range.
 
+        Args:
+            part: the range.
+            damaged: called with each unreadable range, before the record after it is yielded.
+
         Raises:
-            Terminal: the file is damaged within the range.
+            Damaged: a part cannot be read, and `damaged` is not provided.
         """
-        at = part.begin
-        for record in Segment(self.directory, at.segment).records(at.offset, part.end.offset):
-            at = LogPosition(at.segment, record.end, record.row + record.entry.rows)
-            yield record
-        if at.offset < part.end.offset:
-            raise Terminal(
-                f"the ingest log {self.directory} is damaged: segment {at.segment}, byte {at.offset}",
-                hint="restore the segment from a backup",
-            )
+        segment = Segment(self.directory, part.begin.segment)
+        row, at, gap = part.begin.row, part.begin.offset, None
+        for each in segment.walk(at, part.end.offset, row) if segment.path.exists() else ():
+            at = each.end
+            if isinstance(each, Gap):
+                if gap is not None:
+                    damaged(_damage(segment, gap, row, row := row + (gap.rows or 0)))
+                gap = each
+                continue
+            if gap is not None or each.row > row:
+                damaged(_damage(segment, gap or Gap(each.offset, 0), row, each.row))
+            row, gap = each.row + each.entry.rows, None
+            yield each
+        if gap is not None or row < part.end.row or at < part.end.offset:
+            damaged(_damage(segment, gap or Gap(at, 0), row, part.end.row, is_missing=gap is None))
+
+    def has(self, part: LogRange) -> bool:
+        """Return True if the file has all bytes of a range."""
+        path = Segment(self.directory, part.begin.segment).path
+        return path.exists() and path.stat().st_size >= part.end.offset
 
     def expire(self, before: int, read: LogPosition) -> list[int]:
-        """Delete the segments that are read and were last written long ago; return their numbers.
+        """Delete the segments that are read and past retention; return their numbers.
 
         Args:
-            before: microseconds since the epoch; a segment written to later stays.
+            before: microseconds since the epoch; a segment written to later is retained.
             read: the position up to which every reader is done.
         """
         if not self.directory.is_dir():
             return []
         tail, ids = Tail(self.directory), BatchIds(self.directory)
         try:
-            with tail.held():
+            with tail.locked():
                 past = (segment for segment in segments_in(self.directory) if segment.number < read.segment)
-                # The oldest ones only, so that those that stay follow each other.
+                # The oldest ones only, so that the remaining ones are consecutive.
                 done = list(takewhile(lambda segment: segment.path.stat().st_mtime_ns // 1000 < before, past))
+                if done:
+                    row = self._next_row(done[-1], read)
+                    write_oldest(self.directory, LogPosition(done[-1].number + 1, PREAMBLE_BYTES, row))
                 for segment in done:
                     ids.forget(segment)
-                    segment.path.unlink()
-                    segment.index.unlink(missing_ok=True)
+                    disk.remove(segment.path)
+                    disk.remove(segment.index)
         finally:
             tail.close()
             ids.close()
@@ -155,18 +267,30 @@ class IngestReader:
         begin = start
         while begin.segment <= end.segment:
             segment = Segment(self.directory, begin.segment)
-            stop = end if segment.number == end.segment else self._segment_end(segment)
+            if not segment.path.exists():
+                stop = LogPosition(segment.number, begin.offset, self._next_row(segment, end))
+                if segment.number < end.segment:
+                    yield LogRange(begin, stop)
+            else:
+                stop = end if segment.number == end.segment else self._segment_end(segment, end)
             for mark in (*_marks(segment, begin, stop), stop):
                 if mark.offset > begin.offset:
                     yield LogRange(begin, mark)
                     begin = mark
-            begin = LogPosition(segment.number + 1, PREAMBLE_BYTES, stop.row)
+            begin = LogPosition(segment.number + 1, PREAMBLE_BYTES, max(stop.row, begin.row))
 
-    def _segment_end(self, segment: Segment) -> LogPosition:
-        row = Segment(self.directory, segment.number + 1).first_row()
-        if row is None:
-            raise Terminal(f"the ingest log {self.directory} lacks the start of segment {segment.number + 1}")
+    def _segment_end(self, segment: Segment, end: LogPosition) -> LogPosition:
+        after = Segment(self.directory, segment.number + 1)
+        row = after.first_row() if after.path.exists() else None
+        if row is None:  # then the next segment does not have the row at which this one ends
+            found = end_of(segment)
+            row = self._next_row(segment, end) if found is None else found.row
         return LogPosition(segment.number, segment.path.stat().st_size, row)
+
+    def _next_row(self, segment: Segment, end: LogPosition) -> int:
+        """Return the first row after a segment, even if later segments are missing."""
+        after = (each for each in segments_in(self.directory) if segment.number < each.number <= end.segment)
+        return next((row for each in after if (row := each.first_row()) is not None), end.row)
 
     def _exact(self, piece: LogRange, row: int) -> LogPosition:
         segment = Segment(self.directory, piece.begin.segment)
@@ -179,14 +303,14 @@ class IngestReader:
         oldest = self.start()
         if start != ORIGIN and start < oldest:
             raise Terminal(
-                f"rows {start.row} to {oldest.row} of the ingest log {self.directory} were deleted before being read",
-                hint="start the source again from IngestReader.start()",
+                f"rows {start.row} to {oldest.row} of the ingest log {named(self.directory)} were deleted before being read",
+                hint=RESTORE,
             )
         return max(start, oldest)
 
 
 def _locked_end(tail: Tail) -> LogPosition:
-    with tail.held():
+    with tail.locked():
         return tail.end()
 
 
@@ -203,13 +327,9 @@ def _marks(segment: Segment, begin: LogPosition, end: LogPosition) -> Iterator[L
 
 
 def _is_record(segment: Segment, mark: LogPosition) -> bool:
-    # After a power loss the index, which is never synced, may hold anything.
-    return any(head.row == mark.row for head in segment.heads(mark.offset, mark.offset + 1))
+    # After a power loss the index, which is never synced, may contain anything.
+    return segment.row_at(mark.offset) == mark.row
 
 
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fdatasync(file)
-    finally:
-        os.close(file)
+def _damage(segment: Segment, gap: Gap, row: int, until: int, *, is_missing: bool = False) -> Damage:
+    return Damage(segment.path, gap.offset, gap.size, row, max(until - row, 0), is_missing)

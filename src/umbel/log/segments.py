@@ -1,41 +1,45 @@
 """Segment files of an ingest log, their order and their recovery after a crash.
 
-An endpoint's directory holds `00000000000000000001.seg`, `…02.seg` and so on; each starts with 32 bytes that repeat
-its number and say how many rows stand in the segments before it. Records of one log are therefore in one total order,
+An endpoint's directory contains `00000000000000000001.seg`, `…02.seg` and so on; each starts with 32 bytes that repeat
+its number and the number of rows in the segments before it. Records of one log are therefore in one total order,
 (segment, offset), and every row has one number, whichever server process wrote it.
 """
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
 from umbel.errors import InvalidValue
-from umbel.log.records import DIGEST_BYTES, HEADER_BYTES, Head, Record, head, walk
+from umbel.log.records import DIGEST_BYTES, HEADER_BYTES, Gap, Head, LogRecord, head, unpack, walk_past_damage
+from umbel.state import disk
 
 _PREAMBLE = struct.Struct("<8sQQII")
 _MAGIC = b"umbellog"
 _VERSION = 1
 PREAMBLE_BYTES = _PREAMBLE.size
 SUFFIX = ".seg"
+OLDEST = "oldest"
 _WINDOW = 1 << 16
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class LogPosition:
-    """A place between two records.
+    """A position between two records.
 
     Args:
         segment: number of the segment file, from 1.
         offset: bytes into it, at the start of a record or at the end of the last.
-        row: how many rows come before it in the whole log.
+        row: number of rows before it in the whole log.
     """
 
     segment: int
@@ -48,7 +52,7 @@ class LogPosition:
 
     @classmethod
     def from_json(cls, data: dict[str, int]) -> Self:
-        """Return the position that `to_json` described."""
+        """Return the position from the data of `to_json`."""
         return cls(data["segment"], data["offset"], data["row"])
 
 
@@ -58,67 +62,115 @@ ORIGIN = LogPosition(1, PREAMBLE_BYTES, 0)
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One segment file, known by its directory and number."""
+    """One segment file, identified by its directory and number."""
 
     directory: Path
     number: int
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """Path of the file."""
         return self.directory / f"{self.number:020d}{SUFFIX}"
 
     @property
     def index(self) -> Path:
-        """Where the sparse index beside it is."""
+        """Path of the sparse index beside it."""
         return self.path.with_suffix(".idx")
 
     def create(self, row: int) -> int:
         """Create the file durably and return it open for reading and writing.
 
         Args:
-            row: how many rows come before it in the log.
+            row: number of rows before it in the log.
         """
-        file = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o644)
-        os.pwrite(file, preamble(self.number, row), 0)
-        os.fsync(file)
-        sync_directory(self.directory)
+        file = disk.open_file(self.path, disk.NEW)
+        disk.write(file, preamble(self.number, row), 0)
+        disk.sync(file)
+        disk.sync_directory(self.directory)
         return file
 
     def open(self) -> int:
         """Return the file open for reading and writing."""
-        return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        return disk.open_file(self.path)
 
     def first_row(self) -> int | None:
-        """Return how many rows come before the segment; None when its creation was cut short."""
+        """Return the number of rows before the segment.
+
+        None if neither its preamble nor any of its records is readable.
+        """
+        row = self.preamble_row()
+        if row is not None:
+            return row
+        first = next(self.found(PREAMBLE_BYTES), None)
+        return None if first is None else first.row
+
+    def preamble_row(self) -> int | None:
+        """Return the number of rows before the segment from its preamble.
+
+        None if the preamble is cut or damaged.
+        """
         with self.path.open("rb") as file:
             return parse_preamble(file.read(PREAMBLE_BYTES), self.number)
 
-    def records(self, begin: int, end: int) -> Iterator[Record]:
-        """Yield the whole records of a range that starts at a record, with checked payloads."""
-        with self.path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size <= begin:
-                return
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-                whole = memoryview(view)
-                part = whole[begin:end]
-                try:
-                    yield from walk(part, begin)
-                finally:
-                    part.release()
-                    whole.release()
+    def walk(self, begin: int, end: int | None = None, row: int = 0) -> Iterator[LogRecord | Gap]:
+        """Yield the whole records of a range and the gaps between them.
+
+        The range starts at a record. Payloads are verified.
+
+        Args:
+            begin: offset of the range's first byte.
+            end: its exclusive end offset; the end of the file when None.
+            row: the number of its first row.
+        """
+        with self._mapped() as whole:
+            part = whole[begin:end]
+            try:
+                yield from walk_past_damage(part, begin, row)
+            finally:
+                part.release()
+
+    def found(self, begin: int, end: int | None = None) -> Iterator[LogRecord]:
+        """Yield the whole records of a range, skipping gaps."""
+        return (each for each in self.walk(begin, end) if isinstance(each, LogRecord))
 
     def heads(self, begin: int, end: int) -> Iterator[Head]:
-        """Yield the heads of the records in a range known to be whole, skipping payloads."""
+        """Yield the heads of the records in a range.
+
+        Payloads are skipped where the head has a valid checksum.
+        """
         with self.path.open("rb", buffering=_WINDOW) as file:
             offset = begin
             while offset < end:
                 file.seek(offset)
                 found = head(file.read(HEADER_BYTES + DIGEST_BYTES), offset)
-                if found is None:
+                if found is None or not found.is_checked:
+                    found = next((_head_of(each) for each in self.found(offset, end)), None)
+                if found is None or found.end > end:
                     return
                 yield found
                 offset = found.end
+
+    def row_at(self, offset: int) -> int | None:
+        """Return the row number of the record at an offset, None if none is readable."""
+        with self._mapped() as whole:
+            found = head(bytes(whole[offset : offset + HEADER_BYTES + DIGEST_BYTES]), offset)
+            if found is None or found.end > len(whole):
+                return None
+            return found.row if found.is_checked or unpack(whole, offset, offset) else None
+
+    @contextmanager
+    def _mapped(self) -> Iterator[memoryview]:
+        with self.path.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                yield memoryview(b"")
+                return
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view, memoryview(view) as whole:
+                yield whole
+
+
+def _head_of(record: LogRecord) -> Head:
+    entry = record.entry
+    return Head(record.offset, record.size, entry.rows, record.row, entry.received_at, entry.digest, True)
 
 
 def preamble(number: int, row: int) -> bytes:
@@ -128,7 +180,10 @@ def preamble(number: int, row: int) -> bytes:
 
 
 def parse_preamble(data: bytes, number: int) -> int | None:
-    """Return the rows before segment `number` from its first bytes, None when they are cut or damaged."""
+    """Return the number of rows before segment `number` from its first bytes.
+
+    None if they are cut or damaged.
+    """
     if len(data) < PREAMBLE_BYTES or zlib.crc32(data[:-4]) != struct.unpack("<I", data[-4:])[0]:
         return None
     magic, found, row, _, _ = _PREAMBLE.unpack(data)
@@ -142,47 +197,101 @@ def segments_in(directory: Path) -> list[Segment]:
     return [Segment(directory, number) for number in sorted(int(path.stem) for path in directory.glob(f"*{SUFFIX}"))]
 
 
-def recover(directory: Path) -> LogPosition | None:
-    """Return the end of the log after cutting off what a crash left half written; None for no segments.
+def recover(directory: Path, known: LogPosition | None = None) -> LogPosition | None:
+    """Truncate a log's torn end after a crash; return the end, None without segments.
 
-    Only the holder of the log's lock may call this: it truncates.
+    The caller must have the log's lock. Damaged records that may have been acknowledged remain in the file, and new records are
+    written after them.
+
+    Args:
+        directory: of the log.
+        known: an earlier end of the log, if known.
     """
     found = segments_in(directory)
-    while found:
-        last = found.pop()
-        row = last.first_row()
-        if row is not None:
-            return _cut(last, row)
-        last.path.unlink()  # its creation was cut short: nothing in it was ever acknowledged
-        sync_directory(directory)
-    return None
+    if not found:
+        return None
+    last, row = found[-1], found[-1].preamble_row()
+    return _cut(last, _begun_again(found, known) if row is None else row)
 
 
-def _cut(segment: Segment, row: int) -> LogPosition:
-    end = PREAMBLE_BYTES
-    for record in segment.records(PREAMBLE_BYTES, segment.path.stat().st_size):
-        end, row = record.end, record.row + record.entry.rows
-    file = segment.open()
+def _begun_again(found: list[Segment], known: LogPosition | None) -> int:
+    """Rewrite the preamble of the last segment; return the number of rows before it."""
+    last, row = found[-1], found[-1].first_row()
+    if row is None:
+        before = (end_of(each) for each in reversed(found[:-1]))
+        row = next((each.row for each in before if each is not None), known.row if known else 0)
+    file = last.open()
     try:
-        if os.fstat(file).st_size > end:
-            os.ftruncate(file, end)
-        os.fsync(file)
+        disk.write(file, preamble(last.number, row), 0)
+        disk.sync(file)
     finally:
-        os.close(file)
+        disk.close(file)
+    return row
+
+
+def end_of(segment: Segment) -> LogPosition | None:
+    """Return the end of the last record or damage in a segment, None if unknown.
+
+    It is unknown if the segment's first row is. Damage with an unknown number of rows counts as one row per byte: these row
+    numbers
+    are never used again.
+    """
+    row = segment.first_row()
+    if row is None:
+        return None
+    end = PREAMBLE_BYTES
+    for each in segment.walk(PREAMBLE_BYTES, row=row):
+        if isinstance(each, LogRecord):
+            row = each.row + each.entry.rows
+        elif each.end == segment.path.stat().st_size and _is_torn(segment, each):
+            break
+        else:
+            row += each.size if each.rows is None else each.rows
+        end = each.end
     return LogPosition(segment.number, end, row)
 
 
-def sync_directory(directory: Path) -> None:
-    """Make the creation or removal of files in a directory durable."""
-    file = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+def _is_torn(segment: Segment, last: Gap) -> bool:
+    """Return True for a torn write after the last record, False for a damaged record."""
+    with segment.path.open("rb") as file:
+        file.seek(last.offset)
+        data = file.read(last.size)
+    # No JSON text ends in zeros: they are parts that the disk never wrote.
+    if len(data) < HEADER_BYTES or data.endswith(b"\0\0"):
+        return True
+    found = head(data, last.offset)
+    return found is not None and found.size > last.size
+
+
+def _cut(segment: Segment, row: int) -> LogPosition:
+    end = end_of(segment) or LogPosition(segment.number, PREAMBLE_BYTES, row)
+    file = segment.open()
     try:
-        os.fsync(file)
+        if os.fstat(file).st_size > end.offset:
+            disk.cut(file, end.offset)
+        disk.sync(file)
     finally:
-        os.close(file)
+        disk.close(file)
+    return end
+
+
+def write_oldest(directory: Path, oldest: LogPosition) -> None:
+    """Record the first position that must exist; records before it may then be deleted."""
+    data = json.dumps(oldest.to_json()).encode()
+    disk.replace(directory / OLDEST, b"%08x %b" % (zlib.crc32(data), data))
+
+
+def read_oldest(directory: Path) -> LogPosition | None:
+    """Return the first position that must exist, None if no readable record has it."""
+    try:
+        check, _, data = (directory / OLDEST).read_bytes().partition(b" ")
+    except FileNotFoundError:
+        return None
+    return LogPosition.from_json(json.loads(data)) if check == b"%08x" % zlib.crc32(data) else None
 
 
 def directory_of(root: Path, webhook: str, endpoint: str) -> Path:
-    """Return where the log of an endpoint is kept: `<root>/ingest/<webhook>/<endpoint>`, names escaped.
+    """Return the directory of an endpoint's log: `<root>/ingest/<webhook>/<endpoint>`, names escaped.
 
     Raises:
         InvalidValue: a name is empty or too long for a file name.

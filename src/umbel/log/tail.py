@@ -1,8 +1,8 @@
 """The end of an ingest log, shared by every process that appends to it.
 
-The file `lock` in the log's directory carries a lock and 64 bytes that say where the log ends. They are a hint that
-saves scanning, never the truth: when they do not fit the last segment (a writer died between the two writes, or the
-machine restarted) the end is found by checking the records themselves.
+The file `lock` in the log's directory carries a lock and 64 bytes with the end of the log. They are a hint that
+saves scanning, never authoritative: if they do not match the last segment (a writer died between the two writes, or the
+machine restarted) the end is found by verifying the records themselves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from umbel.log.segments import ORIGIN, LogPosition, Segment, recover
+from umbel.log.segments import ORIGIN, PREAMBLE_BYTES, LogPosition, Segment, recover, write_oldest
+from umbel.state import disk
 
 _HINT = struct.Struct("<QQQ36s")
 _HINT_BYTES = _HINT.size + 4
@@ -28,12 +29,12 @@ class Tail:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        disk.make_folder(directory)
+        self._file = disk.open_file(directory / "lock", disk.CREATE)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep every other process from appending."""
+    def locked(self) -> Iterator[None]:
+        """Lock the log: no other process appends within the block."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             yield
@@ -41,29 +42,60 @@ class Tail:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def end(self) -> LogPosition:
-        """Return where the log ends, mending it first when a writer died. Call it while the lock is held."""
+        """Return the end of the log, repairing it first if a writer died.
+
+        The caller must have the lock.
+        """
         hint = self.hint()
         if hint is not None and self._fits(hint):
             return hint
-        end = recover(self.directory)
-        if end is None:
-            os.close(Segment(self.directory, ORIGIN.segment).create(ORIGIN.row))
-            end = ORIGIN
+        known = self._warned()
+        end = recover(self.directory, known and known[0])
+        if known is not None and (end is None or _is_missing(known[0], end, is_ours=hint is not None)):
+            # Records are gone that may have been read. New records go into a new segment, so that no position
+            # ever means another record, and a reader that continues detects the missing ones.
+            end = self._begin(
+                LogPosition(known[0].segment + 1, PREAMBLE_BYTES, max(known[0].row, end.row if end else 0))
+            )
+        elif end is None:
+            write_oldest(self.directory, ORIGIN)
+            end = self._begin(ORIGIN)
         self.move(end)
         return end
 
+    def _begin(self, at: LogPosition) -> LogPosition:
+        segment = Segment(self.directory, at.segment)
+        if not segment.path.exists():
+            disk.close(segment.create(at.row))
+        return at
+
     def move(self, end: LogPosition) -> None:
-        """Say that the log ends here now."""
+        """Store `end` as the end of the log."""
         body = _HINT.pack(end.segment, end.offset, end.row, boot_id())
-        os.pwrite(self._file, body + struct.pack("<I", zlib.crc32(body)), 0)
+        disk.write(self._file, body + struct.pack("<I", zlib.crc32(body)), 0)
 
     def hint(self) -> LogPosition | None:
-        """Return the end as last written in this run of the machine, None when that is unknown. Needs no lock."""
+        """Return the end last written since the machine's boot, None if unknown.
+
+        Needs no lock.
+        """
+        report = self._warned()
+        return report[0] if report is not None and report[1] == boot_id() != _UNKNOWN_BOOT else None
+
+    def _warned(self) -> tuple[LogPosition, bytes] | None:
+        """Return the end as last written, and the boot id of that time."""
         data = os.pread(self._file, _HINT_BYTES, 0)
         if len(data) < _HINT_BYTES or zlib.crc32(data[:-4]) != struct.unpack("<I", data[-4:])[0]:
             return None
         segment, offset, row, boot = _HINT.unpack(data[:-4])
-        return LogPosition(segment, offset, row) if boot == boot_id() != _UNKNOWN_BOOT else None
+        return LogPosition(segment, offset, row), boot
+
+    def reaches(self, end: LogPosition) -> bool:
+        """Return True if the files have all bytes before a position."""
+        try:
+            return Segment(self.directory, end.segment).path.stat().st_size >= end.offset
+        except FileNotFoundError:
+            return False
 
     def _fits(self, hint: LogPosition) -> bool:
         try:
@@ -74,12 +106,25 @@ class Tail:
 
     def close(self) -> None:
         """Release the file."""
-        os.close(self._file)
+        disk.close(self._file)
+
+
+def _is_missing(known: LogPosition, end: LogPosition, *, is_ours: bool) -> bool:
+    """Return True if a log lost more records than a power failure explains.
+
+    Args:
+        known: its end as last stored.
+        end: its end as found by recovery.
+        is_ours: True if `known` was stored since the boot.
+    """
+    if known.segment != end.segment:
+        return known.segment > end.segment
+    return is_ours and known.offset > end.offset
 
 
 @cache
 def boot_id() -> bytes:
-    """Return 36 bytes that differ between runs of this machine, zeros when it does not tell."""
+    """Return 36 bytes that differ between boots of this machine, zeros if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip().ljust(36, b"\0")[:36]
     except OSError:

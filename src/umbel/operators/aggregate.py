@@ -1,54 +1,71 @@
-"""Aggregate: values computed from the rows of a group, in windows of event time.
+"""The aggregate operator: values of a group of rows, in windows of event time.
 
-Class `Aggregate`; its rule is in `aggregate_rules`, how it runs in `aggregate_kernels`: continuous windows by `tiles`, discrete
-ones by `windows` and `sessions`.
+There is a class for each way results reach their readers: `ContinuousAggregation` and `QueriedAggregation` compute values on
+lookup, `EmittedAggregation` emits rows. `aggregate` chooses. Their definition checks are in `aggregate_rules`.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
-from umbel.aggregates import Aggregate as Algebra
-from umbel.operators.aggregate_kernels import WINDOW, Asked, Continuously, Kernel, Telling
+from umbel.aggregates import Aggregate
+from umbel.changes.versions import TIME
 from umbel.operators.aggregate_rules import check_aggregate
 from umbel.operators.operator import Clock, Keyed
-from umbel.operators.partials import Partials
-from umbel.operators.sessions import Sessions
-from umbel.operators.tables import State
-from umbel.operators.tiles import Tiles
-from umbel.operators.tiling import Tiling
-from umbel.operators.windows import Panes
+from umbel.state.tables import State
 from umbel.types import dtypes
-from umbel.types.schema import CHANGE_COLUMNS, Schema
+from umbel.types.schema import CHANGE_COLUMNS, SEQ, Schema
 from umbel.types.windows import SECOND, Continuous, Hopping, Session, Tumbling
+from umbel.windowing import pane_kernel
+from umbel.windowing.grids import LATER
+from umbel.windowing.panes import BEGIN, END, Panes
+from umbel.windowing.partials import Partials
+from umbel.windowing.sessions import Sessions
+from umbel.windowing.tile_reads import TileReader
+from umbel.windowing.tile_writes import TileWriter
+from umbel.windowing.tiles import Tiles
+from umbel.windowing.tiling import Tiling, micros
 
 EAGER, FINAL = "eager", "final"
+WINDOW = "window"
+"""The key column with the window of a row, when windows are keys."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Aggregate(Keyed):
+class Aggregation(Keyed):
     """Compute aggregates of the rows with equal `keys`.
 
     Args:
         keys: the columns of the group.
-        aggregates: what to compute; each has its result column in `into_field`.
-        window: of the groupby: its windows become a key of the result.
+        aggregates: the aggregates; each has its result column in `into_field`.
+        window: the window of the groupby; its windows become a key of the result.
         along: the datetime column used as time axis instead of the timestamp.
-        emit: "eager": results and their corrections at once; "final": once, when nothing can change them.
-        tiling: how finely continuous windows are kept.
+        emit: "eager": results and their corrections at once; "final": once, when they can change no more.
+        tiling: the tile grid of continuous windows.
+
+    >>> show(
+    ...     lambda orders: orders.groupby("user", window=Tumbling("1h")).aggregate(total=Sum(of="amount"), emit="final"),
+    ...     Order,
+    ... )
+    user  window       total  at
+    ann   09:00-10:00  10     10:00
+    bob   09:00-10:00  7      10:00
     """
 
     keys: tuple[str, ...]
-    aggregates: tuple[Algebra, ...] = ()
+    aggregates: tuple[Aggregate, ...] = ()
     window: Tumbling | Hopping | Session | None = None
     along: str | None = None
     emit: str = EAGER
     tiling: Tiling = field(default_factory=Tiling)
+
+    is_internal: ClassVar[bool] = True  # pipelines have groupby(…).aggregate(…)
 
     def output(self, *inputs: Schema) -> Schema:
         (rows,) = inputs
@@ -60,40 +77,18 @@ class Aggregate(Keyed):
         return Schema(keys, values, rows.timestamp)
 
     @property
+    def identity(self) -> str:
+        return "Aggregate"
+
+    @property
+    def kind(self) -> str:
+        return "aggregate"
+
+    @property
     def windows(self) -> tuple[Continuous | Tumbling | Hopping | Session, ...]:
-        """The different windows, in the order they first occur."""
+        """The distinct windows, in order of first occurrence."""
         found = (self.window or each.window for each in self.aggregates)
         return tuple(dict.fromkeys(each for each in (self.window, *found) if each is not None))
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether results depend on the instant they are asked for."""
-        moving = any(isinstance(each, Continuous) for each in self.windows)
-        return self.emit == EAGER and (moving or any(each.needs_instant for each in self.aggregates))
-
-    @property
-    def is_timed(self) -> bool:
-        return not self.is_terminal
-
-    @property
-    def is_final(self) -> bool:
-        return self.emit == FINAL
-
-    @property
-    def delay(self) -> int | None:
-        if self.along is not None:
-            return None
-        if isinstance(self.window, Session):
-            return self.window.gap_us + 2 * SECOND
-        return self._lookback + SECOND
-
-    @property
-    def _lookback(self) -> int:
-        return max((each.lookback_us for each in self.windows if isinstance(each, Tumbling | Hopping)), default=0)
-
-    @property
-    def inserts_only(self) -> bool:
-        return False
 
     @property
     def missing(self) -> Mapping[str, Any]:
@@ -103,19 +98,139 @@ class Aggregate(Keyed):
         return (self.keys,)
 
     @property
-    def is_continuous(self) -> bool:
-        """Whether it is kept in tiles and answers when asked; else it emits results."""
-        return self.emit == EAGER and any(isinstance(each, Continuous) for each in self.windows)
+    def delay(self) -> int | None:
+        if self.along is not None:
+            return None
+        if isinstance(self.window, Session):
+            return self.window.gap_us + 2 * SECOND
+        return self.lookback + SECOND
+
+    @property
+    def lookback(self) -> int:
+        """The delay of the results of discrete windows, µs."""
+        return max((each.lookback_us for each in self.windows if isinstance(each, Tumbling | Hopping)), default=0)
+
+    @property
+    def is_retractable(self) -> bool:
+        """True if input rows may be retracted."""
+        return not self.parents[0].inserts_only
+
+    @property
+    def is_keyed(self) -> bool:
+        """True if input rows end at an instant of their own, beside their timestamp."""
+        return self.parents[0].schema.is_keyed and self.along is None
 
     @cached_property
     def partials(self) -> Partials:
-        """The states it keeps."""
-        parent = self.parents[0]
-        return Partials.of(self.aggregates, parent.schema, is_retractable=not parent.inserts_only)
+        """The partial states of its aggregates."""
+        return Partials.of(self.aggregates, self.parents[0].schema, is_retractable=self.is_retractable)
+
+    @cached_property
+    def panes(self) -> Panes:
+        """The panes of its discrete windows."""
+        return Panes(
+            keys=self.keys,
+            timestamp=self.schema.timestamp,
+            along=self.along,
+            windows=tuple(each for each in self.windows if not isinstance(each, Session)),
+            aggregates=self.aggregates,
+            partials=self.partials,
+            is_key=self.window is not None,
+            is_keyed=self.is_keyed,
+            is_retractable=self.is_retractable,
+        )
+
+    @cached_property
+    def groups(self) -> dict[str, pl.DataType]:
+        """The types of the group's columns."""
+        types = self.parents[0].schema.dtypes
+        return {name: types[name].polars() for name in self.keys}
+
+    @property
+    @abstractmethod
+    def stored(self) -> Tiles | Panes | Sessions:
+        """The layout of its state."""
+
+    def partial(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return self.stored.combine(rows)
+
+    def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
+        if changes[0].is_empty():
+            return self.schema.empty()
+        return self.merge(changes[0], state, clock)
+
+    @abstractmethod
+    def merge(self, changes: pl.DataFrame, state: State, clock: Clock) -> pl.DataFrame:
+        """Merge a non-empty batch into the state of one shard; return the changes it causes."""
+
+    def _final(self, clock: Clock) -> int | None:
+        """Return the instant up to which results are final, µs.
+
+        None if nothing bounds the age of rows.
+        """
+        return None if clock.watermark is None or self.along is not None else micros(clock.watermark) - 1
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LookedUpAggregation(Aggregation):
+    """An aggregation whose values depend on the queried instant; it emits nothing."""
+
+    @property
+    def is_terminal(self) -> bool:
+        return True
+
+    @abstractmethod
+    def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
+        """Return the values from the state.
+
+        Args:
+            state: of this operator, in the shard of the points' keys.
+            points: `_key` (the encoded group key) and `_time`.
+
+        Returns:
+            One row for each point: `_found`, `_history`, `_changed` (the instant of the last change of the values) and the
+            aggregates. Where `_history` is set the state no longer has the value, and `replay` must compute it.
+        """
+
+    @abstractmethod
+    def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+        """Return the values from the changes consumed.
+
+        They equal the values `lookup` returned at that instant.
+
+        Args:
+            changes: of the input, at least those of the points' groups; the columns in `history` suffice.
+            points: the group's columns and `_time`.
+
+        Returns:
+            One row for each point: `_found`, `_changed` and the aggregates.
+        """
+
+    @abstractmethod
+    def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
+        """Return the instants of changes of the values.
+
+        The columns are the group's and `_time`.
+        """
+
+    def history_columns(self) -> list[str]:
+        """Return the input columns its results depend on."""
+        rows = self.parents[0].schema
+        read = [*self.keys, *(each.column for each in self.aggregates if each.column), self.along, rows.timestamp]
+        return list(dict.fromkeys([*(name for name in read if name is not None), *CHANGE_COLUMNS]))
+
+    def history(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the columns of changes that `replay` needs."""
+        return rows.select(self.history_columns())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ContinuousAggregation(LookedUpAggregation):
+    """Continuous windows: stored as tiles, computed on lookup."""
 
     @cached_property
     def tiles(self) -> Tiles:
-        """How its continuous windows are kept."""
+        """The tiles of its windows."""
         rows = self.parents[0].schema
         return Tiles(
             keys=self.keys,
@@ -125,10 +240,69 @@ class Aggregate(Keyed):
             aggregates=self.aggregates,
             partials=self.partials,
             tiling=self.tiling,
-            is_keyed=rows.is_keyed and self.along is None,
-            is_retractable=not self.parents[0].inserts_only,
+            is_keyed=self.is_keyed,
+            is_retractable=self.is_retractable,
             is_bounded=self.along is None,
         )
+
+    @property
+    def stored(self) -> Tiles:
+        return self.tiles
+
+    def merge(self, changes: pl.DataFrame, state: State, clock: Clock) -> pl.DataFrame:
+        TileWriter(self.tiles).step(changes, state, clock.watermark)
+        return self.schema.empty()
+
+    def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
+        return TileReader(self.tiles).lookup(state, points)
+
+    def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+        return TileReader(self.tiles).replay(changes, points)
+
+    def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
+        return TileReader(self.tiles).moments(changes)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class QueriedAggregation(LookedUpAggregation):
+    """Discrete windows whose values depend on the queried instant: stored as panes, computed on lookup."""
+
+    @property
+    def stored(self) -> Panes:
+        return self.panes
+
+    def merge(self, changes: pl.DataFrame, state: State, clock: Clock) -> pl.DataFrame:
+        pane_kernel.store(self.panes, self._tables(state), changes, self._final(clock))
+        return self.schema.empty()
+
+    def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
+        return pane_kernel.lookup(self.panes, self._tables(state), points)
+
+    def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+        return pane_kernel.replay(self.panes, changes, points)
+
+    def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
+        return pane_kernel.moments(self.panes, changes)
+
+    def _tables(self, state: State) -> pane_kernel.Tables:
+        return pane_kernel.Tables.of(state, self.panes, self.groups)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EmittedAggregation(Aggregation):
+    """Windows that emit their results as rows: when they close, or once final."""
+
+    @property
+    def is_timed(self) -> bool:
+        return True
+
+    @property
+    def is_final(self) -> bool:
+        return self.emit == FINAL
+
+    @property
+    def stored(self) -> Panes | Sessions:
+        return self._sessions(self.window) if isinstance(self.window, Session) else self.panes
 
     def _sessions(self, window: Session) -> Sessions:
         return Sessions(
@@ -137,85 +311,55 @@ class Aggregate(Keyed):
             window=window,
             aggregates=self.aggregates,
             partials=self.partials,
-            is_retractable=not self.parents[0].inserts_only,
+            is_retractable=self.is_retractable,
             is_final=self.is_final,
         )
 
-    @cached_property
-    def _panes(self) -> Panes:
-        return Panes(
-            keys=self.keys,
-            timestamp=self.schema.timestamp,
-            along=self.along,
-            windows=tuple(each for each in self.windows if not isinstance(each, Session)),
-            aggregates=self.aggregates,
-            partials=self.partials,
-            is_key=self.window is not None,
-            is_keyed=self.parents[0].schema.is_keyed and self.along is None,
-            is_retractable=not self.parents[0].inserts_only,
-        )
-
-    @cached_property
-    def kernel(self) -> Kernel:
-        """How it runs."""
-        types = self.parents[0].schema.dtypes
-        groups = {name: types[name].polars() for name in self.keys}
-        if self.is_continuous:
-            return Continuously(self.tiles, self.schema)
-        if self.is_terminal:
-            return Asked(self._panes, self.schema, groups)
-        is_sliding = any(isinstance(each, Continuous) for each in self.windows)
-        windows = self._sessions(self.window) if isinstance(self.window, Session) else self._panes
-        return Telling(windows, self.schema, groups, self.is_final, self._lookback, is_sliding)
-
-    def partial(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return self.kernel.combine(rows)
-
-    def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
-        if changes[0].is_empty():
-            return self.schema.empty()
-        if self.along is not None and not self.is_continuous:  # the watermark does not tell how old such rows may be
-            clock = replace(clock, watermark=None)
-        return self.kernel.step(changes[0], state, clock)
+    def merge(self, changes: pl.DataFrame, state: State, clock: Clock) -> pl.DataFrame:
+        return self._emitted(pane_kernel.step(self.stored, self._tables(state), changes, self._final(clock)))
 
     def tick(self, state: State, clock: Clock) -> pl.DataFrame:
-        return self.kernel.tick(state, clock if self.along is None else replace(clock, watermark=None))
+        horizon = self._horizon(clock if self.along is None else replace(clock, watermark=None))
+        if horizon is None:
+            return self.schema.empty()
+        return self._emitted(pane_kernel.tick(self.stored, self._tables(state), horizon, self._final(clock)))
 
-    def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
-        """Return the values of a terminal aggregate from the state.
+    def _tables(self, state: State) -> pane_kernel.Tables:
+        return pane_kernel.Tables.of(state, self.stored, self.groups)
 
-        Args:
-            state: of this operator, in the shard of the points' keys.
-            points: `_key` (the encoded group key) and `_time`.
+    def _horizon(self, clock: Clock) -> int | None:
+        """Return the instant, in µs, up to which results are emitted."""
+        waits = self.is_final and (clock.waits or clock.watermark is not None)
+        late = clock.watermark if waits else clock.stream_time
+        if late is None:
+            return None
+        if any(isinstance(each, Continuous) for each in self.windows):  # results come out at any instant
+            # rows at the watermark may still arrive; without one, all is emitted and corrected
+            return LATER if clock.watermark is None else micros(late) - 1
+        return micros(late) // SECOND * SECOND - self.lookback
 
-        Returns:
-            One row for each point: `_found`, `_history`, `_changed` (the instant the values became these) and the aggregates.
-            Where `_history` is set the state does not know, and `replay` has to be asked.
-        """
-        return self.kernel.lookup(state, points)
+    def _emitted(self, emitted: pl.DataFrame) -> pl.DataFrame:
+        """Return results as changes of the schema."""
+        if emitted.is_empty():
+            return self.schema.empty()
+        span = pl.struct(pl.col(BEGIN).alias("begin"), pl.col(END).alias("end")).alias(WINDOW)
+        timed = [pl.col(TIME).alias(self.schema.timestamp), pl.lit(0, pl.Int64).alias(SEQ)]
+        columns = timed if BEGIN not in emitted.columns else [span, *timed]
+        return emitted.with_columns(columns).select(list(self.schema.changes()))
 
-    def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
-        """Return the values of a terminal aggregate from the changes it has consumed: what `lookup` returned at that instant.
 
-        Args:
-            changes: of the input, of the points' groups at least; `history` is enough of each.
-            points: the group's columns and `_time`.
+def aggregate(*, aggregates: tuple[Aggregate, ...], emit: str = EAGER, **parameters: Any) -> Aggregation:
+    """Return the aggregation whose class fits its windows and aggregates.
 
-        Returns:
-            One row for each point: `_found`, `_changed` and the aggregates.
-        """
-        return self.kernel.replay(changes, points)
-
-    def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
-        """Return the points at which the values of a terminal aggregate change: the group's columns and `_time`."""
-        return self.kernel.moments(changes)
-
-    def history_columns(self) -> list[str]:
-        """Return the columns of the input its results depend on."""
-        rows = self.parents[0].schema
-        read = [*self.keys, *(each.column for each in self.aggregates if each.column), self.along, rows.timestamp]
-        return list(dict.fromkeys([*(name for name in read if name is not None), *CHANGE_COLUMNS]))
-
-    def history(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return what of changes is worth keeping for `replay`."""
-        return rows.select(self.history_columns())
+    Args:
+        aggregates: the aggregates.
+        emit: "eager" or "final".
+        parameters: the other fields of `Aggregation`, its parents and pipeline.
+    """
+    is_continuous = parameters.get("window") is None and any(isinstance(each.window, Continuous) for each in aggregates)
+    kind: type[Aggregation] = EmittedAggregation
+    if emit != FINAL and is_continuous:
+        kind = ContinuousAggregation
+    elif emit != FINAL and any(each.needs_instant for each in aggregates):
+        kind = QueriedAggregation
+    return kind(aggregates=aggregates, emit=emit, **parameters)

@@ -1,4 +1,4 @@
-"""What an aggregation must be like: the checks of its definition."""
+"""The definition checks of an aggregation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 
 if TYPE_CHECKING:
-    from umbel.operators.aggregate import Aggregate
+    from umbel.operators.aggregate import Aggregation
 
 EMISSIONS = ("eager", "final")
 WINDOW = "window"
 
 
-def check_aggregate(node: Aggregate, rows: Schema) -> None:
-    """Raise what is wrong with an aggregation of `rows`."""
+def check_aggregate(node: Aggregation, rows: Schema) -> None:
+    """Check the definition of an aggregation of `rows`; raise its errors."""
     _check_keys(node, rows)
     _check_emit(node)
     _check_along(node, rows)
@@ -29,7 +29,7 @@ def check_aggregate(node: Aggregate, rows: Schema) -> None:
     _check_names(node, rows)
 
 
-def _check_aggregates(node: Aggregate, rows: Schema) -> None:
+def _check_aggregates(node: Aggregation, rows: Schema) -> None:
     for each in node.aggregates:
         try:
             each.check(rows)
@@ -37,7 +37,7 @@ def _check_aggregates(node: Aggregate, rows: Schema) -> None:
             raise type(error)(f"{node.title}: {error.message}", where=error.where, hint=error.hint) from None
 
 
-def _check_keys(node: Aggregate, rows: Schema) -> None:
+def _check_keys(node: Aggregation, rows: Schema) -> None:
     if not node.keys:
         raise InvalidValue(f"{node.title}: groupby needs at least one key", hint="groupby('key')")
     check_known(node.keys, [name for name in rows.names if name != rows.timestamp], f"{node.title}: groupby", "field")
@@ -46,11 +46,11 @@ def _check_keys(node: Aggregate, rows: Schema) -> None:
             raise InvalidValue(f"{node.title}: key '{name}' is optional", hint="drop the nulls first")
 
 
-def _check_emit(node: Aggregate) -> None:
+def _check_emit(node: Aggregation) -> None:
     if node.emit not in EMISSIONS:
         raise InvalidValue(
             f"{node.title}: emit must be 'eager' or 'final', found {node.emit!r}",
-            hint='emit="eager" tells every change, emit="final" the last one',
+            hint='emit="eager" emits every change, emit="final" the last one',
         )
     if node.emit == "final" and node.along is not None:
         raise InvalidValue(
@@ -62,7 +62,7 @@ def _check_emit(node: Aggregate) -> None:
                 raise InvalidValue(f"{node.title}: {each.title} cannot go with emit='final'", hint='use emit="eager"')
 
 
-def _check_along(node: Aggregate, rows: Schema) -> None:
+def _check_along(node: Aggregation, rows: Schema) -> None:
     if node.along is None:
         return
     if not isinstance(node.along, str):
@@ -78,7 +78,7 @@ def _check_along(node: Aggregate, rows: Schema) -> None:
         )
 
 
-def _check_kind(node: Aggregate, window: object) -> None:
+def _check_kind(node: Aggregation, window: object) -> None:
     if not isinstance(window, Tumbling | Hopping | Session):
         found = type(window).__name__
         raise InvalidType(
@@ -87,8 +87,8 @@ def _check_kind(node: Aggregate, window: object) -> None:
         )
 
 
-def _check_groupby_window(node: Aggregate, rows: Schema) -> None:
-    window: object = node.window  # whatever the user gave
+def _check_groupby_window(node: Aggregation, rows: Schema) -> None:
+    window: object = node.window  # any object: not validated yet
     if window is None:
         if not node.aggregates:
             raise InvalidType(f"{node.title}: no aggregates given", hint="aggregate(n=Count(window=…))")
@@ -121,7 +121,7 @@ def _check_groupby_window(node: Aggregate, rows: Schema) -> None:
             )
 
 
-def _check_windows(node: Aggregate, rows: Schema) -> None:
+def _check_windows(node: Aggregation, rows: Schema) -> None:
     for each in node.aggregates:
         if each.window is None and node.window is None:
             raise InvalidValue(f"{node.title}: {each.title} has no window", hint=f"{each.kind}(window=…)")
@@ -142,7 +142,7 @@ def _check_windows(node: Aggregate, rows: Schema) -> None:
         _check_keyed_windows(node, bool(moving))
 
 
-def _check_keyed_windows(node: Aggregate, is_moving: bool) -> None:
+def _check_keyed_windows(node: Aggregation, is_moving: bool) -> None:
     hint = "use Hopping('forever', stride), or along='column'"
     for each in node.windows:
         if isinstance(each, Tumbling | Hopping) and not each.is_forever:
@@ -152,7 +152,7 @@ def _check_keyed_windows(node: Aggregate, is_moving: bool) -> None:
         warnings.warn(message, DeprecationWarning, stacklevel=2)
 
 
-def _check_names(node: Aggregate, rows: Schema) -> None:
+def _check_names(node: Aggregation, rows: Schema) -> None:
     taken = {*node.keys, rows.timestamp, *((WINDOW,) if node.window is not None else ())}
     if node.window is not None and WINDOW in {*node.keys, rows.timestamp}:
         raise InvalidValue(

@@ -1,4 +1,4 @@
-"""Changelog: the changes of a keyed input as rows."""
+"""Changelog: the changes of a keyed input as keyless rows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,20 @@ from umbel.types.schema import AT, CHANGE_COLUMNS, WEIGHT, Schema
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Changelog(RowWise):
-    """Make a row of every insert, at its timestamp, and of every delete, at the instant of the delete.
+    """Emit a row for every insert and for every delete of a keyed input.
+
+    A row of an insert has its timestamp, a row of a delete the instant of the delete.
 
     Args:
-        marker: the name of the bool column that tells them apart.
-        marks_deletes: whether it is true for deletes (else: for inserts).
+        marker: the name of the bool column that distinguishes them.
+        marks_deletes: True if it is true for deletes, False if it is true for inserts.
+
+    >>> show(lambda members: members.changelog(delete="ended"), Member)
+    user  city  ended  at
+    ann   Rome  False  08:00
+    bob   Oslo  False  08:00
+    ann   Rome  True   10:00
+    ann   Bern  False  10:00
     """
 
     marker: str
@@ -37,7 +46,7 @@ class Changelog(RowWise):
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the events.
 
-        A change later than its row's timestamp ends the row: an end is a delete event, and a revoked end revokes it.
+        A change later than its row's timestamp ends the row: an end is a delete event, and a retracted end retracts that event.
         """
         is_end = pl.col(AT) > pl.col(self.schema.timestamp)
         events = rows.with_columns(

@@ -1,4 +1,4 @@
-"""Dedup: the last of rows that are equal in some columns, at one instant or within a window.
+"""Dedup: the last of rows with equal columns, per instant or per window.
 
 Class `Dedup`; fields `by` (columns; all values when empty), `window`; property `columns` resolves `by`.
 """
@@ -10,24 +10,30 @@ from datetime import timedelta
 
 import polars as pl
 
+from umbel.changes.upserts import with_key
+from umbel.changes.versions import TIME
 from umbel.errors import InvalidType, InvalidValue
-from umbel.operators.choice_kernel import among_all, last_of_instant, last_of_session, nearby, newest
+from umbel.operators.choice import among_all, last_of_instant, last_of_session, nearby, newest
 from umbel.operators.columns import check_keyless, check_known
 from umbel.operators.operator import Clock, Keyed
-from umbel.operators.tables import State, Table
-from umbel.operators.timeline import TIME
-from umbel.operators.upsert_kernel import with_key
+from umbel.state.tables import State, Table
 from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dedup(Keyed):
-    """Keep the last of equal rows.
+    """Remove duplicates: only the last of equal rows remains.
 
     Args:
-        by: the columns that make rows equal; all value columns when empty.
+        by: the columns compared; all value columns when empty.
         window: None: rows of one instant; Tumbling: of one bucket; Session: less than its gap apart.
+
+    >>> show(lambda orders: orders.dedup("user", "amount"), Order)
+    user  amount  coupon  at
+    ann   10      1       09:00
+    bob   7       None    09:30
+    ann   5       None    10:15
     """
 
     by: tuple[str, ...] = ()
@@ -35,16 +41,16 @@ class Dedup(Keyed):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that make rows equal."""
+        """The columns compared; all value columns when `by` is empty."""
         return self.by or tuple(self.parents[0].schema.value_names)
 
     def output(self, *inputs: Schema) -> Schema:
         (rows,) = inputs
+        self._check_window()
         check_keyless(rows, self.title, InvalidValue)
         if rows.timestamp in self.by:
             raise InvalidValue(f"{self.title}: '{rows.timestamp}' is the timestamp", hint="see `window`")
         check_known(self.by, rows.value_names, self.title)
-        self._check_window()
         return rows
 
     def _check_window(self) -> None:
@@ -70,19 +76,21 @@ class Dedup(Keyed):
         return (self.columns,)
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
-        kept = state.table("rows", self.schema.changes())
+        stored = state.table("rows", self.schema.changes())
         chosen = (
-            self._in_bucket(changes[0], kept) if isinstance(self.window, Tumbling) else self._nearby(changes[0], kept)
+            self._in_bucket(changes[0], stored)
+            if isinstance(self.window, Tumbling)
+            else self._nearby(changes[0], stored)
         )
         return chosen.select(list(self.schema.changes()))
 
-    def _in_bucket(self, rows: pl.DataFrame, kept: Table) -> pl.DataFrame:
+    def _in_bucket(self, rows: pl.DataFrame, stored: Table) -> pl.DataFrame:
         assert isinstance(self.window, Tumbling)
         bucket = pl.col(self.schema.timestamp).dt.epoch("us") // self.window.duration_us
         keyed = with_key(rows.with_columns(bucket.alias("_bucket")), [*self.columns, "_bucket"]).drop("_bucket")
-        return among_all(keyed, kept, newest(self.schema.timestamp), forget=self.parents[0].inserts_only)
+        return among_all(keyed, stored, newest(self.schema.timestamp), forget=self.parents[0].inserts_only)
 
-    def _nearby(self, rows: pl.DataFrame, kept: Table) -> pl.DataFrame:
+    def _nearby(self, rows: pl.DataFrame, stored: Table) -> pl.DataFrame:
         keyed = with_key(rows, self.columns).with_columns(pl.col(self.schema.timestamp).alias(TIME))
         gap = self.window.gap_us if isinstance(self.window, Session) else None
-        return nearby(keyed, kept, last_of_instant if gap is None else last_of_session(timedelta(microseconds=gap)))
+        return nearby(keyed, stored, last_of_instant if gap is None else last_of_session(timedelta(microseconds=gap)))

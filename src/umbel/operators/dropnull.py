@@ -14,7 +14,14 @@ from umbel.types.schema import Schema
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DropNull(RowWise):
-    """Drop rows with a null in any of `columns` (all optional ones when empty); these are then no longer optional."""
+    """Drop rows with a null in any of `columns`.
+
+    These columns are no longer optional in the output. Empty `columns` stands for all optional ones.
+
+    >>> show(lambda orders: orders.dropnull("coupon"), Order)
+    user  amount  coupon  at
+    ann   10      1       09:00
+    """
 
     columns: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Explode: a row for every element of a list."""
+"""Explode: one row for every element of a list."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from umbel.errors import InvalidType, Terminal
+from umbel.errors import InvalidValue, Terminal
 from umbel.operators.columns import check_keyless, check_values
 from umbel.operators.operator import RowWise
 from umbel.types.dtypes import DType, List, Optional
@@ -15,7 +15,16 @@ from umbel.types.schema import Schema
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Explode(RowWise):
-    """Make a row for every element of the lists in `columns`, side by side; an empty list makes one row with null."""
+    """Emit one row for every element of the lists in `columns`.
+
+    The lists of one row are exploded in parallel and must be of equal length. An empty list makes one row with null.
+
+    >>> show(lambda baskets: baskets.explode("items"), Basket)
+    user  items  at
+    ann   ink    09:00
+    ann   pen    09:00
+    bob   None   09:30
+    """
 
     columns: tuple[str, ...]
 
@@ -27,7 +36,7 @@ class Explode(RowWise):
 
     def _element(self, name: str, dtype: DType) -> DType:
         if not isinstance(dtype.base, List):
-            raise InvalidType(
+            raise InvalidValue(
                 f"{self.title}: column '{name}' must be a list, found {dtype}", hint="explode columns of type List[...]"
             )
         return dtype.base.of if dtype.base.of.is_optional else Optional(dtype.base.of)

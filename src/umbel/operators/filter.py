@@ -1,4 +1,4 @@
-"""Filter: the rows for which a condition holds."""
+"""Filter: the rows that fulfil a condition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from umbel.errors import InvalidType
-from umbel.operators.computed import Computed, blamed, inferred
+from umbel.functions.computed import Computed, blamed, inferred
+from umbel.functions.user_function import UserFunction
 from umbel.operators.operator import RowWise
 from umbel.types.dtypes import Bool, Optional
 from umbel.types.schema import Schema
@@ -15,7 +16,13 @@ from umbel.types.schema import Schema
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Filter(RowWise):
-    """Keep the changes of rows for which `condition` is true."""
+    """Drop the changes of rows with a false or null `condition`.
+
+    >>> show(lambda orders: orders.filter(col("amount") > 5), Order)
+    user  amount  coupon  at
+    ann   10      1       09:00
+    bob   7       None    09:30
+    """
 
     condition: Computed
 
@@ -28,6 +35,10 @@ class Filter(RowWise):
                 hint='compare: col("a") > 1; fill nulls with .fillnull(False)',
             )
         return rows
+
+    @property
+    def functions(self) -> tuple[UserFunction, ...]:
+        return self.condition.functions
 
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         with blamed(f"filter {self.condition.title} for pipeline {self.pipeline}"):

@@ -6,22 +6,32 @@ Class `First`; field `keys`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
-from umbel.operators.choice import Choice
-from umbel.operators.choice_kernel import among_all, earliest
+from umbel.changes.upserts import with_key
+from umbel.operators.choice import Choice, among_all, earliest
 from umbel.operators.operator import Clock
-from umbel.operators.tables import State
-from umbel.operators.upsert_kernel import with_key
+from umbel.state.tables import State
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class First(Choice):
-    """Key the rows by `keys` and keep the earliest of each. Of equal timestamps the row seen first wins."""
+    """Key the rows by `keys` and choose the earliest row of each key.
+
+    Of equal timestamps the first row to arrive wins.
+
+    >>> show(lambda orders: orders.groupby("user").first(), Order)
+    user  amount  coupon  at
+    ann   10      1       09:00
+    bob   7       None    09:30
+    """
+
+    is_internal: ClassVar[bool] = True
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         rows = with_key(changes[0], self.keys)
-        kept = state.table("rows", self.parents[0].schema.changes())
-        chosen = among_all(rows, kept, earliest(self.schema.timestamp), forget=self.parents[0].inserts_only)
+        retained = state.table("rows", self.parents[0].schema.changes())
+        chosen = among_all(rows, retained, earliest(self.schema.timestamp), forget=self.parents[0].inserts_only)
         return chosen.select(list(self.schema.changes()))

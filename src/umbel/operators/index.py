@@ -1,44 +1,48 @@
-"""Index: the rows of a keyed dataset by key and time; what lookups and joins read."""
+"""Index: the version history of a keyed dataset, read by lookups and joins."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
+from umbel.changes.upserts import follow, overlay, upsert, with_key
+from umbel.changes.versions import version_columns
 from umbel.errors import InvalidValue
 from umbel.operators.operator import Clock, Keyed
-from umbel.operators.tables import State
-from umbel.operators.timeline import version_columns
-from umbel.operators.upsert_kernel import follow, upsert, with_key
+from umbel.state.tables import State
 from umbel.types.schema import Schema
 
 
-class Mode(Enum):
-    """What the rows that reach an index mean.
+class IndexMode(Enum):
+    """The meaning of the rows an index consumes.
 
     UPSERT: rows of a source start versions. DEBEZIUM: the same with deletes. CHANGES: changes of a pipeline.
+    OVERLAY: changes of a pipeline, and as a second input rows that start versions over it.
     """
 
     UPSERT = "upsert"
     DEBEZIUM = "debezium"
     CHANGES = "changes"
+    OVERLAY = "overlay"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Index(Keyed):
-    """Keep what the row of each key was, and when.
+    """Store the version history of each key of a dataset.
 
     Args:
         dataset: its name.
-        mode: what the incoming rows mean.
+        mode: the meaning of the incoming rows.
     """
 
     dataset: str
-    mode: Mode
+    mode: IndexMode
+
+    is_internal: ClassVar[bool] = True
 
     def output(self, *inputs: Schema) -> Schema:
         rows = inputs[0]
@@ -58,8 +62,12 @@ class Index(Keyed):
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         rows = with_key(changes[0], self.schema.key_names)
-        timeline = state.table("timeline", version_columns(self.schema))
-        if self.mode is Mode.CHANGES:
-            follow(rows, timeline)
+        versions_table = state.table("versions", version_columns(self.schema))
+        if self.mode is IndexMode.CHANGES:
+            follow(rows, versions_table)
             return changes[0]
-        return upsert(rows, timeline).select(list(self.schema.changes()))
+        if self.mode is IndexMode.OVERLAY:
+            made, direct = (state.table(name, version_columns(self.schema)) for name in ("made", "direct"))
+            direct_rows = with_key(changes[1], self.schema.key_names)
+            return overlay(rows, direct_rows, made, direct, versions_table).select(list(self.schema.changes()))
+        return upsert(rows, versions_table).select(list(self.schema.changes()))

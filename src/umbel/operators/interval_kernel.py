@@ -1,4 +1,4 @@
-"""The join of two keyed datasets: a row for every overlap of a left row's lifetime with a right row's."""
+"""The table-table join kernel: one row per overlap of a left and a right lifetime."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from umbel.operators.tables import Table
-from umbel.operators.timeline import ALIVE, KEY, TIME, consolidate, difference, rewind
+from umbel.changes.versions import ALIVE, KEY, TIME, consolidate, difference, rewind
+from umbel.state.tables import Table
 from umbel.types.schema import AT, WEIGHT
 
 INSTANT = pl.Datetime("us", "UTC")
@@ -18,7 +18,7 @@ def step(
     left: pl.DataFrame,
     right: pl.DataFrame,
     lifetimes: Table,
-    timeline: Table,
+    versions_table: Table,
     fields: Mapping[str, str],
     *,
     inner: bool,
@@ -28,22 +28,22 @@ def step(
 
     Args:
         left: changes with `_key` (the join key) and `_time` (the left row's timestamp).
-        right: changes with `_key`, already in `timeline`.
+        right: changes with `_key`, already in `versions_table`.
         lifetimes: the left rows' beginnings and ends; written.
-        timeline: the right dataset's versions.
+        versions_table: the right dataset's version history.
         fields: right columns in the output, right name to output name.
-        inner: whether the part of a lifetime without a right row is dropped.
-        timestamp: the left's timestamp column; in the result, where the overlap begins.
+        inner: True if the part of a lifetime without a right row is dropped.
+        timestamp: the left's timestamp column; in the result, the begin of the overlap.
     """
     keys = pl.concat([left.select(KEY), right.select(KEY)]).unique()
     everything = keys.with_columns(pl.lit(None, INSTANT).alias("_low"), pl.lit(None, INSTANT).alias("_high"))
     known = lifetimes.scan(everything)
-    kept = consolidate(pl.concat([known, left.select(known.columns)]))
+    remaining = consolidate(pl.concat([known, left.select(known.columns)]))
     entries = left.select(KEY, TIME).unique()
-    lifetimes.replace_at(entries, kept.join(entries, on=[KEY, TIME], how="semi"))
-    versions = timeline.scan(everything)
+    lifetimes.replace_at(entries, remaining.join(entries, on=[KEY, TIME], how="semi"))
+    versions = versions_table.scan(everything)
     before = _overlaps(known, rewind(versions, right), fields, inner, timestamp)
-    after = _overlaps(kept, versions, fields, inner, timestamp)
+    after = _overlaps(remaining, versions, fields, inner, timestamp)
     return difference(before, after).drop(KEY)
 
 
@@ -67,7 +67,7 @@ def _overlaps(
 
 
 def _lifetimes(changes: pl.DataFrame) -> pl.DataFrame:
-    """Return each left row once, with the instants it begins and ends."""
+    """Return each left row once, with the begin and the end of its lifetime."""
     identity: Sequence[str] = [name for name in changes.columns if name not in (AT, WEIGHT)]
     begin = pl.col(AT).filter(pl.col(WEIGHT) > 0).min().alias(BEGIN)
     end = pl.col(AT).filter(pl.col(WEIGHT) < 0).min().alias(END)
@@ -76,14 +76,14 @@ def _lifetimes(changes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _intervals(rows: pl.DataFrame, versions: pl.DataFrame, fields: Mapping[str, str]) -> pl.DataFrame:
-    """Return the right side as intervals: for each key what lives when, gaps included."""
+    """Return the right side as intervals: the current row of each key, gaps included."""
     ordered = versions.sort(KEY, TIME)
-    # the end of a row that was not there is nothing: it must not cut a gap in two
+    # a tombstone after a gap ends no row: it must not cut the gap in two
     ordered = ordered.filter(pl.col(ALIVE) | pl.col(ALIVE).shift(1).over(KEY).fill_null(value=False))
     columns = [pl.when(ALIVE).then(pl.col(old)).alias(new) for old, new in fields.items()]
-    told = ordered.select(
+    emitted = ordered.select(
         KEY, pl.col(TIME).alias("_from"), pl.col(TIME).shift(-1).over(KEY).alias("_to"), ALIVE, *columns
     )
     first = ordered.group_by(KEY).agg(pl.col(TIME).min().alias("_to"))
     ahead = first.with_columns(pl.lit(None, INSTANT).alias("_from"), pl.lit(value=False).alias(ALIVE))
-    return pl.concat([told, ahead], how="diagonal")
+    return pl.concat([emitted, ahead], how="diagonal")

@@ -1,9 +1,9 @@
 """Joins with a keyed dataset.
 
-`AsOfJoin`: keyless left, the right row as of the left row's time. `TableJoin`: keyed left, the overlaps of lifetimes.
+`AsOfJoin`: keyless left side, the right row as of the left row's time. `TableJoin`: keyed left side, the overlaps of lifetimes.
 Fields of both: `parents` (left, right Leaf), `on` (pairs of left and right key column), `inner`, `fields` (right
-columns kept, None for all values), `back` and `ahead` (microseconds; `back` None for any age). `kept` has the right
-columns of the output, `left_on`/`right_on` the key columns of each side in the right side's key order.
+columns in the output, None for all values), `back` and `ahead` (microseconds; `back` None for any age). `right_columns` has the
+right columns of the output, `left_on`/`right_on` the key columns of each side in the right side's key order.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar
 
 import polars as pl
 
-from umbel.errors import InvalidType, InvalidValue, UmbelError, all_faults
+from umbel.changes.upserts import with_key
+from umbel.changes.versions import TIME, version_columns
+from umbel.errors import InvalidType, InvalidValue, raise_all
 from umbel.operators import asof_kernel, interval_kernel
-from umbel.operators.asof_kernel import Reach
+from umbel.operators.asof_kernel import MatchBounds
 from umbel.operators.columns import check_known, quoted
 from umbel.operators.operator import Clock, Keyed, Operator
-from umbel.operators.tables import State, Table
-from umbel.operators.timeline import TIME, version_columns
-from umbel.operators.upsert_kernel import with_key
+from umbel.state.tables import State, Table
 from umbel.types.dtypes import DType, Optional
 from umbel.types.schema import Schema
 
@@ -34,11 +35,13 @@ class Join(Keyed):
 
     Args:
         on: pairs of a left column and the right key it must equal.
-        inner: whether left rows without a match are dropped.
+        inner: True if left rows without a match are dropped.
         fields: right columns in the output; all value columns when None.
         back: how old the right row may be, in microseconds; None for any age.
         ahead: how far after the left row the right row may start, in microseconds.
     """
+
+    is_internal: ClassVar[bool] = True
 
     on: tuple[tuple[str, str], ...]
     inner: bool
@@ -52,12 +55,12 @@ class Join(Keyed):
 
     @property
     def left(self) -> Operator:
-        """The input whose rows get columns."""
+        """The left input, whose rows get the added columns."""
         return self.parents[0]
 
     @property
     def right(self) -> Operator:
-        """The keyed dataset whose rows are looked up."""
+        """The right input: the keyed dataset looked up."""
         return self.parents[1]
 
     @property
@@ -67,12 +70,12 @@ class Join(Keyed):
 
     @property
     def left_on(self) -> tuple[str, ...]:
-        """The left columns that hold the right side's keys, in the same order."""
-        wanted = {right: left for left, right in self.on}
-        return tuple(wanted[name] for name in self.right_on)
+        """The left columns joined to the right side's keys, in the same order."""
+        requested = {right: left for left, right in self.on}
+        return tuple(requested[name] for name in self.right_on)
 
     @property
-    def kept(self) -> tuple[str, ...]:
+    def right_columns(self) -> tuple[str, ...]:
         """The right columns of the output."""
         return tuple(self.right.schema.value_names) if self.fields is None else self.fields
 
@@ -86,20 +89,22 @@ class Join(Keyed):
     def output(self, *inputs: Schema) -> Schema:
         left, right = inputs
         self._check_keys(left, right)
-        check_known(self.kept, [*right.value_names, right.timestamp], f"{self.title}: {self.right.subject}", "field")
-        clashes = [name for name in self.kept if name in left.names]
+        check_known(
+            self.right_columns, [*right.value_names, right.timestamp], f"{self.title}: {self.right.subject}", "field"
+        )
+        clashes = [name for name in self.right_columns if name in left.names]
         if clashes:
             sides = f"{self.left.subject} and {self.right.subject}"
             raise InvalidValue(f"{self.title}: column {quoted(clashes)} exists in both {sides}", hint="rename it first")
-        added = ((name, self._added(right.dtypes[name])) for name in self.kept)
+        added = ((name, self._added(right.dtypes[name])) for name in self.right_columns)
         return left.with_values((*left.values, *added))
 
     def _keyed(self, changes: tuple[pl.DataFrame, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
         left = with_key(changes[0], self.left_on).with_columns(pl.col(self.left.schema.timestamp).alias(TIME))
         return left, with_key(changes[1], self.right_on)
 
-    def _timeline(self, state: State) -> Table:
-        return state.of(self.right.id).table("timeline", version_columns(self.right.schema))
+    def _versions_table(self, state: State) -> Table:
+        return state.of(self.right.id).table("versions", version_columns(self.right.schema))
 
     def _added(self, dtype: DType) -> DType:
         return dtype if self.inner or dtype.is_optional else Optional(dtype)
@@ -111,20 +116,16 @@ class Join(Keyed):
                 hint="mark its keys: field(key=True)",
             )
         if sorted(name for _, name in self.on) != sorted(right.key_names):
-            given = quoted(name for _, name in self.on)
+            provided = quoted(name for _, name in self.on)
             keys = quoted(right.key_names)
             raise InvalidValue(
-                f"{self.title}: join on {given}, but the key fields of {self.right.subject} are {keys}",
+                f"{self.title}: join on {provided}, but the key fields of {self.right.subject} are {keys}",
                 hint="join on all its keys: on=..., or left_on= and right_on=",
             )
         check_known((name for name, _ in self.on), left.names, f"{self.title}: {self.left.subject}")
-        error: UmbelError | None = all_faults(
-            self._type_faults(left, right), InvalidType, f"{self.title}: keys differ", hint=_KEYS
-        )
-        if error:
-            raise error
+        raise_all(self._type_errors(left, right), InvalidType, f"{self.title}: keys differ", hint=_KEYS)
 
-    def _type_faults(self, left: Schema, right: Schema) -> Iterator[str]:
+    def _type_errors(self, left: Schema, right: Schema) -> Iterator[str]:
         for one, two in self.on:
             found, expected = left.dtypes[one], right.dtypes[two]
             if found.is_optional:
@@ -135,14 +136,22 @@ class Join(Keyed):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AsOfJoin(Join):
-    """A stream with a table: the right row current at the left row's time."""
+    """A stream-table join: the right row current at the left row's time.
+
+    >>> show(lambda orders, members: orders.join(members, how="left", on=["user"]), Order, Member)
+    user  amount  coupon  city  at
+    ann   10      1       Rome  09:00
+    bob   7       None    Oslo  09:30
+    ann   5       None    Bern  10:15
+    ann   5       None    Bern  10:15
+    """
 
     @property
-    def reach(self) -> Reach:
-        """Which right rows a left row may match."""
+    def bounds(self) -> MatchBounds:
+        """The bounds of a match."""
         back = None if self.back is None else timedelta(microseconds=self.back)
-        fields = {name: name for name in self.kept}
-        return Reach(back, timedelta(microseconds=self.ahead), fields, self.inner)
+        fields = {name: name for name in self.right_columns}
+        return MatchBounds(back, timedelta(microseconds=self.ahead), fields, self.inner)
 
     @property
     def delay(self) -> int:
@@ -152,13 +161,25 @@ class AsOfJoin(Join):
         left, right = self._keyed(changes)
         waiting = state.table("waiting", self.left.schema.changes())
         watermark = clock.parents[1] if clock.parents else None
-        joined = asof_kernel.step(left, right, waiting, self._timeline(state), self.reach, watermark)
+        joined = asof_kernel.step(left, right, waiting, self._versions_table(state), self.bounds, watermark)
         return joined.select(list(self.schema.changes()))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TableJoin(Join):
-    """Two tables: a row for every overlap of a left row's lifetime with a right row's."""
+    """A table-table join: one row per overlap of a left and a right lifetime.
+
+    >>> show(
+    ...     lambda orders, members: orders.groupby("user").latest().join(members, how="inner", on=["user"]),
+    ...     Order,
+    ...     Member,
+    ... )
+    user  amount  coupon  city  at
+    ann   10      1       Rome  09:00
+    bob   7       None    Oslo  09:30
+    ann   10      1       Bern  10:00
+    ann   5       None    Bern  10:15
+    """
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         left, right = self._keyed(changes)
@@ -167,8 +188,8 @@ class TableJoin(Join):
             left,
             right,
             lifetimes,
-            self._timeline(state),
-            {name: name for name in self.kept},
+            self._versions_table(state),
+            {name: name for name in self.right_columns},
             inner=self.inner,
             timestamp=self.schema.timestamp,
         )

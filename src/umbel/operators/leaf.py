@@ -1,8 +1,10 @@
-"""Leaf: the changes of a dataset, where a pipeline begins."""
+"""Leaf: the changes of a dataset, the input of a pipeline."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from umbel.operators.operator import Operator
 from umbel.types.schema import Schema
@@ -16,13 +18,15 @@ class Leaf(Operator):
         dataset: its name.
         version: its version.
         columns: its schema.
-        appends: whether it only ever gets inserts.
+        appends: True if it only ever gets inserts.
     """
 
     dataset: str
     version: int
     columns: Schema
     appends: bool = False
+
+    is_internal: ClassVar[bool] = True
 
     def output(self, *inputs: Schema) -> Schema:
         return self.columns
@@ -38,3 +42,12 @@ class Leaf(Operator):
     @property
     def subject(self) -> str:
         return f"dataset '{self.dataset}'"
+
+
+def leaves(operator: Operator | None) -> Iterator[Leaf]:
+    """Yield the datasets an operator reads."""
+    if isinstance(operator, Leaf):
+        yield operator
+    elif operator is not None:
+        for parent in operator.parents:
+            yield from leaves(parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -12,7 +13,9 @@ from umbel.types.schema import CHANGE_COLUMNS, Schema
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Merge(RowWise):
-    """The changes of all parents, each of which makes the rows of the same dataset."""
+    """The changes of all parents, each of which produces rows of the same dataset."""
+
+    is_internal: ClassVar[bool] = True
 
     def output(self, *inputs: Schema) -> Schema:
         return inputs[0]

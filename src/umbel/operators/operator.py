@@ -1,4 +1,7 @@
-"""Operators: the nodes of a plan. Each states its output schema and, as a kernel, how changes become changes."""
+"""Operators: the nodes of a plan.
+
+Each defines its output schema and, as a kernel, the output changes for its input changes.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
+from umbel.functions.fingerprint import fingerprint
+from umbel.functions.user_function import UserFunction
 from umbel.operators.columns import check_reserved
-from umbel.operators.fingerprint import fingerprint
-from umbel.operators.tables import State
+from umbel.plugins import Registry
+from umbel.state.tables import State
 from umbel.types.schema import Schema
 
 NOT_IDENTITY = {"identity": False}
@@ -21,24 +26,26 @@ NOT_IDENTITY = {"identity": False}
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Event time as known to an operator's inputs, committed with the batch before.
+    """The event time of an operator's inputs, as committed with the previous batch.
 
     Args:
         watermark: nothing older is still expected.
-        frontier: the largest event time seen over all keys.
-        parents: the watermark of each input; empty when nothing is known of them.
-        waits: whether there is a watermark, or will be one; else results that wait for it come out as others do.
+        stream_time: the largest event time seen over all keys.
+        parents: the watermark of each input; empty when unknown.
+        waits: True if there is a watermark, or will be one; otherwise final results are emitted like the others.
     """
 
     watermark: datetime | None = None
-    frontier: datetime | None = None
+    stream_time: datetime | None = None
     parents: tuple[datetime | None, ...] = ()
     waits: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Operator(ABC):
-    """A node of the plan. Its schema is computed, and its definition checked, when it is made.
+    """A node of the plan.
+
+    Its schema is computed, and its definition checked, when it is made.
 
     Args:
         parents: the nodes whose changes it reads.
@@ -49,44 +56,58 @@ class Operator(ABC):
     pipeline: str = field(default="", metadata=NOT_IDENTITY)
     schema: Schema = field(init=False, repr=False, metadata=NOT_IDENTITY)
 
+    is_internal: ClassVar[bool] = False
+    """True if umbel adds it to plans, and pipelines have no method of its name."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", self.output(*(parent.schema for parent in self.parents)))
         check_reserved(self.schema.names, self.title)
 
     @abstractmethod
     def output(self, *inputs: Schema) -> Schema:
-        """Return the schema of the result, or raise what is wrong with the definition."""
+        """Return the schema of the result, or raise the errors of the definition."""
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What distinguishes it from others of its class, apart from its parents."""
+        """The fields that are part of its identity, apart from its parents."""
         own = (f.name for f in fields(self) if f.name != "parents" and f.metadata.get("identity", True))
         return {name: getattr(self, name) for name in own}
 
     @cached_property
     def id(self) -> str:
-        """16 hexadecimal characters: equal for equal definitions on equal parents, in every process."""
-        return fingerprint(type(self).__name__, self.parameters, tuple(parent.id for parent in self.parents))
+        """The fingerprint of its definition and parents, 16 hexadecimal characters.
+
+        It is equal for equal definitions on equal parents, in every process.
+        """
+        return fingerprint(self.identity, self.parameters, tuple(parent.id for parent in self.parents))
 
     @property
     def inserts_only(self) -> bool:
-        """Whether no retraction can come out."""
+        """True if it never emits a retraction."""
         return False
 
     @property
     def delay(self) -> int | None:
-        """How far before the watermark of its inputs its changes may still reach, in µs; None when nothing bounds that."""
+        """The maximum lag of its changes behind the watermark of its inputs, in µs.
+
+        None if it is unbounded.
+        """
         return 0
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing may follow (its value depends on the instant it is asked for)."""
+        """True if no operator may follow, because its value depends on the queried instant."""
         return False
 
     @property
     def missing(self) -> Mapping[str, Any]:
-        """What a lookup shows for a key it does not find, by column; the others are null."""
+        """The values of a lookup of an unknown key, by column; the others are null."""
         return {}
+
+    @property
+    def identity(self) -> str:
+        """The name of its computation in fingerprints."""
+        return type(self).__name__
 
     @property
     def kind(self) -> str:
@@ -95,30 +116,46 @@ class Operator(ABC):
 
     @property
     def verb(self) -> str:
-        """What users call it."""
+        """Its name in the user API."""
         return self.kind
 
     @property
     def subject(self) -> str:
-        """What it holds, for messages: a dataset's name, or `filter of X`."""
+        """Its content, for messages: a dataset's name, or `filter of X`."""
         return f"{self.verb} of {self.parents[0].subject}" if self.parents else self.verb
 
     @property
     def title(self) -> str:
-        """What it is and for which pipeline, for messages."""
+        """Its name and pipeline, for messages."""
         return f"{self.verb} in pipeline '{self.pipeline}'" if self.pipeline else self.verb
+
+
+OPERATORS = Registry("operator", "umbel.operators", Operator)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RowWise(Operator):
-    """An operator that looks at one row at a time: no exchange, no state.
+    """A stateless operator that maps one row at a time, without an exchange.
 
     With several parents it is applied to the changes of each.
     """
 
     @abstractmethod
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the changes that `rows` become; `_at`, `_weight` and `_seq` pass through."""
+        """Return the output changes for `rows`; `_at`, `_weight` and `_seq` pass through."""
+
+    @property
+    def functions(self) -> tuple[UserFunction, ...]:
+        """The user functions it calls."""
+        return ()
+
+    @cached_property
+    def code_id(self) -> str:
+        """The fingerprint of its computation, 16 hexadecimal characters.
+
+        It is equal for the same computation on any input.
+        """
+        return fingerprint(self.identity, self.parameters)
 
     @property
     def inserts_only(self) -> bool:
@@ -127,7 +164,7 @@ class RowWise(Operator):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Keyed(Operator):
-    """An operator whose rows are exchanged by key and which keeps state per shard."""
+    """A stateful operator whose rows are exchanged by key, with state per shard."""
 
     @abstractmethod
     def exchange(self) -> tuple[tuple[str, ...], ...]:
@@ -135,26 +172,26 @@ class Keyed(Operator):
 
     @property
     def is_timed(self) -> bool:
-        """Whether event time alone changes its results, so that `tick` has something to do."""
+        """True if event time alone changes its results, so that `tick` may emit changes."""
         return False
 
     @property
     def is_final(self) -> bool:
-        """Whether its results wait for the watermark."""
+        """True if its results wait for the watermark."""
         return False
 
     @property
     def looked_up(self) -> tuple[int, ...]:
-        """The places of the parents whose rows it looks up in another operator's timeline."""
+        """The indices of the parents whose rows it looks up in another operator's version history."""
         return ()
 
     def partial(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Combine rows before the exchange."""
+        """Pre-aggregate rows before the exchange."""
         return rows
 
     @abstractmethod
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
-        """Return the changes that one batch causes in one shard.
+        """Return the changes caused by one batch in one shard.
 
         Args:
             changes: one frame of changes for each parent; it may be empty.
@@ -163,5 +200,5 @@ class Keyed(Operator):
         """
 
     def tick(self, state: State, clock: Clock) -> pl.DataFrame:
-        """Fire the timers due at the frontier."""
+        """Fire the timers due at the stream time."""
         return self.schema.empty()

@@ -1,4 +1,4 @@
-"""Rename: other names for columns."""
+"""Rename: new names for columns."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ class Rename(RowWise):
 
     Args:
         names: pairs of the old and the new name.
+
+    >>> show(lambda orders: orders.rename({"amount": "euros"}), Order)
+    user  euros  coupon  at
+    ann   10     1       09:00
+    bob   7      None    09:30
+    ann   5      None    10:15
+    ann   5      None    10:15
     """
 
     names: tuple[tuple[str, str], ...]

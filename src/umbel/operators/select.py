@@ -1,4 +1,4 @@
-"""Select and Drop: keep some columns."""
+"""Select and Drop: projections to some columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from umbel.types.schema import CHANGE_COLUMNS, Schema
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Projection(RowWise):
-    """Keep the columns of the output schema."""
+    """Project rows to the columns of the output schema."""
 
     columns: tuple[str, ...]
 
@@ -24,7 +24,15 @@ class _Projection(RowWise):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Select(_Projection):
-    """Keep `columns`; every key must be among them, and the timestamp always stays."""
+    """Project rows to `columns`; every key must be among them, and the timestamp always stays.
+
+    >>> show(lambda orders: orders.select("amount"), Order)
+    amount  at
+    10      09:00
+    7       09:30
+    5       10:15
+    5       10:15
+    """
 
     def output(self, *inputs: Schema) -> Schema:
         (rows,) = inputs
@@ -41,7 +49,15 @@ class Select(_Projection):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Drop(_Projection):
-    """Remove the value columns `columns`."""
+    """Remove the value columns `columns`.
+
+    >>> show(lambda orders: orders.drop("coupon"), Order)
+    user  amount  at
+    ann   10      09:00
+    bob   7       09:30
+    ann   5       10:15
+    ann   5       10:15
+    """
 
     def output(self, *inputs: Schema) -> Schema:
         (rows,) = inputs

@@ -1,34 +1,42 @@
-"""Transform: rows made by the user's function."""
+"""Transform: rows computed by a user function."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from umbel.errors import InvalidType, Terminal
+from umbel.functions.computed import blamed, called, in_order
+from umbel.functions.user_function import UserFunction
 from umbel.operators.columns import quoted
-from umbel.operators.computed import blamed, called, in_order
 from umbel.operators.operator import RowWise
-from umbel.operators.userfunction import UserFunction
 from umbel.types.dtypes import Datetime, DType
 from umbel.types.schema import AT, CHANGE_COLUMNS, Schema
 
 
 class WrongColumns(Terminal, ValueError):
-    """A user's function returned other columns than declared."""
+    """A user function returned other columns than declared."""
 
     code = "wrong-columns"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Transform(RowWise):
-    """Replace each row by what `function` makes of it.
+    """Replace each row by the result of `function`.
 
     Args:
         function: gets a pandas frame, returns one with as many rows.
-        columns: all columns it returns with their types; empty when it leaves them as they are.
+        columns: all columns it returns with their types; empty when it leaves the schema unchanged.
+
+    >>> show(lambda orders: orders.transform(lambda df: df.assign(user=df["user"].str.upper())), Order)
+    user  amount  coupon  at
+    ANN   10      1       09:00
+    BOB   7       None    09:30
+    ANN   5       None    10:15
+    ANN   5       None    10:15
     """
 
     function: UserFunction
@@ -54,6 +62,10 @@ class Transform(RowWise):
         fixed = (rows.timestamp, *rows.key_names)
         return rows.with_values(item for item in self.columns if item[0] not in fixed)
 
+    @property
+    def functions(self) -> tuple[UserFunction, ...]:
+        return (self.function,)
+
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         if rows.is_empty():
             return self.schema.empty()
@@ -62,7 +74,7 @@ class Transform(RowWise):
             return self._moved(made.hstack(rows.select(*CHANGE_COLUMNS)), rows)
 
     def _moved(self, made: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-        """Let the changes that take effect at their row's timestamp follow it where the function has moved it."""
+        """Move changes that take effect at their row's timestamp to its new timestamp."""
         own = rows[self.parents[0].schema.timestamp] == rows[AT]
         return made.with_columns(pl.when(own).then(pl.col(self.schema.timestamp)).otherwise(pl.col(AT)).alias(AT))
 
@@ -79,17 +91,27 @@ class Transform(RowWise):
                 f"expected as many rows as came in, {height}, found {len(made)}",
                 hint="use filter or explode to change the number of rows",
             )
-        return from_pandas(in_order(made), self.schema.dtypes).select(self.schema.names)
+        return from_pandas(_decoded(in_order(made), self.schema.polars()), self.schema.dtypes).select(self.schema.names)
 
     def _check_columns(self, found: list[str]) -> None:
         expected = self.schema.names
         if sorted(found) == sorted(expected):
             return
-        asked = "return the columns of schema, no more and no fewer"
-        hint = asked if self.columns else "provide schema= with all columns and their types"
+        remedy = "return the columns of schema, no more and no fewer"
+        hint = remedy if self.columns else "provide schema= with all columns and their types"
         raise WrongColumns(
             f"Error in {self.title}: function {self.function.name} returned columns {quoted(sorted(found))}, "
             f"expected {quoted(sorted(expected))}",
             where=self.function.where or None,
             hint=hint,
         )
+
+
+def _decoded(made: Any, types: Mapping[str, pl.DataType]) -> Any:
+    """Return a frame with the bytes in text columns decoded as UTF-8."""
+    texts = [name for name, dtype in types.items() if dtype == pl.String and made[name].dtype == object]
+    return made.assign(**{name: made[name].map(_text) for name in texts}) if texts else made
+
+
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value

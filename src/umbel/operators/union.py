@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from umbel.errors import InvalidValue, all_faults
+from umbel.errors import InvalidValue, raise_all
 from umbel.operators.columns import check_keyless
 from umbel.operators.operator import RowWise
 from umbel.types.schema import CHANGE_COLUMNS, Schema
@@ -17,16 +17,22 @@ _ALIKE = "rename, assign or drop columns until both have the same"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Union(RowWise):
-    """The rows of all parents, duplicates kept. The schemas must be equal."""
+    """The rows of all parents, duplicates included.
+
+    The schemas must be equal.
+
+    >>> show(lambda orders: orders.filter(col("amount") > 7) + orders.filter(col("amount") == 7), Order)
+    user  amount  coupon  at
+    ann   10      1       09:00
+    bob   7       None    09:30
+    """
 
     def output(self, *inputs: Schema) -> Schema:
         for rows in inputs:
             check_keyless(rows, self.title)
         first, *others = inputs
-        faults = [fault for index, other in enumerate(others, 1) for fault in _mismatches(first, other, index)]
-        error = all_faults(faults, InvalidValue, f"{self.title}: the schemas of the inputs differ", hint=_ALIKE)
-        if error:
-            raise error
+        errors = [error for index, other in enumerate(others, 1) for error in _mismatches(first, other, index)]
+        raise_all(errors, InvalidValue, f"{self.title}: the schemas of the inputs differ", hint=_ALIKE)
         return first
 
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:

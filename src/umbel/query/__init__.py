@@ -1,1 +1,1 @@
-"""Queries: features from features, and lookups on datasets."""
+"""Queries: features computed from features, and lookups on datasets."""

@@ -1,9 +1,11 @@
-"""Answers: the features of a query, in the forms they are handed out."""
+"""Query answers, and their conversion to Polars, pandas and JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -16,19 +18,25 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+DTYPES_HEADER = "X-UMBEL-DTYPES"
+"""The header of a JSON answer with the pandas dtypes of columns from extractors; see `Answer.dtypes_json`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Columns in storage types, in the order they were asked for.
+    """Columns in storage types, in the requested order.
 
     Args:
         columns: by name.
         types: of the columns.
-        writers: what makes JSON of the columns, where somebody has it at hand.
+        writers: the columns' JSON encoders, if the caller has them.
+        dtypes: the pandas dtypes of columns from extractors or callers.
     """
 
     columns: Mapping[str, Column]
     types: Mapping[str, DType]
     writers: Writers | None = None
+    dtypes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def height(self) -> int:
@@ -40,12 +48,71 @@ class Answer:
         return pl.DataFrame([series_of(column).alias(name) for name, column in self.columns.items()])
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the columns as a pandas frame of nullable dtypes; structs are objects of their classes."""
+        """Return the columns as a pandas frame, with structs as objects.
+
+        Columns from pandas series have their original dtypes if these can represent the values; others are nullable.
+        """
         import pandas as pd
 
         shown = {name: self.types[name].to_pandas(series_of(column)) for name, column in self.columns.items()}
+        shown |= {name: in_dtype(shown[name], dtype) for name, dtype in self.dtypes.items()}
         return pd.DataFrame(shown, columns=list(self.columns))
 
     def to_json(self) -> dict[str, list[Any]]:
         """Return the columns as lists of JSON values."""
         return written(self.columns, self.writers or writers(self.types))
+
+    def dtypes_json(self) -> str:
+        """Return `dtypes` as JSON, empty if there are none.
+
+        Each dtype has the positions of its columns. "=Featureset.feature" stands for the dtype of an input, which the
+        caller knows. A dtype that cannot be made from its name is left out.
+        """
+        if not self.dtypes:
+            return ""
+        positions: dict[str, list[int]] = {}
+        for position, name in enumerate(self.columns):
+            if name in self.dtypes:
+                positions.setdefault(str(self.dtypes[name]), []).append(position)
+        named = {name: found for name, found in positions.items() if name.startswith("=") or _dtype(name) is not None}
+        return json.dumps(named, separators=(",", ":")) if named else ""
+
+
+def dtypes_from_json(text: str, columns: Sequence[str], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the pandas dtypes by column, from the result of `Answer.dtypes_json`.
+
+    Args:
+        text: the result; may be empty.
+        columns: the columns of the answer.
+        inputs: the dtypes of the inputs.
+    """
+    named: dict[str, list[int]] = json.loads(text) if text else {}
+    found = {name: inputs.get(name[1:]) if name.startswith("=") else _dtype(name) for name in named}
+    return {columns[position]: found[name] for name in named for position in named[name] if found[name] is not None}
+
+
+def _dtype(name: str) -> Any:
+    """Return the pandas dtype of a name, None if there is none."""
+    import pandas as pd
+
+    with suppress(TypeError, ValueError, NotImplementedError):  # the last for types of Arrow with parameters
+        return pd.api.types.pandas_dtype(name)
+    return None
+
+
+def in_dtype(series: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
+    """Return a series in another pandas dtype.
+
+    It is returned unchanged if the dtype cannot represent its values.
+    """
+    import pandas as pd
+
+    if series.dtype == dtype:
+        return series
+    try:
+        if isinstance(series.dtype, pd.DatetimeTZDtype) and getattr(dtype, "tz", None) is None and dtype.kind == "M":
+            series = series.dt.tz_localize(None)
+        made: pd.Series[Any] = series.astype(dtype)
+    except (TypeError, ValueError, OverflowError):
+        return series
+    return made if bool((made.isna() == series.isna()).all()) else series

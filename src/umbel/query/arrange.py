@@ -1,7 +1,7 @@
-"""Arranging: from the extractors a query needs to the fewest steps that do their work.
+"""Query planning: arrange the resolved extractors into the fewest steps.
 
-Extractors are put in levels, each depending on lower ones only. Within a level all lookups on a dataset become one,
-and all expressions of a featureset are evaluated together. An alias without default is only another name.
+Extractors are grouped into levels, each depending on lower ones only. Within a level all lookups on a dataset become one,
+and all expressions of a featureset are evaluated together. An alias without default only renames a column.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from umbel.errors import NotSupported
-from umbel.plan.definitions import (
+from umbel.definitions.records import (
     AliasExtractor,
     DatasetDefinition,
     ExpressionExtractor,
@@ -23,25 +22,27 @@ from umbel.plan.definitions import (
     FunctionExtractor,
     LookupExtractor,
 )
+from umbel.errors import NotSupported
 from umbel.query.encode import Writers, writers
 from umbel.query.functions import Argument, FunctionStep, Returned
 from umbel.query.resolve import Catalogue, resolve
-from umbel.query.session import Mode, indexed
-from umbel.query.steps import NOW, AliasStep, ExpressionStep, Formula, LookupStep, Pick, Probe, Step
+from umbel.query.session import QueryMode, indexed
+from umbel.query.steps import NOW, AliasStep, ExpressionStep, KeyLookup, LookupStep, NamedExpression, Projection, Step
 from umbel.types.dtypes import DType, List
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How a query is answered.
+class QueryPlan:
+    """The plan of a query: steps from input features to requested features.
 
     Args:
-        inputs: the features given, with their types.
-        outputs: the features wanted, with their types, in order.
-        sources: for each output the column that holds it.
-        writers: for each output what makes JSON of its values.
-        steps: what to do.
-        extractors: whose work that is.
+        inputs: the input features, with their types.
+        outputs: the requested features, with their types, in order.
+        sources: the column of each output.
+        writers: the JSON encoder of each output.
+        steps: the steps, in execution order.
+        extractors: the extractors the steps run.
+        aliased: the inputs that aliases among the outputs show, as `Answer.dtypes` of an answer in JSON.
     """
 
     inputs: Mapping[str, DType]
@@ -50,27 +51,30 @@ class Plan:
     writers: Writers
     steps: tuple[Step, ...]
     extractors: tuple[ExtractorDefinition, ...]
+    aliased: Mapping[str, str]
 
 
 class _Level:
-    """The work of one level, as it is collected."""
+    """The extractors of one level, while they are collected."""
 
     def __init__(self, arranger: Arranger) -> None:
         self._arranger = arranger
-        self._picks: dict[str, dict[tuple[tuple[str, ...], bool], list[Pick]]] = defaultdict(lambda: defaultdict(list))
-        self._formulas: dict[str, list[ExpressionExtractor]] = defaultdict(list)
+        self._projections: dict[str, dict[tuple[tuple[str, ...], bool], list[Projection]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        self._expressions: dict[str, list[ExpressionExtractor]] = defaultdict(list)
         self._others: list[Step] = []
 
     @singledispatchmethod
     def add(self, extractor: ExtractorDefinition) -> None:
-        """Add an extractor's work."""
+        """Add an extractor."""
         raise NotSupported(f"extractor {type(extractor).__name__} has no step")
 
     @add.register
     def _(self, extractor: LookupExtractor) -> None:
         keys = dict(zip(extractor.keys, self._arranger.names(extractor.inputs), strict=True))
         ordered = tuple(keys[name] for name in self._arranger.key_fields(extractor.dataset))
-        self._picks[extractor.dataset][ordered, extractor.is_list].append(self._arranger.pick(extractor))
+        self._projections[extractor.dataset][ordered, extractor.is_list].append(self._arranger.projection(extractor))
 
     @add.register
     def _(self, extractor: AliasExtractor) -> None:
@@ -81,7 +85,7 @@ class _Level:
 
     @add.register
     def _(self, extractor: ExpressionExtractor) -> None:
-        self._formulas[extractor.featureset].append(extractor)
+        self._expressions[extractor.featureset].append(extractor)
 
     @add.register
     def _(self, extractor: FunctionExtractor) -> None:
@@ -89,48 +93,51 @@ class _Level:
 
     def steps(self) -> Iterable[Step]:
         """Yield the steps of the level."""
-        for dataset, probes in self._picks.items():
-            found = tuple(Probe(keys, tuple(picks), is_list) for (keys, is_list), picks in probes.items())
+        for dataset, lookups in self._projections.items():
+            found = tuple(
+                KeyLookup(keys, tuple(projections), is_list) for (keys, is_list), projections in lookups.items()
+            )
             yield LookupStep(dataset, self._arranger.key_fields(dataset), found)
-        for extractors in self._formulas.values():
+        for extractors in self._expressions.values():
             yield self._arranger.expressions(extractors)
         yield from self._others
 
 
 class Arranger:
-    """Turns resolved extractors into steps.
+    """Converts resolved extractors to steps.
 
     Args:
         catalogue: the committed features.
-        datasets: what is committed.
-        mode: which index must exist.
+        datasets: the committed datasets.
+        mode: the index lookups use.
     """
 
-    def __init__(self, catalogue: Catalogue, datasets: Mapping[str, DatasetDefinition], mode: Mode) -> None:
+    def __init__(self, catalogue: Catalogue, datasets: Mapping[str, DatasetDefinition], mode: QueryMode) -> None:
         self._catalogue, self._datasets, self._mode = catalogue, datasets, mode
         self._same: dict[str, str] = {}
 
-    def plan(self, inputs: Sequence[str], outputs: Sequence[str]) -> Plan:
-        """Return how to get the outputs from the inputs.
+    def plan(self, inputs: Sequence[str], outputs: Sequence[str]) -> QueryPlan:
+        """Return the plan that computes the outputs from the inputs.
 
         Args:
             inputs: names of features.
             outputs: names of features and featuresets.
         """
-        given, wanted = self._catalogue.given(inputs), self._catalogue.expanded(outputs)
-        extractors = resolve(self._catalogue, given, wanted)
-        steps = tuple(self._steps(extractors, given))
-        return Plan(
-            {fqn: self.dtype(fqn) for fqn in given},
-            {fqn: self.dtype(fqn) for fqn in wanted},
-            tuple(self.names(wanted)),
-            writers({fqn: self.dtype(fqn) for fqn in wanted}),
+        provided, requested = self._catalogue.provided(inputs), self._catalogue.expanded(outputs)
+        extractors = resolve(self._catalogue, provided, requested)
+        steps, sources = tuple(self._steps(extractors, provided)), tuple(self.names(requested))
+        return QueryPlan(
+            {fqn: self.dtype(fqn) for fqn in provided},
+            {fqn: self.dtype(fqn) for fqn in requested},
+            sources,
+            writers({fqn: self.dtype(fqn) for fqn in requested}),
             steps,
             tuple(extractors),
+            {name: f"={name}" for name in set(sources).intersection(provided).difference(requested)},
         )
 
-    def _steps(self, extractors: Iterable[ExtractorDefinition], given: Iterable[str]) -> Iterable[Step]:
-        depth = dict.fromkeys(given, 0)
+    def _steps(self, extractors: Iterable[ExtractorDefinition], provided: Iterable[str]) -> Iterable[Step]:
+        depth = dict.fromkeys(provided, 0)
         levels: dict[int, _Level] = defaultdict(lambda: _Level(self))
         for extractor in extractors:
             self._note_alias(extractor, depth)
@@ -146,7 +153,7 @@ class Arranger:
             self._same[extractor.outputs[0]] = next(iter(self.names(extractor.inputs)))
 
     def names(self, features: Iterable[str]) -> Iterable[str]:
-        """Yield the columns that hold features: an alias shares that of what it stands for."""
+        """Yield the columns of features; an alias shares its target's column."""
         return (self._same.get(fqn, fqn) for fqn in features)
 
     def dtype(self, fqn: str) -> DType:
@@ -154,34 +161,34 @@ class Arranger:
         return self._catalogue.feature(fqn).dtype
 
     def key_fields(self, dataset: str) -> tuple[str, ...]:
-        """Return the key fields of a dataset that is to be looked up."""
+        """Return the key fields of a dataset to look up."""
         return tuple(indexed(self._datasets, dataset, self._mode).schema.key_names)
 
-    def pick(self, extractor: LookupExtractor) -> Pick:
-        """Return what a lookup extractor reads."""
+    def projection(self, extractor: LookupExtractor) -> Projection:
+        """Return the field a lookup extractor reads."""
         (fqn,) = extractor.outputs
         declared = self.dtype(fqn)
         element = declared.base.of if extractor.is_list and isinstance(declared.base, List) else declared
-        return Pick(fqn, extractor.field, declared.polars(), one(extractor.default, element))
+        return Projection(fqn, extractor.field, declared.polars(), one(extractor.default, element))
 
     def expressions(self, extractors: Sequence[ExpressionExtractor]) -> ExpressionStep:
-        """Return the evaluation of expressions over one featureset."""
+        """Return the step that evaluates expressions over one featureset."""
         reads = {
             fqn.partition(".")[2]: (self.dtype(fqn), source)
             for extractor in extractors
             for fqn, source in zip(extractor.inputs, self.names(extractor.inputs), strict=True)
         }
         types = {name: dtype for name, (dtype, _) in reads.items()}
-        formulas = tuple(self._formula(extractor, types) for extractor in extractors)
-        return ExpressionStep({name: source for name, (_, source) in reads.items()}, types, formulas)
+        expressions = tuple(self._named(extractor, types) for extractor in extractors)
+        return ExpressionStep({name: source for name, (_, source) in reads.items()}, types, expressions)
 
-    def _formula(self, extractor: ExpressionExtractor, types: Mapping[str, DType]) -> Formula:
+    def _named(self, extractor: ExpressionExtractor, types: Mapping[str, DType]) -> NamedExpression:
         feature = self._catalogue.feature(extractor.outputs[0])
         value = extractor.expression.polars(types, now=pl.col(NOW))
-        return Formula(feature.fqn, feature.dtype, extractor.expression, value)
+        return NamedExpression(feature.fqn, feature.dtype, extractor.expression, value)
 
     def function(self, extractor: FunctionExtractor) -> FunctionStep:
-        """Return the call of a user's extractor."""
+        """Return the step that calls a user's extractor."""
         taken = zip(extractor.inputs, self.names(extractor.inputs), strict=True)
         arguments = tuple(Argument(fqn, source, self.dtype(fqn)) for fqn, source in taken)
         returns = tuple(Returned(fqn, fqn.partition(".")[2], self.dtype(fqn)) for fqn in extractor.outputs)
@@ -191,5 +198,5 @@ class Arranger:
 
 
 def one(value: Any, dtype: DType) -> pl.Series | None:
-    """Return a default as a column of one value, None for no default."""
+    """Return a default as a column with one value, None for no default."""
     return None if value is None else dtype.ingest([value]).values

@@ -1,13 +1,13 @@
-"""Columns that come from users: the frame of a query, the keys of a lookup, what an extractor returns."""
+"""User-provided columns: query inputs, lookup keys, extractor results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from umbel.errors import InvalidValue
+from umbel.errors import InvalidValue, misspelt
 from umbel.types.dtypes import Checked, Datetime, DType
 from umbel.types.pandas import raw_series
 
@@ -15,27 +15,32 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def given(df: pd.DataFrame, types: Mapping[str, DType]) -> dict[str, pl.Series]:
-    """Return the input features of a query in storage types, cast by name.
+def provided(df: pd.DataFrame, types: Mapping[str, DType]) -> dict[str, pl.Series]:
+    """Return the query's input features in storage types, cast by name.
 
     Args:
-        df: one column per feature, named by its fully qualified name; other columns are ignored.
+        df: one column per feature, named by its fully qualified name; other columns are ignored. Without rows, without columns.
         types: the features.
 
     Raises:
-        InvalidValue: a column is missing, or holds values that are not of the feature's type.
+        InvalidValue: a column is missing, or has values that are not of the feature's type.
     """
+    if not len(df):
+        return {fqn: pl.Series(fqn, [], dtype.polars()) for fqn, dtype in types.items()}
     missing = [fqn for fqn in types if fqn not in df.columns]
     if missing:
         raise InvalidValue(
-            f"input dataframe misses columns {missing}; required: {list(types)}, present: {list(df.columns)}",
+            f"input dataframe misses columns {missing}; required: {list(types)}, present: {list(df.columns)}"
+            f"{misspelt(missing, (name for name in df.columns if name not in types))}",
             hint="name the columns by the features' fully qualified names, as in 'Featureset.feature'",
         )
     return {fqn: cast(_column(df, fqn), dtype, f"input column '{fqn}': feature {fqn}") for fqn, dtype in types.items()}
 
 
 def instants(df: pd.DataFrame, column: str) -> pl.Series:
-    """Return the timestamp column of an offline query."""
+    """Return the timestamp column of an offline query; a frame without rows may lack it."""
+    if not len(df):
+        return pl.Series(column, [], Datetime().polars())
     if column not in df.columns:
         raise InvalidValue(
             f"timestamp column '{column}' is not in the input dataframe; present: {list(df.columns)}",
@@ -44,18 +49,25 @@ def instants(df: pd.DataFrame, column: str) -> pl.Series:
     return cast(_column(df, column), Datetime(), f"timestamp column '{column}'")
 
 
+def pandas_dtypes(df: pd.DataFrame, columns: Iterable[str]) -> dict[str, Any]:
+    """Return the dtypes of a frame's columns, none without rows: these dtypes mean nothing."""
+    return {name: df[name].dtype for name in columns} if len(df) else {}
+
+
 def keys_of(df: pd.DataFrame, types: Mapping[str, DType], what: str) -> pl.DataFrame:
-    """Return the columns of a frame that hold keys.
+    """Return the key columns of a frame.
 
     Args:
         df: one column per key.
         types: the keys.
-        what: what is asked, for messages.
+        what: the requested operation, for messages.
     """
     missing = [name for name in types if name not in df.columns]
     if missing:
         raise InvalidValue(
-            f"{what}: missing key columns {missing}; present: {list(df.columns)}", hint="one column for each key field"
+            f"{what}: missing key columns {missing}; present: {list(df.columns)}"
+            f"{misspelt(missing, (name for name in df.columns if name not in types))}",
+            hint="one column for each key field",
         )
     columns = (cast(_column(df, name), dtype, f"{what}: key '{name}'").alias(name) for name, dtype in types.items())
     return pl.DataFrame(list(columns))
@@ -69,9 +81,9 @@ def _column(df: pd.DataFrame, name: str) -> pd.Series[Any]:
 
 
 def cast(series: pd.Series[Any], dtype: DType, what: str) -> pl.Series:
-    """Return a series in the storage type, taking in whatever the type takes in."""
+    """Return a series in the storage type, with the type's input conversions."""
     checked = dtype.ingest(raw_series(series))
-    if checked.faults:
+    if checked.errors:
         raise InvalidValue(
             f"{what}: cannot cast to {dtype}: {reasons(checked)}", hint="give the column values of that type"
         )
@@ -79,10 +91,12 @@ def cast(series: pd.Series[Any], dtype: DType, what: str) -> pl.Series:
 
 
 def strict(series: pd.Series[Any], dtype: DType) -> tuple[pl.Series, str]:
-    """Return a series computed by user code in the storage type, and what is wrong with it, empty when nothing is.
+    """Return a series computed by user code in the storage type, with its error.
 
-    Integers pass for floats and integral floats for integers, as pandas writes integers beside nulls. No other kind of
-    value is converted: text is no number, a number no text.
+    The error is empty if there is none.
+
+    Integers are accepted for floats, and integral floats for integers, since pandas stores integers with nulls as
+    floats. No other value is converted: text is not a number, and a number is not text.
     """
     raw = raw_series(series)
     found, expected = _kind(raw.dtype), _kind(dtype.polars())
@@ -93,11 +107,11 @@ def strict(series: pd.Series[Any], dtype: DType) -> tuple[pl.Series, str]:
 
 
 def reasons(checked: Checked) -> str:
-    """Return what is wrong with a column, empty when nothing is."""
-    if not checked.faults:
+    """Return the errors of a column as text, empty if there are none."""
+    if not checked.errors:
         return ""
-    row, reason = min(checked.faults.items())
-    more = f" and {len(checked.faults) - 1} more" if len(checked.faults) > 1 else ""
+    row, reason = min(checked.errors.items())
+    more = f" and {len(checked.errors) - 1} more" if len(checked.errors) > 1 else ""
     return f"{reason} (row {row}{more})"
 
 

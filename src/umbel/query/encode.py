@@ -1,6 +1,6 @@
-"""Values as JSON, both ways and without loss.
+"""Lossless conversion between values and JSON, both ways.
 
-Numbers, booleans, text, lists and null are what JSON has for them. NaN and infinities are the texts "NaN", "Infinity"
+Numbers, booleans, text, lists and null are JSON's own. NaN and infinities are the texts "NaN", "Infinity"
 and "-Infinity"; instants are RFC 3339 in UTC, days ISO 8601; decimals are text; bytes are base64; structs, windows and
 dictionaries are objects.
 """
@@ -15,23 +15,23 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from umbel.errors import InvalidType, InvalidValue, did_you_mean
+from umbel.errors import InvalidType, InvalidValue, misspelt
 from umbel.query.rows import Column, Plain
 from umbel.types import dtypes
-from umbel.types.jsonvalues import Turn, each, lenient, reader
+from umbel.types.json_values import Turn, each, lenient, reader
 
 Writers = Mapping[str, Turn | None]
-"""For each column what makes JSON of a value; None where it is JSON already."""
+"""The JSON encoder of each column's values; None for values that are JSON already."""
 
 
 class Listed(Protocol):
-    """A column in storage types: a Polars series, or what has its values."""
+    """A column in storage types: a Polars series or an equivalent list."""
 
     def to_list(self) -> list[Any]:
         """Return the values."""
 
 
-_SHOWN_FAULTS = 5
+_SHOWN_ERRORS = 5
 
 
 def to_json(columns: Mapping[str, Listed], types: Mapping[str, dtypes.DType]) -> dict[str, list[Any]]:
@@ -44,7 +44,7 @@ def to_json(columns: Mapping[str, Listed], types: Mapping[str, dtypes.DType]) ->
 
 
 def writers(types: Mapping[str, dtypes.DType]) -> Writers:
-    """Return what makes JSON of the values of each column, for many times."""
+    """Return the JSON encoders of columns, for repeated use."""
     return {name: writer(dtype) for name, dtype in types.items()}
 
 
@@ -59,33 +59,34 @@ def column_to_json(column: Listed, dtype: dtypes.DType) -> list[Any]:
 
 
 def from_json(data: Any, types: Mapping[str, dtypes.DType], what: str = "data") -> pl.DataFrame:
-    """Return the named columns of JSON data in storage types.
+    """Return the requested columns of JSON data in storage types.
 
     Args:
         data: an object of lists, or a list of row objects. Other columns are ignored.
-        types: the columns wanted, with their types.
-        what: what is decoded, for messages.
+        types: the requested columns, with their types.
+        what: the decoded argument, for messages.
 
     Raises:
-        InvalidType: the data is no table.
+        InvalidType: the data is not a table.
         InvalidValue: a column is missing, or values do not belong to its type.
     """
-    raw = wanted_columns(data, types, what)
+    raw = requested_columns(data, types, what)
     return pl.DataFrame([column_from_json(raw[name], dtype, name, what) for name, dtype in types.items()])
 
 
-def wanted_columns(data: Any, types: Iterable[str], what: str = "data") -> dict[str, list[Any]]:
-    """Return the named columns of JSON data as lists of JSON values, all of one length; see `from_json`."""
-    raw = columns_of(data, what)
-    if isinstance(data, list):  # a row object may leave out what is null
-        raw = {**{name: [None] * len(data) for name in types}, **raw}
-    missing = [name for name in types if name not in raw]
-    if missing:
-        raise InvalidValue(
-            f"{what}: missing columns {missing}; present: {sorted(raw)}{did_you_mean(missing[0], raw)}",
-            hint="give all of them",
-        )
-    return {name: raw[name] for name in types}
+def requested_columns(data: Any, types: Iterable[str], what: str = "data") -> dict[str, list[Any]]:
+    """Return the named columns of JSON data as lists of JSON values.
+
+    All have the same length; see `from_json`.
+    """
+    raw, requested = columns_of(data, what), list(types)
+    missing = [name for name in requested if name not in raw]
+    meant = misspelt(missing, (name for name in raw if name not in requested))
+    if isinstance(data, list) and not meant:  # a row object may omit nulls
+        raw |= {name: [None] * len(data) for name in missing}
+    elif missing:
+        raise InvalidValue(f"{what}: missing columns {missing}; present: {sorted(raw)}{meant}", hint="give all of them")
+    return {name: raw[name] for name in requested}
 
 
 def columns_from_json(
@@ -95,8 +96,11 @@ def columns_from_json(
     return {name: column_from_json(raw[name], dtype, name, what) for name, dtype in types.items()}
 
 
-def few_from_json(raw: Mapping[str, list[Any]], types: Mapping[str, dtypes.DType]) -> dict[str, Column]:
-    """Return what `columns_from_json` does; of values that are stored as they are, no Polars columns."""
+def rows_from_json(raw: Mapping[str, list[Any]], types: Mapping[str, dtypes.DType]) -> dict[str, Column]:
+    """Return the result of `columns_from_json`, with plain lists where possible.
+
+    Values stored in their JSON form stay Python lists, without a Polars column.
+    """
     return {
         name: Plain(raw[name], dtype.polars()) if dtype.takes(raw[name]) else column_from_json(raw[name], dtype, name)
         for name, dtype in types.items()
@@ -110,24 +114,29 @@ def column_from_json(values: Sequence[Any], dtype: dtypes.DType, name: str = "",
     except InvalidValue as error:
         raise InvalidValue(f"{what}: column '{name}': {error.message}", hint=error.hint) from error
     checked = dtype.ingest(revived)
-    if checked.faults:
-        shown = [f"row {row}: {reason}" for row, reason in sorted(checked.faults.items())[:_SHOWN_FAULTS]]
+    if checked.errors:
+        shown = [f"row {row}: {reason}" for row, reason in sorted(checked.errors.items())[:_SHOWN_ERRORS]]
         raise InvalidValue(f"{what}: column '{name}' of type {dtype}: {'; '.join(shown)}")
     return checked.values.alias(name)
 
 
 def revived(columns: Mapping[str, list[Any]], types: Mapping[str, dtypes.DType]) -> dict[str, list[Any]]:
-    """Return columns of JSON values in what their types take in, for validation to judge; no value is refused here.
+    """Return JSON columns with values converted to their types' input form.
+
+    Validation checks them later; no value is refused here.
 
     Args:
-        columns: as `columns_of` returns them; columns without a type stay as they are.
-        types: of the columns known.
+        columns: the result of `columns_of`; columns without a type are unchanged.
+        types: of the known columns.
     """
     return {name: each(lenient(reader(types[name])) if name in types else None, v) for name, v in columns.items()}
 
 
 def columns_of(data: Any, what: str = "data") -> dict[str, list[Any]]:
-    """Return a table in JSON, in either form, as lists by column; a row without a column has null there."""
+    """Return a JSON table of either form as lists by column.
+
+    A missing value of a row object is null.
+    """
     if isinstance(data, Mapping):
         return _same_lengths({name: _list(name, values, what) for name, values in data.items()}, what)
     if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
@@ -159,7 +168,7 @@ def _same_lengths(columns: dict[str, list[Any]], what: str) -> dict[str, list[An
 
 @singledispatch
 def writer(dtype: dtypes.DType) -> Turn | None:
-    """Return what makes JSON of a value as read from Polars; None when it is JSON already."""
+    """Return the JSON encoder of a type's values, None for identity."""
     return None
 
 

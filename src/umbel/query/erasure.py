@@ -1,8 +1,8 @@
-"""Erasure: rows with erased keys vanish, and are refused when they come again."""
+"""Erasure: delete rows by key, and refuse them on later ingestion."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -10,12 +10,12 @@ import polars as pl
 from umbel.query.session import LookupSource
 
 if TYPE_CHECKING:
-    from umbel.query.few import Few
+    from umbel.query.point_lookup import PointLookup
     from umbel.query.rows import Column, Instants
 
 
 class Erased:
-    """The keys erased, per dataset."""
+    """The erased keys per dataset."""
 
     def __init__(self, keys: dict[str, pl.DataFrame] | None = None) -> None:
         self._keys = keys or {}
@@ -24,28 +24,28 @@ class Erased:
         return bool(self._keys)
 
     def keys(self, dataset: str) -> pl.DataFrame | None:
-        """Return the keys erased of a dataset, None for none."""
+        """Return a dataset's erased keys, None if there are none."""
         return self._keys.get(dataset)
 
     def copy(self) -> Erased:
-        """Return another record of the same."""
+        """Return a copy of the record."""
         return Erased(dict(self._keys))
 
     def only(self, datasets: Iterable[str]) -> Erased:
-        """Return the record of some datasets."""
+        """Return the record restricted to some datasets."""
         return Erased({name: self._keys[name] for name in datasets if name in self._keys})
 
     def add(self, dataset: str, keys: pl.DataFrame) -> None:
-        """Erase by keys: rows equal in these columns."""
+        """Erase the rows equal to `keys` in these columns."""
         known = self._keys.get(dataset)
         self._keys[dataset] = keys if known is None else pl.concat([known, keys]).unique()
 
     def without(self, dataset: str, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return rows of a dataset without those erased."""
+        """Return the rows of a dataset that are not erased."""
         return rows.filter(~self.hits(dataset, rows)) if dataset in self._keys else rows
 
     def hits(self, dataset: str, rows: pl.DataFrame) -> pl.Series:
-        """Return which rows are erased."""
+        """Return a mask of erased rows."""
         keys = self._keys.get(dataset)
         if keys is None or rows.is_empty():
             return pl.Series([False], dtype=pl.Boolean).new_from_index(0, rows.height)
@@ -55,11 +55,11 @@ class Erased:
 
 
 class Erasing:
-    """Answers lookups as another source does, except on what was erased.
+    """A lookup source that hides erased rows of another source.
 
     Args:
         source: the other source.
-        erased: what was erased.
+        erased: the erased keys.
     """
 
     def __init__(self, source: LookupSource, erased: Erased) -> None:
@@ -73,9 +73,9 @@ class Erasing:
         """Return the rows of the keys as of any instant, from the history."""
         return self._masked(dataset, keys, *self._source.offline(dataset, keys, at))
 
-    def few(self, dataset: str, keys: Sequence[Column], at: Instants) -> Few | None:
-        """Return the same in a shorter way, where there is one and nothing was erased."""
-        return None if self._erased.keys(dataset) is not None else self._source.few(dataset, keys, at)
+    def point_lookup(self, dataset: str, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
+        """Return a point lookup, None if unsupported or if keys were erased."""
+        return None if self._erased.keys(dataset) is not None else self._source.point_lookup(dataset, keys, at)
 
     def _masked(
         self, dataset: str, keys: pl.DataFrame, rows: pl.DataFrame, found: pl.Series

@@ -1,21 +1,22 @@
-"""Execution: features from features, online as of now, offline as of the instant of each row."""
+"""Query execution: features as of now (online) or per-row instants (offline)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from umbel.definitions.records import DatasetDefinition, Definitions
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
-from umbel.plan.definitions import DatasetDefinition, Definitions
 from umbel.query.answer import Answer
-from umbel.query.arrange import Arranger, Plan
+from umbel.query.arrange import Arranger, QueryPlan
 from umbel.query.resolve import Catalogue
-from umbel.query.rows import INSTANT, Column, Instants, Rows
-from umbel.query.session import LookupSource, Mode, Session
+from umbel.query.rows import INSTANT, Column, Instants, QueryRows
+from umbel.query.session import Caller, LookupSource, QueryMode, QuerySession
 from umbel.types.dtypes import DType, Optional
 
 _PLANS = 1024
@@ -24,55 +25,74 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class QueryEngine:
-    """Answers queries and lookups on one set of definitions. Threads may share it.
+    """Answers queries and lookups on one set of definitions; thread-safe.
 
     Args:
-        definitions: what is committed.
+        definitions: the committed definitions.
         source: answers the lookups on datasets.
+        caller: calls the users' extractors; None to call them in the querying thread.
     """
 
-    def __init__(self, definitions: Definitions, source: LookupSource) -> None:
+    def __init__(self, definitions: Definitions, source: LookupSource, caller: Caller | None = None) -> None:
         self.definitions = definitions
         self.catalogue = Catalogue(definitions.featuresets)
-        self._sessions = {mode: Session(source, definitions.datasets, mode) for mode in Mode}
+        self._sessions = {mode: QuerySession(source, definitions.datasets, mode, caller) for mode in QueryMode}
         self._planned = lru_cache(_PLANS)(self._arranged)
 
-    def plan(self, inputs: Iterable[str], outputs: Iterable[str], mode: Mode) -> Plan:
-        """Return how a query is answered; kept for the next time.
+    def plan(self, inputs: Iterable[str], outputs: Iterable[str], mode: QueryMode) -> QueryPlan:
+        """Return the plan of a query, cached for later queries.
 
         Args:
             inputs: names of features.
             outputs: names of features and featuresets.
-            mode: which index answers lookups.
+            mode: the index that answers lookups.
         """
         return self._planned(tuple(inputs), tuple(outputs), mode)
 
-    def _arranged(self, inputs: tuple[str, ...], outputs: tuple[str, ...], mode: Mode) -> Plan:
+    def _arranged(self, inputs: tuple[str, ...], outputs: tuple[str, ...], mode: QueryMode) -> QueryPlan:
         return Arranger(self.catalogue, self.definitions.datasets, mode).plan(inputs, outputs)
 
-    def run(self, plan: Plan, columns: Mapping[str, Column], at: Instants, mode: Mode) -> Answer:
-        """Return the outputs of a plan.
+    def run(
+        self,
+        plan: QueryPlan,
+        columns: Mapping[str, Column],
+        at: Instants,
+        mode: QueryMode,
+        dtypes: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        """Run a plan and return its outputs.
 
         Args:
-            plan: of the query.
+            plan: the query's plan.
             columns: the input features in storage types, by fully qualified name.
             at: the instant of each row.
-            mode: which index answers lookups.
+            mode: the index that answers lookups.
+            dtypes: the pandas dtypes of the input features, for the answer.
         """
-        rows = Rows(at, dict(columns))
+        rows = QueryRows(at, dict(columns), dict(dtypes or {}))
         session = self._sessions[mode]
         for step in plan.steps:
             step.run(rows, session)
-        found = zip(plan.outputs, plan.sources, strict=True)
-        return Answer({fqn: rows.columns[source] for fqn, source in found}, plan.outputs, plan.writers)
+        found = dict(zip(plan.outputs, plan.sources, strict=True))
+        shown = {fqn: rows.dtypes[source] for fqn, source in found.items() if source in rows.dtypes}
+        return Answer({fqn: rows.columns[source] for fqn, source in found.items()}, plan.outputs, plan.writers, shown)
 
-    def online(self, plan: Plan, columns: Mapping[str, pl.Series], height: int, now: datetime | None = None) -> Answer:
-        """Return the outputs of a plan as of one instant for all rows, the present unless given."""
-        return self.run(plan, columns, instants([now], [height]), Mode.ONLINE)
+    def online(
+        self,
+        plan: QueryPlan,
+        columns: Mapping[str, pl.Series],
+        height: int,
+        now: datetime | None = None,
+        dtypes: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        """Run a plan as of one instant for all rows, by default now."""
+        return self.run(plan, columns, instants([now], [height]), QueryMode.ONLINE, dtypes)
 
-    def offline(self, plan: Plan, columns: Mapping[str, pl.Series], at: pl.Series) -> Answer:
-        """Return the outputs of a plan, each row as of its own instant."""
-        return self.run(plan, columns, Instants.of(at), Mode.OFFLINE)
+    def offline(
+        self, plan: QueryPlan, columns: Mapping[str, pl.Series], at: pl.Series, dtypes: Mapping[str, Any] | None = None
+    ) -> Answer:
+        """Run a plan with each row as of its own instant."""
+        return self.run(plan, columns, Instants.of(at), QueryMode.OFFLINE, dtypes)
 
     def dataset(self, name: str) -> DatasetDefinition:
         """Return a committed dataset.
@@ -91,7 +111,7 @@ class QueryEngine:
     def lookup(
         self, name: str, keys: pl.DataFrame, at: pl.Series | None = None, fields: Sequence[str] | None = None
     ) -> tuple[Answer, pl.Series]:
-        """Return the row of each key, and whether it was found.
+        """Return the row of each key, with a found mask.
 
         Args:
             name: of the dataset.
@@ -101,15 +121,25 @@ class QueryEngine:
         """
         definition = self.dataset(name)
         types = checked_fields(definition, fields)
-        mode = Mode.ONLINE if at is None else Mode.OFFLINE
+        mode = QueryMode.ONLINE if at is None else QueryMode.OFFLINE
         self._sessions[mode].dataset(name)
         when = repeated(datetime.now(UTC), keys.height) if at is None else at
         rows, found = self._sessions[mode].lookup(name, keys, when)
         return Answer({field: rows.get_column(field) for field in types}, types), found
 
+    def lookup_at(self, name: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+        """Return the row of each key as of each instant, with a found mask.
+
+        The dataset may have either index.
+        """
+        return self._sessions[QueryMode.OFFLINE].lookup(name, keys, at)
+
 
 def checked_fields(dataset: DatasetDefinition, fields: Sequence[str] | None) -> dict[str, DType]:
-    """Return the types of some fields of a dataset as a lookup shows them: all may be null."""
+    """Return the types of some fields of a dataset, all nullable.
+
+    These are the types of a lookup's result.
+    """
     names = list(dataset.dtypes) if fields is None else list(fields)
     unknown = [name for name in names if name not in dataset.dtypes]
     if unknown:
@@ -120,14 +150,14 @@ def checked_fields(dataset: DatasetDefinition, fields: Sequence[str] | None) -> 
     return {name: Optional(dataset.dtypes[name].base) for name in names}
 
 
-def instants(asked: Sequence[datetime | None], heights: Sequence[int]) -> Instants:
-    """Return instants, each repeated for as many rows as it has; None stands for the present."""
+def instants(requested: Sequence[datetime | None], heights: Sequence[int]) -> Instants:
+    """Return instants repeated by row counts; None is replaced by now."""
     now = datetime.now(UTC)
-    micros = [((instant or now) - EPOCH) // MICROSECOND for instant in asked]
+    micros = [((instant or now) - EPOCH) // MICROSECOND for instant in requested]
     return Instants(np.repeat(np.array(micros, np.int64), heights))
 
 
 def repeated(instant: datetime, height: int) -> pl.Series:
-    """Return a column of one instant."""
+    """Return a column that repeats one instant."""
     micros = (instant - EPOCH) // MICROSECOND
     return pl.Series("at", [micros], dtype=pl.Int64).cast(INSTANT).new_from_index(0, height)

@@ -1,43 +1,56 @@
-"""Calls of the user's extractors, and what they may look up."""
+"""Calls of user extractors, and the lookups inside them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import polars as pl
 
-from umbel.api.lookups import current
+from umbel.api.lookup import current
 from umbel.errors import InvalidValue, Terminal, UmbelError
-from umbel.operators.computed import in_order
-from umbel.operators.userfunction import UserFunction
-from umbel.plan.definitions import DatasetDefinition
+from umbel.functions.computed import in_order
+from umbel.functions.user_function import UserFunction
 from umbel.query.columns import cast, strict
-from umbel.query.rows import Rows
-from umbel.query.session import Session
+from umbel.query.rows import QueryRows
+from umbel.query.session import QuerySession
 from umbel.query.steps import Step
 from umbel.types.dtypes import Datetime, DType, Optional
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from umbel.definitions.records import DatasetDefinition
+
 
 class ExtractorFailed(Terminal):
-    """An extractor raised, or returned what it should not."""
+    """An extractor raised, or returned an invalid result."""
 
     code = "extractor-failed"
 
 
 class ExtractorRefused(ExtractorFailed, ValueError):
-    """An extractor failed with, or because of, a wrong value."""
+    """An extractor failed with, or because of, an invalid value."""
 
     code = "extractor-refused"
 
 
+class ExtractorTimedOut(ExtractorFailed, TimeoutError):
+    """An extractor exceeded the time limit of a call."""
+
+    code = "extractor-timed-out"
+
+
+class ExtractorEnded(ExtractorFailed):
+    """An extractor terminated its process, or exceeded its memory limit."""
+
+    code = "extractor-ended"
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A feature an extractor reads: its name, the column that holds it, its type."""
+    """An extractor's input feature: its name, its column, its type."""
 
     fqn: str
     source: str
@@ -46,11 +59,75 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A feature an extractor returns: its fully qualified and its bare name, its type."""
+    """An extractor's output feature: its qualified name, bare name and type."""
 
     fqn: str
     name: str
     dtype: DType
+
+
+Computed = tuple[str, pl.Series, Any]
+"""A computed feature: its name, its values, the pandas dtype it was returned in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The arguments of one extractor call.
+
+    Args:
+        at: the instant of each row.
+        columns: the input columns, by feature name.
+        requested: the features that are not known already.
+    """
+
+    at: pl.Series
+    columns: Mapping[str, pl.Series]
+    requested: tuple[str, ...]
+
+    @property
+    def height(self) -> int:
+        """The number of rows."""
+        return len(self.at)
+
+    def row(self, number: int) -> Call:
+        """Return the call for a single row."""
+        columns = {name: column.slice(number, 1) for name, column in self.columns.items()}
+        return Call(self.at.slice(number, 1), columns, self.requested)
+
+
+class LookupSession(Protocol):
+    """The part of a query session an extractor needs."""
+
+    def lookup(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+        """Return the row of each key as of each instant, with a found mask."""
+
+    def dataset(self, name: str) -> DatasetDefinition | LookedUp:
+        """Return a dataset; refuse one that may not be looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """The part of a dataset definition that lookups need.
+
+    Args:
+        name: of the dataset.
+        version: of the dataset.
+        keys: the key fields.
+        dtypes: the types of all columns.
+        location: `file:line` of its definition.
+    """
+
+    name: str
+    version: int
+    keys: tuple[str, ...]
+    dtypes: Mapping[str, DType]
+    location: str
+
+    @classmethod
+    def of(cls, definition: DatasetDefinition) -> LookedUp:
+        """Return the lookup part of a definition."""
+        keys = tuple(definition.schema.key_names)
+        return cls(definition.name, definition.version, keys, dict(definition.dtypes), definition.location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +135,12 @@ class FunctionStep(Step):
     """The call of one extractor.
 
     Args:
-        featureset: where it is defined.
+        featureset: the featureset that defines it.
         name: its name.
         function: called with the timestamps and one series per argument.
-        arguments: what it reads.
-        returns: what it gives.
-        datasets: what it may look up.
+        arguments: the features it reads.
+        returns: the features it returns.
+        datasets: the datasets it may look up.
     """
 
     featureset: str
@@ -77,43 +154,61 @@ class FunctionStep(Step):
 
     @property
     def title(self) -> str:
-        """The extractor, for messages."""
+        """The extractor's name, for messages."""
         return f"Extractor {self.name} in {self.featureset}"
 
-    def run(self, rows: Rows, session: Session) -> None:
-        given = [each.dtype.to_pandas(rows.series(each.source)).rename(each.fqn) for each in self.arguments]
+    def run(self, rows: QueryRows, session: QuerySession) -> None:
+        columns = {each.fqn: rows.series(each.source) for each in self.arguments}
+        call = Call(rows.at, columns, tuple(each.fqn for each in self.returns if each.fqn not in rows.columns))
+        caller = session.caller
+        found = self.compute(call, session) if caller is None else caller.compute(self, call, session)
+        for fqn, column, dtype in found:
+            rows.add(fqn, column)
+            rows.dtypes[fqn] = dtype
+
+    def compute(self, call: Call, session: LookupSession) -> list[Computed]:
+        """Call the extractor and return the requested features.
+
+        Raises:
+            ExtractorFailed: it raises, or returns an invalid result.
+        """
+        provided = [each.dtype.to_pandas(call.columns[each.fqn]).rename(each.fqn) for each in self.arguments]
         token = current.set(ExtractorLookups(session, self.title, self.datasets))
         try:
-            returned = self.function(Datetime().to_pandas(rows.at).rename("ts"), *given)
-        except Exception as error:
+            returned = self.function(Datetime().to_pandas(call.at).rename("ts"), *provided)
+        except MemoryError:
+            raise
+        except (Exception, SystemExit) as error:
             kind = ExtractorRefused if isinstance(error, ValueError) else ExtractorFailed
-            told = error.message if isinstance(error, UmbelError) else error
+            message = error.message if isinstance(error, UmbelError) else str(error) or type(error).__name__
             hint = getattr(error, "hint", None) or "mend the extractor, or the rows it is given"
             where = self.function.where or None
-            raise kind(f"{self.title} failed to run with error: {told}", where=where, hint=hint) from error
+            raise kind(f"{self.title} failed to run with error: {message}", where=where, hint=hint) from error
         finally:
             current.reset(token)
-        for fqn, column in self._columns(returned, rows):
-            rows.add(fqn, column)
+        return list(self._columns(returned, call))
 
-    def _columns(self, returned: Any, rows: Rows) -> Iterator[tuple[str, pl.Series]]:
-        """Yield the features that were computed; those given as inputs stay what they are."""
+    def _columns(self, returned: Any, call: Call) -> Iterator[Computed]:
+        """Yield the computed features with their pandas dtypes.
+
+        Features passed as query inputs are not replaced.
+        """
         series = self._by_name(returned)
-        wanted = [each for each in self.returns if each.fqn not in rows.columns]
-        for each in wanted:
-            self._check_height(each, len(series[each.name]), rows)
-        columns = {each.fqn: strict(series[each.name], each.dtype) for each in wanted}
-        faults = [f"feature '{each.name}': {columns[each.fqn][1]}" for each in wanted if columns[each.fqn][1]]
-        if faults:
+        requested = [each for each in self.returns if each.fqn in call.requested]
+        for each in requested:
+            self._check_height(each, len(series[each.name]), call)
+        columns = {each.fqn: strict(series[each.name], each.dtype) for each in requested}
+        errors = [f"feature '{each.name}': {columns[each.fqn][1]}" for each in requested if columns[each.fqn][1]]
+        if errors:
             raise ExtractorFailed(
-                f"{self.title} returned invalid schema: {'; '.join(faults)}",
+                f"{self.title} returned invalid schema: {'; '.join(errors)}",
                 where=self.function.where or None,
                 hint="return values of the types its features declare",
             )
-        yield from ((fqn, column) for fqn, (column, _) in columns.items())
+        yield from ((each.fqn, columns[each.fqn][0], series[each.name].dtype) for each in requested)
 
     def _by_name(self, returned: Any) -> Mapping[str, pd.Series[Any]]:
-        """Return what came back by bare feature name, if it has the right form."""
+        """Return the result by bare feature name; refuse one of another form."""
         import pandas as pd
 
         names = [each.name for each in self.returns]
@@ -140,50 +235,84 @@ class FunctionStep(Step):
             )
         return found
 
-    def _check_height(self, each: Returned, height: int, rows: Rows) -> None:
-        if height != rows.height:
+    def _check_height(self, each: Returned, height: int, call: Call) -> None:
+        if height != call.height:
             other = self.arguments[0].fqn if self.arguments else "the timestamps"
             raise ExtractorFailed(
-                f"{self.title} returned {height} values of feature {each.fqn}, but there are {rows.height} of {other}",
+                f"{self.title} returned {height} values of feature {each.fqn}, but there are {call.height} of {other}",
                 where=self.function.where or None,
                 hint="return a value for each row, in the order of the rows",
             )
 
 
 class ExtractorLookups:
-    """Answers `Dataset.lookup` inside of an extractor.
+    """Answers `Dataset.lookup` inside an extractor.
 
     Args:
         session: of the query.
-        owner: the extractor, for messages.
+        subject: the extractor, for messages.
         allowed: the datasets in its `deps`.
     """
 
-    def __init__(self, session: Session, owner: str, allowed: Sequence[str]) -> None:
-        self._session, self._owner, self._allowed = session, owner, allowed
+    def __init__(self, session: LookupSession, subject: str, allowed: Sequence[str]) -> None:
+        self._session, self._subject, self._allowed = session, subject, allowed
 
     def lookup(
         self, dataset: str, ts: pd.Series[Any], keys: Mapping[str, pd.Series[Any]], fields: Sequence[str]
     ) -> tuple[pd.DataFrame, pd.Series[Any]]:
-        """Return the row of each key as of each instant, and whether there is one."""
-        import pandas as pd
+        """Return the row of each key as of each instant, with a found mask."""
+        return looked_up(self._definition(dataset), ts, keys, fields, self._session.lookup)
 
-        definition = self._definition(dataset)
-        types = definition.dtypes
-        columns = [self._key(dataset, name, series, types[name]) for name, series in keys.items()]
-        at = self._key(dataset, "ts", ts, Datetime())
-        found, is_found = self._session.lookup(dataset, pl.DataFrame(columns), at)
-        shown = {name: Optional(types[name].base).to_pandas(found.get_column(name)) for name in fields}
-        return pd.DataFrame(shown, columns=list(fields)), pd.Series(is_found.to_numpy(writable=True), name="found")
-
-    def _definition(self, dataset: str) -> DatasetDefinition:
+    def _definition(self, dataset: str) -> LookedUp:
         if dataset not in self._allowed:
             raise InvalidValue(
-                f"{self._owner} looks up dataset '{dataset}', which is not in its deps; allowed: {list(self._allowed)}",
+                f"{self._subject} looks up dataset '{dataset}', which is not in its deps; allowed: {list(self._allowed)}",
                 hint=f"declare it: @extractor(deps=[{', '.join([*self._allowed, dataset])}])",
             )
-        return self._session.dataset(dataset)
+        found = self._session.dataset(dataset)
+        return found if isinstance(found, LookedUp) else LookedUp.of(found)
 
-    @staticmethod
-    def _key(dataset: str, name: str, series: pd.Series[Any], dtype: DType) -> pl.Series:
-        return cast(series, Optional(dtype), f"lookup on dataset '{dataset}': '{name}'").alias(name)
+
+Answering = Callable[[str, pl.DataFrame, pl.Series], tuple[pl.DataFrame, pl.Series]]
+"""Returns the rows of a dataset by keys as of instants, with a found mask."""
+
+
+def looked_up(
+    dataset: LookedUp,
+    ts: pd.Series[Any],
+    keys: Mapping[str, pd.Series[Any]],
+    fields: Sequence[str],
+    answer: Answering,
+) -> tuple[pd.DataFrame, pd.Series[Any]]:
+    """Answer `Dataset.lookup` with pandas input and output.
+
+    Args:
+        dataset: the committed one.
+        ts: instants, one per row.
+        keys: one series per key field.
+        fields: the columns of the result, in order.
+        answer: the function that looks the rows up.
+    """
+    import pandas as pd
+
+    name, types = dataset.name, dataset.dtypes
+    _check_committed(dataset, keys, fields)
+    columns = [_key(name, key, keys[key], types[key]) for key in dataset.keys]
+    found, is_found = answer(name, pl.DataFrame(columns), _key(name, "ts", ts, Datetime()))
+    shown = {field: Optional(types[field].base).to_pandas(found.get_column(field)) for field in fields}
+    return pd.DataFrame(shown, columns=list(fields)), pd.Series(is_found.to_numpy(writable=True), name="found")
+
+
+def _check_committed(dataset: LookedUp, keys: Iterable[str], fields: Iterable[str]) -> None:
+    """Refuse a lookup on a dataset that differs from the committed one."""
+    if set(keys) != set(dataset.keys) or not set(fields) <= set(dataset.dtypes):
+        raise InvalidValue(
+            f"lookup on dataset '{dataset.name}': version {dataset.version}, which is committed, has the key fields "
+            f"{list(dataset.keys)} and the fields {list(dataset.dtypes)}; requested by {list(keys)}: {list(fields)}",
+            where=dataset.location or None,
+            hint="look it up through the dataset that is committed",
+        )
+
+
+def _key(dataset: str, name: str, series: pd.Series[Any], dtype: DType) -> pl.Series:
+    return cast(series, Optional(dtype), f"lookup on dataset '{dataset}': '{name}'").alias(name)

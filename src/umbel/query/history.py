@@ -1,4 +1,4 @@
-"""History: what a node has consumed, computed again from the change logs above it."""
+"""History: recompute a node's input from the upstream change logs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Callable
 
 import polars as pl
 
+from umbel.functions.guarding import applied
+from umbel.graph.graph import GraphNode
 from umbel.operators.operator import RowWise
-from umbel.plan.graph import Node
 
-ReadLog = Callable[[Node], pl.DataFrame]
+ReadLog = Callable[[GraphNode], pl.DataFrame]
 """Returns the logged changes of a node."""
 
 
-def replay(node: Node, read: ReadLog) -> pl.DataFrame:
-    """Return the changes a node's inputs emitted, from the logs and the row-wise operators in between.
+def replay(node: GraphNode, read: ReadLog) -> pl.DataFrame:
+    """Return the changes emitted by a node's inputs.
+
+    They are read from the change logs; unlogged row-wise operators are run again.
 
     Args:
         node: usually a terminal aggregate.
@@ -23,9 +26,12 @@ def replay(node: Node, read: ReadLog) -> pl.DataFrame:
     return pl.concat([emitted(parent, read) for parent in node.parents])
 
 
-def emitted(node: Node, read: ReadLog) -> pl.DataFrame:
-    """Return the changes a node has emitted: as logged, or as its row-wise operator makes them of logged ones."""
+def emitted(node: GraphNode, read: ReadLog) -> pl.DataFrame:
+    """Return the changes a node emitted: as logged, or recomputed.
+
+    An unlogged row-wise operator is run again on the changes its inputs emitted.
+    """
     operator = node.operator
     if node.is_logged or not isinstance(operator, RowWise):
         return read(node)
-    return pl.concat([operator.apply(emitted(parent, read)) for parent in node.parents])
+    return pl.concat([applied(operator, emitted(parent, read)) for parent in node.parents])

@@ -1,4 +1,4 @@
-"""Resolution: which extractors turn the features given into the features wanted, and in which order."""
+"""Resolution: the extractors that compute requested features from inputs, in dependency order."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from umbel.definitions.records import AliasExtractor, ExtractorDefinition, FeatureDefinition, FeaturesetDefinition
 from umbel.errors import InvalidType, InvalidValue, UnknownName, did_you_mean
-from umbel.plan.definitions import ExtractorDefinition, FeatureDefinition, FeaturesetDefinition
+from umbel.types.dtypes import Optional
 
 
 def name_of(item: Any) -> str:
-    """Return the name of a feature or featureset, given as such or as text.
+    """Return the name of a feature or featureset, passed as object or text.
 
     Raises:
-        InvalidType: it is something else.
+        InvalidType: the item is of another type.
     """
     if isinstance(item, str):
         return item
@@ -30,7 +31,7 @@ def name_of(item: Any) -> str:
 
 
 class Catalogue:
-    """The features that are committed, and what computes each.
+    """The committed features, and the extractor of each.
 
     Args:
         featuresets: by name.
@@ -44,23 +45,38 @@ class Catalogue:
             self.features.update((feature.fqn, feature) for feature in featureset.features)
             for extractor in featureset.extractors:
                 self.extractors.update(dict.fromkeys(extractor.outputs, extractor))
+        self.features.update(self._uncommitted())
+
+    def _uncommitted(self) -> dict[str, FeatureDefinition]:
+        """Return the alias targets in uncommitted featuresets: they can be inputs."""
+        found: dict[str, FeatureDefinition] = {}
+        for extractor in self.extractors.values():
+            if isinstance(extractor, AliasExtractor) and extractor.inputs[0] not in self.features:
+                featureset, _, name = extractor.inputs[0].partition(".")
+                alias = self.features[extractor.outputs[0]].dtype
+                dtype = alias if extractor.default is None else Optional(alias)
+                found[extractor.inputs[0]] = FeatureDefinition(name=name, featureset=featureset, dtype=dtype)
+        return found
 
     def feature(self, fqn: str) -> FeatureDefinition:
-        """Return the feature of a fully qualified name."""
+        """Return the feature with a fully qualified name."""
         if fqn not in self.features:
             raise self._unknown(fqn)
         return self.features[fqn]
 
     def expanded(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return fully qualified names, each once: featuresets stand for their features, in order of definition."""
+        """Return fully qualified feature names without duplicates, with featuresets expanded.
+
+        A featureset is expanded to its features, in order of definition.
+        """
         found: dict[str, None] = {}
         for name in names:
             members = self.featuresets[name].features if name in self.featuresets else (self.feature(name),)
             found.update((member.fqn, None) for member in members)
         return tuple(found)
 
-    def given(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the fully qualified names of input features, each once.
+    def provided(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the fully qualified names of input features without duplicates.
 
         Raises:
             InvalidValue: one is a featureset.
@@ -101,7 +117,7 @@ class _Search:
     order: dict[tuple[str, str], ExtractorDefinition] = field(default_factory=dict)
 
     def need(self, fqn: str, path: tuple[str, ...]) -> None:
-        """Add the extractors a feature needs, after those these need."""
+        """Add the extractors a feature needs, in dependency order."""
         if fqn in self.provided:
             return
         extractor = self.catalogue.extractors.get(fqn)
@@ -109,26 +125,21 @@ class _Search:
             raise _no_extractor(self.catalogue.feature(fqn).fqn, path)
         if (extractor.featureset, extractor.name) in self.order:
             return
-        if fqn in path:
-            raise InvalidValue(
-                f"extractors depend on each other in a cycle: {' <- '.join((*path, fqn))}",
-                hint="no feature can be made of itself: break the cycle",
-            )
         for each in extractor.inputs:
             self.need(each, (*path, fqn))
         self.order[extractor.featureset, extractor.name] = extractor
 
 
 def resolve(catalogue: Catalogue, inputs: Sequence[str], outputs: Sequence[str]) -> list[ExtractorDefinition]:
-    """Return the fewest extractors that give the outputs, each after those it depends on.
+    """Return the fewest extractors that compute the outputs, in dependency order.
 
     Args:
-        catalogue: what is committed.
-        inputs: fully qualified names of the features given; they are never computed.
-        outputs: fully qualified names of the features wanted.
+        catalogue: the committed features.
+        inputs: fully qualified names of the input features; they are never computed.
+        outputs: fully qualified names of the requested features.
 
     Raises:
-        InvalidValue: a feature is neither given nor computed by any extractor, or extractors form a cycle.
+        InvalidValue: a feature is neither an input nor computed by any extractor.
     """
     search = _Search(catalogue, frozenset(inputs))
     for fqn in outputs:

@@ -1,4 +1,4 @@
-"""The rows of one query while its features are being computed."""
+"""The rows of one query during its execution."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ INSTANT = pl.Datetime("us", "UTC")
 
 @dataclass(slots=True)
 class Plain:
-    """A column as Python values: what few values are until somebody needs a Polars column of them.
+    """A column as a Python list, converted to Polars only on demand.
+
+    Point lookups use it, since creating a Polars column costs more than reading a small list.
 
     Args:
-        values: as `pl.Series.to_list` has them.
+        values: in the form of `pl.Series.to_list`.
         dtype: the storage type.
     """
 
@@ -35,15 +37,15 @@ class Plain:
         """Return the column with its nulls replaced by the one value of `default`."""
         if default is None or None not in self.values:
             return self
-        (instead,) = default.to_list()  # `item` gives lists as Polars columns
+        (instead,) = default.to_list()  # `item` returns lists as Polars columns
         return Plain([instead if value is None else value for value in self.values], self.dtype)
 
     @property
     def series(self) -> pl.Series:
-        """The same as a Polars column."""
+        """The values as a Polars column."""
         kind = _NATIVE.get(type(self.dtype))
         if kind is not None and self.values and all(type(value) is kind for value in self.values):
-            return pl.Series(self.values)  # not to be told the type is quicker
+            return pl.Series(self.values)  # inferring the type is faster
         return pl.Series(self.values, dtype=self.dtype, strict=False)
 
 
@@ -53,7 +55,10 @@ Column = pl.Series | Plain
 
 
 def is_same(one: pl.DataType, other: pl.DataType) -> bool:
-    """Return whether two types are the same: what `==` says, sooner for those without parameters."""
+    """Return True if two types are equal.
+
+    The result is that of `==`, but faster for types without parameters.
+    """
     return (type(one) is type(other) and type(one) in _SIMPLE) or one == other
 
 
@@ -61,12 +66,12 @@ _SIMPLE = {pl.Int64, pl.Float64, pl.String, pl.Boolean}
 
 
 def series_of(column: Column) -> pl.Series:
-    """Return a column as Polars has it."""
+    """Return a column as a Polars series."""
     return column.series if isinstance(column, Plain) else column
 
 
 class Instants:
-    """An instant for each row; a Polars column when somebody needs one.
+    """An instant for each row, converted to Polars only on demand.
 
     Args:
         micros: µs since the epoch.
@@ -80,7 +85,7 @@ class Instants:
 
     @classmethod
     def of(cls, series: pl.Series) -> Instants:
-        """Return a column of instants."""
+        """Return the instants of a Polars column."""
         made = cls(series.cast(INSTANT).cast(pl.Int64).to_numpy())
         made._series = series
         return made
@@ -90,23 +95,25 @@ class Instants:
 
     @property
     def series(self) -> pl.Series:
-        """The same as a Polars column."""
+        """The instants as a Polars column."""
         if self._series is None:
             self._series = pl.Series("at", self.micros).cast(INSTANT)
         return self._series
 
 
 @dataclass(slots=True)
-class Rows:
+class QueryRows:
     """The features known so far, in storage types.
 
     Args:
-        instants: as of which each row is asked for.
+        instants: the instant of each row.
         columns: one per known feature, by fully qualified name.
+        dtypes: the pandas dtypes of features from pandas series: extractor results and inputs.
     """
 
     instants: Instants
     columns: dict[str, Column] = field(default_factory=dict)
+    dtypes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def at(self) -> pl.Series:
@@ -119,7 +126,7 @@ class Rows:
         return len(self.instants)
 
     def add(self, fqn: str, column: Column) -> None:
-        """Add a feature; one that was given as an input is not replaced."""
+        """Add a feature; a query input is not replaced."""
         self.columns.setdefault(fqn, column)
 
     def series(self, fqn: str) -> pl.Series:

@@ -1,24 +1,28 @@
-"""What the steps of one query share: where lookups go, and through which index."""
+"""The shared context of one query's steps: lookup source and index."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 
+from umbel.definitions.records import DatasetDefinition
 from umbel.errors import InvalidValue, did_you_mean
-from umbel.plan.definitions import DatasetDefinition
 
 if TYPE_CHECKING:
-    from umbel.query.few import Few
+    from umbel.query.functions import Call, Computed, FunctionStep
+    from umbel.query.point_lookup import PointLookup
     from umbel.query.rows import Column, Instants
 
 
 class LookupSource(Protocol):
-    """Answers lookups; rows aligned with `keys`, all columns nullable, and whether each was found."""
+    """Answers lookups.
+
+    Rows are aligned with `keys`, with all columns nullable and a found mask.
+    """
 
     def online(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
         """Return the rows of the keys from the live state."""
@@ -26,64 +30,79 @@ class LookupSource(Protocol):
     def offline(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
         """Return the rows of the keys as of any instant, from the history."""
 
-    def few(self, dataset: str, keys: Sequence[Column], at: Instants) -> Few | None:
-        """Return the same in a shorter way, where there is one; the keys are in the order of the dataset."""
+    def point_lookup(self, dataset: str, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
+        """Return a point lookup, or None if unsupported.
+
+        The keys are by key field.
+        """
 
 
-class Mode(Enum):
-    """Which index answers the lookups of a query."""
+class Caller(Protocol):
+    """Calls the users' extractors."""
+
+    def compute(self, step: FunctionStep, call: Call, session: QuerySession) -> list[Computed]:
+        """Return the features an extractor computes, or raise ExtractorFailed."""
+
+
+class QueryMode(Enum):
+    """The index that answers the lookups of a query."""
 
     ONLINE = "online"
     OFFLINE = "offline"
 
     def check(self, dataset: DatasetDefinition) -> None:
-        """Refuse a lookup on a dataset that has no index for it."""
+        """Refuse a lookup on a dataset without the mode's index."""
         if not (dataset.online or dataset.offline):
             raise InvalidValue(
                 f"dataset '{dataset.name}' has no index, so it cannot be looked up",
-                where=dataset.place or None,
+                where=dataset.location or None,
                 hint=f"define an index on dataset {dataset.name}: @dataset(index=True)",
             )
-        if not (dataset.online if self is Mode.ONLINE else dataset.offline):
+        if not (dataset.online if self is QueryMode.ONLINE else dataset.offline):
             raise InvalidValue(
                 f"dataset '{dataset.name}' has no {self.value} index, which this lookup needs",
-                where=dataset.place or None,
+                where=dataset.location or None,
                 hint=f"define it: @dataset({self.value}=True), or @dataset(index=True) for both",
             )
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """What the steps of one query share.
+class QuerySession:
+    """The shared context of one query's steps.
 
     Args:
         source: answers the lookups.
-        datasets: what is committed.
-        mode: which index answers.
+        datasets: the committed datasets.
+        mode: the index that answers.
+        caller: calls the users' extractors; None to call them in this thread.
     """
 
     source: LookupSource
     datasets: Mapping[str, DatasetDefinition]
-    mode: Mode
+    mode: QueryMode
+    caller: Caller | None = None
 
     def lookup(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
-        """Return the row of each key as of each instant, and whether it was found."""
+        """Return the row of each key as of each instant, with a found mask."""
         if not keys.height:
             return pl.DataFrame(schema=self.datasets[dataset].schema.polars()), pl.Series(dtype=pl.Boolean)
-        answer = self.source.online if self.mode is Mode.ONLINE else self.source.offline
+        answer = self.source.online if self.mode is QueryMode.ONLINE else self.source.offline
         return answer(dataset, keys, at)
 
-    def few(self, dataset: str, keys: Sequence[Column], at: Instants) -> Few | None:
-        """Return what `lookup` does where the source has a shorter way to it, else None; keys in the dataset's order."""
-        return self.source.few(dataset, keys, at)
+    def point_lookup(self, dataset: str, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
+        """Return the result of `lookup` by point lookups, or None if unsupported.
+
+        The keys are by key field.
+        """
+        return self.source.point_lookup(dataset, keys, at)
 
     def dataset(self, name: str) -> DatasetDefinition:
-        """Return a committed dataset that this session may look up."""
+        """Return a committed dataset; refuse one this session may not look up."""
         return indexed(self.datasets, name, self.mode)
 
 
-def indexed(datasets: Mapping[str, DatasetDefinition], name: str, mode: Mode) -> DatasetDefinition:
-    """Return a committed dataset that has the index a mode needs."""
+def indexed(datasets: Mapping[str, DatasetDefinition], name: str, mode: QueryMode) -> DatasetDefinition:
+    """Return a committed dataset; refuse one without a mode's index."""
     if name not in datasets:
         raise InvalidValue(f"dataset '{name}' is not committed{did_you_mean(name, datasets)}", hint="commit it first")
     mode.check(datasets[name])

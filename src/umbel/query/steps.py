@@ -1,4 +1,4 @@
-"""Steps: what a resolved query does, one after the other."""
+"""Steps: the operations of a query plan, run in order."""
 
 from __future__ import annotations
 
@@ -14,37 +14,71 @@ import polars as pl
 from umbel.errors import InvalidValue, UmbelError
 from umbel.expr import Expr
 from umbel.expr.evaluate import evaluate
-from umbel.query.few import Few
-from umbel.query.keylists import flat, lengths, regrouped
-from umbel.query.rows import Plain, Rows, filled, is_same, series_of
-from umbel.query.session import Session
+from umbel.query.point_lookup import PointLookup
+from umbel.query.rows import Plain, QueryRows, filled, is_same, series_of
+from umbel.query.session import QuerySession
 from umbel.types.dtypes import DType
+
+
+def lengths(columns: Mapping[str, pl.Series]) -> npt.NDArray[np.int64]:
+    """Return the number of keys in each row.
+
+    Args:
+        columns: one column of lists per key, by the feature's fully qualified name. A null list has no keys.
+
+    Raises:
+        InvalidValue: the lists of a row differ in length.
+    """
+    counted = {name: column.list.len().fill_null(0).cast(pl.Int64).to_numpy() for name, column in columns.items()}
+    (first, expected), *others = counted.items()
+    for name, found in others:
+        if not np.array_equal(expected, found):
+            row = int(np.flatnonzero(expected != found)[0])
+            raise InvalidValue(
+                f"lists of keys differ in length: in row {row}, {first} has {expected[row]} and {name} has {found[row]}",
+                hint="give lists of one length in every row",
+            )
+    return expected
+
+
+def flat(column: pl.Series) -> pl.Series:
+    """Return the elements of all lists, concatenated."""
+    return column.explode(empty_as_null=False, keep_nulls=False)
+
+
+def regrouped(values: pl.Series, counts: npt.NDArray[np.int64]) -> pl.Series:
+    """Return values regrouped into lists of their original lengths."""
+    import pyarrow as pa
+
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    return pl.Series(values.name, pl.from_arrow(pa.LargeListArray.from_arrays(offsets, values.to_arrow())))
+
 
 NOW = "@now"
 
 
 class Step(ABC):
-    """A part of a query."""
+    """One operation of a query plan."""
 
     __slots__ = ()
 
     is_rowwise: ClassVar[bool] = True
-    """Whether it computes each row from that row alone."""
+    """True if it computes each row from that row alone."""
 
     @abstractmethod
-    def run(self, rows: Rows, session: Session) -> None:
+    def run(self, rows: QueryRows, session: QuerySession) -> None:
         """Compute features and add them to the rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
-    """A field of the row that was looked up, and the feature it becomes.
+class Projection:
+    """A field of a looked-up row, and the feature it becomes.
 
     Args:
         fqn: of the feature.
         field: of the dataset.
         dtype: the storage type of the feature.
-        default: a column of one value, instead of null; None for none. For list lookups, instead of null elements.
+        default: a column with one value that replaces nulls, or null elements of list lookups; None for no default.
     """
 
     fqn: str
@@ -54,21 +88,24 @@ class Pick:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """Features that are read from one row of a dataset.
+class KeyLookup:
+    """Features read from one row of a dataset.
 
     Args:
-        keys: the features that hold the key, in the order of the dataset's key fields.
-        picks: what is read.
-        is_list: whether the keys are lists, looked up element by element.
+        keys: the key features, in the order of the dataset's key fields.
+        projections: the fields to read.
+        is_list: True if the keys are lists, looked up element by element.
     """
 
     keys: tuple[str, ...]
-    picks: tuple[Pick, ...]
+    projections: tuple[Projection, ...]
     is_list: bool = False
 
-    def points(self, rows: Rows) -> tuple[list[pl.Series], pl.Series, npt.NDArray[np.int64] | None]:
-        """Return the keys to look up, the instants, and how many belong to each row when it is not one."""
+    def points(self, rows: QueryRows) -> tuple[list[pl.Series], pl.Series, npt.NDArray[np.int64] | None]:
+        """Return the keys to look up, the instants, and points per row.
+
+        The points per row are None if every row has one.
+        """
         columns = {name: rows.series(name) for name in self.keys}
         if not self.is_list:
             return list(columns.values()), rows.at, None
@@ -76,90 +113,91 @@ class Probe:
         owners = pl.Series(np.repeat(np.arange(rows.height), counts), dtype=pl.UInt32)
         return [flat(column) for column in columns.values()], rows.at.gather(owners), counts
 
-    def take_few(self, found: Few, rows: Rows) -> None:
-        """Add the features read from few rows that were found."""
-        for pick in self.picks:
-            column = found.column(pick.field)
-            if isinstance(column, Plain) and is_same(column.dtype, pick.dtype):
-                rows.add(pick.fqn, column.filled(pick.default))
+    def take_points(self, found: PointLookup, rows: QueryRows) -> None:
+        """Add the features read by a point lookup."""
+        for projection in self.projections:
+            column = found.column(projection.field)
+            if isinstance(column, Plain) and is_same(column.dtype, projection.dtype):
+                rows.add(projection.fqn, column.filled(projection.default))
             else:
-                rows.add(pick.fqn, _picked(pick, series_of(column), None))
+                rows.add(projection.fqn, _projected(projection, series_of(column), None))
 
-    def take(self, found: pl.DataFrame, counts: npt.NDArray[np.int64] | None, rows: Rows) -> None:
-        """Add the features read from the rows that were found."""
-        for pick in self.picks:
-            rows.add(pick.fqn, _picked(pick, found.get_column(pick.field), counts))
+    def take(self, found: pl.DataFrame, counts: npt.NDArray[np.int64] | None, rows: QueryRows) -> None:
+        """Add the features read from the looked-up rows."""
+        for projection in self.projections:
+            rows.add(projection.fqn, _projected(projection, found.get_column(projection.field), counts))
 
 
-def _picked(pick: Pick, column: pl.Series, counts: npt.NDArray[np.int64] | None) -> pl.Series:
-    column = filled(column, pick.default)
+def _projected(projection: Projection, column: pl.Series, counts: npt.NDArray[np.int64] | None) -> pl.Series:
+    column = filled(column, projection.default)
     if counts is not None:
         column = regrouped(column, counts)
-    return column if column.dtype == pick.dtype else column.cast(pick.dtype)
+    return column if column.dtype == projection.dtype else column.cast(projection.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class LookupStep(Step):
-    """One lookup on one dataset for all the features read from it at this point.
+    """One lookup on one dataset, for all features of a level.
 
     Args:
         dataset: its name.
         key_fields: its key fields.
-        probes: the rows to find.
+        lookups: the rows to look up.
     """
 
     dataset: str
     key_fields: tuple[str, ...]
-    probes: tuple[Probe, ...]
+    lookups: tuple[KeyLookup, ...]
 
-    def run(self, rows: Rows, session: Session) -> None:
-        few = self._few(rows, session)
-        if few is not None:
-            self.probes[0].take_few(few, rows)
+    def run(self, rows: QueryRows, session: QuerySession) -> None:
+        point_lookup = self._point_lookups(rows, session)
+        if point_lookup is not None:
+            self.lookups[0].take_points(point_lookup, rows)
             return
-        asked = [probe.points(rows) for probe in self.probes]
-        if len(asked) == 1:
-            keys, at, _ = asked[0]
+        requested = [lookup.points(rows) for lookup in self.lookups]
+        if len(requested) == 1:
+            keys, at, _ = requested[0]
         else:
-            keys = [pl.concat([keys[place] for keys, _, _ in asked]) for place in range(len(self.key_fields))]
-            at = pl.concat([at for _, at, _ in asked])
+            keys = [pl.concat([keys[position] for keys, _, _ in requested]) for position in range(len(self.key_fields))]
+            at = pl.concat([at for _, at, _ in requested])
         frame = pl.DataFrame([key.alias(name) for name, key in zip(self.key_fields, keys, strict=True)])
         found, _ = session.lookup(self.dataset, frame, at)
         start = 0
-        for probe, (_, instants, counts) in zip(self.probes, asked, strict=True):
+        for lookup, (_, instants, counts) in zip(self.lookups, requested, strict=True):
             whole = len(instants) == found.height
-            probe.take(found if whole else found.slice(start, len(instants)), counts, rows)
+            lookup.take(found if whole else found.slice(start, len(instants)), counts, rows)
             start += len(instants)
 
-    def _few(self, rows: Rows, session: Session) -> Few | None:
-        """Return the rows that are looked up, where there is a short way to them."""
-        probe = self.probes[0]
-        if len(self.probes) > 1 or probe.is_list:
+    def _point_lookups(self, rows: QueryRows, session: QuerySession) -> PointLookup | None:
+        """Return the result of a point lookup, or None if unsupported."""
+        lookup = self.lookups[0]
+        if len(self.lookups) > 1 or lookup.is_list:
             return None
-        return session.few(self.dataset, [rows.columns[name] for name in probe.keys], rows.instants)
+        keys = {field: rows.columns[name] for field, name in zip(self.key_fields, lookup.keys, strict=True)}
+        return session.point_lookup(self.dataset, keys, rows.instants)
 
 
 @dataclass(frozen=True, slots=True)
 class AliasStep(Step):
-    """Another feature's value, with a default."""
+    """Copy another feature's value, with a default for nulls."""
 
     fqn: str
     source: str
     default: pl.Series
 
-    def run(self, rows: Rows, session: Session) -> None:
+    def run(self, rows: QueryRows, session: QuerySession) -> None:
         rows.add(self.fqn, filled(rows.series(self.source), self.default))
 
 
 @dataclass(frozen=True, slots=True)
-class Formula:
+class NamedExpression:
     """A feature computed by an expression.
 
     Args:
         fqn: of the feature.
-        dtype: declared.
-        expression: over columns named as the features.
-        value: the same for Polars, where `NOW` is a column.
+        dtype: the declared type.
+        expression: over columns with the names of the features.
+        value: the Polars expression, with `NOW` as a column.
     """
 
     fqn: str
@@ -170,47 +208,50 @@ class Formula:
 
 @dataclass(frozen=True, slots=True)
 class ExpressionStep(Step):
-    """Expressions over the features of one featureset.
+    """Evaluate expressions over the features of one featureset.
 
     Args:
-        reads: the features read: bare name to the column that holds them.
+        reads: the features read: bare name to column.
         types: their types by bare name.
-        formulas: what is computed.
+        expressions: the features to compute.
     """
 
     reads: Mapping[str, str]
     types: Mapping[str, DType]
-    formulas: tuple[Formula, ...]
+    expressions: tuple[NamedExpression, ...]
 
-    def run(self, rows: Rows, session: Session) -> None:
+    def run(self, rows: QueryRows, session: QuerySession) -> None:
         known = [rows.series(fqn).alias(name) for name, fqn in self.reads.items()]
         frame = pl.DataFrame([rows.at.alias(NOW), *known])
         try:
-            computed = frame.with_columns(formula.value.alias(formula.fqn) for formula in self.formulas)
+            computed = frame.with_columns(named.value.alias(named.fqn) for named in self.expressions)
         except (pl.exceptions.PolarsError, UmbelError) as error:
             raise self._explained(frame, error) from error
-        for formula in self.formulas:
-            rows.add(formula.fqn, _of_type(formula, computed.get_column(formula.fqn)))
+        for named in self.expressions:
+            rows.add(named.fqn, _of_type(named, computed.get_column(named.fqn)))
 
     def _explained(self, frame: pl.DataFrame, error: Exception) -> InvalidValue:
-        """Evaluate again, one by one and slowly, to say which expression failed on which rows and why."""
-        for formula in self.formulas:
+        """Return the error of the first failing expression, with rows and reason.
+
+        The expressions are evaluated again, one by one.
+        """
+        for named in self.expressions:
             try:
-                evaluate(frame, {formula.fqn: (formula.expression, formula.dtype)}, self.types, pl.col(NOW))
+                evaluate(frame, {named.fqn: (named.expression, named.dtype)}, self.types, pl.col(NOW))
             except UmbelError as found:
-                return InvalidValue(f"feature {formula.fqn} = {formula.expression}: {found.message}", hint=found.hint)
+                return InvalidValue(f"feature {named.fqn} = {named.expression}: {found.message}", hint=found.hint)
         return InvalidValue(
             f"failed to evaluate expression: {error}", hint="look for values it cannot take in the rows given"
         )
 
 
-def _of_type(formula: Formula, column: pl.Series) -> pl.Series:
-    declared = formula.dtype.polars()
-    checked = formula.dtype.ingest(column if column.dtype == declared else column.cast(declared))
-    if checked.faults:
-        row, reason = min(checked.faults.items())
+def _of_type(named: NamedExpression, column: pl.Series) -> pl.Series:
+    declared = named.dtype.polars()
+    checked = named.dtype.ingest(column if column.dtype == declared else column.cast(declared))
+    if checked.errors:
+        row, reason = min(checked.errors.items())
         raise InvalidValue(
-            f"feature {formula.fqn} = {formula.expression}: row {row}: {reason}",
+            f"feature {named.fqn} = {named.expression}: row {row}: {reason}",
             hint="make the expression give values of the feature's type",
         )
     return checked.values

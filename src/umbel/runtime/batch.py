@@ -1,4 +1,4 @@
-"""One batch of the live job: what runs around its stages, and the stages themselves where they run in this process."""
+"""One batch of the live job: preparation, stages run in this process, and completion."""
 
 from __future__ import annotations
 
@@ -9,139 +9,202 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from umbel.api.secrets import keep_here
-from umbel.catalog.catalog import DeadLetter, Progress
+from umbel.api.secrets import provide_secrets
+from umbel.catalog.catalog import DeadLetter, JobProgress
 from umbel.errors import NotSupported
-from umbel.plan import expecting
-from umbel.plan.execute import InProcess, Result
-from umbel.plan.flow import Outbox
-from umbel.plan.graph import Graph
-from umbel.runtime.changelogs import Part
-from umbel.runtime.deployment import JOB, Deployment
+from umbel.functions.guarding import guarded
+from umbel.graph.execution import BatchResult, InProcess
+from umbel.graph.graph import Graph
+from umbel.graph.stages import StageOutput
+from umbel.processes.status import progressed
+from umbel.quality import totals
+from umbel.runtime.changelogs import ChangeLogPart, Dues
+from umbel.runtime.dead_letters import DROPPED, DeadLetters
+from umbel.runtime.deployment import JOB, RETAINED_FOR, Deployment
+from umbel.runtime.guard import WorkerGuard
 from umbel.runtime.intake import take_in
-from umbel.runtime.plans import Plan
-from umbel.runtime.progress import EventTime, is_due
-from umbel.runtime.removal import forget_removed
+from umbel.runtime.letters import Letters
+from umbel.runtime.limits import Limits
+from umbel.runtime.maintenance import delete_removed, forget_removed
+from umbel.runtime.plans import BatchPlan
+from umbel.runtime.progress import EventTimeProgress, is_due
+from umbel.runtime.switching import switch_caught_up
 from umbel.state.port import Stamp
 
 Counts = Mapping[tuple[str, str], int]
 
 
 @dataclass(slots=True)
-class Told:
-    """What the stages of a batch reported.
+class BatchReport:
+    """The merged reports of a batch's stages.
 
     Args:
         result: changes for the logs, and the largest event times read.
         parts: files of the change logs.
         counts: by dataset and name.
         dead: refused records.
-        newest: the largest event time taken from each source.
+        newest: the largest event time read from each source.
+        letters: rows that user functions rejected.
     """
 
-    result: Result = field(default_factory=Result)
-    parts: list[Part] = field(default_factory=list)
+    result: BatchResult = field(default_factory=BatchResult)
+    parts: list[ChangeLogPart] = field(default_factory=list)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     dead: list[DeadLetter] = field(default_factory=list)
     newest: list[tuple[str, datetime | None]] = field(default_factory=list)
+    letters: Letters = field(default_factory=Letters)
 
-    def took(self, summary: Mapping[str, Any]) -> None:
-        """Add what came of some rows of a split."""
+    def add_intake(self, summary: Mapping[str, Any]) -> None:
+        """Add the summary of some rows of a split."""
+        progressed()
         self.counts.update({(summary["dataset"], name): count for name, count in summary["counts"].items()})
         self.dead += summary["dead"]
         self.newest.append((summary["source"], summary["newest"]))
 
-    def heard(self, report: Mapping[str, Any]) -> None:
+    def dead_letters(self) -> tuple[list[DeadLetter], Mapping[str, int]]:
+        """Return the dead letters to store, and the number dropped by dataset."""
+        letters = DeadLetters(Limits.from_environment().dead_letters_per_batch)
+        letters.add(self.dead)
+        return letters.retained()
+
+    def add(self, report: Mapping[str, Any]) -> None:
         """Add a task's report."""
+        progressed()
         if "intake" in report:
-            self.took(report["intake"])
+            self.add_intake(report["intake"])
         self.counts.update(report.get("expected", {}))
         self.parts += report["parts"]
-        self.result.add(Outbox(seen=report["seen"]))
+        if "letters" in report:
+            self.letters.add(report["letters"])
+        self.result.add(StageOutput(seen=report["seen"]))
 
 
 @dataclass(frozen=True)
-class Batch:
+class MicroBatch:
     """A batch that is about to run.
 
     Args:
-        deployment: where things are.
-        plan: what it reads.
+        deployment: the deployment it runs in.
+        plan: its input.
         stamp: of its transactions.
-        time: event time as of the batch before; moved when the batch is finished.
+        time: event time as of the batch before; advanced when the batch is finished.
         before: the revision of the batch before it, None for the first one.
+        waiting: the state ids of operators that do not run yet, because their backfill is not complete.
+        dues: the expected content of the change logs after the batch before.
     """
 
     deployment: Deployment
-    plan: Plan
+    plan: BatchPlan
     stamp: Stamp
-    time: EventTime
+    time: EventTimeProgress
     before: int | None
+    waiting: frozenset[str] = frozenset()
+    dues: Dues = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, deployment: Deployment, plan: Plan, stamp: Stamp) -> Batch:
-        """Return a batch with what the one before it left."""
-        keep_here(deployment.vault)
+    def begin(cls, deployment: Deployment, plan: BatchPlan, stamp: Stamp) -> MicroBatch:
+        """Return a batch that resumes from the progress of the one before."""
+        provide_secrets(deployment.vault)
         before = deployment.catalog.progress(JOB, stamp.batch)
-        time = EventTime.of(before.state if before else {}, plan.ended)
-        return cls(deployment, plan, stamp, time, before.revision if before else None)
+        time = EventTimeProgress.of(before.state if before else {}, plan.ended)
+        dues = before.state.get("logs", {}) if before else {}
+        return cls(deployment, plan, stamp, time, before.revision if before else None, dues=dues)
 
     @property
     def graph(self) -> Graph:
-        """What it runs."""
-        return self.deployment.graph(self.plan.revision)
+        """The graph of the operators that run."""
+        return self.deployment.graph(self.plan.revision, self.waiting)
 
-    def forget_removed(self) -> None:
-        """Forget the operators which the batch before had, and this one has not."""
+    def forget_removed(self, retained_for: float = RETAINED_FOR) -> None:
+        """Delete operators that the batch before had and this one has not.
+
+        Args:
+            retained_for: seconds for which their state is retained for servers that still answer by the old revision.
+        """
+        now = self.deployment.graph(self.plan.revision)
         if self.before is not None and self.before != self.plan.revision:
-            forget_removed(self.deployment, self.deployment.graph(self.before), self.graph, self.time)
+            forget_removed(self.deployment, self.deployment.graph(self.before), now, self.time)
+        delete_removed(self.deployment, now, retained_for)
 
-    def run_here(self) -> Told:
+    def run_here(self) -> BatchReport:
         """Run the stages in this process."""
-        told, outbox = Told(), Outbox()
+        batch_report, output, guard = BatchReport(), StageOutput(), WorkerGuard(self.deployment)
         watermarks = self.time.watermarks(self.graph)
         for split in self.plan.splits:
-            for taken in take_in(self.deployment, self.plan.revision, split, watermarks):
-                told.took(taken.summary)
-                _merge(outbox, taken.outbox)
-        told.result = InProcess(self.graph, self.deployment.store).run(outbox, self.stamp, self.time.clocks(self.graph))
-        return told
+            for taken in take_in(self.deployment, self.plan, split, watermarks, guard, self.waiting):
+                batch_report.add_intake(taken.summary)
+                _merge(output, taken.output)
+        clocks = self.time.clocks(self.graph)
+        with guarded(guard):
+            batch_report.result = InProcess(self.graph, self.deployment.store).run(output, self.stamp, clocks)
+        batch_report.letters.add(Letters.of(guard))
+        return batch_report
 
-    def finish(self, told: Told) -> Counts:
-        """Fire timers, write the change logs, and record the batch: from here on it is done."""
+    def finish(self, batch_report: BatchReport) -> Counts:
+        """Fire timers, write the change logs and commit the batch's progress."""
         graph, time, before = self.graph, self.time, self.time.state
-        frontiers, clocks = time.frontier_numbers(graph), time.clocks(graph)
-        InProcess(graph, self.deployment.store).settle(told.result, self.stamp, frontiers, clocks)
-        for source, newest in told.newest:
+        stream_times, clocks = time.stream_times_by_node(graph), time.clocks(graph)
+        guard = WorkerGuard(self.deployment)
+        with guarded(guard):
+            InProcess(graph, self.deployment.store).settle(batch_report.result, self.stamp, stream_times, clocks)
+        batch_report.letters.add(Letters.of(guard))
+        for source, newest in batch_report.newest:
             time.saw(source, newest)
-        time.move_frontiers(graph, frontiers)
-        self._log_changes(told)
-        told.counts.update(expecting.count(graph, told.result.logged))
-        counts = {key: count for key, count in told.counts.items() if count}
-        state = {**time.state, "plan": self.plan.number, "due": is_due(graph, before, time.state)}
-        progress = Progress(self.stamp.batch, self.plan.revision, state)
-        self.deployment.catalog.finish(JOB, progress, counts, told.dead, epoch=self.stamp.epoch)
+        time.advance_stream_times(graph, stream_times)
+        logs = self._log_changes(batch_report)
+        self.deployment.note_store()
+        batch_report.counts.update(totals.count(graph, batch_report.result.logged))
+        batch_report.counts.update(batch_report.letters.counted(graph))
+        batch_report.dead += batch_report.letters.written(graph)
+        counts = {key: count for key, count in batch_report.counts.items() if count}
+        dead, dropped = batch_report.dead_letters()
+        for dataset, count in dropped.items():
+            counts[dataset, DROPPED] = counts.get((dataset, DROPPED), 0) + count
+        due, waiting = is_due(graph, before, time.state), bool(self.waiting)
+        state = {**time.state, "plan": self.plan.number, "due": due, "waiting": waiting, "logs": logs}
+        progress = JobProgress(self.stamp.batch, self.plan.revision, state)
+        self.deployment.catalog.finish(
+            JOB, progress, counts, dead, epoch=self.stamp.epoch, late_bytes=self.deployment.late
+        )
+        switch_caught_up(self.deployment, self.plan, self.waiting, self.stamp.epoch)
         return counts
 
-    def _log_changes(self, told: Told) -> None:
-        changes, graph = self.deployment.changes, self.graph
-        changes.commit(self.stamp.batch, told.parts, {node.log: node for node in graph.nodes})
-        for number, frames in told.result.logged.items():
-            changes.keep(graph.nodes[number], self.stamp.batch, frames)
-            changes.flush(graph.nodes[number])
+    def _log_changes(self, batch_report: BatchReport) -> Dues:
+        """Write the change logs; return the expected content of each."""
+        changes, graph, batch = self.deployment.changes, self.graph, self.stamp.batch
+        by_log = {node.log: node for node in graph.nodes}
+        before = {log: due for log, due in self.dues.items() if log in by_log}
+        changes.commit(batch, batch_report.parts, by_log)
+        moved = {part.log: by_log[part.log] for part in batch_report.parts}
+        moved |= {
+            node.log: node
+            for node in graph.nodes
+            if node.is_logged and node.log not in before and node.state_id not in self.waiting
+        }  # backfilled ones
+        retained = [graph.nodes[number] for number in batch_report.result.logged]
+        for node in retained:
+            last = before[node.log][2] if node.log in before else -1
+            changes.keep(node, batch, batch_report.result.logged[node.number], last)
+            if changes.flush(node):
+                moved[node.log] = node
+        return changes.dues(before, batch, retained, moved.values())
 
 
-def _merge(into: Outbox, other: Outbox) -> None:
+def _merge(into: StageOutput, other: StageOutput) -> None:
     for edge, frames in other.frames.items():
         into.frames[edge].extend(frames)
     for number, frames in other.logged.items():
         into.logged[number].extend(frames)
 
 
-def drain(deployment: Deployment) -> int:
-    """Run what there is to read, all of it in this process and without Spark; return how many batches that took.
+def drain(deployment: Deployment, batches: int = sys.maxsize) -> int:
+    """Process all available input in this process, without Spark; return the number of batches.
 
-    For deployments that no worker runs. The checkpoint of one that takes over later does not know these batches.
+    For deployments without a worker. The checkpoint of a worker that takes over later does not know these batches.
+
+    Args:
+        deployment: the deployment.
+        batches: the largest number of batches.
 
     Raises:
         NotSupported: a pipeline was added to data already processed, which takes a backfill.
@@ -149,10 +212,10 @@ def drain(deployment: Deployment) -> int:
     plans, catalog = deployment.plans(), deployment.catalog
     epoch, last = catalog.take_over(JOB), catalog.progress(JOB, sys.maxsize)
     done = begun = last.number + 1 if last else 0
-    while (number := plans.next(done)) != done:
-        batch = Batch.begin(deployment, plans.read(number), Stamp(epoch, done))
-        batch.forget_removed()
-        fresh = {node.owner for node in batch.graph.nodes} - catalog.backfilled()
+    while done - begun < batches and (number := plans.next(done)) != done:
+        batch = MicroBatch.begin(deployment, plans.read(number), Stamp(epoch, done))
+        batch.forget_removed(retained_for=0.0)
+        fresh = {node.state_id for node in batch.graph.nodes} - catalog.backfilled()
         if batch.graph.history_of(fresh) and batch.before is not None:
             raise NotSupported("new pipelines must be computed from history", hint="umbel work does that")
         catalog.backfill(fresh, done=True)

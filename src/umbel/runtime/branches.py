@@ -1,15 +1,16 @@
-"""Branches of a deployment: each is the definitions in force on it; what two define alike they have once.
+"""Branches of a deployment: each has its definitions, equal ones share state.
 
-A branch made of another begins with its definitions, and so with its data. It parts from it where either commits something else.
+A branch cloned from another begins with its definitions, and so with its data. The two diverge as soon as either commits
+something else.
 """
 
 from __future__ import annotations
 
 from umbel.client.names import check_branch
+from umbel.definitions.records import Definitions
+from umbel.definitions.serde import dump
 from umbel.errors import InvalidValue
-from umbel.plan.definitions import Definitions
-from umbel.plan.graph import MAIN
-from umbel.plan.serde import dump
+from umbel.graph.graph import MAIN
 from umbel.runtime.deployment import Deployment
 
 
@@ -23,9 +24,9 @@ def init(deployment: Deployment, name: str, clone_from: str | None = None) -> in
     """Make a branch; return its first revision.
 
     Args:
-        deployment: where.
+        deployment: the deployment.
         name: of the branch.
-        clone_from: the branch it begins as, with its data; it begins empty when None.
+        clone_from: the branch to clone, with its data; the new branch is empty when None.
 
     Raises:
         InvalidValue: it exists, or cannot have this name.
@@ -45,7 +46,7 @@ def init(deployment: Deployment, name: str, clone_from: str | None = None) -> in
 
 
 def delete(deployment: Deployment, name: str) -> int:
-    """Delete a branch; what no other branch has is no longer kept up to date.
+    """Delete a branch; state that no other branch uses is no longer updated.
 
     Raises:
         InvalidValue: it is main.

@@ -1,116 +1,163 @@
-"""The change logs of a deployment: one for each node of a graph that is logged.
+"""The change logs of a deployment: one for each logged node of a graph.
 
-Changes of large batches are written by the tasks that made them, as parts which the driver commits; those of small ones go
-to a tail, which is moved into the table now and then. `umbel.log.changes` says how both are exactly once.
+Changes of large batches are written by the tasks that made them, as parts which the driver commits; those of small ones are
+appended to a tail, which is moved into the table from time to time. `umbel.log.changes` describes how both are exactly once.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from umbel.changes.versions import consolidate
+from umbel.graph.graph import GraphNode
 from umbel.log import changes
-from umbel.log.changetail import BATCH, FileTail
-from umbel.operators.timeline import consolidate
-from umbel.plan.graph import Node
+from umbel.log.change_tail import BATCH, FileTail
 from umbel.state.port import Stamp
 from umbel.types.schema import AT, SEQ, WEIGHT
 
-PARTS = "umbel-parts"
+PARTS, STEPS = "umbel-parts", "umbel-backfill"
 FLUSH_BYTES = 8 << 20
 FLUSH_FILES = 200
 
+Dues = Mapping[str, Sequence[int]]
+"""The expected content of each log, by its name: the version and the rows of its table, and the last batch of its tail."""
+
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What one task wrote for one log, not yet part of its table.
+class ChangeLogPart:
+    """Files that one task wrote for one log, not yet committed to its table.
 
     Args:
         log: the name of the log.
-        files: what was written.
+        files: the files.
     """
 
     log: str
-    files: Sequence[changes.Part]
+    files: Sequence[changes.ChangeLogFile]
 
 
 class ChangeLogs:
     """The change logs of a deployment.
 
     Args:
-        folder: where they are kept, a folder each.
+        folder: the parent folder of the logs' folders.
+        due: returns the expected content of each log, by its name, as of the last finished batch.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, due: Callable[[], Dues] = dict) -> None:
+        self._folder, self._due = folder, due
 
-    def write_part(self, node: Node, stamp: Stamp, name: str, frames: Sequence[pl.DataFrame]) -> Part:
-        """Write changes beside the table."""
+    def write_part(self, node: GraphNode, stamp: Stamp, name: str, frames: Sequence[pl.DataFrame]) -> ChangeLogPart:
+        """Write changes as a part, not yet committed to the table."""
         prefix = f"batch-{stamp.batch:012d}-{stamp.step}-{name}-{node.number}"
-        return Part(node.log, self._log(node).write(pl.concat(frames), stamp.batch, prefix))
+        return ChangeLogPart(node.log, self._bare(node).write(pl.concat(frames), stamp.batch, prefix))
 
-    def commit(self, batch: int, parts: Iterable[Part], nodes: Mapping[str, Node]) -> None:
-        """Make the parts of a batch part of their tables.
+    def commit(self, batch: int, parts: Iterable[ChangeLogPart], nodes: Mapping[str, GraphNode]) -> None:
+        """Commit the parts of a batch to their tables.
 
         Args:
             batch: its number, -1 or more.
             parts: all of them.
             nodes: the node behind each log, by its name.
         """
-        by_log: dict[str, list[changes.Part]] = {}
+        by_log: dict[str, list[changes.ChangeLogFile]] = {}
         for part in parts:
             by_log.setdefault(part.log, []).extend(part.files)
         for log, files in by_log.items():
-            self._log(nodes[log]).commit(files, PARTS, batch + 1)  # transactions count from 0, backfills are batch -1
+            self._bare(nodes[log]).commit(files, PARTS, batch + 1)  # transactions count from 0, backfills are batch -1
 
-    def keep(self, node: Node, batch: int, frames: Sequence[pl.DataFrame]) -> None:
-        """Put the changes of a small batch into the tail."""
-        self._tail(node).put(batch, pl.concat(frames))
+    def commit_step(self, step: int, parts: Iterable[ChangeLogPart], nodes: Mapping[str, GraphNode]) -> None:
+        """Commit the parts of a backfill step to their tables; steps count from 0."""
+        by_log: dict[str, list[changes.ChangeLogFile]] = {}
+        for part in parts:
+            by_log.setdefault(part.log, []).extend(part.files)
+        for log, files in by_log.items():
+            self._bare(nodes[log]).commit(files, STEPS, step)
 
-    def flush(self, node: Node, *, everything: bool = False) -> None:
-        """Move the tail into the table once it is worth it."""
+    def keep(self, node: GraphNode, batch: int, frames: Sequence[pl.DataFrame], before: int = -1) -> None:
+        """Append the changes of a small batch to the tail, after the batch `before`."""
+        self._tail(node).put(batch, pl.concat(frames), before)
+
+    def flush(self, node: GraphNode, *, everything: bool = False) -> bool:
+        """Move the tail into the table once it is large enough.
+
+        Returns whether it was moved.
+        """
         tail = self._tail(node)
         files, size = tail.size()
-        if files and (everything or files >= FLUSH_FILES or size >= FLUSH_BYTES):
+        is_worth = bool(files) and (everything or files >= FLUSH_FILES or size >= FLUSH_BYTES)
+        if is_worth:
             self._log(node).flush(tail, tail.last())
+        return is_worth
 
-    def read(self, node: Node, predicate: pl.Expr | None = None, *, until: int | None = None) -> pl.DataFrame:
+    def dues(self, before: Dues, batch: int, retained: Iterable[GraphNode], moved: Iterable[GraphNode]) -> Dues:
+        """Return the expected content of each log after a batch.
+
+        Args:
+            before: the expected content before it.
+            batch: its number.
+            retained: the logs whose tails got changes.
+            moved: the logs whose tables did.
+        """
+        after = {log: list(due) for log, due in before.items()}
+        for node in retained:
+            after.setdefault(node.log, [-1, 0, -1])[2] = batch
+        for node in moved:
+            after.setdefault(node.log, [-1, 0, -1])[:2] = self._bare(node).state()
+        return after
+
+    def check(self, node: GraphNode, *, deep: bool = False) -> None:
+        """Check that a log has its expected content; see `ChangeLog.check`."""
+        self._log(node).check(self._tail(node), deep=deep)
+
+    def read(self, node: GraphNode, predicate: pl.Expr | None = None, *, until: int | None = None) -> pl.DataFrame:
         """Return the changes of a log: its table and its tail.
 
         Args:
-            node: whose log.
-            predicate: which of them; pushed down to the files.
+            node: the node of the log.
+            predicate: a filter; pushed down to the files.
             until: only batches up to this one.
         """
         return self._log(node).read(self._tail(node), predicate=predicate, through=until)
 
-    def sizes(self, node: Node, *, until: int) -> dict[int, int]:
-        """Return how many changes each batch up to one left in a log."""
-        batches = self._log(node).read(self._tail(node), columns=[BATCH], through=until)
+    def sizes(self, node: GraphNode, *, until: int, after: int | None = None) -> dict[int, int]:
+        """Return the number of changes of each batch in a log.
+
+        Only batches up to `until`, and after `after` unless that is None.
+        """
+        predicate = None if after is None else pl.col(BATCH) > after
+        batches = self._log(node).read(self._tail(node), columns=[BATCH], predicate=predicate, through=until)
         return dict(batches.group_by(BATCH).len().iter_rows())
 
-    def drop(self, node: Node) -> None:
-        """Delete the log of a node."""
-        shutil.rmtree(self._folder / node.log, ignore_errors=True)
+    def drop(self, log: str) -> None:
+        """Delete a log, by its name."""
+        shutil.rmtree(self._folder / log, ignore_errors=True)
 
-    def tidy(self, node: Node) -> None:
-        """Merge small files, delete those that nobody reads any more."""
+    def tidy(self, node: GraphNode) -> None:
+        """Merge small files, and delete files without readers."""
         self._log(node).tidy()
 
-    def newest(self, node: Node, limit: int) -> pl.DataFrame:
-        """Return the newest rows that no correction took back, superseded ones included, at most `limit`, by time."""
-        kept = self.inserted(node, limit)
-        copies = np.repeat(np.arange(kept.height, dtype=np.uint32), kept[WEIGHT].to_numpy())
-        return kept.select(node.operator.schema.names)[copies].tail(limit)
+    def newest(self, node: GraphNode, limit: int) -> pl.DataFrame:
+        """Return the newest rows not retracted, sorted by time.
 
-    def inserted(self, node: Node, limit: int) -> pl.DataFrame:
-        """Return the newest changes that insert rows no correction took back, at most `limit`, by time."""
+        At most `limit` rows; superseded ones are included.
+        """
+        retained = self.inserted(node, limit)
+        copies = np.repeat(np.arange(retained.height, dtype=np.uint32), retained[WEIGHT].to_numpy())
+        return retained.select(node.operator.schema.names)[copies].tail(limit)
+
+    def inserted(self, node: GraphNode, limit: int) -> pl.DataFrame:
+        """Return the newest insertions not retracted, sorted by time.
+
+        At most `limit` changes.
+        """
         schema, now = node.operator.schema, datetime.now(UTC)
         for back in (timedelta(hours=1), timedelta(days=1), timedelta(days=30), None):
             since = None if back is None else now - back
@@ -119,8 +166,12 @@ class ChangeLogs:
                 break
         return rows.filter(pl.col(WEIGHT) > 0).sort(schema.timestamp, SEQ).tail(limit)
 
-    def _log(self, node: Node) -> changes.ChangeLog:
-        return changes.ChangeLog(self._folder / node.log, node.operator.schema.changes(), node.dataset or node.owner)
+    def _log(self, node: GraphNode) -> changes.ChangeLog:
+        due = self._due().get(node.log)
+        return replace(self._bare(node), due=changes.Due(*due)) if due else self._bare(node)
 
-    def _tail(self, node: Node) -> FileTail:
+    def _bare(self, node: GraphNode) -> changes.ChangeLog:
+        return changes.ChangeLog(self._folder / node.log, node.operator.schema.changes(), node.dataset or node.state_id)
+
+    def _tail(self, node: GraphNode) -> FileTail:
         return FileTail(self._folder / node.log / "_tail")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from umbel.errors import InvalidValue, UmbelError
-from umbel.plan.definitions import Definitions
-from umbel.plan.graph import MAIN, Graph
-from umbel.plan.serde import dump
-from umbel.plan.versions import version_faults
+from umbel.definitions.dependencies import dependency_errors
+from umbel.definitions.records import DatasetDefinition, Definitions, FeaturesetDefinition, Metadata
+from umbel.definitions.serde import dump
+from umbel.definitions.versions import version_errors
+from umbel.errors import ErrorCollector, InvalidValue
+from umbel.functions.fingerprint import fingerprint
+from umbel.graph.graph import MAIN, Graph
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.sources import open_sources
+from umbel.runtime.supported import check_supported
+from umbel.runtime.switching import must_wait, switches
 
 
 def commit(
@@ -23,40 +28,61 @@ def commit(
     incremental: bool = False,
     backfill: bool = True,
 ) -> dict[str, Any]:
-    """Put definitions into force.
+    """Commit definitions to a branch.
 
     Args:
-        deployment: where.
-        definitions: checked; all that the branch is to have.
-        branch: whose they are to be.
-        message: why.
-        preview: only say what would change.
-        incremental: they are those in force, with some added or replaced; features must not be lost.
+        deployment: the deployment.
+        definitions: checked; all definitions that the branch is to have.
+        branch: the branch.
+        message: the commit message.
+        preview: only return the difference, commit nothing.
+        incremental: the definitions are those in force with some added or replaced; features must not be lost.
         backfill: whether new pipelines may be computed from history.
 
     Returns:
-        The revision, and what is new, changed, removed and unchanged.
+        The revision, the serving revision, the names of new, changed, removed and unchanged objects, and the `status` of the
+        backfill.
 
     Raises:
-        InvalidValue: a definition changed without a new version, or a backfill would be needed and is not allowed.
+        UmbelError: a definition changed without a new version or has an option that would be ignored, or needs a backfill.
     """
-    catalog, head = deployment.catalog, deployment.catalog.head(branch)
-    before = deployment.definitions(head)
-    told: dict[str, Any] = _difference(before, definitions)
-    is_changed = not before.datasets or any(told[kind] for kind in ("new", "changed", "removed"))
-    _check_versions(before, definitions, incremental=incremental)
+    head: int | None = deployment.catalog.head(branch)
+    before = _checked(deployment, branch, definitions, incremental=incremental)
     list(open_sources(deployment.directory, graph := deployment.graph_with(branch, definitions)))
-    told["recomputed"] = _recomputed(deployment.graph(catalog.latest()), graph, branch)
-    if not backfill and told["recomputed"]:
-        asked = f"datasets {told['recomputed']} would have to be computed from history"
-        raise InvalidValue(asked, hint="backfill=True")
-    if preview or not is_changed:
-        return {"revision": None if preview else head, **told}
-    return {"revision": catalog.commit(branch, message, dump(definitions)), **told}
+    recomputed = _recomputed(deployment.graph(deployment.catalog.latest()), graph, branch)
+    report: dict[str, Any] = {**_difference(before, definitions), "recomputed": recomputed}
+    if not backfill and recomputed:
+        raise InvalidValue(f"datasets {recomputed} would have to be computed from history", hint="backfill=True")
+    if preview:
+        head = None
+    elif not before.datasets or _objects(before) != _objects(definitions):
+        head = deployment.catalog.commit(branch, message, dump(definitions), waits=must_wait(deployment, graph, branch))
+    return {"revision": head, **report, **_serving(deployment, branch)}
+
+
+def _checked(deployment: Deployment, branch: str, after: Definitions, *, incremental: bool) -> Definitions:
+    """Return a branch's definitions after checking that it may change to others."""
+    check_supported(after)
+    deployment.check_state()
+    catalog, before = deployment.catalog, deployment.branch(branch)
+    serving = deployment.definitions(catalog.serving(catalog.latest()).get(branch, 0))
+    _check_definitions(before, after, serving, incremental=incremental)
+    return before
+
+
+def _serving(deployment: Deployment, branch: str) -> dict[str, Any]:
+    """Return a branch's serving revision and the status of its backfill."""
+    now = deployment.catalog.latest()
+    states = [each.plain for each in switches(deployment, now) if each.branch == branch]
+    return {"serving": deployment.catalog.serving(now).get(branch, 0), "status": states}
 
 
 def _difference(before: Definitions, after: Definitions) -> dict[str, list[str]]:
-    old, new = _objects(before), _objects(after)
+    """Return the names of new, changed, removed and unchanged objects.
+
+    Source locations and descriptions do not count as changes.
+    """
+    old, new = _meanings(before), _meanings(after)
     both = old.keys() & new.keys()
     return {
         "new": sorted(new.keys() - old.keys()),
@@ -67,32 +93,51 @@ def _difference(before: Definitions, after: Definitions) -> dict[str, list[str]]
 
 
 def _objects(definitions: Definitions) -> dict[str, bytes]:
-    """Return what each object is, as bytes that differ when anything about it does."""
+    """Return each object serialised: bytes that differ if anything in it differs."""
     datasets = {name: dump(Definitions({name: each}, {})) for name, each in definitions.datasets.items()}
     return {**datasets, **{name: dump(Definitions({}, {name: each})) for name, each in definitions.featuresets.items()}}
 
 
-def _check_versions(before: Definitions, after: Definitions, *, incremental: bool) -> None:
-    faults = list(version_faults(before, after.datasets, after.featuresets if incremental else {}))
-    if len(faults) == 1:
-        raise faults[0]
-    if faults:
-        raise InvalidValue(f"{len(faults)} faults{''.join(map(_line, faults))}")
+def _meanings(definitions: Definitions) -> dict[str, str]:
+    """Return a digest of each object's behaviour.
+
+    Comments, line numbers and descriptions do not change it.
+    """
+    datasets = {name: _meaning_of_dataset(each) for name, each in definitions.datasets.items()}
+    return {**datasets, **{name: _meaning_of_featureset(each) for name, each in definitions.featuresets.items()}}
 
 
-def _line(fault: UmbelError) -> str:
-    return f"\n  - {fault}"
+def _meaning_of_dataset(each: DatasetDefinition) -> str:
+    feeds = (each.sources, each.sinks, each.ingestion, each.online, each.offline)
+    metas = {name: _undescribed(meta) for name, meta in each.field_meta.items()}
+    return fingerprint(each.fingerprint, each.signature, feeds, each.expectations, _undescribed(each.meta), metas)
+
+
+def _meaning_of_featureset(each: FeaturesetDefinition) -> str:
+    features, extractors = ([_undescribed(one.meta) for one in ones] for ones in (each.features, each.extractors))
+    return fingerprint(each.fingerprint, _undescribed(each.meta), features, extractors)
+
+
+def _undescribed(meta: Metadata) -> Metadata:
+    return replace(meta, description="")
+
+
+def _check_definitions(before: Definitions, after: Definitions, serving: Definitions, *, incremental: bool) -> None:
+    featuresets = after.featuresets if incremental else {}
+    errors = ErrorCollector("commit")
+    errors.add(*dependency_errors(after), *version_errors(before, after.datasets, featuresets, serving))
+    errors.check()
 
 
 def _recomputed(old: Graph, new: Graph, branch: str) -> list[str]:
-    """Return the datasets of a branch whose rows must be computed from what datasets already there have had."""
-    known = {node.owner for node in old.nodes}
-    entries = {node.owner for node in old.entries.values()}
+    """Return a branch's new datasets that need a backfill from existing history."""
+    known = {node.state_id for node in old.nodes}
+    entries = {node.state_id for node in old.entries.values()}
     return sorted(
         name
         for name, placed in new.names[branch].items()
-        if new.outputs[placed].owner not in known
-        and any(new.entries[each].owner in entries for each in _sources(new, placed))
+        if new.outputs[placed].state_id not in known
+        and any(new.entries[each].state_id in entries for each in _sources(new, placed))
     )
 
 

@@ -1,50 +1,87 @@
-"""A deployment: where the catalog, the store and the logs are, opened once per process."""
+"""A deployment: its catalog, store and logs, opened once per process."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from umbel.catalog.catalog import Catalog
+from umbel.catalog.removals import Removals
 from umbel.catalog.vault import Vault
-from umbel.plan.definitions import Definitions
-from umbel.plan.graph import MAIN, Graph
-from umbel.plan.serde import load
-from umbel.runtime.changelogs import ChangeLogs
+from umbel.definitions.records import Definitions
+from umbel.definitions.serde import load
+from umbel.errors import Damaged, InvalidValue, UmbelError
+from umbel.graph.graph import MAIN, Graph
+from umbel.graph.tiled import tiled
+from umbel.log.reading import RESTORE
+from umbel.processes.privacy import make_private
+from umbel.runtime.backfill_state import BACKFILL, BackfillState
+from umbel.runtime.changelogs import ChangeLogs, Dues
 from umbel.runtime.plans import Plans
 from umbel.runtime.sources import open_sources
-from umbel.state.port import Store
+from umbel.state.passwords import handed_on, received
+from umbel.state.port import Lasting, Store
 from umbel.state.urls import open_store
+from umbel.types.durations import parse_duration
+from umbel.windowing.tiling import Tiling
 
 JOB = "live"
-"""The job that processes what sources bring."""
+"""The job that processes the sources' rows."""
+RETAINED_FOR = 60.0
+"""Seconds for which the state of operators no longer in force stays: servers learn of a commit within one."""
+STORE = "store"
+"""The setting that says which store has the state."""
 SHARDS = 4
 BUDGET = 128 << 20
 """Bytes of input per batch."""
+DEFAULT = Tiling()
+_ELSEWHERE = "choose another folder, which this account may write to: --dir"
+AHEAD = "UMBEL_MAX_AHEAD"
+"""The environment variable that says how far ahead of processing time an event of a live source may be; `forever` for any."""
+LATE = "UMBEL_LATE_BYTES"
+"""The environment variable with the bytes of late records to store for each dataset."""
+LATE_BYTES = 8 << 20
+FARTHEST = 1000 * 365 * 86_400_000_000
+
+
+def replaced(branch: str) -> str:
+    """Return the graph name of a branch's serving commit during a backfill."""
+    return f"{branch}@serving"  # no name of a branch has an @
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """Where things are.
+    """A deployment: its folder, catalog, store and fixed settings.
 
     Args:
         directory: umbel's folder.
         catalog_url: a database.
         store_url: a store.
-        shards: in how many parts state is kept; fixed when the deployment is made.
+        shards: the number of state shards; fixed when the deployment is made.
         budget: bytes of input per batch.
+        tiling: the resolution of continuous windows' tiles; fixed when the deployment is made.
+        ahead: how far ahead of processing time event times of live sources may be, in µs; None for any.
+        late: bytes of late records stored for each dataset.
     """
 
     directory: Path
-    catalog_url: str
-    store_url: str
+    catalog_url: str = field(repr=False)
+    store_url: str = field(repr=False)
     shards: int
     budget: int = BUDGET
+    tiling: Tiling = DEFAULT
+    ahead: int | None = None
+    late: int = LATE_BYTES
+
+    def __post_init__(self) -> None:
+        self.encode()  # puts URLs that have passwords into the environment, before processes are started that need them
 
     @classmethod
     def at(
@@ -53,32 +90,50 @@ class Deployment:
         *,
         catalog_url: str | None = None,
         store_url: str | None = None,
-        shards: int = SHARDS,
+        shards: int | None = None,
         budget: int = BUDGET,
+        accuracy: float | None = None,
+        exact_instants: int | None = None,
     ) -> Deployment:
-        """Return the deployment in a folder, made if there is none; its number of shards stays what it was.
+        """Open the deployment in a folder, or make one.
+
+        `UMBEL_MAX_AHEAD` (a duration, default 1d) and `UMBEL_LATE_BYTES` set the bounds of event time.
 
         Args:
             directory: the folder.
             catalog_url: SQLite in the folder when None.
             store_url: LMDB in the folder when None.
-            shards: for a new one.
+            shards: the number of state shards; fixed when the deployment is made, as are the next two.
             budget: bytes of input per batch.
+            accuracy: the largest error of a continuous window's start for busy keys, as a share of the window.
+            exact_instants: the number of distinct instants a tile stores, so that quiet keys are exact.
+
+        Raises:
+            InvalidValue: the folder or the catalog cannot be used; or a fixed setting differs from that of the deployment.
         """
-        folder = directory.absolute()
-        folder.mkdir(parents=True, exist_ok=True)
+        _check_grid(accuracy, exact_instants)
+        folder = _made(directory.absolute())
+        make_private(folder)
+        _check_catalog(folder, catalog_url)
         catalog_url = catalog_url or f"sqlite:///{folder / 'catalog.db'}"
-        fixed = int(Catalog(catalog_url).setting("shards", shards))
-        return cls(folder, catalog_url, store_url or f"lmdb://{folder / 'store'}", fixed, budget)
+        fixed = Fixed(Catalog(catalog_url), folder)
+        tiling = Tiling(
+            float(fixed.setting("accuracy", accuracy, DEFAULT.accuracy)),
+            int(fixed.setting("exact-instants", exact_instants, DEFAULT.exact)),
+        )
+        parts, store_url = int(fixed.setting("shards", shards, SHARDS)), store_url or f"lmdb://{folder / 'store'}"
+        bounds = _ahead_from_environment(), _late_from_environment()
+        return cls(folder, catalog_url, store_url, parts, budget, tiling, *bounds)
 
     def encode(self) -> str:
-        """Return it as JSON, for other processes."""
-        parts = (str(self.directory), self.catalog_url, self.store_url, self.shards, self.budget)
-        return json.dumps(parts)
+        """Encode it as JSON, for other processes."""
+        urls = handed_on(self.catalog_url), handed_on(self.store_url)
+        parts = (str(self.directory), *urls, self.shards, self.budget, self.ahead, self.late)
+        return json.dumps([*parts, self.tiling.accuracy, self.tiling.exact])
 
     @staticmethod
     def decode(text: str) -> Deployment:
-        """Return the deployment that `encode` wrote; the same object each time in a process."""
+        """Return the deployment encoded by `encode`; one object per process."""
         return _decoded(text)
 
     @cached_property
@@ -94,31 +149,70 @@ class Deployment:
     @cached_property
     def store(self) -> Store:
         """The store."""
-        return open_store(self.store_url, self.shards)
+        store, known = open_store(self.store_url, self.shards), self.catalog.noted(STORE)
+        if known is not None and isinstance(store, Lasting):
+            store.must_be(known)
+        return store
+
+    def note_store(self) -> None:
+        """Record in the catalog which store has the state, once there is any."""
+        if self.noted_store is None and isinstance(self.store, Lasting) and self.store.identity is not None:
+            self.catalog.setting(STORE, self.store.identity)
+            self.__dict__.pop("noted_store")
+
+    @cached_property
+    def noted_store(self) -> Any:
+        """The store recorded in the catalog, None for none yet."""
+        return self.catalog.noted(STORE)
+
+    def check_state(self) -> None:
+        """Refuse state that this version of umbel cannot read.
+
+        Raises:
+            OldState: another version wrote it.
+        """
+        _ = self.store
 
     @cached_property
     def changes(self) -> ChangeLogs:
         """The change logs."""
-        return ChangeLogs(self.directory / "changes")
+        return ChangeLogs(self.directory / "changes", self._dues)
+
+    def _dues(self) -> Dues:
+        last = self.catalog.progress(JOB, sys.maxsize)
+        dues: Dues = last.state.get("logs", {}) if last is not None else {}
+        return dues
 
     def definitions(self, revision: int) -> Definitions:
-        """Return what was committed as a revision, on whichever branch; revision 0 is empty."""
+        """Return the definitions of a revision of any branch; revision 0 is empty."""
         return _definitions(self, revision)
 
-    def graph(self, revision: int) -> Graph:
-        """Return the graph of all branches as of a revision."""
-        return _graph(self, revision)
+    def graph(self, revision: int, waiting: frozenset[str] = frozenset()) -> Graph:
+        """Return the graph of all branches as of a revision.
+
+        Commits that still serve while their successor is being backfilled are included.
+
+        Args:
+            revision: the revision.
+            waiting: the state ids of nodes to leave out, because their backfill is not complete.
+        """
+        return _graph(self, revision, waiting)
 
     def branches(self, revision: int) -> dict[str, Definitions]:
-        """Return the definitions of every branch as of a revision."""
-        return {branch: self.definitions(head) for branch, head in self.catalog.heads(revision).items()}
+        """Return the definitions of every branch as of a revision.
+
+        A commit that serves instead of its branch's last one is under the name `replaced`.
+        """
+        heads, serving = self.catalog.heads(revision), self.catalog.serving(revision)
+        former = {replaced(branch): serving[branch] for branch, head in heads.items() if serving[branch] != head}
+        return {branch: self.definitions(number) for branch, number in {**heads, **former}.items()}
 
     def graph_with(self, branch: str, definitions: Definitions) -> Graph:
-        """Return the graph of all branches once one of them has other definitions."""
-        return _united({**self.branches(self.catalog.latest()), branch: definitions})
+        """Return the graph of all branches with other definitions for one."""
+        return _united({**self.branches(self.catalog.latest()), branch: definitions}, self.tiling)
 
     def branch(self, name: str) -> Definitions:
-        """Return what is in force on a branch.
+        """Return the definitions in force on a branch.
 
         Raises:
             UnknownName: there is no such branch.
@@ -127,24 +221,122 @@ class Deployment:
 
     def plans(self) -> Plans:
         """Return the batch plans of the live job."""
-        return Plans(self.directory / "plans", self._sources, self.budget, self._is_due)
+        return Plans(self.directory / "plans", self._sources, self.budget, self._is_due, self.ahead)
 
     def _is_due(self) -> bool:
-        last = self.catalog.progress(JOB, sys.maxsize)
-        return last is not None and bool(last.state.get("due"))
+        last, now = self.catalog.progress(JOB, sys.maxsize), time.time()
+        if last is None or last.state.get("due"):
+            return last is not None
+        if last.state.get("waiting") and self.backfill_state().is_due(now):
+            return True
+        return bool(Removals(self.catalog).until(now - RETAINED_FOR))
+
+    def backfill_state(self) -> BackfillState:
+        """Return the progress of the worker's current backfill."""
+        return BackfillState.of(self.catalog.noted(BACKFILL))
 
     def _sources(self) -> tuple[int, Any]:
         revision = self.catalog.latest()
         return revision, _sources(self, revision)
 
     def __hash__(self) -> int:
-        return hash((self.directory, self.catalog_url, self.store_url, self.shards, self.budget))
+        parts = (self.directory, self.catalog_url, self.store_url, self.shards, self.budget, self.tiling)
+        return hash((*parts, self.ahead, self.late))
+
+
+def _check_grid(accuracy: float | None, exact_instants: int | None) -> None:
+    """Refuse settings of the grid before anything is stored."""
+    Tiling(
+        DEFAULT.accuracy if accuracy is None else accuracy, DEFAULT.exact if exact_instants is None else exact_instants
+    )
+
+
+def _made(folder: Path) -> Path:
+    """Return umbel's folder, making it if needed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidValue(f"{folder} cannot be made: {error.strerror}", hint=_ELSEWHERE) from error
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise InvalidValue(f"{folder} cannot be read and written by this account", hint=_ELSEWHERE)
+    return folder
+
+
+class Fixed:
+    """The settings that are fixed when a deployment is made.
+
+    Args:
+        catalog: the catalog that stores them.
+        folder: of the deployment, for messages.
+    """
+
+    def __init__(self, catalog: Catalog, folder: Path) -> None:
+        self._catalog, self._folder = catalog, folder
+        self._is_older = bool(catalog.latest())
+
+    def setting(self, name: str, provided: float | None, default: float) -> Any:
+        """Return a setting: the fixed value, else the provided one, else the default.
+
+        Args:
+            name: as on the command line.
+            provided: the requested value, None for any.
+            default: of a new deployment, and of one made before there was such a setting.
+
+        Raises:
+            InvalidValue: it was fixed at another value.
+        """
+        found = self._catalog.setting(name, default if provided is None or self._is_older else provided)
+        if provided is not None and found != provided:
+            raise InvalidValue(
+                f"--{name} {provided}: the deployment in {self._folder} was made with {found}, and its state is kept accordingly",
+                hint=f"leave --{name} out; or make another deployment: --dir",
+            )
+        return found
+
+
+def _ahead_from_environment() -> int | None:
+    """Return the environment's bound of future event times, in µs."""
+    text, hint = os.environ.get(AHEAD, "1d"), f"{AHEAD}=1d, or forever"
+    if text == "forever":
+        return None
+    try:
+        ahead = parse_duration(text)
+    except UmbelError as error:
+        raise InvalidValue(f"{AHEAD}={text}: {error.message}", hint=hint) from None
+    if ahead > FARTHEST:
+        raise InvalidValue(f"{AHEAD}={text}: more than 1000 years", hint=hint)
+    return ahead
+
+
+def _late_from_environment() -> int:
+    """Return the environment's limit of stored late records, in bytes."""
+    text = os.environ.get(LATE, str(LATE_BYTES))
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidValue(f"{LATE}={text} is not a number of bytes", hint=f"{LATE}={LATE_BYTES}, 0 for none")
+    return int(text)
+
+
+def _check_catalog(folder: Path, url: str | None) -> None:
+    """Refuse to make a new catalog in a folder that had one.
+
+    A new catalog would forget all commits and source positions.
+
+    Raises:
+        Damaged: the catalog is gone, and the data it describes is not.
+    """
+    own = folder / "catalog.db"
+    if url not in (None, f"sqlite:///{own}") or own.exists():
+        return
+    left = [name for name in ("store/store.json", "plans", "changes") if (folder / name).exists()]
+    if left:
+        raise Damaged(f"the catalog is missing: there is {', '.join(left)} and no catalog.db", hint=RESTORE)
 
 
 @lru_cache(maxsize=4)
 def _decoded(text: str) -> Deployment:
-    directory, *rest = json.loads(text)
-    return Deployment(Path(directory), *rest)
+    directory, catalog_url, store_url, shards, budget, ahead, late, accuracy, exact = json.loads(text)
+    urls = received(catalog_url), received(store_url)
+    return Deployment(Path(directory), *urls, shards, budget, Tiling(accuracy, exact), ahead, late)
 
 
 @lru_cache(maxsize=8)
@@ -154,12 +346,14 @@ def _definitions(deployment: Deployment, revision: int) -> Definitions:
 
 
 @lru_cache(maxsize=8)
-def _graph(deployment: Deployment, revision: int) -> Graph:
-    return _united(deployment.branches(revision))
+def _graph(deployment: Deployment, revision: int, waiting: frozenset[str]) -> Graph:
+    if waiting:
+        return deployment.graph(revision).without(waiting)
+    return _united(deployment.branches(revision), deployment.tiling)
 
 
-def _united(branches: Mapping[str, Definitions]) -> Graph:
-    datasets = {branch: each.datasets.values() for branch, each in branches.items()}
+def _united(branches: Mapping[str, Definitions], tiling: Tiling) -> Graph:
+    datasets = {branch: list(tiled(each.datasets.values(), tiling)) for branch, each in branches.items()}
     return Graph(datasets.pop(MAIN, ()), datasets)
 
 

@@ -1,24 +1,28 @@
-"""The engine that answers for a branch: its definitions, the state of its datasets, and what it has erased."""
+"""The query engine of a branch: definitions, dataset state and erasures."""
 
 from __future__ import annotations
 
-from umbel.plan.definitions import Definitions
-from umbel.plan.graph import Branch
+from umbel.definitions.records import Definitions
+from umbel.graph.graph import Branch
 from umbel.query.erasure import Erased, Erasing
 from umbel.query.execute import QueryEngine
 from umbel.query.lookups import History, Lookups
+from umbel.query.session import Caller
 from umbel.state.port import Store
 
 
-def engine_of(definitions: Definitions, graph: Branch, store: Store, history: History, erased: Erased) -> QueryEngine:
-    """Return what answers queries on a branch.
+def engine_of(
+    definitions: Definitions, graph: Branch, store: Store, history: History, erased: Erased, caller: Caller
+) -> QueryEngine:
+    """Return the query engine of a branch.
 
     Args:
-        definitions: what is asked about.
+        definitions: the definitions to query.
         graph: the datasets of the branch.
-        store: where their state is.
-        history: where the changes behind a terminal aggregate are read from.
-        erased: what the branch has erased.
+        store: their state.
+        history: reads the changes behind a terminal aggregate.
+        erased: the keys erased on the branch.
+        caller: calls the users' extractors.
     """
     lookups = Lookups(graph, store, history)
-    return QueryEngine(definitions, Erasing(lookups, erased) if erased else lookups)
+    return QueryEngine(definitions, Erasing(lookups, erased) if erased else lookups, caller)

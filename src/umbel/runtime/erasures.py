@@ -1,6 +1,6 @@
-"""Erasure: rows with erased keys are seen no more on the branch that erased them, nor taken in when they come again.
+"""Erasure: rows with erased keys are hidden on their branch and dropped when ingested again.
 
-What is erased is part of the commits: a batch that is run again under its revision drops the very same rows.
+Erasures are part of the revisions: a batch that is run again under its revision drops the very same rows.
 """
 
 from __future__ import annotations
@@ -12,26 +12,33 @@ from functools import lru_cache
 import polars as pl
 
 from umbel.query.erasure import Erased
-from umbel.runtime.deployment import Deployment
+from umbel.runtime.deployment import Deployment, replaced
 
 
 def erase(deployment: Deployment, branch: str, dataset: str, keys: Mapping[str, pl.Series]) -> int:
-    """Erase by keys; return the revision from which on it is in force.
+    """Erase rows by their erase keys; return the first revision with the erasure.
 
     Args:
-        deployment: where.
-        branch: whose rows.
+        deployment: the deployment.
+        branch: the branch to erase on.
         dataset: a dataset of the branch.
         keys: a column for each of its erase keys.
     """
     data = io.BytesIO()
     pl.DataFrame(keys).write_ipc(data)
-    return deployment.catalog.erase(branch, dataset, _identity(deployment, branch, dataset), data.getvalue())
+    return deployment.catalog.erase(branch, dataset, _identities(deployment, branch, dataset), data.getvalue())
 
 
 def erased_on(deployment: Deployment, branch: str, revision: int) -> Erased:
-    """Return what is erased on a branch as of a revision."""
-    datasets = deployment.definitions(deployment.catalog.heads(revision).get(branch, 0)).datasets
+    """Return the erased keys of a branch as of a revision.
+
+    Only for datasets of the definitions that served it then.
+    """
+    return _erased(deployment, branch, revision, deployment.catalog.serving(revision).get(branch, 0))
+
+
+def _erased(deployment: Deployment, branch: str, revision: int, answering: int) -> Erased:
+    datasets = deployment.definitions(answering).datasets
     found = Erased()
     for name, identity, data in deployment.catalog.erasures(branch, revision):
         if name in datasets and datasets[name].fingerprint == identity:
@@ -41,10 +48,17 @@ def erased_on(deployment: Deployment, branch: str, revision: int) -> Erased:
 
 @lru_cache(maxsize=4)
 def erased_everywhere(deployment: Deployment, revision: int) -> Erased:
-    """Return what is erased on every branch that has a dataset, by its name in the graph: it need not be taken in."""
+    """Return the keys erased on every branch that has a dataset.
+
+    They are by the dataset's name in the graph; rows with these keys need not be ingested.
+    """
     graph, found = deployment.graph(revision), dict[str, list[pl.DataFrame | None]]()
-    for branch, names in graph.names.items():
-        erased = erased_on(deployment, branch, revision)
+    heads, serving = deployment.catalog.heads(revision), deployment.catalog.serving(revision)
+    former = {replaced(branch): branch for branch in heads}
+    for placed_branch, names in graph.names.items():
+        branch = former.get(placed_branch, placed_branch)
+        answering = serving if placed_branch in former else heads
+        erased = _erased(deployment, branch, revision, answering.get(branch, 0))
         for name, placed in names.items():
             found.setdefault(placed, []).append(erased.keys(name))
     common = {placed: _common(each) for placed, each in found.items()}
@@ -58,5 +72,13 @@ def _common(every: list[pl.DataFrame | None]) -> pl.DataFrame | None:
     return first
 
 
-def _identity(deployment: Deployment, branch: str, dataset: str) -> str:
-    return deployment.branch(branch).datasets[dataset].fingerprint
+def _identities(deployment: Deployment, branch: str, dataset: str) -> list[str]:
+    """Return the fingerprints of a dataset to erase from.
+
+    These are the serving version and the one being backfilled, if both have the same erase keys.
+    """
+    catalog = deployment.catalog
+    numbers = (catalog.serving(catalog.latest()).get(branch, 0), catalog.head(branch))
+    found = [deployment.definitions(number).datasets.get(dataset) for number in numbers]
+    known = [each for each in found if each is not None]
+    return list(dict.fromkeys(each.fingerprint for each in known if each.erase_keys == known[0].erase_keys))

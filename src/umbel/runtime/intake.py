@@ -1,25 +1,31 @@
-"""Stage 0: opening a split, judging its rows, and running what is row-wise."""
+"""Stage 0: opens a split, validates its rows and runs row-wise operators."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
 import polars as pl
 
-from umbel.catalog.catalog import RAW_LIMIT, DeadLetter
-from umbel.connectors.rawbatch import RawBatch
-from umbel.plan.definitions import DatasetDefinition
-from umbel.plan.flow import Outbox, spread
-from umbel.plan.ingest import prepare, wanted
+from umbel.catalog.catalog import LATE, RAW_LIMIT, DeadLetter
+from umbel.definitions.records import DatasetDefinition
+from umbel.formats.raw_batch import RawBatch
+from umbel.functions.guarding import guarded
+from umbel.graph.stages import StageOutput, emit
+from umbel.ingestion.rows import prepare, requested
+from umbel.runtime.dead_letters import DROPPED
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.erasures import erased_everywhere
-from umbel.runtime.plans import PlannedSplit
+from umbel.runtime.guard import WorkerGuard
+from umbel.runtime.limits import Limits
+from umbel.runtime.plans import BatchPlan, PlannedSplit
+from umbel.runtime.progress import EPOCH
 from umbel.runtime.sources import OpenedSource, open_sources
+from umbel.types.raw import rejects
 from umbel.types.schema import AT, SEQ, WEIGHT
 
 ROWS_AT_ONCE = 1_000_000
@@ -28,29 +34,29 @@ DEAD_AT_ONCE = 10_000
 
 @dataclass(slots=True)
 class Intake:
-    """What came of some rows of a split.
+    """The result of some rows of a split.
 
     Args:
-        name: tells it apart from others of the batch; the same at each run.
+        name: unique in the batch; the same at each run.
         source: the key of the source.
         dataset: its dataset.
-        outbox: changes for later stages.
+        output: changes for later stages.
         counts: rows taken, refused and too late.
-        dead: the refused ones.
+        dead: the refused rows, and some of the late ones.
         newest: the largest event time taken.
     """
 
     name: str
     source: str
     dataset: str
-    outbox: Outbox = field(default_factory=Outbox)
+    output: StageOutput = field(default_factory=StageOutput)
     counts: Counter[str] = field(default_factory=Counter)
     dead: list[DeadLetter] = field(default_factory=list)
     newest: datetime | None = None
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What the driver needs to know of it."""
+        """The part of it that the driver needs."""
         return {
             "source": self.source,
             "dataset": self.dataset,
@@ -61,29 +67,40 @@ class Intake:
 
 
 def take_in(
-    deployment: Deployment, revision: int, split: PlannedSplit, watermarks: Mapping[str, datetime]
+    deployment: Deployment,
+    plan: BatchPlan,
+    split: PlannedSplit,
+    watermarks: Mapping[str, datetime],
+    guard: WorkerGuard,
+    waiting: frozenset[str] = frozenset(),
 ) -> Iterator[Intake]:
-    """Read a split; yield what comes of it, some rows at a time.
+    """Read a split; yield the result of some rows at a time.
 
     Args:
-        deployment: where things are.
-        revision: whose definitions apply.
-        split: what to read.
+        deployment: the deployment.
+        plan: has the revision of the definitions, and the latest event time of live sources.
+        split: the split to read.
         watermarks: of each source as of the batch before; older rows are too late.
+        guard: calls user functions.
+        waiting: the state ids of the operators that do not run yet.
     """
-    graph = deployment.graph(revision)
+    graph = deployment.graph(plan.revision, waiting)
     dataset = graph.datasets[split.dataset]
-    source = _sources(deployment, revision)[split.dataset, split.source]
-    entry, oldest = graph.entries[split.dataset], watermarks.get(source.key)
+    source = _sources(deployment, plan.revision)[split.dataset, split.source]
+    latest = None if plan.latest is None or not source.is_live else EPOCH + timedelta(microseconds=plan.latest)
+    entry, bounds = graph.entries[split.dataset], Bounds(watermarks.get(source.key), latest, deployment.late)
     intake, number = _fresh(source, split, 0), 0
-    erased = erased_everywhere(deployment, revision)
-    for batch in source.open(split.split, wanted(source.definition, dataset)):
-        changes = _judged(dataset, source, batch, intake, oldest)
-        kept = erased.without(split.dataset, changes)
-        intake.counts["erased"] += changes.height - kept.height
-        intake.counts["rows"] -= changes.height - kept.height
-        changes = kept
-        spread(entry, changes, intake.outbox)
+    erased = erased_everywhere(deployment, plan.revision)
+    for batch in source.open(split.split, requested(source.definition, dataset)):
+        with guarded(guard):
+            changes = _judged(dataset, source, batch, intake, bounds)
+        accepted = erased.without(split.dataset, changes)
+        intake.counts["erased"] += changes.height - accepted.height
+        intake.counts["rows"] -= changes.height - accepted.height
+        changes, before = accepted, len(guard.rejected)
+        with guarded(guard):
+            emit(entry, changes, intake.output)
+        guard.location(before, batch.where, batch.first, batch.raw.frame.height)
         if intake.counts["rows"] >= ROWS_AT_ONCE or len(intake.dead) >= DEAD_AT_ONCE:
             yield intake
             number += 1
@@ -92,28 +109,41 @@ def take_in(
 
 
 def _fresh(source: OpenedSource, split: PlannedSplit, number: int) -> Intake:
-    from umbel.operators.fingerprint import fingerprint
+    from umbel.functions.fingerprint import fingerprint
 
     return Intake(
         f"{fingerprint(source.key, sorted(map(str, split.split.items())))}-{number}", source.key, source.dataset
     )
 
 
+@dataclass(slots=True)
+class Bounds:
+    """The bounds of the event times of a split's rows.
+
+    Args:
+        oldest: the watermark, older rows are too late; None for any.
+        latest: later rows are refused; None for any.
+        late_bytes: bytes of late rows that may still be stored.
+    """
+
+    oldest: datetime | None
+    latest: datetime | None
+    late_bytes: int
+
+
 def _judged(
-    dataset: DatasetDefinition, source: OpenedSource, batch: RawBatch, intake: Intake, oldest: datetime | None
+    dataset: DatasetDefinition, source: OpenedSource, batch: RawBatch, intake: Intake, bounds: Bounds
 ) -> pl.DataFrame:
-    """Return the good rows of a batch as changes; note the others."""
+    """Return the accepted rows of a batch as changes; record the others."""
     validated = prepare(batch.raw, source.definition, dataset)
     timestamp = pl.col(dataset.schema.timestamp)
-    numbers = (validated.kept.cast(pl.Int64) + batch.first).alias(SEQ)
+    numbers = (validated.accepted.cast(pl.Int64) + batch.first).alias(SEQ)
     plain = {AT: timestamp, WEIGHT: pl.lit(1, pl.Int64)}
     missing = [value.alias(name) for name, value in plain.items() if name not in validated.frame.columns]
     changes = validated.frame.with_columns(*missing, numbers).select(list(dataset.schema.changes()))
-    if oldest is not None:
-        in_time = changes.filter(pl.col(AT) >= oldest)
-        intake.counts["late"] += changes.height - in_time.height
-        changes = in_time
+    intake.counts.update(batch.counts)
     _bury(source, batch, validated.rejects, intake)
+    changes = _in_time(changes, dataset, source, batch, intake, bounds)
     intake.counts["rows"] += changes.height
     latest = changes[AT].max()
     if isinstance(latest, datetime):
@@ -121,13 +151,59 @@ def _judged(
     return changes
 
 
-def _bury(source: OpenedSource, batch: RawBatch, rejects: pl.DataFrame, intake: Intake) -> None:
-    intake.counts["dead"] += rejects["row"].n_unique()
-    for row, at_field, reason in rejects.iter_rows():
-        raw = batch.text(row)
-        place = batch.where(row)
-        letter = DeadLetter(source.dataset, source.source, place, reason, raw[:RAW_LIMIT], len(raw), at_field)
-        intake.dead.append(letter)
+def _in_time(
+    changes: pl.DataFrame,
+    dataset: DatasetDefinition,
+    source: OpenedSource,
+    batch: RawBatch,
+    intake: Intake,
+    bounds: Bounds,
+) -> pl.DataFrame:
+    """Return the changes within the bounds of event time.
+
+    Rows after the latest are refused; rows before the watermark are set aside as late.
+    """
+    if bounds.latest is not None:
+        ahead = changes.filter(pl.col(AT) > bounds.latest)
+        why = f"is ahead of {_shown(bounds.latest)}, the latest a live source may have when it is processed"
+        errors = {seq - batch.first: f"event time {_shown(at)} {why}" for seq, at in ahead.select(SEQ, AT).iter_rows()}
+        _bury(source, batch, rejects(errors, dataset.schema.timestamp), intake)
+        changes = changes.filter(pl.col(AT) <= bounds.latest)
+    if bounds.oldest is not None:
+        late = changes.filter(pl.col(AT) < bounds.oldest)
+        intake.counts["late"] += late.height
+        for seq, at in late.select(SEQ, AT).iter_rows():
+            if bounds.late_bytes <= 0:
+                break
+            reason = f"{LATE}event time {_shown(at)} is before the watermark {_shown(bounds.oldest)}"
+            letter = _letter(source, batch, seq - batch.first, dataset.schema.timestamp, reason)
+            bounds.late_bytes -= len(letter.raw)
+            intake.dead.append(letter)
+        changes = changes.filter(pl.col(AT) >= bounds.oldest)
+    return changes
+
+
+def _shown(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def _bury(source: OpenedSource, batch: RawBatch, refused: pl.DataFrame, intake: Intake) -> None:
+    intake.counts["dead"] += refused["row"].n_unique()
+    intake.counts["damaged"] += batch.is_damage * refused["row"].n_unique()
+    limits, stored = Limits.from_environment(), Counter[int]()
+    per_request = limits.dead_letters_per_request if batch.request is not None else limits.dead_letters_per_batch
+    for row, at_field, reason in refused.iter_rows():
+        request = 0 if batch.request is None else batch.request(row)
+        stored[request] += 1
+        if stored[request] > per_request:
+            intake.counts[DROPPED] += 1
+            continue
+        intake.dead.append(_letter(source, batch, row, at_field, reason))
+
+
+def _letter(source: OpenedSource, batch: RawBatch, row: int, at_field: str, reason: str) -> DeadLetter:
+    raw = batch.text(row)
+    return DeadLetter(source.dataset, source.source, batch.where(row), reason, raw[:RAW_LIMIT], len(raw), at_field)
 
 
 @lru_cache(maxsize=4)

@@ -1,17 +1,23 @@
-"""Batch plans: which splits of which sources a micro-batch reads, written down before it runs.
+"""Batch plans: the splits of the sources that a micro-batch reads, written before it runs.
 
 A plan is a file. A batch that is run again reads the very same splits under the very same definitions, whatever its sources
-list by then; so exactly-once asks nothing of a source but that a split can be opened twice.
+list by then; so exactly-once requires of a source only that a split can be opened twice. The file has a checksum: a plan with
+one digit changed would read other rows.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+import zlib
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from umbel.errors import Damaged
+from umbel.log.reading import RESTORE
+from umbel.state import disk
 
 Position = Any
 
@@ -21,10 +27,10 @@ class PlannedSplit:
     """One piece of work of stage 0.
 
     Args:
-        dataset: whose rows it has.
+        dataset: the dataset of its rows.
         source: the ordinal of the source within the dataset's sources.
-        split: what the connector needs to open it; plain JSON.
-        size: about how many bytes it has.
+        split: the connector's description of it; plain JSON.
+        size: its approximate size in bytes.
     """
 
     dataset: str
@@ -34,15 +40,18 @@ class PlannedSplit:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BatchPlan:
     """The input of one batch.
 
     Args:
         number: counts from 1.
         revision: the commit whose definitions apply.
-        splits: what is read.
-        positions: how far each source has been planned, this plan included.
+        splits: the splits to read.
+        positions: the position each source is planned up to, this plan included.
         ended: the keys of the bounded sources that are at their end: nothing is read from them any more.
+        latest: the latest event time a live source may have, in µs since the epoch; None for any. It is part of the plan so that
+            a batch that is run again refuses the same rows.
+        behind: the keys of the sources that have more input than this plan and those before it read.
     """
 
     number: int
@@ -50,15 +59,17 @@ class Plan:
     splits: tuple[PlannedSplit, ...]
     positions: Mapping[str, Position]
     ended: tuple[str, ...] = ()
+    latest: int | None = None
+    behind: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
-        """About how many bytes it reads."""
+        """Its approximate input in bytes."""
         return sum(split.size for split in self.splits)
 
 
 class Plannable(Protocol):
-    """A source of a dataset that can be asked what is new."""
+    """A source of a dataset that can be polled for new splits."""
 
     dataset: str
     source: int
@@ -66,88 +77,179 @@ class Plannable(Protocol):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it comes to an end."""
+        """True if it comes to an end."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is bounded and has had nothing new for so long that it is at its end."""
+        """True if it is bounded and idle long enough to be at its end."""
 
     def plan(self, position: Position | None, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Position]:
-        """Return splits with their sizes, of about `budget` bytes at the most, and the position after them."""
+        """Return splits with their sizes, of about `budget` bytes, and the next position."""
+
+    def check(self, position: Position | None) -> None:
+        """Raise Damaged if reading cannot go on at a position."""
 
 
 Sources = Callable[[], tuple[int, Iterable[Plannable]]]
 """Returns the current revision and its sources."""
 
 
+@dataclass(slots=True)
+class _Budget:
+    """The bytes that a plan may still read; the caller subtracts planned bytes."""
+
+    left: int
+
+    def shares(self, sources: Sequence[Plannable], late: Container[str], turn: int) -> Iterator[tuple[Plannable, int]]:
+        """Yield sources with the bytes that each may plan, 0 for none.
+
+        Sources that keep up come first: reading an old source again must not delay the live ones meanwhile. Late sources share
+        the rest of the budget, a quarter of it at least, and take turns in being first.
+        """
+        whole = self.left
+        for source in sources:
+            if source.key not in late:
+                yield source, max(self.left, 0)
+        behind = [source for source in sources if source.key in late]
+        first = turn % max(1, len(behind))
+        end = min(0, self.left - max(1, whole // 4))
+        for location, source in enumerate(behind[first:] + behind[:first]):
+            spare = self.left - end
+            yield source, max(1, spare // (len(behind) - location)) if spare > 0 else 0
+
+
 class Plans:
     """The plans of one job, in a folder.
 
     Args:
-        folder: where they are kept.
-        sources: asked each time something is planned.
+        folder: the folder.
+        sources: polled each time a batch is planned.
         budget: bytes of input per batch.
         is_due: whether results wait for a batch, with or without input.
+        ahead: how far ahead of processing time the event times of live sources may be, in µs; None for any.
     """
 
-    def __init__(self, folder: Path, sources: Sources, budget: int, is_due: Callable[[], bool]) -> None:
+    def __init__(
+        self, folder: Path, sources: Sources, budget: int, is_due: Callable[[], bool], ahead: int | None = None
+    ) -> None:
         self._folder, self._sources, self._budget, self._is_due = folder, sources, budget, is_due
-        folder.mkdir(parents=True, exist_ok=True)
+        self._ahead = ahead
+        disk.make_folder(folder)
 
     def next(self, start: int) -> int:
-        """Return the number of the plan after `start`, made now if there is something new; else `start`."""
+        """Return the number of the plan after `start`, making it if needed.
+
+        Without new input it is `start`.
+        """
         if self._path(start + 1).exists():
             return start + 1
-        before = self.read(start) if start else Plan(0, 0, (), {})
+        before = self.read(start) if start else BatchPlan(0, 0, (), {})
         plan = self._made(before)
         if plan is None:
             return start
         self._write(plan)
         return plan.number
 
-    def read(self, number: int) -> Plan:
-        """Return a plan."""
-        content = json.loads(self._path(number).read_bytes())
-        splits = tuple(PlannedSplit(**split) for split in content["splits"])
-        ended = tuple(content.get("ended", ()))
-        return Plan(content["number"], content["revision"], splits, content["positions"], ended)
+    def read(self, number: int) -> BatchPlan:
+        """Return a plan.
+
+        Raises:
+            Damaged: it is missing, or its checksum does not match.
+        """
+        path = self._path(number)
+        try:
+            content = _checked(path.read_bytes())
+            splits = tuple(PlannedSplit(**split) for split in content["splits"])
+            ended, behind = tuple(content.get("ended", ())), tuple(content.get("behind", ()))
+            positions, latest = content["positions"], content.get("latest")
+            return BatchPlan(content["number"], content["revision"], splits, positions, ended, latest, behind)
+        except FileNotFoundError:
+            report = f"plan {number} is missing: {self._name(number)}; the last one there is {self.last()}"
+            raise Damaged(report, hint=RESTORE) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise Damaged(f"plan {number} is damaged: {self._name(number)}: {error}", hint=RESTORE) from None
+
+    def last(self) -> int:
+        """Return the number of the last plan, 0 for none."""
+        return max(self.numbers(), default=0)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the existing plans, sorted."""
+        return sorted(int(path.stem) for path in self._folder.glob("[0-9]*.json"))
+
+    def check(self, number: int) -> None:
+        """Check that batches can resume after a plan: it and its source positions exist.
+
+        Raises:
+            Damaged: one of them does not.
+        """
+        if not number:
+            return
+        positions = self.read(max(number, self.last())).positions
+        for source in self._sources()[1]:
+            source.check(positions.get(source.key))
 
     def forget(self, number: int, keep: int = 50) -> None:
-        """Delete plans which a restart can no longer ask for."""
+        """Delete plans too old for a restart to need them."""
         old = self._path(number - keep)
         while old.exists():
-            old.unlink()
+            disk.remove(old)
             number -= 1
             old = self._path(number - keep)
 
-    def _made(self, before: Plan) -> Plan | None:
+    def _made(self, before: BatchPlan) -> BatchPlan | None:
         revision, sources = self._sources()
-        positions, splits, left = dict(before.positions), list[PlannedSplit](), self._budget
-        ended = []
+        positions, splits = dict(before.positions), list[PlannedSplit]()
+        ended, behind = list[str](), list[str]()
+        open_ones = []
         for source in sources:
             if source.key in before.ended and source.is_bounded:
                 ended.append(source.key)
-                continue
-            found, position = source.plan(positions.get(source.key), max(left, 0)) if left > 0 else ((), None)
+            else:
+                open_ones.append(source)
+        late = {each.key for each in open_ones if each.key in before.behind or each.key not in positions}
+        budget = _Budget(self._budget)
+        for source, share in budget.shares(open_ones, late, before.number):
+            found, position = source.plan(positions.get(source.key), share) if share > 0 else ((), None)
+            size = sum(size for _, size in found)
+            if share <= 0 or size >= share:
+                behind.append(source.key)
             if found:
                 splits += [PlannedSplit(source.dataset, source.source, split, size) for split, size in found]
                 positions[source.key] = position
-                left -= sum(size for _, size in found)
-            elif source.has_ended:
+                budget.left -= size
+            elif share > 0 and source.has_ended:
                 ended.append(source.key)
-        is_new = splits or revision != before.revision or set(ended) != set(before.ended)
+        states = (set(ended), set(behind)), (set(before.ended), set(before.behind))
+        is_new = splits or revision != before.revision or states[0] != states[1]
         if not is_new and not self._is_due():
             return None
-        return Plan(before.number + 1, revision, tuple(splits), positions, tuple(ended))
+        latest = None if self._ahead is None else time.time_ns() // 1000 + self._ahead
+        return BatchPlan(before.number + 1, revision, tuple(splits), positions, tuple(ended), latest, tuple(behind))
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:012d}.json"
 
-    def _write(self, plan: Plan) -> None:
+    def _name(self, number: int) -> str:
+        return f"{self._folder.name}/{self._path(number).name}"
+
+    def _write(self, plan: BatchPlan) -> None:
         path = self._path(plan.number)
-        fresh = path.with_suffix(".new")
-        with fresh.open("w") as file:
-            json.dump(asdict(plan), file, separators=(",", ":"))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(path)
+        content = json.dumps(asdict(plan), separators=(",", ":")).encode()
+        disk.replace(path, b'{"crc":"%08x","plan":%b}' % (zlib.crc32(content), content))
+
+
+_HEAD = len(b'{"crc":"00000000","plan":')
+
+
+def _checked(data: bytes) -> Any:
+    """Return the content of a plan's file, after verifying its checksum.
+
+    Files of umbel 0.1 have none.
+    """
+    if not data.startswith(b'{"crc":"'):
+        return json.loads(data)
+    content = data[_HEAD:-1]
+    if data != b'{"crc":"%08x","plan":%b}' % (zlib.crc32(content), content):
+        raise ValueError("its checksum does not match")
+    return json.loads(content)

@@ -1,4 +1,4 @@
-"""Event time between batches: watermarks of the sources, frontiers of the windows, and the clocks operators get from them."""
+"""Event time between batches: watermarks of sources, stream times of nodes, operators' clocks."""
 
 from __future__ import annotations
 
@@ -7,45 +7,48 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
+from umbel.graph.graph import Graph, GraphNode
 from umbel.operators.operator import Clock, Keyed
-from umbel.plan.graph import Graph, Node
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(slots=True)
-class EventTime:
-    """What is known of event time after a batch.
+class EventTimeProgress:
+    """Event time as of the end of a batch.
 
     Args:
         newest: the largest event time taken from each source, by its key.
-        frontiers: the largest event time each timed node has read, or the watermark its results have waited for, by the owner
-            of its state.
+        stream_times: the largest event time each timed node has read, or the watermark its results have waited for, by its state
+            id.
         ended: the keys of the sources that are at their end.
     """
 
     newest: dict[str, datetime] = field(default_factory=dict)
-    frontiers: dict[str, datetime] = field(default_factory=dict)
+    stream_times: dict[str, datetime] = field(default_factory=dict)
     ended: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, state: Mapping[str, Any], ended: Iterable[str] = ()) -> Self:
-        """Return what `state` wrote, when some sources have ended."""
-        return cls(_instants(state.get("newest", {})), _instants(state.get("frontiers", {})), frozenset(ended))
+        """Restore progress from `state`, with the sources that have ended."""
+        return cls(_instants(state.get("newest", {})), _instants(state.get("stream_times", {})), frozenset(ended))
 
     @property
     def state(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"newest": _plain(self.newest), "frontiers": _plain(self.frontiers)}
+        """The progress as JSON-compatible data."""
+        return {"newest": _plain(self.newest), "stream_times": _plain(self.stream_times)}
 
     def saw(self, source: str, newest: datetime | None) -> None:
-        """Note the largest event time taken from a source."""
+        """Advance the largest event time taken from a source."""
         if newest is not None:
             self.newest[source] = max(newest, self.newest.get(source, newest))
 
     def watermarks(self, graph: Graph) -> dict[str, datetime]:
-        """Return the watermark of each source that has had rows: its newest less its disorder."""
+        """Return each source's watermark: its newest event time less its disorder.
+
+        Sources without rows so far have none.
+        """
         return {
             each.key: self.newest[each.key] - timedelta(microseconds=each.definition.disorder)
             for each in graph.sources()
@@ -60,28 +63,30 @@ class EventTime:
         for node in graph.nodes:
             mark = self._watermark(graph, node, reached, marks)
             parents = tuple(marks[parent.number] for parent in node.parents)
-            clocks[node.number] = Clock(mark, self.frontiers.get(node.owner), parents, waits=True)
+            clocks[node.number] = Clock(mark, self.stream_times.get(node.state_id), parents, waits=True)
             marks[node.number] = self._passed_on(node, mark)
         return {node.number: clocks[node.number] for node in graph.nodes if node.is_keyed}
 
-    def frontier_numbers(self, graph: Graph) -> dict[int, datetime]:
-        """Return the frontiers by node number."""
-        return {node.number: self.frontiers[node.owner] for node in graph.nodes if node.owner in self.frontiers}
+    def stream_times_by_node(self, graph: Graph) -> dict[int, datetime]:
+        """Return the stream times by node number."""
+        return {
+            node.number: self.stream_times[node.state_id] for node in graph.nodes if node.state_id in self.stream_times
+        }
 
-    def move_frontiers(self, graph: Graph, frontiers: Mapping[int, datetime]) -> None:
-        """Take over frontiers by node number."""
-        self.frontiers.update({graph.nodes[number].owner: instant for number, instant in frontiers.items()})
+    def advance_stream_times(self, graph: Graph, stream_times: Mapping[int, datetime]) -> None:
+        """Set stream times by node number."""
+        self.stream_times.update({graph.nodes[number].state_id: instant for number, instant in stream_times.items()})
 
-    def _passed_on(self, node: Node, mark: datetime | None) -> datetime | None:
-        """Return the watermark of what comes out of a node whose inputs have reached `mark`."""
+    def _passed_on(self, node: GraphNode, mark: datetime | None) -> datetime | None:
+        """Return a node's output watermark from its input watermark `mark`."""
         operator = node.operator
-        frontier = self.frontiers.get(node.owner)
+        stream_time = self.stream_times.get(node.state_id)
         if isinstance(operator, Keyed) and operator.is_timed:  # its results come out only when it has read so far
-            mark = None if mark is None or frontier is None else min(mark, frontier)
+            mark = None if mark is None or stream_time is None else min(mark, stream_time)
         return None if mark is None or operator.delay is None else mark - operator.delay * MICROSECOND
 
     def _watermark(
-        self, graph: Graph, node: Node, reached: Mapping[str, datetime], marks: Mapping[int, datetime | None]
+        self, graph: Graph, node: GraphNode, reached: Mapping[str, datetime], marks: Mapping[int, datetime | None]
     ) -> datetime | None:
         if node.parents:
             return _least(marks[parent.number] for parent in node.parents)
@@ -92,7 +97,7 @@ class EventTime:
 
 
 def is_due(graph: Graph, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether final results may come out with the batch after one, though it has no rows: event time has moved."""
+    """Return whether a batch without rows may emit final results: event time advanced."""
     return before != after and any(isinstance(node.operator, Keyed) and node.operator.is_final for node in graph.nodes)
 
 

@@ -8,61 +8,65 @@ import logging
 import multiprocessing
 import os
 import threading
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
-from polars.exceptions import PanicException
-from sqlalchemy.exc import OperationalError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
-from umbel.errors import Transient, UmbelError
+from umbel.catalog.audit import AuditLog
+from umbel.catalog.tokens import Role, Tokens
 from umbel.log.features import FeatureLog
+from umbel.offline.runner import OfflineRunner
+from umbel.processes.process_tree import end_with_parent
 from umbel.runtime.deployment import Deployment
-from umbel.runtime.kinship import end_with_parent
-from umbel.runtime.offline.runner import Runner
-from umbel.serving import branches, control, featurelog, ingestion, inspection, offline, queries, secrets
+from umbel.serving import branches, control, feature_log, ingestion, inspection, offline, openapi, queries, secrets
 from umbel.serving.coalesce import Coalescer
-from umbel.serving.environment import Place
-from umbel.serving.featurelog import Keeper
+from umbel.serving.endpoint import Endpoint, failed
+from umbel.serving.environment import DeploymentLocation
+from umbel.serving.feature_log import FeatureLogWriter
+from umbel.serving.gate import Gate
 from umbel.serving.metrics import Metrics
-from umbel.serving.requests import answer, refusal
+from umbel.serving.policy import Policy
+from umbel.serving.processes import note_start_failure
+from umbel.serving.refusals import NoSuchRoute, WrongMethod, refusal
+from umbel.serving.secrecy import conceal
 from umbel.serving.service import Service
+from umbel.state.passwords import log_redacted
 
-Handler = Callable[[Request], Awaitable[Response]]
 V1 = "/api/v1"
-ROUTES: tuple[tuple[str, str, Handler], ...] = (
-    ("POST", f"{V1}/query", queries.query),
-    ("POST", f"{V1}/log", ingestion.log),
-    ("POST", f"{V1}/dataset/{{name}}/lookup", queries.lookup),
-    ("POST", f"{V1}/query_offline", queries.query_offline),
-    ("GET", f"{V1}/query_offline/status", offline.status),
-    ("POST", f"{V1}/query_offline/cancel", offline.cancel),
-    ("GET", f"{V1}/dataset/{{name}}/inspect", inspection.inspect),
-    ("GET", f"{V1}/dataset/{{name}}/dead_letters", inspection.dead_letters),
-    ("GET", f"{V1}/dataset/{{name}}/expectations", inspection.expectations),
-    ("POST", f"{V1}/dataset/{{name}}/erase", branches.erase),
-    ("POST", f"{V1}/commit", control.commit),
-    ("GET", f"{V1}/commit", control.definitions),
-    ("GET", f"{V1}/branch/list", branches.names),
-    ("POST", f"{V1}/init", branches.init),
-    ("POST", f"{V1}/delete", branches.delete),
-    ("GET", f"{V1}/lineage", inspection.lineage),
-    ("GET", f"{V1}/xray", inspection.xray),
-    ("GET", f"{V1}/secret/{{name}}", secrets.get_secret),
-    ("POST", f"{V1}/secret/{{name}}", secrets.add_secret),
-    ("PATCH", f"{V1}/secret/{{name}}", secrets.update_secret),
-    ("DELETE", f"{V1}/secret/{{name}}", secrets.delete_secret),
-    ("GET", f"{V1}/feature_log", featurelog.feature_log),
-    ("GET", f"{V1}/metrics", control.metrics),
-    ("GET", "/healthz", control.healthz),
-    ("GET", "/readyz", control.readyz),
+READER, WRITER, ADMIN = Role.READER, Role.WRITER, Role.ADMIN
+ROUTES: tuple[Endpoint, ...] = (  # the first ones are matched fastest
+    Endpoint("POST", f"{V1}/query", queries.query, READER),
+    Endpoint("POST", f"{V1}/log", ingestion.log, WRITER),
+    Endpoint("POST", f"{V1}/dataset/{{name}}/lookup", queries.lookup, READER),
+    Endpoint("POST", f"{V1}/query_offline", queries.query_offline, READER),
+    Endpoint("GET", f"{V1}/query_offline/status", offline.status, READER),
+    Endpoint("POST", f"{V1}/query_offline/cancel", offline.cancel, READER),
+    Endpoint("GET", f"{V1}/dataset/{{name}}/inspect", inspection.inspect, READER),
+    Endpoint("GET", f"{V1}/dataset/{{name}}/dead_letters", inspection.dead_letters, READER),
+    Endpoint("GET", f"{V1}/dataset/{{name}}/expectations", inspection.expectations, READER),
+    Endpoint("POST", f"{V1}/dataset/{{name}}/erase", branches.erase, ADMIN, "erase"),
+    Endpoint("POST", f"{V1}/commit", control.commit, ADMIN, "commit"),
+    Endpoint("GET", f"{V1}/commit", control.definitions, READER),
+    Endpoint("GET", f"{V1}/branch/status", branches.status, READER),
+    Endpoint("GET", f"{V1}/branch/list", branches.names, READER),
+    Endpoint("POST", f"{V1}/init", branches.init, ADMIN, "branch init"),
+    Endpoint("POST", f"{V1}/delete", branches.delete, ADMIN, "branch delete"),
+    Endpoint("GET", f"{V1}/lineage", inspection.lineage, READER),
+    Endpoint("GET", f"{V1}/xray", inspection.xray, READER),
+    Endpoint("POST", f"{V1}/secret/{{name}}", secrets.add_secret, ADMIN, "secret add"),
+    Endpoint("PATCH", f"{V1}/secret/{{name}}", secrets.update_secret, ADMIN, "secret update"),
+    Endpoint("DELETE", f"{V1}/secret/{{name}}", secrets.delete_secret, ADMIN, "secret delete"),
+    Endpoint("GET", f"{V1}/feature_log", feature_log.feature_log, READER),
+    Endpoint("GET", f"{V1}/progress", control.progress, READER),
+    Endpoint("GET", f"{V1}/metrics", control.metrics, READER),
+    Endpoint("GET", "/healthz", control.healthz, None),
+    Endpoint("GET", "/readyz", control.readyz, None),
+    Endpoint("GET", "/openapi.json", openapi.description, READER),
+    Endpoint("GET", "/docs", openapi.page, None),
 )
 
 LAST_WAIT = 5.0
@@ -71,126 +75,85 @@ LAST_WAIT = 5.0
 log = logging.getLogger("umbel.serve")
 
 
-def application(deployment: Deployment, ended: Callable[[], None] = lambda: None) -> Starlette:
-    """Return the application over a deployment.
+def application(
+    deployment: Deployment, ended: Callable[[], None] = lambda: None, policy: Policy | None = None
+) -> Starlette:
+    """Return the ASGI application of a deployment.
 
     Args:
-        deployment: where things are.
-        ended: called when everything is answered and closed.
+        deployment: the deployment to serve.
+        ended: called once all requests are answered and all files are closed.
+        policy: the access policy; by default that of a server on the loopback address.
     """
+    conceal(deployment.directory)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        service = await asyncio.to_thread(Service, deployment)
+        try:
+            service = await asyncio.to_thread(Service, deployment)
+        except Exception as error:
+            note_start_failure(error)
+            raise
+        app.state.gate = gate = Gate(policy or Policy(), Tokens(deployment.catalog))
+        app.state.audit = AuditLog(deployment.catalog)
         app.state.service, app.state.metrics = service, Metrics()
         app.state.coalescer = Coalescer(service.vault, service.threads)
-        app.state.runner = runner = Runner(deployment)
+        app.state.runner = runner = OfflineRunner(deployment)
         usage = app.state.metrics.usage
-        app.state.keeper = keeper = Keeper(FeatureLog(deployment.directory / "features"), usage.kept)
-        tasks = [asyncio.create_task(each) for each in (service.follow(), runner.run(), usage.follow())]
+        app.state.feature_log_writer = feature_log_writer = FeatureLogWriter(
+            FeatureLog(deployment.directory / "features"), usage.retained
+        )
+        loops = (service.follow(), service.backlog.follow(), runner.run(), usage.follow(), gate.follow())
+        tasks = [asyncio.create_task(each) for each in loops]
         yield
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.to_thread(keeper.close)
+        await asyncio.to_thread(feature_log_writer.close)
+        gate.close()
         service.close()
         ended()
 
-    return Application(lifespan)
-
-
-class Application(Starlette):
-    """Routes requests; where the path of a route is fixed, without looking through all of them.
-
-    Args:
-        lifespan: what is there while it answers.
-    """
-
-    def __init__(self, lifespan: Callable[[Starlette], Any]) -> None:
-        refusals: Any = {HTTPException: _unknown, Exception: _broken}
-        super().__init__(routes=_routes(), lifespan=lifespan, exception_handlers=refusals)
-        self._fixed = {(method, path): _measured(path, {method: handler}) for method, path, handler in ROUTES}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        handler = self._fixed.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
-        if handler is None:
-            await super().__call__(scope, receive, send)
-            return
-        scope["app"] = self
-        request = Request(scope, receive, send)
-        try:
-            response = await handler(request)
-        except Exception as error:
-            await (await _broken(request, error))(scope, receive, send)
-            raise
-        await response(scope, receive, send)
+    return Starlette(routes=ROUTES, lifespan=lifespan, exception_handlers={HTTPException: _unknown, Exception: _broken})
 
 
 def from_environment() -> Starlette:
-    """Return the application over the deployment named by the environment; what server processes load."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    """Return the application of the deployment named by environment variables.
+
+    It is the factory that server processes load.
+    """
+    log_redacted(logging.WARNING)
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
         end_with_parent(parent.pid)
-    gc.freeze()  # what is loaded stays: collections need not walk through it while requests wait
-    return application(Place.handed_on().opened(), _end_soon)
+    gc.freeze()  # loaded objects are permanent: garbage collections need not traverse them while requests wait
+    try:
+        return application(DeploymentLocation.handed_on().opened(), _end_soon, Policy.handed_on())
+    except Exception as error:
+        note_start_failure(error)
+        raise
 
 
 def _end_soon() -> None:
-    """End this process even if threads of it still wait for something."""
+    """End this process even if some of its threads are blocked."""
     timer = threading.Timer(LAST_WAIT, os._exit, (1,))
     timer.daemon = True
     timer.start()
 
 
-def _routes() -> list[Route]:
-    """Return one route for each path, so that another method on it is answered as such."""
-    paths = dict.fromkeys(path for _, path, _ in ROUTES)
-    handlers = {path: {method: handler for method, at, handler in ROUTES if at == path} for path in paths}
-    return [Route(path, _measured(path, by_method), methods=list(by_method)) for path, by_method in handlers.items()]
-
-
-def _measured(path: str, handlers: dict[str, Handler]) -> Handler:
-    async def measured(request: Request) -> Response:
-        begun, status = time.perf_counter(), 500
-        try:
-            response = await _answered(request, handlers.get(request.method) or handlers["GET"])
-            status = response.status_code
-        finally:
-            request.app.state.metrics.answered(path, status, time.perf_counter() - begun)
-        return response
-
-    return measured
-
-
-async def _answered(request: Request, handler: Handler) -> Response:
-    try:
-        return await handler(request)
-    except UmbelError as error:
-        return refusal(error)
-    except ClientDisconnect:
-        return Response(status_code=400)  # nobody is there to read it
-    except PanicException as error:  # no Exception, and for nobody else than who has asked
-        log.exception("%s %s", request.method, request.url.path)
-        return await _broken(request, RuntimeError(f"Polars has panicked: {error}"))
-    except (OSError, OperationalError) as error:
-        log.exception("%s %s", request.method, request.url.path)
-        told = f"{type(error).__name__}: {error}"
-        return refusal(Transient(f"the server cannot reach what it needs: {told:.500}", hint="try again; see its log"))
-
-
 async def _unknown(request: Request, error: Exception) -> Response:
-    """Answer where there is no such path, or no such method on it."""
+    """Answer 404 for an unknown path, 405 for an unsupported method."""
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail}"
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
-        content = {"code": "wrong-method", "message": message, "hint": f"this path takes {allowed}"}
-        return answer(content, 405, error.headers)
-    known = ", ".join(f"{method} {path}" for method, path, _ in ROUTES)
-    return answer({"code": "no-such-route", "message": message, "hint": f"known: {known}"}, error.status_code)
+        path = request.scope["route"].path
+        allowed = ", ".join(sorted({method for each in ROUTES if each.path == path for method in each.methods or ()}))
+        refused = WrongMethod(message, hint=f"this path takes {allowed}")
+        refused.headers = {"Allow": allowed}
+        return refusal(refused)
+    known = ", ".join(f"{each.method} {each.path}" for each in ROUTES)
+    return refusal(NoSuchRoute(message, hint=f"known: {known}"))
 
 
 async def _broken(_: Request, error: Exception) -> Response:
-    told = f"{type(error).__name__}: {error}"
-    return answer({"code": "internal", "message": told, "hint": "see the server's log"}, 500)
+    return refusal(failed(error))

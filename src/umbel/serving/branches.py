@@ -1,65 +1,134 @@
-"""Routes of branches, and of erasure, which each branch does for itself."""
+"""Routes of branches, and of erasure, which is per branch."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
+import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from umbel.errors import InvalidType
-from umbel.plan.graph import MAIN
+from umbel.graph.graph import MAIN
 from umbel.query.encode import columns_from_json, columns_of
 from umbel.runtime.branches import branches
 from umbel.runtime.branches import delete as delete_branch
 from umbel.runtime.branches import init as make_branch
 from umbel.runtime.erasures import erase as erase_rows
-from umbel.serving.requests import BRANCH_HEADER, answer, object_of, text
+from umbel.runtime.switching import branch_status
+from umbel.serving.requests import BRANCH_HEADER, DatasetName, JsonBody, OptionalText, Rows, Text
 from umbel.serving.service import Service
 
 
-async def names(request: Request) -> Response:
+class InitRequest(JsonBody, frozen=True):
+    """A new branch; it is a clone of another, or empty."""
+
+    branch: Text
+    clone_from: OptionalText = None
+
+    example: ClassVar = {"branch": "dev", "clone_from": "main"}
+
+
+class DeleteRequest(JsonBody, frozen=True):
+    """The branch to delete."""
+
+    branch: Text
+
+    example: ClassVar = {"branch": "dev"}
+
+
+class EraseRequest(JsonBody, frozen=True):
+    """The erase keys of the rows to erase."""
+
+    erase_keys: Rows
+
+    example: ClassVar = {"erase_keys": [{"tailnum": "N1"}]}
+
+
+class BranchNames(msgspec.Struct, frozen=True):
+    """The names of all branches."""
+
+    branches: list[str]
+
+
+class RevisionResponse(msgspec.Struct, frozen=True):
+    """The revision that the change made."""
+
+    revision: int
+
+
+class DatasetBackfill(msgspec.Struct, frozen=True):
+    """A dataset that is being backfilled: the version to come, and the one that serves."""
+
+    name: str
+    version: int
+    serving: int | None
+
+
+class BranchStatus(msgspec.Struct, frozen=True):
+    """The serving revision of a branch, its last commit and its backfill progress."""
+
+    branch: str
+    state: str
+    serving: int
+    committed: int
+    share: float
+    datasets: list[DatasetBackfill]
+    message: str
+    error: str
+
+
+async def names(request: Request) -> BranchNames:
     """Return the names of all branches."""
     service: Service = request.app.state.service
-    return answer({"branches": await asyncio.to_thread(branches, service.deployment)})
+    return BranchNames(await asyncio.to_thread(branches, service.deployment))
 
 
-async def init(request: Request) -> Response:
+async def status(request: Request) -> BranchStatus:
+    """Return a branch's serving revision, committed revision and backfill progress."""
+    service: Service = request.app.state.service
+    branch = request.headers.get(BRANCH_HEADER, MAIN)
+
+    def run() -> dict[str, Any]:
+        service.refresh()
+        return branch_status(service.deployment, branch)
+
+    return BranchStatus(**await asyncio.to_thread(run))
+
+
+async def init(request: Request, body: InitRequest) -> RevisionResponse:
     """Make a branch: empty, or a clone of another, with its data."""
     service: Service = request.app.state.service
-    body = await object_of(request, ("branch",))
-    origin = text(body, "clone_from") if body.get("clone_from") is not None else None
-    return await _changed(service, make_branch, text(body, "branch"), origin)
+    request.state.subject = body.branch
+    return await _changed(service, make_branch, body.branch, body.clone_from)
 
 
-async def delete(request: Request) -> Response:
+async def delete(request: Request, body: DeleteRequest) -> RevisionResponse:
     """Delete a branch."""
     service: Service = request.app.state.service
-    body = await object_of(request, ("branch",))
-    return await _changed(service, delete_branch, text(body, "branch"))
+    request.state.subject = body.branch
+    return await _changed(service, delete_branch, body.branch)
 
 
-async def erase(request: Request) -> Response:
+async def erase(request: Request, name: DatasetName, body: EraseRequest) -> RevisionResponse:
     """Erase rows of a dataset by its erase keys."""
     service: Service = request.app.state.service
-    in_force, name = await service.of(request), request.path_params["name"]
-    definition = in_force.engine.dataset(name)
-    body = await object_of(request, ("erase_keys",))
-    if not body["erase_keys"]:
+    in_force = await service.of(request)
+    definition = in_force.dataset(name)
+    if not body.erase_keys:
         raise InvalidType("'erase_keys' must be a list of row objects or an object of columns", hint='[{"uid": 1}]')
-    given, owner = columns_of(body["erase_keys"], "erase_keys"), f"erase on dataset '{name}'"
-    definition.check_erase_keys(list(given))
+    provided, owner = columns_of(body.erase_keys, "erase_keys"), f"erase on dataset '{name}'"
+    definition.check_erase_keys(list(provided))
     types = {each: definition.dtypes[each] for each in definition.erase_keys}
-    keys = columns_from_json(given, types, owner)
+    keys = columns_from_json(provided, types, owner)
     branch = request.headers.get(BRANCH_HEADER, MAIN)
     return await _changed(service, erase_rows, branch, name, keys)
 
 
-async def _changed(service: Service, change: Any, *args: Any) -> Response:
+async def _changed(service: Service, change: Any, *args: Any) -> RevisionResponse:
     def run() -> int:
         revision: int = change(service.deployment, *args)
         service.refresh()
         return revision
 
-    return answer({"revision": await asyncio.to_thread(run)})
+    return RevisionResponse(await asyncio.to_thread(run))

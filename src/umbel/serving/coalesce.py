@@ -1,7 +1,7 @@
-"""Answering queries that wait at the same time together.
+"""Coalescing of concurrent queries: requests for the same features run as one query.
 
-What a query costs is mostly the same for one row as for fifty. So requests that have arrived since the last answer, and ask
-for the same features, are answered as one query whose rows are all of theirs. Nobody waits for others to come.
+A query costs mostly the same for one row as for fifty. So requests that arrived since the last answer and have the same plan are
+answered as one query over the rows of all of them. No request waits for others to arrive.
 """
 
 from __future__ import annotations
@@ -11,75 +11,87 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import polars as pl
 
-from umbel.api.secrets import kept_by
+from umbel.api.secrets import secrets_from
 from umbel.catalog.vault import Vault
-from umbel.query.arrange import Plan
-from umbel.query.encode import columns_from_json, few_from_json
+from umbel.query.arrange import QueryPlan
+from umbel.query.encode import columns_from_json, rows_from_json
 from umbel.query.execute import QueryEngine, instants
-from umbel.query.session import Mode
+from umbel.query.session import QueryMode
 from umbel.serving.service import NeedsHistory
 from umbel.serving.threads import Threads
 
 SMALL = 256
-"""Rows that are answered on the event loop, whoever asks for them; larger queries are answered in a thread."""
+"""Rows of a query up to which it is answered on the event loop; larger queries are answered in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A query as it came.
+class PendingQuery:
+    """A query waiting for its answer.
 
     Args:
         engine: of the revision it was planned for.
-        plan: how it is answered.
+        plan: its query plan.
         columns: JSON values, for each input of the plan.
-        height: how many rows.
-        at: the instant asked about, None for now.
+        height: the number of rows.
+        at: the instant of an as-of query, None for now.
     """
 
     engine: QueryEngine
-    plan: Plan
+    plan: QueryPlan
     columns: Mapping[str, list[Any]]
     height: int
     at: datetime | None
 
     @property
     def is_small(self) -> bool:
-        """Whether it may be answered on the event loop, together with others."""
+        """True if it may be answered on the event loop, coalesced with others."""
         return self.height <= SMALL and all(step.is_rowwise for step in self.plan.steps)
 
 
+class Encoded(NamedTuple):
+    """An answer as JSON.
+
+    Args:
+        content: an object of columns.
+        dtypes: the result of `Answer.dtypes_json`.
+    """
+
+    content: bytes
+    dtypes: str = ""
+
+
 @dataclass(slots=True)
-class _Group:
-    questions: list[Question] = field(default_factory=list)
-    futures: list[asyncio.Future[bytes]] = field(default_factory=list)
+class _QueryGroup:
+    questions: list[PendingQuery] = field(default_factory=list)
+    futures: list[asyncio.Future[Encoded]] = field(default_factory=list)
 
 
 class Coalescer:
-    """Answers questions, on one event loop.
+    """Answers queries on one event loop, coalescing those that have the same plan.
 
     Args:
-        vault: the secrets user code may ask for.
-        threads: where those are answered that take long.
+        vault: the secrets that user code may read.
+        threads: the thread pools for large queries and for those that read history.
     """
 
     def __init__(self, vault: Vault, threads: Threads) -> None:
         self._vault, self._threads = vault, threads
-        self._waiting: dict[int, _Group] = {}
+        self._waiting: dict[int, _QueryGroup] = {}
 
-    async def answer(self, question: Question) -> bytes:
-        """Return the answer as a JSON object of columns."""
+    async def answer(self, question: PendingQuery) -> Encoded:
+        """Return the answer to a query."""
         if not question.is_small:
             return (await self._threads.answering.do(self._answers, [question]))[0]
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._answer_all)
-        group = self._waiting.setdefault(id(question.plan), _Group())
-        future: asyncio.Future[bytes] = loop.create_future()
+        group = self._waiting.setdefault(id(question.plan), _QueryGroup())
+        future: asyncio.Future[Encoded] = loop.create_future()
         group.questions.append(question)
         group.futures.append(future)
         try:
@@ -96,7 +108,7 @@ class Coalescer:
                 self._settle(group.questions[start:stop], group.futures[start:stop])
                 start = stop
 
-    def _settle(self, questions: list[Question], futures: list[asyncio.Future[bytes]]) -> None:
+    def _settle(self, questions: list[PendingQuery], futures: list[asyncio.Future[Encoded]]) -> None:
         try:
             for future, found in zip(futures, self._answers(questions), strict=True):
                 if not future.done():
@@ -104,25 +116,28 @@ class Coalescer:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001  whatever it is, a panic of Polars too, it belongs to one of them
-            if len(questions) > 1:  # which of them is at fault?
+            if len(questions) > 1:  # run each alone to find the one that fails
                 for question, future in zip(questions, futures, strict=True):
                     self._settle([question], [future])
             elif not futures[0].done():
                 futures[0].set_exception(error)
 
-    def _answers(self, questions: list[Question]) -> list[bytes]:
-        """Return the answer to each question; all have the same plan."""
+    def _answers(self, questions: list[PendingQuery]) -> list[Encoded]:
+        """Return the answer to each query; all have the same plan."""
         engine, plan = questions[0].engine, questions[0].plan
         together = {name: list(chain.from_iterable(each.columns[name] for each in questions)) for name in plan.inputs}
-        columns = few_from_json(together, plan.inputs)
+        columns = rows_from_json(together, plan.inputs)
         at = instants([each.at for each in questions], [each.height for each in questions])
-        with kept_by(self._vault):
-            found = engine.run(plan, columns, at, Mode.ONLINE).to_json()
-        return _apart(found, [each.height for each in questions])
+        with secrets_from(self._vault):
+            found = engine.run(plan, columns, at, QueryMode.ONLINE, plan.aliased)
+        return [
+            Encoded(content, found.dtypes_json())
+            for content in _apart(found.to_json(), [each.height for each in questions])
+        ]
 
 
-def _some(questions: list[Question], start: int) -> int:
-    """Return how far questions can be answered together from `start` on."""
+def _some(questions: list[PendingQuery], start: int) -> int:
+    """Return the end of the slice of queries from `start` that run together."""
     rows = questions[start].height
     stop = start + 1
     while stop < len(questions) and rows + questions[stop].height <= SMALL:
@@ -132,7 +147,7 @@ def _some(questions: list[Question], start: int) -> int:
 
 
 def _apart(found: Mapping[str, list[Any]], heights: list[int]) -> list[bytes]:
-    """Return the rows of each question as JSON."""
+    """Split an answer into the rows of each query, as JSON."""
     if len(heights) == 1:
         return [orjson.dumps(found)]
     answers, start = list[bytes](), 0
@@ -143,10 +158,10 @@ def _apart(found: Mapping[str, list[Any]], heights: list[int]) -> list[bytes]:
     return answers
 
 
-def offline(question: Question, column: str, at: pl.Series, vault: Vault) -> bytes:
-    """Return the answer to a question whose rows each have an instant of their own, with these as last column."""
+def offline(question: PendingQuery, column: str, at: pl.Series, vault: Vault) -> Encoded:
+    """Answer a query with an instant per row; the instants become the last column."""
     columns = columns_from_json(question.columns, question.plan.inputs)
-    with kept_by(vault):
-        found = question.engine.offline(question.plan, columns, at).to_json()
+    with secrets_from(vault):
+        found = question.engine.offline(question.plan, columns, at, question.plan.aliased)
     stamps = [instant.isoformat().replace("+00:00", "Z") for instant in at]
-    return orjson.dumps({**found, column: stamps})
+    return Encoded(orjson.dumps({**found.to_json(), column: stamps}), found.dtypes_json())

@@ -1,6 +1,6 @@
-"""HTTP connections that bound what a client may take: how large the head of a request is, and how long it takes to arrive.
+"""HTTP connections with bounds on request heads: their size, and the time they take.
 
-One that stops sending before a request is whole is told so.
+A client that stops sending before its request is complete gets an error response.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 LONGEST_HEAD = 64 << 10
-"""Bytes of the request line and the headers; what arrives at once may be more."""
+"""Bytes of the request line and the headers; data that arrives at once may exceed it."""
 PATIENCE = 30.0
 """Seconds within which they must arrive."""
 _REFUSAL = "HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class Connection(HttpToolsProtocol):
-    """A connection of uvicorn; requests whose head is too large or too slow are refused."""
+    """A uvicorn connection that refuses request heads too large or too slow."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -27,17 +27,17 @@ class Connection(HttpToolsProtocol):
         self._limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Expect a request."""
+        """Start the timer for a request head."""
         super().connection_made(transport)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Expect nothing more."""
+        """Stop the timer."""
         self._stop_waiting()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; refuse a head that is too large."""
+        """Process bytes; refuse a head that is too large."""
         super().data_received(data)
         if self._is_in_head:
             self._head += len(data)
@@ -47,7 +47,7 @@ class Connection(HttpToolsProtocol):
                 self._wait()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Refuse what will never be whole; answer what is, to a client that has only stopped sending."""
+        """Refuse incomplete requests at end of input; still answer the complete ones."""
         cycle: RequestResponseCycle | None = self.cycle
         is_open = cycle is not None and not cycle.response_complete
         if self._is_in_head or (cycle and is_open and cycle.more_body):
@@ -58,12 +58,12 @@ class Connection(HttpToolsProtocol):
         return is_open
 
     def on_message_begin(self) -> None:
-        """Take note that a request begins."""
+        """Note that a request begins."""
         super().on_message_begin()
         self._is_in_head, self._head = True, 0
 
     def on_headers_complete(self) -> None:
-        """Take note that its head is whole."""
+        """Note that the request's head is complete."""
         self._is_in_head = False
         if self._limit is not None:
             self._stop_waiting()

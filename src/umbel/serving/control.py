@@ -1,48 +1,151 @@
-"""Routes of control: commits, health, metrics."""
+"""Routes for operators: commit, health, progress and metrics."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from umbel.definitions.records import Definitions
+from umbel.definitions.serde import dump, load
 from umbel.errors import InvalidValue, Transient, UmbelError
-from umbel.plan.definitions import Definitions
-from umbel.plan.graph import MAIN
-from umbel.plan.serde import dump, load
+from umbel.graph.graph import MAIN
 from umbel.runtime.commit import commit as put_into_force
-from umbel.serving.requests import BRANCH_HEADER, PROTOBUF, answer, body_of, flag
+from umbel.runtime.freshness import Lag, lags
+from umbel.runtime.health import as_plain, health
+from umbel.runtime.processed import processed
+from umbel.serving.branches import BranchStatus
+from umbel.serving.refusals import Unhealthy, described, refusal
+from umbel.serving.requests import BRANCH_HEADER, PROTOBUF, REVISION_HEADER, TEXT, Parameters, answer
 from umbel.serving.service import Service
 
 PATIENCE = 5.0
 """Seconds within which the catalog and the store must answer for the server to be ready."""
 
 
-async def commit(request: Request) -> Response:
-    """Put definitions into force; with `preview=true` only say what would change."""
-    service: Service = request.app.state.service
-    data = await body_of(request, PROTOBUF, "application/octet-stream")
-    message = request.query_params.get("message", "")
-    preview, incremental = flag(request, "preview", default=False), flag(request, "incremental", default=False)
-    backfill = flag(request, "backfill", default=True)
+class CommitParameters(Parameters, frozen=True):
+    """The options of a commit."""
 
+    message: str = ""
+    preview: Annotated[bool, Meta(description="Only return the difference.")] = False
+    incremental: Annotated[bool, Meta(description="The definitions are added to those in force.")] = False
+    backfill: Annotated[bool, Meta(description="Pipelines may be computed from history.")] = True
+    env: Annotated[str | None, Meta(description="For which the client selected the definitions.")] = None
+
+
+class CommitReport(msgspec.Struct, frozen=True):
+    """The result of a commit: revision (null for a preview), differences and backfills."""
+
+    revision: int | None
+    new: list[str]
+    changed: list[str]
+    removed: list[str]
+    unchanged: list[str]
+    recomputed: list[str]
+    serving: int
+    status: list[BranchStatus]
+
+
+class DefinitionParameters(Parameters, frozen=True):
+    """The commit whose definitions are requested."""
+
+    serving: Annotated[bool, Meta(description="The one that serves, while the last one is being backfilled.")] = False
+
+
+class ProgressParameters(Parameters, frozen=True):
+    """The webhook's endpoint whose rows are reported; both or neither."""
+
+    webhook: str | None = None
+    endpoint: str | None = None
+
+
+class ProgressReport(msgspec.Struct, frozen=True):
+    """The progress of processing: running and serving revision, backfill, processed rows."""
+
+    revision: int
+    serving: int
+    backfill: str | None
+    rows: int | None
+
+
+class Liveness(msgspec.Struct, frozen=True):
+    """The process is alive."""
+
+    status: str = "ok"
+
+
+class ReadinessParameters(Parameters, frozen=True):
+    """The depth of the check."""
+
+    deep: Annotated[bool | None, Meta(description="Also check the worker and the lag; `?deep` alone is true.")] = None
+
+
+class WorkerHealth(msgspec.Struct, frozen=True):
+    """The health of the worker; instants are seconds since the epoch, null for never."""
+
+    state: str
+    reason: str
+    process: int | None
+    seen_at: float | None
+    batch: int | None
+    batch_at: float | None
+    doing: str
+    restarts: int
+    last_failure: str
+    is_needed: bool
+    is_healthy: bool
+
+
+class EndpointLag(msgspec.Struct, frozen=True):
+    """Accepted events that are not processed, and how long the oldest has waited."""
+
+    rows: int
+    bytes: int
+    seconds: float
+
+
+class TotalLag(EndpointLag, frozen=True):
+    """The lag of all endpoints together, and of each."""
+
+    endpoints: dict[str, EndpointLag]
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """The readiness of the server, with `deep` also of the worker."""
+
+    status: str
+    revision: int
+    backfilling: list[str] | UnsetType = UNSET
+    worker: WorkerHealth | UnsetType = UNSET
+    lag: TotalLag | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+    hint: str | UnsetType | None = UNSET
+
+
+async def commit(request: Request, parameters: CommitParameters, body: bytes) -> CommitReport:
+    """Commit definitions; with `preview=true` only return the difference."""
+    service: Service = request.app.state.service
     branch = request.headers.get(BRANCH_HEADER, MAIN)
 
-    def run() -> dict[str, object]:
-        told = put_into_force(
+    def run() -> CommitReport:
+        report = put_into_force(
             service.deployment,
-            _loaded(data),
+            _loaded(body),
             branch=branch,
-            message=message,
-            preview=preview,
-            incremental=incremental,
-            backfill=backfill,
+            message=parameters.message,
+            preview=parameters.preview,
+            incremental=parameters.incremental,
+            backfill=parameters.backfill,
         )
         service.refresh()
-        return told
+        return CommitReport(**{**report, "status": [BranchStatus(**each) for each in report["status"]]})
 
-    return answer(await asyncio.to_thread(run))
+    return await asyncio.to_thread(run)
 
 
 def _loaded(data: bytes) -> Definitions:
@@ -52,45 +155,94 @@ def _loaded(data: bytes) -> Definitions:
     except UmbelError:
         raise
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
+        report = f"{type(error).__name__}: {error}"
         raise InvalidValue(
-            f"these bytes are not definitions: {told:.500}",
+            f"these bytes are not definitions: {report:.500}",
             hint="commit by umbel.client.Client or `umbel commit`, with the server's versions of umbel and Python",
         ) from error
 
 
-async def definitions(request: Request) -> Response:
-    """Return what is in force, as `commit` takes it."""
+async def definitions(request: Request, parameters: DefinitionParameters) -> Annotated[Response, PROTOBUF]:
+    """Return the committed definitions, in the format that `commit` accepts.
+
+    With `serving=true` return those that serve while the last commit is being backfilled.
+    """
     service: Service = request.app.state.service
     in_force = await service.of(request)
-    data = await asyncio.to_thread(dump, in_force.definitions)
-    return Response(data, media_type=PROTOBUF, headers={"X-UMBEL-REVISION": str(in_force.revision)})
+    later = None if parameters.serving and in_force.revision else in_force.committed
+    found = in_force.definitions if later is None else later.engine.definitions
+    data = await asyncio.to_thread(dump, found)
+    revision = in_force.revision if later is None else later.revision
+    headers = {REVISION_HEADER: str(revision), "X-UMBEL-SERVING": str(in_force.revision)}
+    return Response(data, media_type=PROTOBUF, headers=headers)
 
 
-async def healthz(_: Request) -> Response:
-    """Say that the process lives."""
-    return answer({"status": "ok"})
+async def healthz(_: Request) -> Liveness:
+    """Report that the process is alive."""
+    return Liveness()
 
 
-async def readyz(request: Request) -> Response:
-    """Say that requests can be answered: the catalog and the store can be reached."""
+async def readyz(request: Request, parameters: ReadinessParameters) -> Annotated[Response, Readiness]:
+    """Check that requests can be answered: catalog and store are reachable.
+
+    With `?deep` also check that events are processed: the health of the worker, and the lag.
+    """
     service: Service = request.app.state.service
 
-    def reach() -> int:
+    def ping() -> tuple[int, list[str]]:
         service.refresh()
         with service.deployment.store.snapshot(0):
-            return service.current.revision
+            return service.current.revision, service.backfilling()
 
     try:
         async with asyncio.timeout(PATIENCE):
-            revision = await service.threads.following.do(reach)
+            revision, report = await service.threads.following.do(ping)
     except TimeoutError:
         raise Transient(f"the catalog or the store did not answer within {PATIENCE:.0f} s") from None
-    return answer({"status": "ready" if revision else "ready, nothing is committed", "revision": revision})
+    status = "ready" if revision or report else "ready, nothing is committed"
+    ready = Readiness(status, revision, report or UNSET)
+    if "deep" not in request.query_params or parameters.deep is False:
+        return answer(ready)
+    return await _deep(service, ready)
 
 
-async def metrics(request: Request) -> Response:
-    """Return everything measured, in Prometheus' text format."""
+async def _deep(service: Service, ready: Readiness) -> Response:
+    def look() -> tuple[Readiness, list[str]]:
+        behind = lags(service.deployment)
+        worker = health(service.deployment, service.limits, Lag.total(behind.values()))
+        wrong = [] if worker.is_healthy else [f"the worker is {worker}"]
+        deep = msgspec.structs.replace(
+            ready, worker=WorkerHealth(**worker.plain), lag=msgspec.convert(as_plain(behind), TotalLag)
+        )
+        return deep, [*wrong, *service.backlog.reasons]
+
+    try:
+        async with asyncio.timeout(PATIENCE):
+            content, wrong = await asyncio.to_thread(look)
+    except TimeoutError:
+        raise Transient(f"how the worker does could not be found out within {PATIENCE:.0f} s") from None
+    if not wrong:
+        return answer(content)
+    error = Unhealthy("; ".join(wrong), hint="see the worker's log below logs/, and umbel doctor")
+    return refusal(
+        error, msgspec.structs.replace(content, status="not healthy", **msgspec.structs.asdict(described(error)))
+    )
+
+
+async def progress(request: Request, parameters: ProgressParameters) -> ProgressReport:
+    """Return the progress of processing: running revision, backfill, rows of an endpoint."""
+    service: Service = request.app.state.service
+    webhook, endpoint = parameters.webhook, parameters.endpoint
+    branch = request.headers.get(BRANCH_HEADER, MAIN)
+    if (webhook is None) != (endpoint is None):
+        raise InvalidValue("webhook and endpoint go together", hint="?webhook=…&endpoint=…, or neither")
+    if webhook is not None and endpoint is not None:
+        await service.endpoint(webhook, endpoint)  # refused where there is no such one
+    return ProgressReport(**await asyncio.to_thread(processed, service.deployment, branch, webhook, endpoint))
+
+
+async def metrics(request: Request) -> Annotated[Response, TEXT]:
+    """Return all metrics, in Prometheus' text format."""
     state = request.app.state
     text = await asyncio.to_thread(state.metrics.text, state.service)
     return Response(text, media_type="text/plain; version=0.0.4")

@@ -1,10 +1,13 @@
-"""The environment variables by which a server hands on what its processes need. Imports nothing heavy."""
+"""The environment variables that pass settings from a server to its processes.
+
+Imports nothing heavy.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,38 +15,48 @@ if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""The folder in which several server processes keep their figures together; prometheus_client's name for it."""
-PLACE = "UMBEL_PLACE"
+"""The variable with the folder of several server processes' metrics; prometheus_client's name."""
+LOCATION = "UMBEL_PLACE"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a deployment is, as options have it.
+class DeploymentLocation:
+    """The location and fixed settings of a deployment, as command line options provide them.
 
     Args:
         directory: umbel's folder.
         catalog: URL of the catalog, None for the one in the folder.
         store: URL of the store, None for the one in the folder.
-        shards: in how many parts a new deployment keeps its state, None for the default.
+        shards: the number of state shards of a new deployment, None for the default.
+        accuracy: of a new deployment's continuous windows, None for the default.
+        exact_instants: the number of distinct instants their tiles store, None for the default.
     """
 
     directory: str
-    catalog: str | None = None
-    store: str | None = None
+    catalog: str | None = field(default=None, repr=False)
+    store: str | None = field(default=None, repr=False)
     shards: int | None = None
+    accuracy: float | None = None
+    exact_instants: int | None = None
 
     def hand_on(self) -> None:
-        """Tell the processes that this one starts."""
-        os.environ[PLACE] = json.dumps(asdict(self))
+        """Write the location to the environment of child processes."""
+        os.environ[LOCATION] = json.dumps(asdict(self))
 
     @staticmethod
-    def handed_on() -> Place:
-        """Return what the process that started this one told it."""
-        return Place(**json.loads(os.environ[PLACE]))
+    def handed_on() -> DeploymentLocation:
+        """Read the location from the environment set by the parent process."""
+        return DeploymentLocation(**json.loads(os.environ[LOCATION]))
 
     def opened(self) -> Deployment:
         """Return the deployment."""
-        from umbel.runtime.deployment import SHARDS, Deployment
+        from umbel.runtime.deployment import Deployment
 
-        directory, shards = Path(self.directory), self.shards or SHARDS
-        return Deployment.at(directory, catalog_url=self.catalog, store_url=self.store, shards=shards)
+        return Deployment.at(
+            Path(self.directory),
+            catalog_url=self.catalog,
+            store_url=self.store,
+            shards=self.shards,
+            accuracy=self.accuracy,
+            exact_instants=self.exact_instants,
+        )

@@ -1,31 +1,61 @@
-"""The route that accepts events: `/log`. What it has answered for is on disk."""
+"""The route `/log` that accepts events; acknowledged events are on disk."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import orjson
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
-from starlette.responses import Response
 
-from umbel.connectors.jsonlines import parse_value
 from umbel.errors import InvalidType, InvalidValue
+from umbel.formats.json_lines import parse_value
 from umbel.query.encode import columns_of
+from umbel.serving.endpoint import INLINE
 from umbel.serving.metrics import Metrics
-from umbel.serving.requests import JSON, answer, body_of, members, text
+from umbel.serving.requests import JsonBody, Parameters, Rows, Text
 from umbel.serving.service import Service
 
-INLINE = 1 << 20
-"""Bodies of at most so many bytes are taken apart on the event loop, larger ones in a thread."""
 LONGEST_ID = 1024
 
 
+class LogRequest(JsonBody, frozen=True):
+    """Rows for the endpoint of a webhook."""
+
+    webhook: Text
+    endpoint: Text
+    data: Rows
+
+    example: ClassVar = {
+        "webhook": "events",
+        "endpoint": "departures",
+        "data": [{"origin": "JFK", "delay": 30, "ratio": 0.5, "at": "2013-12-01T12:00:00Z"}],
+    }
+
+
+class LogParameters(Parameters, frozen=True):
+    """The identity of the request."""
+
+    idempotency_key: Annotated[
+        str | None,
+        Meta(description="Rows with the same key are stored once.", extra={"header": "Idempotency-Key"}),
+    ] = None
+
+
+class LogResponse(msgspec.Struct, frozen=True):
+    """The count and first number of the stored rows, and whether they were repeated."""
+
+    rows: int
+    first_row: int | UnsetType = UNSET
+    repeated: bool | UnsetType = UNSET
+
+
 class Posted(msgspec.Struct):
-    """The body of a request; its rows are kept as they were sent."""
+    """The same body with its rows as they were sent, which are stored."""
 
     webhook: str
     endpoint: str
@@ -35,23 +65,23 @@ class Posted(msgspec.Struct):
 _decode = msgspec.json.Decoder(Posted).decode
 
 
-async def log(request: Request) -> Response:
-    """Accept rows for a webhook's endpoint; answer once they are on disk.
+async def log(request: Request, parameters: LogParameters, body: Annotated[bytes, LogRequest]) -> LogResponse:
+    """Accept rows for a webhook's endpoint; respond once they are on disk.
 
-    Rows are judged when they are processed: what does not fit the dataset is found among its dead letters.
+    Rows are validated when they are processed: rows that do not fit the dataset become its dead letters.
     """
     service: Service = request.app.state.service
     metrics: Metrics = request.app.state.metrics
-    data = await body_of(request, JSON)
-    batch_id = _batch_id(request)
-    webhook, endpoint, payload, rows = await _taken(data)
+    batch_id = _batch_id(parameters.idempotency_key)
+    webhook, endpoint, payload, rows = await _taken(body)
     target = await service.endpoint(webhook, endpoint)
     if not rows:
-        return answer({"rows": 0})
+        return LogResponse(0)
+    service.backlog.check(webhook, endpoint)
     receipt = await target.append(payload, rows, batch_id=batch_id, received_at=time.time_ns() // 1000)
     if not receipt.is_duplicate:
         metrics.logged(webhook, endpoint, rows)
-    return answer({"rows": receipt.rows, "first_row": receipt.row, "repeated": receipt.is_duplicate})
+    return LogResponse(receipt.rows, receipt.row, receipt.is_duplicate)
 
 
 async def _taken(data: bytes) -> tuple[str, str, bytes, int]:
@@ -61,17 +91,16 @@ async def _taken(data: bytes) -> tuple[str, str, bytes, int]:
 
 
 def taken(data: bytes) -> tuple[str, str, bytes, int]:
-    """Return the webhook, the endpoint, the rows as a JSON list, and how many there are.
+    """Parse a body into webhook, endpoint, rows as a JSON list, and their count.
 
     Raises:
-        InvalidValue: it is not JSON, or not as it should be.
+        InvalidValue: it is not JSON, or its members or their types are wrong.
     """
     try:
         posted = _decode(data)
         found = orjson.loads(memoryview(posted.data))
     except (msgspec.MsgspecError, RecursionError, orjson.JSONDecodeError):
-        body = members(data, ("webhook", "endpoint", "data"))  # says what is wrong
-        text(body, "webhook"), text(body, "endpoint")
+        LogRequest.parse(data)  # reports the problem
         raise InvalidValue("the body is not JSON") from None
     if isinstance(found, list):
         return posted.webhook, posted.endpoint, bytes(posted.data), len(found)
@@ -93,10 +122,9 @@ def _dumped(rows: list[dict[str, Any]]) -> bytes:
         return json.dumps(rows, separators=(",", ":")).encode()
 
 
-def _batch_id(request: Request) -> str | None:
-    stated = request.headers.get("Idempotency-Key")
-    if stated is None:
+def _batch_id(declared: str | None) -> str | None:
+    if declared is None:
         return None
-    if not stated.strip() or len(stated) > LONGEST_ID:
-        raise InvalidValue(f"the header Idempotency-Key must have 1 to {LONGEST_ID} characters, found {len(stated)}")
-    return stated
+    if not declared.strip() or len(declared) > LONGEST_ID:
+        raise InvalidValue(f"the header Idempotency-Key must have 1 to {LONGEST_ID} characters, found {len(declared)}")
+    return declared

@@ -7,15 +7,18 @@ import sys
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 
-from umbel.plan.expecting import PREFIX, Counts, results
+from umbel.quality.totals import PREFIX, Counts, results
 from umbel.runtime.deployment import JOB
+from umbel.runtime.freshness import Lag, lags
+from umbel.runtime.health import STATES, health
+from umbel.runtime.switching import switches
 from umbel.serving.environment import SHARED
 from umbel.serving.service import Service
 from umbel.serving.usage import BUCKETS, Usage
 
 
 class Metrics:
-    """What the server has measured, and what the catalog knows of the jobs."""
+    """The server's own metrics, and those of the jobs, from the catalog."""
 
     def __init__(self) -> None:
         own = self._own = CollectorRegistry()
@@ -25,23 +28,30 @@ class Metrics:
             "umbel_request_seconds", "Time to answer a request.", labels, buckets=BUCKETS, registry=own
         )
         self._known: dict[tuple[str, int], Histogram] = {}
+        self._damaged = Counter(
+            "umbel_damage", "Requests refused for damage of what is stored.", ["route"], registry=own
+        )
         self._accepted = Counter(
             "umbel_logged_rows", "Rows accepted by webhooks.", ["webhook", "endpoint"], registry=own
         )
 
     def answered(self, route: str, status: int, seconds: float) -> None:
-        """Note a request."""
+        """Count a request and its latency."""
         known = self._known.get((route, status))
         if known is None:
             known = self._known[route, status] = self._seconds.labels(route, str(status))
         known.observe(seconds)
 
+    def damaged(self, route: str) -> None:
+        """Count a request refused because of damaged data."""
+        self._damaged.labels(route).inc()
+
     def logged(self, webhook: str, endpoint: str, rows: int) -> None:
-        """Note rows accepted."""
+        """Count accepted rows."""
         self._accepted.labels(webhook, endpoint).inc(rows)
 
     def text(self, service: Service) -> bytes:
-        """Return everything as text: of all server processes, where there are several."""
+        """Return all metrics as text, merged over all server processes."""
         self.usage.add_up()
         measured = self._own
         if os.environ.get(SHARED):
@@ -51,7 +61,7 @@ class Metrics:
 
 
 def _of_jobs(service: Service) -> CollectorRegistry:
-    """Return what the catalog knows; the same in every process."""
+    """Return the metrics from the catalog; they are the same in every process."""
     registry, catalog = CollectorRegistry(), service.deployment.catalog
     rows = Gauge(
         "umbel_dataset_rows", "Rows by dataset and what came of them.", ["dataset", "outcome"], registry=registry
@@ -62,22 +72,67 @@ def _of_jobs(service: Service) -> CollectorRegistry:
             rows.labels(dataset, outcome).set(count)
     _expectations(registry, service, counts)
     Gauge("umbel_revision", "The revision in force.", registry=registry).set(service.current.revision)
+    _worker(registry, service)
+    _backfills(registry, service)
     last = catalog.progress(JOB, sys.maxsize)
     if last is not None:
         Gauge("umbel_batch", "The last batch finished.", registry=registry).set(last.number)
-        told = "The largest event time taken from a source, in seconds since the epoch."
-        newest = Gauge("umbel_source_newest_seconds", told, ["source"], registry=registry)
+        report = "The largest event time taken from a source, in seconds since the epoch."
+        newest = Gauge("umbel_source_newest_seconds", report, ["source"], registry=registry)
         for source, micros in last.state.get("newest", {}).items():
             newest.labels(source).set(micros / 1e6)
     return registry
 
 
+def _backfills(registry: CollectorRegistry, service: Service) -> None:
+    """Add the backfill progress of each branch with an unserved last commit."""
+    share = Gauge(
+        "umbel_backfill_share",
+        "Which share of its backfill is done, of each branch whose last commit does not serve yet.",
+        ["branch", "serving", "committed"],
+        registry=registry,
+    )
+    report = "Whether its backfill has failed and waits to be tried again."
+    failing = Gauge("umbel_backfill_failing", report, ["branch"], registry=registry)
+    for each in switches(service.deployment, service.deployment.catalog.latest()):
+        share.labels(each.branch, str(each.serving), str(each.committed)).set(each.share)
+        failing.labels(each.branch).set(bool(each.error))
+
+
+def _worker(registry: CollectorRegistry, service: Service) -> None:
+    """Add the health of the worker, and the lag."""
+    behind = lags(service.deployment)
+    worker = health(service.deployment, service.limits, Lag.total(behind.values()))
+    state = Gauge("umbel_worker_state", "1 for the state the worker is in.", ["state"], registry=registry)
+    for each in STATES:
+        state.labels(each).set(each == worker.state)
+    report = "How often the worker was started again after it had ended by itself."
+    Gauge("umbel_worker_restarts", report, registry=registry).set(worker.restarts)
+    if worker.seen_at is not None:
+        report = "The worker's last sign of life, in seconds since the epoch."
+        Gauge("umbel_worker_seen_seconds", report, registry=registry).set(worker.seen_at)
+    if worker.batch_at is not None:
+        report = "When the worker finished its last batch, in seconds since the epoch."
+        Gauge("umbel_worker_batch_seconds", report, registry=registry).set(worker.batch_at)
+    labels = ["webhook", "endpoint"]
+    rows = Gauge("umbel_lag_rows", "Rows accepted and not processed.", labels, registry=registry)
+    size = Gauge("umbel_lag_bytes", "Bytes of rows accepted and not processed.", labels, registry=registry)
+    report = "How long the oldest row has waited that is accepted and not processed."
+    seconds = Gauge("umbel_lag_seconds", report, labels, registry=registry)
+    for endpoint, lag in behind.items():
+        rows.labels(*endpoint).set(lag.rows)
+        size.labels(*endpoint).set(lag.bytes)
+        seconds.labels(*endpoint).set(lag.seconds)
+    report = "Why events are refused now: the number of reasons."
+    Gauge("umbel_events_refused", report, registry=registry).set(len(service.backlog.reasons))
+
+
 def _expectations(registry: CollectorRegistry, service: Service, counts: Counts) -> None:
     labels = ["dataset", "version", "number", "expectation", "columns"]
-    told = "Rows an expectation has judged, by what came of them."
-    rows = Gauge("umbel_expectation_rows", told, [*labels, "outcome"], registry=registry)
-    told = "Whether as many rows pass an expectation as must."
-    holds = Gauge("umbel_expectation_holds", told, labels, registry=registry)
+    report = "Rows an expectation has judged, by what came of them."
+    rows = Gauge("umbel_expectation_rows", report, [*labels, "outcome"], registry=registry)
+    report = "Whether as many rows pass an expectation as must."
+    holds = Gauge("umbel_expectation_holds", report, labels, registry=registry)
     in_force = service.current
     for name, dataset in in_force.definitions.datasets.items():
         for number, each in enumerate(results(dataset, in_force.graph.names[name], counts)):

@@ -1,76 +1,118 @@
-"""Routes of offline queries that run as jobs: begun by `/query_offline` with an input or an output, followed, cancelled."""
+"""Routes of offline queries that run as jobs: submit, status and cancel.
+
+`/query_offline` with an input or an output submits one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import polars as pl
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from umbel.catalog.offline import OfflineJob, OfflineJobs
-from umbel.errors import InvalidType, InvalidValue
-from umbel.plan.graph import MAIN
-from umbel.query.arrange import Plan
-from umbel.query.encode import column_from_json, columns_from_json, wanted_columns
-from umbel.runtime.offline.runner import Runner
-from umbel.runtime.offline.submit import Question, submit
+from umbel.catalog.offline_jobs import OfflineJob, OfflineJobs
+from umbel.errors import InvalidValue
+from umbel.graph.graph import MAIN
+from umbel.offline.runner import OfflineRunner
+from umbel.offline.submit import OfflineQuery, submit
+from umbel.query.arrange import QueryPlan
+from umbel.query.encode import column_from_json, columns_from_json, requested_columns
 from umbel.serving.purpose import workflow_of
-from umbel.serving.requests import BRANCH_HEADER, answer, text
+from umbel.serving.requests import BRANCH_HEADER, Parameters, answer
 from umbel.serving.service import InForce, Service
 from umbel.types.dtypes import Datetime
 
+if TYPE_CHECKING:
+    from umbel.serving.queries import OfflineQueryRequest
 
-def is_job(body: Mapping[str, Any]) -> bool:
-    """Return whether a request for an offline query is to run as a job."""
-    return body.get("input") is not None or body.get("output") is not None
+Location = Annotated[
+    Any,
+    Meta(
+        description="Files on S3: `bucket`, `prefix` or `path`, `format`.",
+        extra_json_schema={
+            "type": ["object", "null"],
+            "properties": {
+                "bucket": {"type": "string"},
+                "prefix": {"type": "string"},
+                "path": {"type": "string"},
+                "format": {"type": ["string", "object"]},
+                "source": {"type": ["object", "null"]},
+            },
+        },
+    ),
+]
+Columns = Annotated[
+    dict[str, str] | None,
+    Meta(
+        description="The columns of features that are not named after them.",
+        extra={"must be": "an object of names", "hint": '{"Featureset.feature": "column"}'},
+    ),
+]
 
 
-async def begin(request: Request, body: Mapping[str, Any], in_force: InForce, plan: Plan) -> Response:
-    """Begin a job; answer how it is."""
+class JobStatus(msgspec.Struct, frozen=True):
+    """The status of an offline query that runs as a job."""
+
+    request_id: str
+    output_bucket: str | None
+    output_prefix: str | None
+    completion_rate: float
+    failure_rate: float
+    status: str
+    reason: str | UnsetType = UNSET
+
+
+class JobParameters(Parameters, frozen=True):
+    """The job."""
+
+    request_id: Annotated[str, Meta(extra={"hint": "?request_id=, as /query_offline answered it"})]
+
+
+async def begin(request: Request, body: OfflineQueryRequest, in_force: InForce, plan: QueryPlan) -> Response:
+    """Submit a job; return its status."""
     service: Service = request.app.state.service
     _check_input(body)
     _check_deleted([*plan.inputs, *plan.outputs], in_force)
-    workflow = workflow_of(body.get("workflow"))
+    workflow = workflow_of(body.workflow)
     branch = request.headers.get(BRANCH_HEADER, MAIN)
-    column, columns = text(body, "timestamp_column"), _columns(body)
-    question = Question(branch, in_force.revision, in_force.graph, plan, column, columns, workflow)
+    column, columns = body.timestamp_column, body.feature_to_column_map or {}
+    question = OfflineQuery(branch, in_force.revision, in_force.graph, plan, column, columns, workflow)
 
     def run() -> OfflineJob:
-        rows = None if body.get("data") is None else _rows(body["data"], plan, columns, column)
-        return submit(service.deployment, question, body.get("input"), body.get("output"), rows)
+        rows = _rows(body.data, plan, columns, column) if _has_rows(body) else None
+        return submit(service.deployment, question, body.input, body.output, rows)
 
     job = await asyncio.to_thread(run)
-    runner: Runner = request.app.state.runner
+    runner: OfflineRunner = request.app.state.runner
     runner.look()
-    return answer(job.told)
+    return answer(JobStatus(**job.report))
 
 
-async def status(request: Request) -> Response:
-    """Say how a job is."""
+async def status(request: Request, parameters: JobParameters) -> JobStatus:
+    """Return the status of a job."""
     service: Service = request.app.state.service
-    job = await asyncio.to_thread(OfflineJobs(service.deployment.catalog).get, _named(request))
-    return answer(job.told)
+    job = await asyncio.to_thread(OfflineJobs(service.deployment.catalog).get, parameters.request_id)
+    return JobStatus(**job.report)
 
 
-async def cancel(request: Request) -> Response:
-    """Cancel a job, unless it has ended; say how it is then."""
+async def cancel(request: Request, parameters: JobParameters) -> JobStatus:
+    """Cancel a job, unless it has ended; return its status."""
     service: Service = request.app.state.service
-    job = await asyncio.to_thread(OfflineJobs(service.deployment.catalog).cancel, _named(request))
-    return answer(job.told)
+    job = await asyncio.to_thread(OfflineJobs(service.deployment.catalog).cancel, parameters.request_id)
+    return JobStatus(**job.report)
 
 
-def _named(request: Request) -> str:
-    stated = request.query_params.get("request_id")
-    if not stated:
-        raise InvalidValue("'request_id' is missing", hint="?request_id=, as /query_offline answered it")
-    return stated
+def _has_rows(body: OfflineQueryRequest) -> bool:
+    return body.data is not UNSET and body.data is not None
 
 
-def _check_input(body: Mapping[str, Any]) -> None:
-    if (body.get("input") is None) == (body.get("data") is None):
+def _check_input(body: OfflineQueryRequest) -> None:
+    if (body.input is None) != _has_rows(body):
         raise InvalidValue("an offline query has its rows either as 'data' or in 'input'", hint="give one of them")
 
 
@@ -80,20 +122,10 @@ def _check_deleted(features: Iterable[str], in_force: InForce) -> None:
         raise InvalidValue(f"features {deleted} are deleted", hint="leave them out")
 
 
-def _columns(body: Mapping[str, Any]) -> dict[str, str]:
-    found = body.get("feature_to_column_map") or {}
-    if not isinstance(found, Mapping) or not all(isinstance(each, str) for each in found.values()):
-        raise InvalidType(
-            f"'feature_to_column_map' must be an object of names, found {found!r:.80}",
-            hint='{"Featureset.feature": "column"}',
-        )
-    return dict(found)
-
-
-def _rows(data: Any, plan: Plan, columns: Mapping[str, str], timestamp: str) -> pl.DataFrame:
+def _rows(data: Any, plan: QueryPlan, columns: Mapping[str, str], timestamp: str) -> pl.DataFrame:
     """Return the rows of a request in storage types, by feature."""
     named = {name: columns.get(name, name) for name in plan.inputs}
-    given = wanted_columns(data, [*dict.fromkeys(named.values()), timestamp])
-    frame = pl.DataFrame(columns_from_json({name: given[column] for name, column in named.items()}, plan.inputs))
-    at = column_from_json(given[timestamp], Datetime(), timestamp, "timestamp column")
+    provided = requested_columns(data, [*dict.fromkeys(named.values()), timestamp])
+    frame = pl.DataFrame(columns_from_json({name: provided[column] for name, column in named.items()}, plan.inputs))
+    at = column_from_json(provided[timestamp], Datetime(), timestamp, "timestamp column")
     return frame.with_columns(at.alias(timestamp))

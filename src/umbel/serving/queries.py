@@ -1,42 +1,130 @@
-"""Routes that answer: `/query`, `/query_offline`, lookups."""
+"""Routes that answer queries: `/query`, `/query_offline` and lookups."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
+import msgspec
 import orjson
 import polars as pl
+from msgspec import UNSET, Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
 from umbel.errors import InvalidValue, UmbelError
-from umbel.plan.graph import MAIN
-from umbel.query.arrange import Plan
-from umbel.query.encode import column_from_json, columns_from_json, wanted_columns
-from umbel.query.execute import repeated
-from umbel.query.session import Mode
+from umbel.graph.graph import MAIN
+from umbel.query.answer import DTYPES_HEADER
+from umbel.query.arrange import QueryPlan
+from umbel.query.encode import column_from_json, columns_from_json, requested_columns
+from umbel.query.execute import QueryEngine, checked_fields, repeated
+from umbel.query.session import QueryMode
 from umbel.serving import offline as jobs
-from umbel.serving.coalesce import SMALL, Coalescer, Question, offline
-from umbel.serving.featurelog import Answered
-from umbel.serving.purpose import purpose_of
-from umbel.serving.requests import BRANCH_HEADER, JSON, object_of, strings, text
+from umbel.serving.coalesce import SMALL, Coalescer, Encoded, PendingQuery, offline
+from umbel.serving.feature_log import Answered
+from umbel.serving.purpose import purpose_of, workflow_of
+from umbel.serving.refusals import JSON
+from umbel.serving.requests import (
+    BRANCH_HEADER,
+    REVISION_HEADER,
+    DatasetName,
+    Instant,
+    JsonBody,
+    Names,
+    OptionalNames,
+    Rows,
+    Text,
+    Workflow,
+    shown,
+)
 from umbel.serving.service import InForce, NeedsHistory, Service
 from umbel.serving.usage import Usage
-from umbel.types.dtypes import Datetime
+from umbel.types.dtypes import Datetime, DType
 
 
-async def query(request: Request) -> Response:
-    """Answer features from features, as of now or of `as_of`."""
-    body = await object_of(request, ("inputs", "outputs", "data"))
-    purpose, begun, state = purpose_of(body), time.perf_counter(), request.app.state
+class QueryRequest(JsonBody, frozen=True):
+    """A query of features."""
+
+    inputs: Names
+    outputs: Names
+    data: Rows
+    as_of: Instant = None
+    workflow: Workflow = None
+    log: Annotated[
+        bool | None,
+        Meta(description="Log the answer.", extra={"must be": "true or false", "hint": "leave it out"}),
+    ] = None
+    sampling_rate: Annotated[
+        float | None,
+        Meta(
+            description="The share of the rows that is logged.",
+            extra={"must be": "a number", "hint": "a share from 0 to 1"},
+            extra_json_schema={"minimum": 0, "maximum": 1},
+        ),
+    ] = None
+
+    example: ClassVar = {
+        "inputs": ["Origin.origin"],
+        "outputs": ["Origin.departures"],
+        "data": {"Origin.origin": ["JFK", "LGA"]},
+    }
+
+
+class OfflineQueryRequest(JsonBody, frozen=True):
+    """An offline query of rows in `data`, or of files, as a job."""
+
+    inputs: Names
+    outputs: Names
+    timestamp_column: Text
+    data: Rows = UNSET
+    input: jobs.Location = None
+    output: jobs.Location = None
+    feature_to_column_map: jobs.Columns = None
+    workflow: Workflow = None
+
+    example: ClassVar = {
+        "inputs": ["Origin.origin"],
+        "outputs": ["Origin.departures"],
+        "timestamp_column": "at",
+        "data": {"Origin.origin": ["JFK"], "at": ["2013-12-01T12:00:00Z"]},
+    }
+
+
+class LookupRequest(JsonBody, frozen=True):
+    """The keys of the rows to look up."""
+
+    keys: Rows
+    fields: OptionalNames = None
+    timestamps: Annotated[
+        Any,
+        Meta(description="An instant for each key.", extra_json_schema={"type": ["array", "null"]}),
+    ] = None
+    as_of: Instant = None
+
+    example: ClassVar = {"keys": [{"origin": "JFK"}]}
+
+
+class LookupResponse(msgspec.Struct):
+    """The columns of the rows, null where none was found, and whether each was found."""
+
+    data: dict[str, list[Any]]
+    found: list[bool]
+
+
+FeatureColumns = dict[str, list[Any]]
+
+
+async def query(request: Request, body: QueryRequest) -> Annotated[Response, FeatureColumns]:
+    """Answer a query of features, as of now or of `as_of`."""
+    purpose = purpose_of(body.workflow, body.log, body.sampling_rate)
+    begun, state = time.perf_counter(), request.app.state
     coalescer: Coalescer = state.coalescer
     usage: Usage = state.metrics.usage
-    at = datetime.now(UTC) if purpose.is_kept else None
+    at = datetime.now(UTC) if purpose.is_logged else None
     try:
-        question = await _question(request, body, Mode.ONLINE)
+        question, revision = await _question(request, body, QueryMode.ONLINE)
         found = await coalescer.answer(question)
     except Exception as error:
         usage.failed(purpose.workflow, error)
@@ -44,100 +132,133 @@ async def query(request: Request) -> Response:
     usage.answered(purpose.workflow, question.plan, question.height, time.perf_counter() - begun)
     if at is not None:
         branch = request.headers.get(BRANCH_HEADER, MAIN)
-        given = orjson.dumps(question.columns)
-        state.keeper.keep(Answered(branch, purpose, question.at or at, given, found, question.height))
-    return Response(found, media_type=JSON)
+        provided = orjson.dumps(question.columns)
+        state.feature_log_writer.keep(
+            Answered(branch, purpose, question.at or at, provided, found.content, question.height)
+        )
+    return _answer(found, revision)
 
 
-async def query_offline(request: Request) -> Response:
-    """Answer features from features, each row as of its own instant; with an input or an output, begin a job that does."""
-    body = await object_of(request, ("inputs", "outputs", "timestamp_column"))
-    if jobs.is_job(body):
-        return await jobs.begin(request, body, *await _planned(request, body, Mode.OFFLINE))
-    if "data" not in body:
+async def query_offline(
+    request: Request, body: OfflineQueryRequest
+) -> Annotated[Response, FeatureColumns, jobs.JobStatus]:
+    """Answer features, each row as of its own instant; or submit a job.
+
+    A query with an input or an output is submitted as a job.
+    """
+    if body.input is not None or body.output is not None:
+        return await jobs.begin(request, body, *await _planned(request, body, QueryMode.OFFLINE))
+    if body.data is UNSET:
         raise InvalidValue("the body lacks 'data'", hint="an object of columns, or a list of rows")
+    workflow_of(body.workflow)
     service: Service = request.app.state.service
-    column = text(body, "timestamp_column")
-    question = await _question(request, body, Mode.OFFLINE)
+    column = body.timestamp_column
+    question, revision = await _question(request, body, QueryMode.OFFLINE)
 
-    def run() -> bytes:
-        given = wanted_columns(body["data"], [column])
-        at = column_from_json(given[column], Datetime(), column, "timestamp column")
-        if not question.plan.inputs:
-            raise InvalidValue("an offline query needs inputs")
+    def run() -> Encoded:
+        provided = requested_columns(body.data, [column])
+        at = column_from_json(provided[column], Datetime(), column, "timestamp column")
         return offline(question, column, at, service.vault)
 
-    return Response(await service.threads.reading.do(run), media_type=JSON)
+    is_rowwise = all(step.is_rowwise for step in question.plan.steps)
+    pool = service.threads.reading if is_rowwise else service.threads.answering  # user code may not return
+    return _answer(await pool.do(run), revision)
 
 
-async def lookup(request: Request) -> Response:
-    """Answer the rows of a dataset for some keys, as of now, of `as_of`, or of a timestamp each."""
-    body = await object_of(request, ("keys",))
-    service: Service = request.app.state.service
-    engine = (await service.of(request)).engine
-    name = request.path_params["name"]
-    definition = engine.dataset(name)
-    fields = strings(body, "fields") if body.get("fields") is not None else None
-    types = dict(definition.schema.keys)
-    given = wanted_columns(body["keys"], types, "keys")
+async def lookup(request: Request, name: DatasetName, body: LookupRequest) -> Annotated[Response, LookupResponse]:
+    """Look up rows of a dataset by key, as of now or of instants.
 
-    def run() -> bytes:
-        keys = pl.DataFrame(columns_from_json(given, types, "keys"))
-        found, is_found = engine.lookup(name, keys, _timestamps(body, keys), fields)
-        return orjson.dumps({"data": found.to_json(), "found": is_found.to_list()})
-
-    if _height(given) <= SMALL and body.get("timestamps") is None:
-        try:
-            return Response(run(), media_type=JSON)
-        except NeedsHistory:
-            pass
-    return Response(await service.threads.reading.do(run), media_type=JSON)
-
-
-async def _question(request: Request, body: Mapping[str, Any], mode: Mode) -> Question:
-    """Return a query as planned for the revision in force."""
-    in_force, plan = await _planned(request, body, mode)
-    columns = wanted_columns(body["data"], plan.inputs)
-    return Question(in_force.engine, plan, columns, _height(columns), _instant(body.get("as_of")))
-
-
-async def _planned(request: Request, body: Mapping[str, Any], mode: Mode) -> tuple[InForce, Plan]:
-    """Return what is in force, and how a query is answered on it.
-
-    What is not known may have been committed to another server process a moment ago.
+    The instant is `as_of` for all keys, or a timestamp for each.
     """
     service: Service = request.app.state.service
-    inputs, outputs = strings(body, "inputs"), strings(body, "outputs")
+    in_force = await service.of(request)
+    engine = in_force.engine
+    with in_force.explaining(lambda other: _provided(other, name, body)):
+        types, provided = _provided(engine, name, body)
+
+    def run() -> Encoded:
+        keys = pl.DataFrame(columns_from_json(provided, types, "keys"))
+        found, is_found = engine.lookup(name, keys, _timestamps(body, keys), body.fields)
+        return Encoded(msgspec.json.encode(LookupResponse(found.to_json(), is_found.to_list())))
+
+    if _height(provided) <= SMALL and body.timestamps is None:
+        try:
+            return _answer(run(), in_force.revision)
+        except NeedsHistory:
+            pass
+    return _answer(await service.threads.reading.do(run), in_force.revision)
+
+
+def _answer(found: Encoded, revision: int) -> Response:
+    """Return a response that names the revision it was computed on."""
+    headers = {REVISION_HEADER: str(revision)}
+    if found.dtypes:
+        headers[DTYPES_HEADER] = found.dtypes
+    return Response(found.content, media_type=JSON, headers=headers)
+
+
+def _provided(engine: QueryEngine, name: str, body: LookupRequest) -> tuple[dict[str, DType], dict[str, list[Any]]]:
+    """Return the types of a dataset's keys, and the provided keys."""
+    definition = engine.dataset(name)
+    checked_fields(definition, body.fields)
+    types = dict(definition.schema.keys)
+    return types, requested_columns(body.keys, types, "keys")
+
+
+async def _question(
+    request: Request, body: QueryRequest | OfflineQueryRequest, mode: QueryMode
+) -> tuple[PendingQuery, int]:
+    """Return a query planned on the definitions in force, and their revision."""
+    in_force, plan = await _planned(request, body, mode)
+    columns = requested_columns(body.data, plan.inputs)
+    height = len(body.data) if isinstance(body.data, list) else _height(columns)  # rows may lack columns
+    at = _instant(body.as_of) if isinstance(body, QueryRequest) else None
+    return PendingQuery(in_force.engine, plan, columns, height, at), in_force.revision
+
+
+async def _planned(
+    request: Request, body: QueryRequest | OfflineQueryRequest, mode: QueryMode
+) -> tuple[InForce, QueryPlan]:
+    """Return the definitions in force and the plan of a query on them.
+
+    An unknown name may have been committed by another server process a moment ago, so the definitions are refreshed once.
+    """
+    service: Service = request.app.state.service
     in_force = await service.of(request)
     try:
-        plan = in_force.engine.plan(inputs, outputs, mode)
+        plan = _plan(in_force, body.inputs, body.outputs, mode)
     except UmbelError:
         if not await service.threads.following.do(service.refresh):
             raise
         in_force = await service.of(request)
-        plan = in_force.engine.plan(inputs, outputs, mode)
+        plan = _plan(in_force, body.inputs, body.outputs, mode)
     return in_force, plan
+
+
+def _plan(in_force: InForce, inputs: list[str], outputs: list[str], mode: QueryMode) -> QueryPlan:
+    with in_force.explaining(lambda engine: engine.plan(inputs, outputs, mode)):
+        return in_force.engine.plan(inputs, outputs, mode)
 
 
 def _height(columns: Mapping[str, list[Any]]) -> int:
     return len(next(iter(columns.values()), ()))
 
 
-def _timestamps(body: Mapping[str, Any], keys: pl.DataFrame) -> pl.Series | None:
-    stated = body.get("timestamps")
-    if stated is not None:
-        if not isinstance(stated, list):
-            raise InvalidValue(f"'timestamps' must be a list, found {stated!r:.80}")
-        at = column_from_json(stated, Datetime(), "timestamps", "timestamps")
+def _timestamps(body: LookupRequest, keys: pl.DataFrame) -> pl.Series | None:
+    declared = body.timestamps
+    if declared is not None:
+        if not isinstance(declared, list):
+            raise InvalidValue(f"'timestamps' must be a list, found {shown(declared)}")
+        at = column_from_json(declared, Datetime(), "timestamps", "timestamps")
         if len(at) != keys.height:
             raise InvalidValue(f"{keys.height} keys, but {len(at)} timestamps")
         return at
-    instant = _instant(body.get("as_of"))
+    instant = _instant(body.as_of)
     return None if instant is None else repeated(instant, keys.height)
 
 
 def _instant(value: Any) -> datetime | None:
-    """Return the instant a request asks about, None for now."""
+    """Parse the instant of an as-of query, None for now."""
     if value is None:
         return None
     found = column_from_json([value], Datetime(), "as_of", "as_of")[0]

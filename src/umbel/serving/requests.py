@@ -1,70 +1,215 @@
-"""Requests: bodies read within bounds, and refused in one form: `{code, message, hint}`."""
+"""Requests: bodies and parameters as structs, and the bounded reading of bodies."""
 
 from __future__ import annotations
 
 import asyncio
+import reprlib
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
 
+import msgspec
 import orjson
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from umbel.errors import InvalidType, InvalidValue, NotSupported, Terminal, Transient, UmbelError, UnknownName
+from umbel.errors import InvalidType, InvalidValue
+from umbel.serving.refusals import JSON, TooLarge, TooSlow, UnsupportedMedia
 
 MAX_BODY = 32 << 20
 """Bytes of the largest body that is read."""
 PATIENCE = 60.0
 """Seconds within which a body must arrive."""
 BRANCH_HEADER = "X-UMBEL-BRANCH"
-JSON, PROTOBUF = "application/json", "application/x-protobuf"
+REVISION_HEADER = "X-UMBEL-REVISION"
+"""Response header: the revision that answered."""
+PROTOBUF, LINES, TEXT, HTML = "application/x-protobuf", "application/x-ndjson", "text/plain", "text/html"
 _SHOWN = 200
+_REPR = reprlib.Repr()  # of bounded depth and size: bodies may be nested more deeply than Python's own repr goes
+_REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 4, _SHOWN, _SHOWN
 
 
-class TooLarge(UmbelError):
-    """A request body is larger than the server reads."""
-
-    code = "too-large"
-
-
-class TooSlow(UmbelError):
-    """A request body does not arrive."""
-
-    code = "too-slow"
+def shown(value: Any) -> str:
+    """Return a value of a body as text for a message."""
+    return _REPR.repr(value)[:_SHOWN]
 
 
-class UnsupportedMedia(UmbelError):
-    """A request body is in a form the server does not read."""
+DatasetName = Annotated[str, Meta(description="The name of a dataset.", examples=["DelayOfOrigin"])]
+SecretName = Annotated[str, Meta(description="The name of a secret.", examples=["mark"])]
 
-    code = "unsupported-media"
+_NAMES = Meta(extra={"must be": "a list of strings"})
+Names = Annotated[list[str], _NAMES]
+OptionalNames = Annotated[list[str] | None, _NAMES]
+_TEXT = Meta(extra={"must be": "a string"})
+Text = Annotated[str, _TEXT]
+OptionalText = Annotated[str | None, _TEXT]
+Workflow = Annotated[
+    str | None,
+    Meta(
+        description='What the query is for; "default" when left out.',
+        extra={"must be": "text", "hint": '"fraud"'},
+        extra_json_schema={"maxLength": 128},
+    ),
+]
+Rows = Annotated[
+    Any,
+    Meta(
+        description="Rows: an object of columns, or a list of objects.",
+        extra_json_schema={
+            "anyOf": [
+                {"type": "object", "additionalProperties": {"type": "array"}},
+                {"type": "array", "items": {"type": "object"}},
+            ]
+        },
+    ),
+]
+Instant = Annotated[
+    Any,
+    Meta(
+        description="An instant: RFC 3339, or a number of seconds, milliseconds or microseconds since the epoch.",
+        extra_json_schema={"type": ["string", "number", "null"]},
+    ),
+]
 
 
-STATUS: dict[type[UmbelError], int] = {
-    TooSlow: 408,
-    TooLarge: 413,
-    UnsupportedMedia: 415,
-    UnknownName: 404,
-    Transient: 503,
-    NotSupported: 422,
-    Terminal: 422,
-}
+class JsonBody(msgspec.Struct, frozen=True):
+    """The JSON object in the body of a request; members of other names are ignored."""
+
+    example: ClassVar[Mapping[str, Any]] = {}
+    """A body that is accepted, for the description of the interface."""
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Parse a body.
+
+        Raises:
+            InvalidValue: it is not JSON, or lacks a required member.
+            InvalidType: it is no object, or a member has another type.
+        """
+        try:
+            found = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise InvalidValue(f"the body is not JSON: {error}", hint='send a JSON object: {"name": …}') from None
+        try:
+            return msgspec.convert(found, cls)
+        except msgspec.ValidationError as error:
+            raise cls._described(found, error) from None
+
+    @classmethod
+    def _described(cls, found: Any, error: msgspec.ValidationError) -> InvalidType | InvalidValue:
+        """Return the error of a misfit body, in the words of its annotations."""
+        if not isinstance(found, dict):
+            return InvalidType(f"the body must be a JSON object, found {_kind(found)}")
+        members = msgspec.structs.fields(cls)
+        missing = [each.encode_name for each in members if each.required and each.encode_name not in found]
+        if missing:
+            listed = f"{', '.join(sorted(found))[:_SHOWN]}" or "nothing"
+            return InvalidValue(f"the body lacks {', '.join(map(repr, missing))}", hint=f"it has {listed}")
+        for each in members:
+            name = each.encode_name
+            if name in found and not _fits(found[name], each.type):
+                extra = meta_of(each.type).extra or {}
+                report = f"'{name}' must be {extra['must be']}, found {shown(found[name])}"
+                return InvalidType(report, hint=extra.get("hint"))
+        return InvalidType(f"the body does not fit: {error}")
 
 
-async def body_of(request: Request, *media: str) -> bytes:
-    """Return the body of a request.
+class Parameters(msgspec.Struct, frozen=True):
+    """The parameters of a query string, and headers; others are ignored."""
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        """Parse the query string and the headers of a request.
+
+        Raises:
+            InvalidValue: a parameter is missing, or has another type.
+        """
+        return cls(*[each.read(request) for each in parameters_of(cls)])
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the query string, or a header.
 
     Args:
-        request: whose.
-        media: the content types it may have; one that states none is believed to have the first.
+        name: its name.
+        type: its annotated type: `int`, `bool`, `str` or `list[str]`, or one of them or None.
+        kind: the type without its annotation.
+        meta: the annotation; `extra` has the name of a header, or a hint for a missing parameter.
+        is_required: whether it must be there, and not be empty.
+        default: its value where it is not.
+    """
+
+    name: str
+    type: Any
+    kind: Any
+    meta: Meta
+    is_required: bool
+    default: Any
+
+    @property
+    def header(self) -> str | None:
+        """The name of the header; None for a parameter of the query string."""
+        return (self.meta.extra or {}).get("header")
+
+    def read(self, request: Request) -> Any:
+        """Return its value in a request."""
+        if self.kind == list[str]:
+            return request.query_params.getlist(self.name)
+        declared = request.query_params.get(self.name) if self.header is None else request.headers.get(self.header)
+        if self.is_required and not declared:
+            raise InvalidValue(f"'{self.name}' is missing", hint=(self.meta.extra or {}).get("hint"))
+        if declared is None:
+            return self.default
+        if self.kind is int:
+            return _count(self.name, declared, self.meta.le or 0)
+        return _flag(self.name, declared, self.default) if self.kind in {bool, bool | None} else declared
+
+
+@cache
+def parameters_of(kind: type[Parameters]) -> tuple[Parameter, ...]:
+    """Return the parameters of a struct."""
+    found = []
+    for each in msgspec.structs.fields(kind):
+        plain = get_args(each.type)[0] if get_origin(each.type) is Annotated else each.type
+        is_required = each.required and plain != list[str]
+        found.append(
+            Parameter(
+                each.name, each.type, plain, meta_of(each.type), is_required, None if each.required else each.default
+            )
+        )
+    return tuple(found)
+
+
+def _count(name: str, declared: str, most: float) -> int:
+    if not (declared.isascii() and declared.isdigit()) or len(declared) > 9 or int(declared) > most:
+        raise InvalidValue(f"'{name}' must be a whole number from 0 to {most}, found {declared!r:.80}")
+    return int(declared)
+
+
+_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def _flag(name: str, declared: str, default: bool | None) -> bool | None:
+    text = declared.lower()
+    if text in {"", "none"}:
+        return default
+    if text not in _FLAGS:
+        raise InvalidValue(f"'{name}' must be true or false, found {text!r:.80}")
+    return _FLAGS[text]
+
+
+async def body_of(request: Request) -> bytes:
+    """Return the body of a request; the gate has checked its content type.
 
     Raises:
         TooLarge: it is too large; no more of it is read.
-        TooSlow: it does not arrive.
-        UnsupportedMedia: it is something else, or compressed.
+        TooSlow: it does not arrive in time.
     """
-    _check_media(request, media)
-    stated = request.headers.get("content-length", "")
-    if stated.isdigit() and int(stated) > MAX_BODY:
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > MAX_BODY:
         raise _too_large()
     try:
         async with asyncio.timeout(PATIENCE):
@@ -83,108 +228,51 @@ async def _read(request: Request) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-async def object_of(request: Request, required: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the JSON object a request carries.
+def answer(content: Any, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON response."""
+    return Response(msgspec.json.encode(content), headers=headers, media_type=JSON)
+
+
+@lru_cache(maxsize=256)
+def _plain_media(declared: bytes) -> str:
+    return declared.decode("latin-1").partition(";")[0].strip().lower()
+
+
+def check_media(declared: bytes | None, encoding: bytes | None, media: tuple[str, ...]) -> None:
+    """Refuse content types other than those of an endpoint.
+
+    A browser sends none of these types for a page of another site.
 
     Raises:
-        InvalidValue: it is no JSON object, or lacks a required member.
+        UnsupportedMedia: it is another, none, or compressed.
     """
-    return members(await body_of(request, JSON), required)
-
-
-def members(data: bytes, required: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the JSON object that a body is; see `object_of`."""
-    try:
-        found = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise InvalidValue(f"the body is not JSON: {error}", hint='send a JSON object: {"name": …}') from None
-    if not isinstance(found, dict):
-        raise InvalidType(f"the body must be a JSON object, found {_kind(found)}")
-    missing = [name for name in required if name not in found]
-    if missing:
-        raise InvalidValue(f"the body lacks {', '.join(map(repr, missing))}", hint=f"it has {_listed(found)}")
-    return found
-
-
-def strings(body: Mapping[str, Any], name: str) -> list[str]:
-    """Return a member that must be a list of strings."""
-    found = body[name]
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise InvalidType(f"'{name}' must be a list of strings, found {_short(found)}")
-    return found
-
-
-def text(body: Mapping[str, Any], name: str) -> str:
-    """Return a member that must be a string."""
-    found = body[name]
-    if not isinstance(found, str):
-        raise InvalidType(f"'{name}' must be a string, found {_short(found)}")
-    return found
-
-
-def count(request: Request, name: str, default: int, most: int) -> int:
-    """Return a parameter of the query string that must be a whole number from 0 to `most`."""
-    stated = request.query_params.get(name)
-    if stated is None:
-        return default
-    if not (stated.isascii() and stated.isdigit()) or len(stated) > 9 or int(stated) > most:
-        raise InvalidValue(f"'{name}' must be a whole number from 0 to {most}, found {stated!r:.80}")
-    return int(stated)
-
-
-def flag(request: Request, name: str, *, default: bool) -> bool:
-    """Return a parameter of the query string that must be `true` or `false`."""
-    stated = request.query_params.get(name, "").lower()
-    if stated in {"", "none"}:
-        return default
-    if stated not in _FLAGS:
-        raise InvalidValue(f"'{name}' must be true or false, found {stated!r:.80}")
-    return _FLAGS[stated]
-
-
-_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-
-
-def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON response."""
-    return Response(orjson.dumps(content), status, headers, media_type=JSON)
-
-
-def refusal(error: UmbelError) -> Response:
-    """Return the response to a request that an error ended."""
-    status = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 400)
-    message = error.message if error.where is None else f"{error.message} (at {error.where})"
-    content = {"code": error.code, "message": _speakable(message), "hint": error.hint and _speakable(error.hint)}
-    return answer(content, status, {"Retry-After": "1"} if status == 503 else None)
-
-
-def _check_media(request: Request, media: tuple[str, ...]) -> None:
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding != "identity":
-        raise UnsupportedMedia(f"bodies in {encoding!r:.80} are not read", hint="send the body uncompressed")
-    stated = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if stated and stated not in media and not (JSON in media and stated.endswith("+json")):
+    if encoding is not None and encoding != b"identity":
         raise UnsupportedMedia(
-            f"a body of type {stated!r:.80} is not read here", hint=f"Content-Type: {' or '.join(media)}"
+            f"bodies in {encoding.decode('latin-1')!r:.80} are not read", hint="send the body uncompressed"
         )
+    found = _plain_media(declared or b"")
+    if found not in media and not (JSON in media and found.endswith("+json")):
+        report = f"a body of type {found!r:.80} is not read here" if found else "the request has no Content-Type"
+        raise UnsupportedMedia(report, hint=f"Content-Type: {' or '.join(media)}")
 
 
 def _too_large() -> TooLarge:
     return TooLarge(f"the body is larger than {MAX_BODY >> 20} MiB", hint="send it in parts")
 
 
-def _short(value: Any) -> str:
-    return f"{value!r:.{_SHOWN}}"
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def meta_of(kind: Any) -> Meta:
+    """Return the description of a member or parameter, from its type."""
+    found = (each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Meta))
+    return next(found, Meta())
 
 
 def _kind(value: Any) -> str:
     return {list: "a list", str: "a string", type(None): "null", bool: "a truth value"}.get(type(value), "a number")
-
-
-def _listed(found: Mapping[str, Any]) -> str:
-    return f"{', '.join(sorted(found))[:_SHOWN]}" or "nothing"
-
-
-def _speakable(message: str) -> str:
-    """Return text that can be written as UTF-8: what users sent may hold halves of surrogate pairs."""
-    return message.encode("utf-8", "backslashreplace").decode()

@@ -1,41 +1,48 @@
-"""Routes of secrets."""
+"""Routes of secrets: add, update, delete; none returns a value.
+
+Only user code on the server reads values.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from typing import ClassVar
 
+import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
-from umbel.serving.requests import answer, object_of, text
+from umbel.serving.requests import JsonBody, SecretName, Text
 from umbel.serving.service import Service
 
 
-async def get_secret(request: Request) -> Response:
-    """Return a secret."""
+class SecretRequest(JsonBody, frozen=True):
+    """The value of a secret."""
+
+    value: Text
+
+    example: ClassVar = {"value": "open sesame"}
+
+
+class EmptyResponse(msgspec.Struct, frozen=True):
+    """Nothing: the request was executed."""
+
+
+async def add_secret(request: Request, name: SecretName, body: SecretRequest) -> EmptyResponse:
+    """Store a secret under a new name."""
     service: Service = request.app.state.service
-    value = await asyncio.to_thread(service.vault.get, request.path_params["name"])
-    return answer({"value": value}, headers={"Cache-Control": "no-store"})
+    await asyncio.to_thread(service.vault.add, name, body.value)
+    return EmptyResponse()
 
 
-async def add_secret(request: Request) -> Response:
-    """Keep a secret under a new name."""
-    service: Service = request.app.state.service
-    value = text(await object_of(request, ("value",)), "value")
-    await asyncio.to_thread(service.vault.add, request.path_params["name"], value)
-    return answer({})
-
-
-async def update_secret(request: Request) -> Response:
+async def update_secret(request: Request, name: SecretName, body: SecretRequest) -> EmptyResponse:
     """Change a secret."""
     service: Service = request.app.state.service
-    value = text(await object_of(request, ("value",)), "value")
-    await asyncio.to_thread(service.vault.update, request.path_params["name"], value)
-    return answer({})
+    await asyncio.to_thread(service.vault.update, name, body.value)
+    return EmptyResponse()
 
 
-async def delete_secret(request: Request) -> Response:
-    """Forget a secret."""
+async def delete_secret(request: Request, name: SecretName) -> EmptyResponse:
+    """Delete a secret."""
     service: Service = request.app.state.service
-    await asyncio.to_thread(service.vault.delete, request.path_params["name"])
-    return answer({})
+    await asyncio.to_thread(service.vault.delete, name)
+    return EmptyResponse()

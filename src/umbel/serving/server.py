@@ -9,62 +9,69 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from umbel.serving.environment import SHARED, Place
+from umbel.serving.environment import SHARED, DeploymentLocation
+from umbel.serving.policy import Policy
 
 if TYPE_CHECKING:
     from uvicorn import Config
 
 THREADS = "POLARS_MAX_THREADS"
 FINISH = 10
-"""Seconds in which what has begun may be answered when the server stops."""
+"""Seconds in which open requests may be answered when the server stops."""
 IDLE = 75
 """Seconds a connection may be silent before it is closed; load balancers give up after 60."""
 HUNG = 60
-"""Seconds in which one of several processes must show that it lives, or another takes its place."""
+"""Seconds without a sign of life after which one of several processes is replaced."""
 
 
-def serve(place: Place, host: str, port: int, servers: int) -> None:
-    """Answer requests until stopped.
+def serve(location: DeploymentLocation, policy: Policy, port: int, servers: int) -> None:
+    """Serve requests until stopped.
 
     Args:
-        place: where things are.
-        host: the address to listen on.
+        location: of the deployment.
+        policy: the access policy, with the address to listen on.
         port: the port to listen on.
-        servers: how many processes answer.
+        servers: the number of server processes.
     """
-    place.hand_on()
-    os.environ.setdefault(THREADS, "1")  # a request is too small to be worth a second thread
+    location.hand_on()
+    policy.hand_on()
+    os.environ.setdefault(THREADS, "1")  # a request is too small to gain from a second thread
     if servers == 1:
-        _alone(_config(host, port, servers))
+        _alone(_config(policy, port, servers))
         return
-    with tempfile.TemporaryDirectory(prefix="umbel-metrics-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="umbel-metrics-") as folder,
+        tempfile.TemporaryDirectory(prefix="umbel-start-") as reasons,
+    ):
         os.environ[SHARED] = folder
-        _together(_config(host, port, servers))
+        _together(_config(policy, port, servers), Path(reasons))
 
 
 def _alone(config: Config) -> None:
-    """Answer in this process."""
+    """Serve in this process."""
     from uvicorn import Server
 
     for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: None)  # uvicorn raises again what it has stopped for
+        signal.signal(each, lambda *_: None)  # uvicorn raises the signal again after it has stopped
     server = Server(config)
     server.run()
     if not server.started:
         raise SystemExit(1)
 
 
-def _together(config: Config) -> None:
-    """Answer in processes that share a socket; one that ends is replaced."""
-    from uvicorn.supervisors import Multiprocess
+def _together(config: Config, reasons: Path) -> None:
+    """Serve in processes that share a socket; a process that ends is replaced."""
+    from umbel.serving.processes import REASONS, Servers
 
+    os.environ[REASONS] = str(reasons)
     with config.bind_socket() as listening:
-        Multiprocess(config, [listening]).run()
+        Servers(config, [listening], reasons).run()
 
 
-def _config(host: str, port: int, servers: int) -> Config:
+def _config(policy: Policy, port: int, servers: int) -> Config:
     from uvicorn import Config
 
     from umbel.serving.connection import Connection
@@ -72,9 +79,11 @@ def _config(host: str, port: int, servers: int) -> Config:
     return Config(
         "umbel.serving.app:from_environment",
         factory=True,
-        host=host,
+        host=policy.host,
         port=port,
         workers=servers,
+        ssl_certfile=policy.tls_cert,
+        ssl_keyfile=policy.tls_key,
         http=Connection,
         loop="asyncio",
         ws="none",

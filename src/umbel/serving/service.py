@@ -1,49 +1,70 @@
-"""What a server knows: the definitions in force, and how to answer on them."""
+"""The state of a server: the definitions in force and their query engines."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import polars as pl
+from sqlalchemy.exc import OperationalError
 from starlette.requests import Request
 
 from umbel.connectors.webhook import WebhookConnector
-from umbel.errors import UnknownName, did_you_mean
+from umbel.definitions.records import DatasetDefinition, Definitions, FunctionExtractor
+from umbel.errors import Transient, UmbelError, UnknownName, did_you_mean
+from umbel.graph.graph import MAIN, Branch, Graph, GraphNode
 from umbel.log.ingest import IngestLog, IngestLogs
-from umbel.plan.definitions import Definitions
-from umbel.plan.graph import MAIN, Branch, Graph, Node
 from umbel.query.erasure import Erased
 from umbel.query.execute import QueryEngine
-from umbel.query.history import replay
-from umbel.runtime.deployment import Deployment
+from umbel.runtime.deployment import RETAINED_FOR, Deployment, replaced
 from umbel.runtime.engines import engine_of
 from umbel.runtime.erasures import erased_on
+from umbel.runtime.extractors import Extractors
+from umbel.runtime.history import replayed
+from umbel.runtime.limits import Limits
+from umbel.runtime.switching import switches
+from umbel.serving.backlog import Backlog
 from umbel.serving.requests import BRANCH_HEADER
 from umbel.serving.threads import Threads
 
 EVERY = 0.25
 """Seconds between two looks at which revision is in force."""
 
+STALE = RETAINED_FOR / 4
+"""Seconds since the last read of the catalog after which a server reads it before it answers."""
+PATIENCE = 0.5
+"""Seconds it waits for that."""
+
 log = logging.getLogger("umbel.serve")
 
 
+class Backfilling(Transient):
+    """The requested object is committed, but its backfill is not complete."""
+
+    code = "backfilling"
+
+
 class NeedsHistory(Exception):
-    """The answer is in the change logs; reading them takes too long for the thread that serves everybody."""
+    """The answer requires change logs, too slow for the event loop's thread."""
 
 
 @dataclass(frozen=True)
 class InForce:
-    """What is in force on a branch, ready to answer.
+    """The definitions in force on a branch, with their query engine.
 
     Args:
         revision: its number.
-        definitions: what was committed.
+        definitions: the committed definitions.
         graph: its operators.
         engine: answers queries on them.
         erased: the keys erased on the branch.
+        branch: its name.
+        committed: the last commit of the branch, if that is being backfilled and does not serve yet.
     """
 
     revision: int
@@ -51,55 +72,129 @@ class InForce:
     graph: Branch
     engine: QueryEngine
     erased: Erased
+    branch: str = MAIN
+    committed: Committed | None = None
+
+    def dataset(self, name: str) -> DatasetDefinition:
+        """Return a dataset of the branch.
+
+        Raises:
+            UnknownName: there is no dataset of this name.
+            Backfilling: there will be once its backfill is complete.
+        """
+        with self.explaining(lambda engine: engine.dataset(name)):
+            return self.engine.dataset(name)
+
+    @contextmanager
+    def explaining(self, attempt: Callable[[QueryEngine], object]) -> Iterator[None]:
+        """Raise `Backfilling` for an error that the last commit would not have.
+
+        Args:
+            attempt: repeats the block's work on the engine of the last commit.
+
+        Raises:
+            Backfilling: the last commit of the branch has the requested object, and does not serve yet.
+        """
+        try:
+            yield
+        except UmbelError as error:
+            later = self.committed
+            if later is None or isinstance(error, Transient):
+                raise
+            try:
+                attempt(later.engine)
+            except UmbelError:
+                raise error from None
+            serves = f"revision {self.revision} serves until then" if self.revision else "nothing serves yet"
+            raise Backfilling(
+                f"revision {later.revision} of branch '{self.branch}' is being backfilled; {serves}: {error.message}",
+                hint="try again later; GET /api/v1/branch/status says how far it is",
+            ) from None
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A commit that does not serve yet.
+
+    Args:
+        revision: its number.
+        graph: its operators.
+        engine: plans queries on it.
+    """
+
+    revision: int
+    graph: Branch
+    engine: QueryEngine
 
 
 class Service:
     """The state of a server process.
 
     Args:
-        deployment: where things are.
+        deployment: the deployment it serves.
     """
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self.vault = deployment.vault
         self.threads = Threads()
+        self.limits = Limits.from_environment()
+        self.backlog = Backlog(deployment, self.limits)
+        self.extractors = Extractors()
         self._logs = IngestLogs(deployment.directory)
         self._loading = threading.Lock()
         self._hasty: int | None = None
+        self._looked_at = time.monotonic()
         self._load(deployment.catalog.latest())
 
     def _load(self, latest: int) -> None:
         catalog = self.deployment.catalog
         self._heads = {MAIN: 0, **catalog.heads(latest)}
+        self._serving = {MAIN: 0, **catalog.serving(latest)}
         self._graph, self._latest = self.deployment.graph(latest), latest
         self._others: dict[str, InForce] = {}
         self._endpoints = _endpoints(self._graph)
         self.current = self._loaded(MAIN)
 
     def refresh(self) -> bool:
-        """Ask the catalog for what is in force; return whether something changed, on whichever branch."""
+        """Reload the definitions if the catalog changed; return whether any branch changed."""
         with self._loading:
             latest = self.deployment.catalog.latest()
+            self._looked_at = time.monotonic()
             if latest == self._latest:
                 return False
             self._load(latest)
             return True
 
     async def of(self, request: Request) -> InForce:
-        """Return what is in force on the branch a request is about.
+        """Return the definitions in force on the branch of a request.
 
         Raises:
             UnknownName: there is no such branch.
         """
+        if time.monotonic() - self._looked_at > STALE:
+            await self._look_again()
         branch = request.headers.get(BRANCH_HEADER, MAIN)
         if branch == MAIN:
             return self.current
         known = self._others.get(branch)
         return await self.threads.following.do(self.branch, branch) if known is None else known
 
+    async def _look_again(self) -> None:
+        """Refresh after a pause in which no request came.
+
+        State that was replaced long ago may be deleted by then. It does not wait for a locked catalog.
+        """
+        self._looked_at = time.monotonic()
+        with suppress(TimeoutError, OSError, OperationalError):
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.shield(self.threads.following.do(self.refresh))
+
     def branch(self, name: str) -> InForce:
-        """Return what is in force on a branch, made on another server process a moment ago, perhaps."""
+        """Return the definitions in force on a branch.
+
+        If the branch is unknown, the catalog is read again: another server process may just have made it.
+        """
         if name not in self._heads:
             self.refresh()
         with self._loading:
@@ -112,21 +207,29 @@ class Service:
                 known = self._others[name] = self._loaded(name)
             return known
 
+    def backfilling(self) -> list[str]:
+        """Describe the backfill of each branch whose last commit does not serve yet."""
+        latest = self._latest
+        return [f"branch '{each.branch}': {each.message}" for each in switches(self.deployment, latest)]
+
     async def follow(self) -> None:
-        """Keep up with commits, until cancelled. This thread is from now on too busy to read change logs."""
+        """Poll the catalog for commits, until cancelled.
+
+        From now on the calling thread must not read change logs: it raises `NeedsHistory` instead.
+        """
         self._hasty = threading.get_ident()
         while True:
             await asyncio.sleep(EVERY)
             try:
                 await self.threads.following.do(self.refresh)
-            except Exception as error:  # noqa: BLE001  whoever stops following answers by what has long been replaced
+            except Exception as error:  # noqa: BLE001  a server that stops polling would answer by replaced definitions
                 log.error("cannot follow the catalog: %s", error)
 
     async def endpoint(self, webhook: str, endpoint: str) -> IngestLog:
-        """Return the ingest log of an endpoint that some dataset reads, on whichever branch.
+        """Return the ingest log of an endpoint that a dataset of any branch reads.
 
         Raises:
-            UnknownName: none does.
+            UnknownName: no dataset reads it.
         """
         if (webhook, endpoint) not in self._endpoints:
             await self.threads.following.do(self.refresh)
@@ -138,21 +241,32 @@ class Service:
         return self._logs.log(webhook, endpoint)
 
     def close(self) -> None:
-        """Write what is waiting, and release files."""
+        """Flush the ingest logs, and release files and threads."""
         self._logs.close()
         self.threads.close()
+        self.backlog.close()
+        self.extractors.close()
 
     def _loaded(self, branch: str) -> InForce:
-        revision, graph = self._heads[branch], self._graph.branch(branch)
+        head, revision = self._heads[branch], self._serving[branch]
+        erased, store = erased_on(self.deployment, branch, self._latest), self.deployment.store
+        later = None
+        if head != revision:
+            newer, coming = self._graph.branch(branch), self.deployment.definitions(head)
+            later = Committed(head, newer, engine_of(coming, newer, store, self._history, erased, self.extractors))
+        graph = self._graph.branch(branch if later is None else replaced(branch))
         definitions = self.deployment.definitions(revision)
-        erased = erased_on(self.deployment, branch, self._latest)
-        engine = engine_of(definitions, graph, self.deployment.store, self._history, erased)
-        return InForce(revision, definitions, graph, engine, erased)
+        if any(
+            isinstance(each, FunctionExtractor) for of in definitions.featuresets.values() for each in of.extractors
+        ):
+            self.extractors.start()
+        engine = engine_of(definitions, graph, store, self._history, erased, self.extractors)
+        return InForce(revision, definitions, graph, engine, erased, branch, later)
 
-    def _history(self, node: Node) -> pl.DataFrame:
+    def _history(self, node: GraphNode) -> pl.DataFrame:
         if threading.get_ident() == self._hasty:
             raise NeedsHistory
-        return replay(node, self.deployment.changes.read)
+        return replayed(self.deployment, node, self.deployment.changes.read)
 
 
 def _endpoints(graph: Graph) -> frozenset[tuple[str, str]]:

@@ -1,7 +1,7 @@
-"""The threads of a server process, apart by what they wait for.
+"""The thread pools of a server process, one per kind of blocking work.
 
-What waits for the catalog, or reads history for a minute, must not keep queries waiting that need neither. Commits, secrets and
-figures have the threads of asyncio, which are none of these.
+Work that waits for the catalog, or reads history for a minute, must not delay queries that need neither. Commits, secrets and
+metrics run in asyncio's default thread pool, which is none of these.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-ANSWERING, READING = 16, 4
+ANSWERING, READING = 80, 4
 
 
-class Crew:
-    """Threads for one kind of work.
+class ThreadPool:
+    """A thread pool for one kind of work.
 
     Args:
         name: of the work.
-        size: how much of it is done at a time; what is more waits.
+        size: the number of threads; further work waits.
     """
 
     def __init__(self, name: str, size: int) -> None:
         self._pool = ThreadPoolExecutor(size, thread_name_prefix=name)
 
     async def do(self, work: Callable[..., T], *args: object) -> T:
-        """Return what a function returns, called in one of the threads."""
+        """Call a function in one of the threads and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Accept no more work."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Threads:
-    """The crews of a server process."""
+    """The thread pools of a server process."""
 
     def __init__(self) -> None:
-        self.answering = Crew("answer", ANSWERING)
+        self.answering = ThreadPool("answer", ANSWERING)
         """Queries with user code, which may wait for whatever it likes."""
-        self.reading = Crew("read", READING)
+        self.reading = ThreadPool("read", READING)
         """Questions about history."""
-        self.following = Crew("follow", 1)
-        """Whoever wants to know what is in force; more than one at a time would learn nothing more."""
+        self.following = ThreadPool("follow", 1)
+        """For reloading the definitions in force; concurrent reloads would find nothing more."""
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Accept no more work."""
         for each in (self.answering, self.reading, self.following):
             each.close()

@@ -1,4 +1,4 @@
-"""What queries are used for, as metrics: features by workflow, errors and latency by workflow, the feature log."""
+"""Usage metrics of queries: features, errors and latency by workflow, feature log rows."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import threading
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from umbel.errors import UmbelError
-from umbel.query.arrange import Plan
+from umbel.query.arrange import QueryPlan
 
 BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 MOST = 100
-"""Workflows that are told apart: names come with requests, and figures must not grow with them."""
+"""Workflows that are counted separately: clients choose the names, and metrics must stay bounded."""
 OTHER = "(other)"
 EVERY = 1.0
 """Seconds between two additions to the figures of features."""
 
 
 class Usage:
-    """The figures of one server process.
+    """The usage metrics of one server process.
 
     Args:
-        registry: where they are registered.
+        registry: the registry to add them to.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -39,11 +39,11 @@ class Usage:
         )
         self._known = dict[str, Histogram]()
         self._adding = threading.Lock()
-        self._pending = dict[tuple[int, str], tuple[Plan, int]]()
+        self._pending = dict[tuple[int, str], tuple[QueryPlan, int]]()
 
-    def answered(self, workflow: str, plan: Plan, height: int, seconds: float) -> None:
-        """Note a query that was answered; its features are added up later."""
-        name = self._told(workflow)
+    def answered(self, workflow: str, plan: QueryPlan, height: int, seconds: float) -> None:
+        """Count an answered query; its features are added up later."""
+        name = self._described(workflow)
         self._known[name].observe(seconds)
         key = id(plan), name
         with self._adding:
@@ -51,16 +51,16 @@ class Usage:
             self._pending[key] = plan, rows + height
 
     def failed(self, workflow: str, error: BaseException) -> None:
-        """Note a query that was not."""
+        """Count a query that failed."""
         code = error.code if isinstance(error, UmbelError) else "internal"
-        self._errors.labels(self._told(workflow), code).inc()
+        self._errors.labels(self._described(workflow), code).inc()
 
-    def kept(self, workflow: str, outcome: str, rows: int) -> None:
-        """Note what came of rows for the feature log."""
-        self._rows.labels(self._told(workflow), outcome).inc(rows)
+    def retained(self, workflow: str, outcome: str, rows: int) -> None:
+        """Count rows for the feature log by outcome."""
+        self._rows.labels(self._described(workflow), outcome).inc(rows)
 
     def add_up(self) -> None:
-        """Add what was answered to the figures of each feature."""
+        """Add the pending rows to the counter of each feature."""
         with self._adding:
             pending, self._pending = self._pending, {}
         for (_, workflow), (plan, rows) in pending.items():
@@ -70,12 +70,12 @@ class Usage:
                     self._features.labels(featureset, feature, workflow).inc(rows)
 
     async def follow(self) -> None:
-        """Add up now and then, until cancelled: other processes show what this one has added up."""
+        """Add up periodically, until cancelled; other processes export these totals."""
         while True:
             await asyncio.sleep(EVERY)
             self.add_up()
 
-    def _told(self, workflow: str) -> str:
+    def _described(self, workflow: str) -> str:
         name = workflow if workflow in self._known or len(self._known) < MOST else OTHER
         if name not in self._known:
             self._known[name] = self._seconds.labels(name)

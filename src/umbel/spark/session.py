@@ -1,19 +1,23 @@
-"""The Spark session: the one place that starts and stops Spark, and all of its settings."""
+"""The Spark session: starts and stops Spark, and defines all of its settings."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from umbel.errors import InvalidValue, Transient
-from umbel.spark import aotcache
+from umbel.processes.process_tree import die_with
+from umbel.processes.user_folder import SAFE
+from umbel.spark import aot_cache
 from umbel.spark.java import java_home
 
 if TYPE_CHECKING:
@@ -26,16 +30,16 @@ TRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a Spark session is started with.
+    """The settings of a Spark session.
 
     Args:
-        directory: umbel's folder; Spark keeps its scratch files and its log inside.
-        slots: how many tasks run at once, each in a Python worker of its own.
-        memory: the heap of the JVM, as Java writes it (`1g`, `600m`).
+        directory: umbel's folder; Spark writes its scratch files and its log inside.
+        slots: the number of tasks that run at once, each in a Python worker of its own.
+        memory: the heap of the JVM, in Java's notation (`1g`, `600m`).
         java_options: more options of the JVM.
-        tuning: how the JVM compiles and collects. It moves bytes and computes little: what it would spend on optimising itself
-            and on concurrent collection is better spent in the Python workers.
-        options: more settings of Spark; they win over the ones made here.
+        tuning: options of the JVM's compiler and garbage collector. The JVM moves bytes and computes little: CPU time for
+            optimising itself and for concurrent collection is better spent in the Python workers.
+        options: more settings of Spark; they override the ones made here.
     """
 
     directory: Path
@@ -77,7 +81,8 @@ def start(settings: Settings) -> SparkSession:
     os.environ.update(environment())
     builder = SparkSession.builder.config(map={**configuration(settings)})
     try:
-        return builder.getOrCreate()
+        with _jvm_dies_with_this_process():
+            return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise Transient(
             f"Spark did not start: {error}", hint=f"see {settings.logs / 'spark.log'}, or run `umbel doctor`"
@@ -123,6 +128,7 @@ def environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": LOOPBACK,
+        SAFE: "1",  # a module in the current folder must not hide one of the standard library from the workers
     }
 
 
@@ -131,7 +137,7 @@ def configuration(settings: Settings) -> dict[str, str]:
     return {
         "spark.app.name": "umbel",
         "spark.master": f"local[{settings.slots},{TRIES}]",
-        **_places(settings),
+        **_positions(settings),
         **_execution(settings),
         **_python(),
         **_streaming(),
@@ -139,13 +145,14 @@ def configuration(settings: Settings) -> dict[str, str]:
     }
 
 
-def _places(settings: Settings) -> dict[str, str]:
+def _positions(settings: Settings) -> dict[str, str]:
     return {
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.memory": settings.memory,
         "spark.driver.extraJavaOptions": _java_options(settings),
         "spark.local.dir": str(settings.scratch),
+        "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets rights itself, whatever the process has
         "spark.sql.warehouse.dir": str(settings.scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.ui.enabled": "false",
@@ -160,7 +167,7 @@ def _execution(settings: Settings) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # an envelope is one row of up to some megabytes: batches are bounded by bytes, not by rows
+        # a packet is one row of up to some megabytes: batches are bounded by bytes, not by rows
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     }
@@ -195,9 +202,39 @@ def _java_options(settings: Settings) -> str:
     }
     # Spark matches long error messages with recursive regular expressions: the default stack overflows on a Python traceback
     stack = "-Xss8m"
-    learned = "" if "AOTCache" in settings.java_options else aotcache.java_options()
+    learned = "" if "AOTCache" in settings.java_options else aot_cache.java_options()
     own_options = (f'"-D{name}={value}"' for name, value in own.items())
     return " ".join(filter(None, [stack, *own_options, settings.tuning, learned, settings.java_options]))
+
+
+@contextmanager
+def _jvm_dies_with_this_process() -> Iterator[None]:
+    """Make the kernel kill a JVM started in the block when this process ends.
+
+    A JVM ends by itself when its standard input does, but not while it starts: it may then live on for ever. pyspark has no
+    option for this: it overwrites a `preexec_fn` passed to it.
+    """
+    from pyspark import java_gateway
+
+    if threading.current_thread() is not threading.main_thread():  # the JVM would end with this thread
+        yield
+        return
+    gateway: Any = java_gateway
+    popen, bind = gateway.Popen, die_with(os.getpid(), signal.SIGKILL)
+
+    def start(command: Any, *, preexec_fn: Any = None, **options: Any) -> subprocess.Popen[bytes]:
+        def prepare() -> None:
+            if preexec_fn is not None:
+                preexec_fn()
+            bind()
+
+        return subprocess.Popen(command, preexec_fn=prepare, **options)  # noqa: PLW1509  pyspark itself passes one
+
+    gateway.Popen = start
+    try:
+        yield
+    finally:
+        gateway.Popen = popen
 
 
 def _prepare(settings: Settings) -> None:

@@ -1,7 +1,7 @@
-"""The streaming data source: its offsets are the numbers of batch plans, and it has no rows.
+"""The streaming data source: its offsets are batch plan numbers, and it has no rows.
 
-Spark's offset is the number of a batch plan (`umbel.runtime.plans`), so every batch runs exactly one plan. What the plan reads
-is opened by stage 0, which the job builds itself: a source's own partition readers would each cost a Python process more.
+Spark's offset is the number of a batch plan (`umbel.runtime.plans`), so every batch runs exactly one plan. The plan's splits are
+opened by stage 0, which the job builds itself: a source's own partition readers would each cost a Python process more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAME = "umbel"
 
 
 class PlanSource(DataSource):
-    """The plans of a deployment. Option `deployment`: as JSON, where umbel keeps its things."""
+    """The plans of a deployment. Option `deployment`: the deployment, as JSON."""
 
     @classmethod
     def name(cls) -> str:
@@ -33,7 +33,7 @@ class PlanSource(DataSource):
 
 
 class PlanReader(DataSourceStreamReader):
-    """Offsets are plan numbers.
+    """Reads plan numbers as offsets.
 
     Args:
         deployment: as JSON.

@@ -1,7 +1,7 @@
-"""What runs inside Spark's Python workers: the stages of a batch, each over the envelopes of the stage before.
+"""The stages of a batch inside Spark's Python workers, connected by packets.
 
-The functions made here travel to the workers with nothing but a `BatchContext`; graph, store and sources are opened there, once
-per process. Nothing is done outside shard transactions that would matter if a stage were computed twice.
+The functions made here are sent to the workers with nothing but a `BatchContext`; graph, store and sources are opened there, once
+per process. Side effects outside shard transactions are harmless if a stage is computed twice.
 """
 
 from __future__ import annotations
@@ -9,33 +9,39 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from umbel.operators.operator import Clock
+from umbel.runtime.function_limits import FunctionLimits
 from umbel.state.port import Stamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from umbel.plan.flow import Outbox
-    from umbel.plan.graph import Graph
+    from umbel.graph.graph import Graph
+    from umbel.graph.stages import StageOutput
     from umbel.runtime.deployment import Deployment
+    from umbel.runtime.guard import WorkerGuard
 
 Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What a task must know of its batch.
+    """The parameters of a batch that its tasks need.
 
     Args:
-        deployment: where things are, as JSON.
+        deployment: the deployment, as JSON.
         revision: the commit whose definitions apply.
         stamp: of the batch.
         clocks: event time as of the batch before, by node number.
         watermarks: of each source as of the batch before, by its key.
-        only: the owners of the nodes that run; None for all.
+        only: the state ids of the nodes that run; None for all.
+        limits: of user functions, as the driver's environment sets them.
+        waiting: the state ids of the nodes that are left out of the graph.
     """
 
     deployment: str
@@ -44,85 +50,121 @@ class BatchContext:
     clocks: Mapping[int, Clock] = field(default_factory=dict)
     watermarks: Mapping[str, datetime] = field(default_factory=dict)
     only: frozenset[str] | None = None
+    limits: FunctionLimits = field(default_factory=FunctionLimits.from_environment)
+    waiting: frozenset[str] = frozenset()
 
     def opened(self) -> Deployment:
         """Return the deployment, opened once per process."""
-        from umbel.api.secrets import keep_here
+        from umbel.api.secrets import provide_secrets
         from umbel.runtime.deployment import Deployment
 
+        _with_folder()
         deployment = Deployment.decode(self.deployment)
-        keep_here(deployment.vault)
+        provide_secrets(deployment.vault)
         return deployment
+
+    def graph(self) -> Graph:
+        """Return the graph of the nodes that run or can be read."""
+        return self.opened().graph(self.revision, self.waiting)
+
+
+@cache
+def _with_folder() -> None:
+    """Add the working directory to the import path, once per process.
+
+    Functions may import modules from it while they run.
+    """
+    from umbel.processes.user_folder import importable
+
+    importable(Path.cwd())
 
 
 def reading(context: BatchContext, plan: int) -> Task:
-    """Return stage 0: open the splits of a plan that arrive as numbers, validate their rows, run what is row-wise."""
+    """Return stage 0: open splits, validate their rows, run row-wise operators.
+
+    The splits of the plan arrive as numbers.
+    """
 
     def run(arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from umbel.runtime.guard import WorkerGuard
         from umbel.runtime.intake import take_in
-        from umbel.spark.envelopes import batches
+        from umbel.spark.packets import batches
 
         deployment = context.opened()
-        splits = deployment.plans().read(plan).splits
+        planned = deployment.plans().read(plan)
         for batch in arrived:
             for number in batch.column(0).to_pylist():
-                for taken in take_in(deployment, context.revision, splits[number], context.watermarks):
-                    told = {"intake": taken.summary}
-                    yield from batches(posted(deployment, context, taken.outbox, told, f"0-{taken.name}"))
+                guard = WorkerGuard(deployment, context.limits)
+                split = planned.splits[number]
+                for taken in take_in(deployment, planned, split, context.watermarks, guard, context.waiting):
+                    summary = {"intake": taken.summary}
+                    yield from batches(posted(deployment, context, taken.output, summary, f"0-{taken.name}"))
+                yield from batches(rejected(guard))
 
     return run
 
 
 def merging(context: BatchContext, stage: int) -> Task:
-    """Return a later stage: for each shard, one transaction over what arrived for it."""
+    """Return a later stage: one transaction per shard over the shard's packets."""
 
     def run(arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from umbel.plan.flow import Outbox, run_shard
-        from umbel.spark.envelopes import Mail, batches
+        from umbel.functions.guarding import guarded
+        from umbel.graph.stages import StageOutput, run_shard
+        from umbel.runtime.guard import WorkerGuard
+        from umbel.spark.packets import StageInput, batches
 
         deployment = context.opened()
-        graph, store = deployment.graph(context.revision), deployment.store
+        graph, store = context.graph(), deployment.store
         nodes = graph.stage(stage, context.only)
-        mail = Mail.sort(arrived, {node.number for node in nodes})
-        yield from batches(mail.onward)
-        for shard in sorted(mail.blobs):
-            outbox, inbox = Outbox(), mail.open(shard)
-            with store.transaction(shard, [node.owner for node in nodes], context.stamp) as transaction:
-                run_shard(nodes, inbox, transaction, context.clocks, outbox)
-            del mail.blobs[shard], inbox
-            yield from batches(posted(deployment, context, outbox, {}, f"{stage}-{shard}"))
+        inputs = StageInput.sort(arrived, {node.number for node in nodes})
+        yield from batches(inputs.onward)
+        for shard in sorted(inputs.blobs):
+            output, inbox, guard = StageOutput(), inputs.open(shard), WorkerGuard(deployment, context.limits)
+            state_ids = [node.state_id for node in nodes]
+            with guarded(guard), store.transaction(shard, state_ids, context.stamp) as transaction:
+                run_shard(nodes, inbox, transaction, context.clocks, output)
+            yield from batches(rejected(guard))
+            del inputs.blobs[shard], inbox
+            yield from batches(posted(deployment, context, output, {}, f"{stage}-{shard}"))
 
     return run
 
 
 def posted(
-    deployment: Deployment, context: BatchContext, outbox: Outbox, told: Mapping[str, Any], name: str
+    deployment: Deployment, context: BatchContext, output: StageOutput, summary: Mapping[str, Any], name: str
 ) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yield the envelopes of an outbox: its changes, then a report of the rest."""
-    from umbel.plan import expecting
-    from umbel.spark.envelopes import address, report
+    """Yield the packets of a stage output: its changes, then a report."""
+    from umbel.quality import totals
+    from umbel.spark.packets import address, report
 
-    graph = deployment.graph(context.revision)
-    yield from address(graph, outbox, deployment.shards)
+    graph = context.graph()
+    yield from address(graph, output, deployment.shards)
     parts = [
         deployment.changes.write_part(graph.nodes[number], context.stamp, name, frames)
-        for number, frames in outbox.logged.items()
+        for number, frames in output.logged.items()
     ]
-    expected = expecting.count(graph, outbox.logged)
-    if told or parts or outbox.seen:
-        yield report({**told, "parts": parts, "seen": dict(outbox.seen), "expected": dict(expected)})
+    expected = totals.count(graph, output.logged)
+    if summary or parts or output.seen:
+        yield report({**summary, "parts": parts, "seen": dict(output.seen), "expected": dict(expected)})
 
 
-def settled(envelopes: DataFrame, graph: Graph, context: BatchContext, shards: int) -> Iterable[Mapping[str, Any]]:
-    """Run the later stages over the envelopes of stage 0, all in one Spark job; return the reports."""
+def rejected(guard: WorkerGuard) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield a report of the rows that user functions rejected, if any."""
+    from umbel.runtime.letters import Letters
+    from umbel.spark.packets import report
+
+    if found := Letters.of(guard):
+        yield report({"letters": found, "parts": (), "seen": {}})
+
+
+def later_stages(packets: DataFrame, graph: Graph, context: BatchContext, shards: int) -> Iterable[Mapping[str, Any]]:
+    """Run the later stages over stage 0's packets in one Spark job; return reports."""
     from pyspark.sql.functions import expr
 
-    from umbel.spark.envelopes import REPORT, SCHEMA, opened
+    from umbel.spark.packets import REPORT, SCHEMA, opened
 
-    tasks = min(shards, envelopes.sparkSession.sparkContext.defaultParallelism)
+    tasks = min(shards, packets.sparkSession.sparkContext.defaultParallelism)
     for stage in range(1, graph.depth + 1):
-        envelopes = envelopes.repartitionById(tasks, expr(f"shard % {tasks}")).mapInArrow(
-            merging(context, stage), SCHEMA
-        )
-    rows = envelopes.where(f"node = {REPORT}").select("blob").collect()
+        packets = packets.repartitionById(tasks, expr(f"shard % {tasks}")).mapInArrow(merging(context, stage), SCHEMA)
+    rows = packets.where(f"node = {REPORT}").select("blob").collect()
     return [opened(bytes(row.blob)) for row in rows]

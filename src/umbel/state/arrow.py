@@ -1,4 +1,7 @@
-"""Columns of bytes as Arrow arrays: the one place that knows their buffers."""
+"""Convert between Polars columns, Arrow binary arrays and their buffers.
+
+This is the only module that reads Arrow buffers directly.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ _NOTHING = pa.scalar(b"", pa.large_binary())
 
 
 def binary_array(column: pl.Series) -> pa.LargeBinaryArray:
-    """Return a String or Binary column as Arrow bytes, null as no bytes."""
+    """Return a String or Binary column as an Arrow binary array; null becomes empty bytes."""
     filled = column.fill_null("" if column.dtype == pl.String else b"") if column.null_count() else column
     array = filled.to_arrow(compat_level=_PLAIN)
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(array), array.buffers(), 0, array.offset)
 
 
 def binary_parts(array: pa.LargeBinaryArray) -> tuple[Offsets, Bytes]:
-    """Return the offsets (one more than there are values) and the bytes they point into."""
+    """Return the offsets (one more than the number of values) and the data bytes."""
     if not len(array):
         return np.zeros(1, np.int64), np.zeros(0, np.uint8)
     _, offsets, data = array.buffers()
@@ -48,12 +51,15 @@ def fixed_binary(matrix: Bytes) -> pa.LargeBinaryArray:
 
 
 def join_rows(arrays: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
-    """Return, row by row, the bytes of all arrays one after the other."""
+    """Concatenate the bytes of all arrays row by row."""
     return arrays[0] if len(arrays) == 1 else pc.binary_join_element_wise(*arrays, _NOTHING)
 
 
 def stored_of(column: pl.Series, kind: np.dtype[Any]) -> NDArray[Any]:
-    """Return the bytes Arrow has for each value of a column of fixed width, anything for null."""
+    """Return Arrow's stored bytes of each value of a fixed-width column.
+
+    At nulls the bytes are undefined.
+    """
     array = column.to_arrow()
     if not len(array):
         return np.zeros(0, kind)
@@ -61,13 +67,13 @@ def stored_of(column: pl.Series, kind: np.dtype[Any]) -> NDArray[Any]:
 
 
 def numbers_of(column: pl.Series) -> NDArray[Any]:
-    """Return the numbers a column is stored as, 0 for null."""
+    """Return a column's physical numbers, 0 for null."""
     stored = column.to_physical()
     return (stored.fill_null(0) if stored.null_count() else stored).to_numpy()
 
 
 def nulls_of(column: pl.Series) -> NDArray[np.bool_] | None:
-    """Return where a column is null; None when it is nowhere."""
+    """Return a mask of the null rows; None if there are no nulls."""
     return column.is_null().to_numpy() if column.null_count() else None
 
 

@@ -1,4 +1,4 @@
-"""How the values of a column are laid down in bytes, one class per kind of type.
+"""Binary layouts of column values, one class per kind of type.
 
 A column is split into *leaves*: null marks with either numbers of fixed width, or bytes of any length, or nothing
 (a struct is a leaf of marks, followed by the leaves of its fields). `umbel.state.rows` puts leaves into records.
@@ -27,11 +27,11 @@ Format = np.dtype[Any] | Literal["heap"] | None
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Where the bytes of each row lie in a buffer, in increasing order.
+    """Byte ranges of the rows in a buffer, in increasing order.
 
     Args:
-        starts: where they begin.
-        lengths: how many there are.
+        starts: offset of each row's first byte.
+        lengths: number of bytes of each row.
     """
 
     starts: NDArray[np.int64]
@@ -39,7 +39,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class LeafColumn:
     """Null marks (None: no nulls) and values: numbers, bytes, or neither."""
 
     nulls: Nulls | None
@@ -48,18 +48,26 @@ class Leaf:
 
 
 class Layout(Protocol):
-    """How one type of column is laid down."""
+    """The binary layout of one column type."""
 
-    def formats(self) -> list[Format]:
-        """Return what each leaf holds: the type of its numbers, `heap` for bytes, None for marks alone."""
+    @property
+    def text(self) -> str:
+        """The type as text, part of the fingerprint of stored rows.
+
+        It must not change between versions.
+        """
         ...
 
-    def split(self, column: pl.Series) -> list[Leaf]:
+    def formats(self) -> list[Format]:
+        """Return the format of each leaf: number type, `heap` for bytes, None for marks alone."""
+        ...
+
+    def split(self, column: pl.Series) -> list[LeafColumn]:
         """Return the leaves of a column."""
         ...
 
-    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pa.Array:
-        """Take the leaves of this column, whose bytes lie in `data`, and return it as Arrow has it."""
+    def join(self, leaves: Iterator[LeafColumn], data: Bytes, rows: int) -> pa.Array:
+        """Build the Arrow array of this column from its leaves, whose bytes lie in `data`."""
         ...
 
 
@@ -68,45 +76,55 @@ HEAP: Final = "heap"
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Whole numbers, floats, instants, decimals: the bytes Arrow has for them."""
+    """Integers, floats, instants and decimals, stored as Arrow stores them."""
 
     arrow: pa.DataType
     storage: np.dtype[Any]
 
+    @property
+    def text(self) -> str:
+        """The type as text."""
+        return str(self.arrow)
+
     def formats(self) -> list[Format]:
-        """Return what each leaf holds."""
+        """Return the format of each leaf."""
         return [self.storage]
 
-    def split(self, column: pl.Series) -> list[Leaf]:
+    def split(self, column: pl.Series) -> list[LeafColumn]:
         """Return the leaves of a column."""
         numbers = stored_of(column, self.storage)
         nulls = nulls_of(column)
         if nulls is not None:
             numbers = numbers.copy()
             numbers[nulls] = np.zeros((), self.storage)
-        return [Leaf(nulls, numbers)]
+        return [LeafColumn(nulls, numbers)]
 
-    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pa.Array:
-        """Take the leaves of this column and return it as Arrow has it."""
+    def join(self, leaves: Iterator[LeafColumn], data: Bytes, rows: int) -> pa.Array:
+        """Build the Arrow array of this column from its leaves."""
         leaf = next(leaves)
         return _array(self.arrow, rows, leaf.nulls, np.ascontiguousarray(leaf.numbers))
 
 
 @dataclass(frozen=True, slots=True)
 class Booleans:
-    """Truth values, a byte each."""
+    """Booleans, one byte each."""
+
+    @property
+    def text(self) -> str:
+        """The type as text."""
+        return "bool"
 
     def formats(self) -> list[Format]:
-        """Return what each leaf holds."""
+        """Return the format of each leaf."""
         return [np.dtype(np.uint8)]
 
-    def split(self, column: pl.Series) -> list[Leaf]:
+    def split(self, column: pl.Series) -> list[LeafColumn]:
         """Return the leaves of a column."""
         filled = column.fill_null(False) if column.null_count() else column
-        return [Leaf(nulls_of(column), filled.to_numpy().astype(np.uint8))]
+        return [LeafColumn(nulls_of(column), filled.to_numpy().astype(np.uint8))]
 
-    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pa.Array:
-        """Take the leaves of this column and return it as Arrow has it."""
+    def join(self, leaves: Iterator[LeafColumn], data: Bytes, rows: int) -> pa.Array:
+        """Build the Arrow array of this column from its leaves."""
         leaf = next(leaves)
         bits = np.packbits(np.ascontiguousarray(leaf.numbers), bitorder="little")
         return _array(pa.bool_(), rows, leaf.nulls, bits)
@@ -114,20 +132,25 @@ class Booleans:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Strings and bytes: a length in the record, the bytes on the heap."""
+    """Strings and binaries: the length in the record, the bytes on the heap."""
 
     arrow: pa.DataType
 
+    @property
+    def text(self) -> str:
+        """The type as text."""
+        return str(self.arrow)
+
     def formats(self) -> list[Format]:
-        """Return what each leaf holds."""
+        """Return the format of each leaf."""
         return [HEAP]
 
-    def split(self, column: pl.Series) -> list[Leaf]:
+    def split(self, column: pl.Series) -> list[LeafColumn]:
         """Return the leaves of a column."""
-        return [Leaf(nulls_of(column), content=binary_array(column))]
+        return [LeafColumn(nulls_of(column), content=binary_array(column))]
 
-    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pa.Array:
-        """Take the leaves of this column and return it as Arrow has it."""
+    def join(self, leaves: Iterator[LeafColumn], data: Bytes, rows: int) -> pa.Array:
+        """Build the Arrow array of this column from its leaves."""
         leaf = next(leaves)
         assert isinstance(leaf.content, Slice)
         return _gather(self.arrow, leaf.content, data, leaf.nulls)
@@ -135,22 +158,27 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Structs:
-    """Named parts: null marks of the whole, then the parts as columns of their own."""
+    """Structs: null marks of the struct, then its fields as columns."""
 
     fields: tuple[tuple[str, Layout], ...]
 
+    @property
+    def text(self) -> str:
+        """The type as text."""
+        return f"struct({', '.join(f'{name!r} {layout.text}' for name, layout in self.fields)})"
+
     def formats(self) -> list[Format]:
-        """Return what each leaf holds."""
+        """Return the format of each leaf."""
         return [None, *(form for _, layout in self.fields for form in layout.formats())]
 
-    def split(self, column: pl.Series) -> list[Leaf]:
+    def split(self, column: pl.Series) -> list[LeafColumn]:
         """Return the leaves of a column."""
         parts = column.struct.unnest()
         leaves = [leaf for name, layout in self.fields for leaf in layout.split(parts[name])]
-        return [Leaf(nulls_of(column)), *leaves]
+        return [LeafColumn(nulls_of(column)), *leaves]
 
-    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pa.Array:
-        """Take the leaves of this column and return it as Arrow has it."""
+    def join(self, leaves: Iterator[LeafColumn], data: Bytes, rows: int) -> pa.Array:
+        """Build the Arrow array of this column from its leaves."""
         nulls = next(leaves).nulls
         parts = [layout.join(leaves, data, rows) for _, layout in self.fields]
         names = [name for name, _ in self.fields]
@@ -158,24 +186,32 @@ class Structs:
 
 
 @dataclass(frozen=True, slots=True)
-class Lists:
-    """Lists: each row's elements as a group of rows, on the heap. Arrays too; they come back as lists."""
+class ListColumn:
+    """Lists: the elements of each row as a group of rows on the heap.
+
+    Arrays of fixed length are stored in the same way and are read back as lists.
+    """
 
     codec: Any
 
+    @property
+    def text(self) -> str:
+        """The type as text."""
+        return f"list({self.codec.text})"
+
     def formats(self) -> list[Format]:
-        """Return what each leaf holds."""
+        """Return the format of each leaf."""
         return [HEAP]
 
-    def split(self, column: pl.Series) -> list[Leaf]:
+    def split(self, column: pl.Series) -> list[LeafColumn]:
         """Return the leaves of a column."""
         lists = column.arr.to_list() if isinstance(column.dtype, pl.Array) else column
         elements = lists.explode(empty_as_null=False, keep_nulls=False).alias("")
         counts = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
-        return [Leaf(nulls_of(column), content=self.codec.blocks(elements.to_frame(), counts))]
+        return [LeafColumn(nulls_of(column), content=self.codec.blocks(elements.to_frame(), counts))]
 
-    def join(self, leaves: Iterator[Leaf], data: Bytes, rows: int) -> pa.Array:
-        """Take the leaves of this column and return it as Arrow has it."""
+    def join(self, leaves: Iterator[LeafColumn], data: Bytes, rows: int) -> pa.Array:
+        """Build the Arrow array of this column from its leaves."""
         leaf = next(leaves)
         assert isinstance(leaf.content, Slice)
         (elements,), counts = self.codec.columns(data, leaf.content.starts, leaf.content.lengths)
@@ -190,7 +226,10 @@ def _array(kind: pa.DataType, rows: int, nulls: Nulls | None, data: NDArray[Any]
 
 
 def _gather(kind: pa.DataType, slices: Slice, data: Bytes, nulls: Nulls | None) -> pa.Array:
-    """Return the slices as one array: every second one of the array of slices and the gaps between them."""
+    """Return the slices as one Arrow array.
+
+    The bounds of the slices also delimit the gaps between them; every second element of that array is taken.
+    """
     rows = len(slices.starts)
     bounds = np.empty(2 * rows, np.int64)
     bounds[0::2] = slices.starts
@@ -201,7 +240,7 @@ def _gather(kind: pa.DataType, slices: Slice, data: Bytes, nulls: Nulls | None) 
 
 
 def layout_of(name: str, dtype: pl.DataType, codec: Any) -> Layout:
-    """Return how a column of `dtype` is laid down.
+    """Return the layout of a column of type `dtype`.
 
     Args:
         name: the column's name, for the error.
@@ -211,7 +250,7 @@ def layout_of(name: str, dtype: pl.DataType, codec: Any) -> Layout:
     if isinstance(dtype, pl.Struct):
         return Structs(tuple((field.name, layout_of(name, _plain(field.dtype), codec)) for field in dtype.fields))
     if isinstance(dtype, pl.List | pl.Array):
-        return Lists(codec({"": _plain(dtype.inner)}))
+        return ListColumn(codec({"": _plain(dtype.inner)}))
     if dtype == pl.Boolean:
         return Booleans()
     if dtype == pl.String:

@@ -1,7 +1,7 @@
-"""The LMDB environments of this process: each file is opened once, whoever asks for it.
+"""The open LMDB environments of this process; each file is opened once and shared.
 
-LMDB's locks belong to the pair of process and file, so a second opening would silently share and then drop them. A
-forked child starts with no environment open: what it inherited is let go right after the fork.
+LMDB's locks belong to the pair of process and file: a second opening would silently share the locks and drop them when it is
+closed. A forked child starts with no environment open: the inherited ones are released right after the fork.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import lmdb
 
-from umbel.errors import InvalidValue, Terminal, Transient, UmbelError
+from umbel.errors import Damaged, InvalidValue, Terminal, Transient, UmbelError
+from umbel.state.lmdb_checks import fence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 _READERS = 1024
 _PATIENCE = 30.0
+REMEDY = "restore umbel's folder as a whole from one backup: its logs, state and catalog belong together"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How environments are opened.
+    """Options for opening LMDB environments.
 
     Args:
-        map_size: the most a shard can hold, in bytes; reserves address space, not disk.
-        sync: whether a commit waits until it is on disk.
-        trust: seconds for which readers believe that the files are still those that were opened.
+        map_size: the largest size of a shard, in bytes; reserves address space, not disk.
+        sync: True if a commit waits until it is on disk.
+        trust: seconds between a reader's checks that the files are still the opened ones.
     """
 
     map_size: int = 64 << 30
@@ -42,41 +44,42 @@ class Options:
 
 
 class Cursor(Protocol):
-    """What umbel uses of an LMDB cursor."""
+    """The subset of LMDB's cursor interface used by umbel."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
     def set_range(self, key: bytes) -> bool:
-        """Go to the first entry at or after a key."""
+        """Move to the first entry at or after a key."""
 
     def next(self) -> bool:
-        """Go to the entry behind."""
+        """Move to the next entry."""
 
     def prev(self) -> bool:
-        """Go to the entry before."""
+        """Move to the previous entry."""
 
+    def first(self) -> bool: ...
     def last(self) -> bool: ...
     def key(self) -> bytes: ...
     def value(self) -> bytes: ...
     def delete(self) -> bool: ...
 
     def pop(self, key: bytes) -> bytes | None:
-        """Delete a key; return what it held."""
+        """Delete a key; return its value."""
 
     def replace(self, key: bytes, value: bytes) -> bytes | None: ...
 
     def putmulti(self, items: Iterable[tuple[bytes, bytes]]) -> tuple[int, int]:
-        """Set many keys; return how many there were and how many are new."""
+        """Set many keys; return the number of items and the number of new keys."""
 
     def iternext(self, keys: bool = True, values: bool = True) -> Iterator[Any]:
-        """Yield the entries from here on."""
+        """Yield the entries from the cursor's position forwards."""
 
     def iterprev(self, keys: bool = True, values: bool = True) -> Iterator[Any]:
-        """Yield the entries from here back."""
+        """Yield the entries from the cursor's position backwards."""
 
 
 class Tx(Protocol):
-    """What umbel uses of an LMDB transaction."""
+    """The subset of LMDB's transaction interface used by umbel."""
 
     def cursor(self) -> Cursor:
         """Return a cursor over all entries."""
@@ -87,7 +90,7 @@ class Tx(Protocol):
 
 
 class Environment:
-    """One LMDB environment: opened when needed, read-only until somebody writes."""
+    """One LMDB environment, opened on first use and read-only until the first write."""
 
     def __init__(self, path: Path, options: Options) -> None:
         self._path, self._file, self._options = path, str(path / "data.mdb"), options
@@ -100,13 +103,16 @@ class Environment:
         self._writer: int | None = None
         self._is_lost = False
         self._idle = threading.Condition()
+        self._was_there = False
+        self.is_due: Callable[[], bool] = lambda: False
+        """Called if the files are missing; returns True if they should exist."""
 
     def reading(self) -> Reading:
-        """Open a read transaction for a `with` block; None when nothing was written yet."""
+        """Open a read transaction for a `with` block; None if nothing was written yet."""
         return Reading(self)
 
     def begin_reading(self) -> lmdb.Transaction | None:
-        """Begin a read transaction, which `end_reading` ends; None when nothing was written yet."""
+        """Begin a read transaction, ended by `end_reading`; None if nothing was written yet."""
         with self._idle:
             env = self._opened_for_reading()
             self._open += env is not None
@@ -124,17 +130,17 @@ class Environment:
             self._uncount()
 
     def explained(self, problem: lmdb.Error) -> UmbelError:
-        """Return umbel's error for LMDB's."""
+        """Return umbel's error for an LMDB error."""
         return _explanation(self._path, problem)
 
     @contextmanager
     def writing(self) -> Iterator[Tx]:
-        """Open the write transaction; wait while another process or thread has it."""
+        """Open the write transaction; wait while another process or thread has it open."""
         if self._writer == threading.get_ident():
             raise InvalidValue("this thread has a transaction open on the shard; one has to end before the next begins")
         with self._idle:
             env = self._opened_for_writing()
-            env.reader_check()  # slots of readers that died would keep old pages for good
+            env.reader_check()  # slots of readers that died would retain old pages for good
             self._open += 1
         with self._counted(), _explained(self._path), env.begin(write=True) as transaction:
             self._writer = threading.get_ident()
@@ -142,10 +148,17 @@ class Environment:
                 yield cast("Tx", transaction)
             finally:
                 self._writer = None
+        with self._idle:
+            self._fill(env)
+
+    def _fill(self, env: lmdb.Environment) -> None:
+        """Extend the file to its last page, which LMDB may not write, to detect truncation."""
+        if self._env is env and self._is_cut(env):
+            os.truncate(self._file, (env.info()["last_pgno"] + 1) * env.stat()["psize"])
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """End the use of the environment that was counted when it was opened."""
+        """Decrement the count of open transactions when the block ends."""
         try:
             yield
         finally:
@@ -157,28 +170,29 @@ class Environment:
             self._idle.notify_all()
 
     def exists(self) -> bool:
-        """Whether anything was ever written."""
+        """Return True if anything was ever written."""
         return _inode(self._file) > 0
 
     def entries(self) -> int:
-        """Return how many entries there are, undo and stamps included."""
+        """Return the number of entries, including undo entries and stamps."""
         with self._idle:
             env = self._opened_for_reading()
-            return int(env.stat()["entries"]) if env is not None else 0
+            return int(env.stat()["entries"]) - 1 if env is not None else 0  # without the fence entry
 
     def size_on_disk(self) -> int:
-        """Return the bytes the file takes."""
+        """Return the disk space of the file in bytes."""
         return (self._path / "data.mdb").stat().st_blocks * 512 if self.exists() else 0
 
     def close(self) -> None:
-        """Close the environment; it opens again when it is used."""
+        """Close the environment; it opens again on the next use."""
         with self._idle:
             self._close()
 
     def inherited(self) -> None:
-        """Let go of a parent's environment after a fork.
+        """Release the parent's environment in a forked child.
 
-        With a transaction open it can only be left alone: to end the copy here would end the parent's as well.
+        With a transaction open it is only marked as lost: ending the child's copy of the transaction would end the parent's as
+        well.
         """
         self._idle = threading.Condition()
         self._writer = None
@@ -192,7 +206,7 @@ class Environment:
         self._env, self._writable = None, False
 
     def _check(self) -> None:
-        """Close the environment when its files were removed, or made anew, since it was opened."""
+        """Close the environment if its files were removed or recreated since it was opened."""
         if self._is_lost:
             raise Terminal(
                 f"this process was forked while {self._path} was in use",
@@ -201,33 +215,50 @@ class Environment:
         self._seen_at = monotonic()
         if self._env is not None and not self._open and self._inode != _inode(self._file):
             self._close()
+        if self._env is not None and self._is_cut(self._env):
+            raise self._cut()
 
     def _opened_for_reading(self) -> lmdb.Environment | None:
         if self._env is None or self._is_lost or monotonic() - self._seen_at >= self._options.trust:
             self._check()
-        if self._env is None and self.exists():
-            self._env = self._open_env(writable=False)
+        if self._env is None:
+            self._check_there()
+            if self.exists():
+                self._env = self._open_env(writable=False)
         return self._env
+
+    def _check_there(self) -> None:
+        if not self.exists() and (self._was_there or self.is_due()):
+            raise Damaged(f"{_named(self._path)} is missing", hint=REMEDY)
+
+    def _is_cut(self, env: lmdb.Environment) -> bool:
+        """Return True if the file is truncated; reading a missing page would kill the process."""
+        return 0 < _size(self._file) < (env.info()["last_pgno"] + 1) * env.stat()["psize"]
 
     def _opened_for_writing(self) -> lmdb.Environment:
         self._check()
         if self._env is not None and self._writable:
             return self._env
+        self._check_there()
         if not self._idle.wait_for(lambda: self._open == 0, _PATIENCE):
             raise Transient(f"{self._path} is being read in this process and cannot be opened for writing")
         self._close()
-        self._create()
+        self.create()
         self._env, self._writable = self._open_env(writable=True), True
         return self._env
 
-    def _create(self) -> None:
-        """Make the files under another name first: a reader finds a whole environment or none."""
+    def create(self) -> None:
+        """Create the files under a temporary name: a reader finds all of them or none."""
         if self.exists():
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         draft = self._path.with_name(f".{self._path.name}-{os.getpid()}-{threading.get_ident()}")
         with _explained(self._path):
-            lmdb.open(str(draft), map_size=1 << 20, max_readers=_READERS).close()
+            made = lmdb.open(str(draft), map_size=1 << 20, max_readers=_READERS)
+            with made.begin(write=True) as transaction:
+                fence(cast("Tx", transaction))
+            os.truncate(draft / "data.mdb", (made.info()["last_pgno"] + 1) * made.stat()["psize"])
+            made.close()
         with suppress(OSError):
             draft.rename(self._path)
         shutil.rmtree(draft, ignore_errors=True)
@@ -236,7 +267,7 @@ class Environment:
     def _open_env(self, *, writable: bool) -> lmdb.Environment:
         self._inode = _inode(self._file)
         with _explained(self._path):
-            return lmdb.open(
+            env = lmdb.open(
                 str(self._path),
                 map_size=self._options.map_size,
                 readonly=not writable,
@@ -244,10 +275,18 @@ class Environment:
                 create=writable,
                 max_readers=_READERS,
             )
+        self._was_there = True
+        if self._is_cut(env):
+            env.close()
+            raise self._cut()
+        return env
+
+    def _cut(self) -> Damaged:
+        return Damaged(f"{_named(self._path)}/data.mdb was cut", hint=REMEDY)
 
 
 class Reading:
-    """A read transaction, opened and ended by a `with` block: many times a query, so no generators are involved."""
+    """A read transaction as a context manager, a class for low cost per query."""
 
     __slots__ = ("_environment", "_transaction")
 
@@ -269,33 +308,37 @@ class Reading:
             raise self._environment.explained(problem) from problem
 
 
+_BROKEN = (
+    *(lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PanicError, lmdb.PageNotFoundError),
+    *(lmdb.IncompatibleError, lmdb.PageFullError, lmdb.CursorFullError),
+)
 _LOCK = threading.Lock()
 _OPEN: dict[Path, Environment] = {}
 
 
 def acquire(path: Path, options: Options) -> Environment:
-    """Return the environment at `path`, the same one for all who ask."""
-    place = path.resolve()
+    """Return the environment at `path`, shared by all callers in this process."""
+    position = path.resolve()
     with _LOCK:
-        found = _OPEN.get(place)
+        found = _OPEN.get(position)
         if found is None:
-            found = _OPEN[place] = Environment(place, options)
+            found = _OPEN[position] = Environment(position, options)
         found.users += 1
         return found
 
 
 def release(environment: Environment) -> None:
-    """Give an environment back; the last one to do so closes it."""
+    """Release an environment; the last release closes it."""
     with _LOCK:
         environment.users -= 1
         if environment.users <= 0:
             environment.close()
-            for place in [place for place, each in _OPEN.items() if each is environment]:
-                del _OPEN[place]
+            for position in [position for position, each in _OPEN.items() if each is environment]:
+                del _OPEN[position]
 
 
 def _after_fork() -> None:
-    global _LOCK  # noqa: PLW0603 - the parent's lock may be held by a thread that does not exist here
+    global _LOCK  # noqa: PLW0603 - the parent's lock may be locked by a thread that does not exist here
     _LOCK = threading.Lock()
     for environment in _OPEN.values():
         environment.inherited()
@@ -305,7 +348,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def sync_directory(directory: Path) -> None:
-    """Return when the names of the files in `directory` are on disk."""
+    """Fsync a directory, so that the names of its files are on disk."""
     opened = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -314,16 +357,28 @@ def sync_directory(directory: Path) -> None:
 
 
 def _inode(file: str) -> int:
-    """Return which file lies at this path; 0 when there is none."""
+    """Return the inode of the file at this path; 0 if there is none."""
     try:
         return os.stat(file).st_ino  # noqa: PTH116 - once per snapshot, and twice as fast as Path.stat
     except FileNotFoundError:
         return 0
 
 
+def _size(file: str) -> int:
+    try:
+        return os.stat(file).st_size  # noqa: PTH116 - see `_inode`
+    except FileNotFoundError:
+        return 0
+
+
+def _named(path: Path) -> str:
+    """Return a shard's name in error messages: its path below the store's folder."""
+    return f"the state {path.parent.name}/{path.name}"
+
+
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Raise umbel's errors for LMDB's."""
+    """Translate LMDB errors into umbel's errors."""
     try:
         yield
     except lmdb.Error as problem:
@@ -331,13 +386,13 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _explanation(path: Path, problem: lmdb.Error) -> UmbelError:
-    """Return umbel's error for LMDB's."""
+    """Return umbel's error for an LMDB error."""
     if isinstance(problem, lmdb.MapFullError):
         return Terminal(
             f"shard {path} is full", hint="open the store with a larger map_size: lmdb:///path?map_size=<bytes>"
         )
     if isinstance(problem, lmdb.BadValsizeError | lmdb.BadTxnError | lmdb.InvalidParameterError):
         return InvalidValue(f"shard {path}: {problem}")
-    if isinstance(problem, lmdb.CorruptedError | lmdb.InvalidError | lmdb.VersionMismatchError | lmdb.PanicError):
-        return Terminal(f"shard {path} cannot be read: {problem}")
+    if isinstance(problem, _BROKEN):
+        return Damaged(f"{_named(path)} is damaged: {problem}", hint=REMEDY)
     return Transient(f"shard {path}: {problem}")

@@ -1,7 +1,7 @@
-"""Named places inside a transaction at which tests let the process die.
+"""Failpoints: named locations in a transaction where tests kill the process.
 
-`UMBEL_FAILPOINT=put:3` kills the process (SIGKILL) the third time it comes by `put`; `UMBEL_FAILPOINT=*:7` at the
-seventh place it comes by, whatever its name. Without the variable a failpoint costs an empty loop.
+`UMBEL_FAILPOINT=put:3` kills the process (SIGKILL) the third time it passes `put`; `UMBEL_FAILPOINT=*:7` the seventh time it
+passes any failpoint. Without the variable a failpoint costs an empty loop.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 POINTS = ("begun", "undone", "put", "saved", "committing", "committed")
-"""In the order of a transaction: open, a former run taken back, values written, old values saved, commit, done."""
+"""In the order of a transaction: open, previous run rolled back, values written, old values saved, commit, done."""
 
 
 def die() -> None:
-    """End this process at once, as a crash would."""
+    """Kill this process at once, as a crash would."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @dataclass(slots=True)
 class Armed:
-    """A failpoint: `action` runs the `left`-th time the process comes by `name` (`*`: any name)."""
+    """A failpoint: runs `action` on the `left`-th pass of `name` (`*`: any name)."""
 
     name: str
     left: int
     action: Callable[[], None] = die
 
     def reach(self, name: str) -> None:
-        """Count a visit of `name`; act on the last one."""
+        """Count a pass of `name`; run the action on the last one."""
         if self.name in ("*", name):
             self.left -= 1
             if self.left == 0:
@@ -49,14 +49,14 @@ _armed = [found] if (found := _from_environment()) else []
 
 
 def reach(name: str) -> None:
-    """Come by the failpoint `name`."""
+    """Pass the failpoint `name`."""
     for failpoint in _armed:
         failpoint.reach(name)
 
 
 @contextmanager
 def armed(name: str, turn: int, action: Callable[[], None]) -> Iterator[Armed]:
-    """Run `action` the `turn`-th time this process comes by `name`, while the block lasts."""
+    """Run `action` on the `turn`-th pass of `name` by this process, within the block."""
     failpoint = Armed(name, turn, action)
     _armed.append(failpoint)
     try:

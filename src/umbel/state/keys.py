@@ -1,4 +1,4 @@
-"""Keys as bytes: equal values have equal keys, and keys sort as the values do.
+"""Order-preserving key encoding: equal values have equal keys, keys sort like their values.
 
 Each column is a marker (0 null, 1 value) and its value; no encoded key is the beginning of another one, so an instant
 or another key can be appended. The encoding is part of the stored format: it must never change.
@@ -55,7 +55,7 @@ Part: TypeAlias = Matrix | pa.LargeBinaryArray
 
 
 def encode_keys(columns: pl.DataFrame) -> pl.Series:
-    """Return the key of each row as bytes.
+    """Return the encoded key of each row.
 
     Args:
         columns: the key columns, in the order of the key.
@@ -72,26 +72,26 @@ def encode_keys(columns: pl.DataFrame) -> pl.Series:
 
 
 def encode_columns(frame: pl.DataFrame, names: Sequence[str]) -> pl.Series:
-    """Return the key of each row as bytes.
+    """Return the encoded key of each row of a frame from its key columns.
 
     Args:
         frame: the rows.
-        names: the key columns, in the order of the key; one may stand for several parts.
+        names: the key columns, in the order of the key; a name may occur more than once.
     """
-    return encode_keys(frame.select(pl.col(name).alias(str(place)) for place, name in enumerate(names)))
+    return encode_keys(frame.select(pl.col(name).alias(str(position)) for position, name in enumerate(names)))
 
 
-def encode_few(columns: Sequence[list[Any]], dtypes: Sequence[pl.DataType]) -> list[bytes]:
-    """Return what `encode_keys` does, faster for few rows.
+def encode_points(columns: Sequence[list[Any]], dtypes: Sequence[pl.DataType]) -> list[bytes]:
+    """Encode keys for a point lookup: the result of `encode_keys`, faster for small inputs.
 
     Args:
         columns: the values of the key columns, in the order of the key.
         dtypes: their types.
     """
-    encoders = [_FEW.get(type(dtype)) for dtype in dtypes]
+    encoders = [_SMALL.get(type(dtype)) for dtype in dtypes]
     parts = [encoder(values) for encoder, values in zip(encoders, columns, strict=True) if encoder]
     if len(parts) < len(columns):
-        series = [pl.Series(f"{place}", *each) for place, each in enumerate(zip(columns, dtypes, strict=True))]
+        series = [pl.Series(f"{position}", *each) for position, each in enumerate(zip(columns, dtypes, strict=True))]
         found: list[bytes] = encode_keys(pl.DataFrame(series)).to_list()
         return found
     keys = parts[0] if len(parts) == 1 else [b"".join(row) for row in zip(*parts, strict=True)]
@@ -111,11 +111,11 @@ def _numbers(values: list[int | None]) -> list[bytes]:
     ]
 
 
-_FEW: dict[type, Callable[[list[Any]], list[bytes]]] = {pl.String: _texts, pl.Int64: _numbers}
+_SMALL: dict[type, Callable[[list[Any]], list[bytes]]] = {pl.String: _texts, pl.Int64: _numbers}
 
 
 def encode_time(instants: pl.Series) -> pl.Series:
-    """Return instants (microseconds UTC) as 8 bytes that sort as they do.
+    """Encode instants (µs UTC) as 8 bytes each, preserving their order.
 
     Raises:
         InvalidValue: an instant is null.
@@ -126,18 +126,21 @@ def encode_time(instants: pl.Series) -> pl.Series:
 
 
 def encode_instant(instant: int) -> bytes:
-    """Return an instant (µs) as `encode_time` does."""
+    """Encode one instant (µs) as `encode_time` does."""
     return (instant + (1 << 63)).to_bytes(8, "big")
 
 
 def decode_time(encoded: NDArray[np.uint8], name: str) -> pl.Series:
-    """Return the instants of bytes as `encode_time` makes them, 8 for each."""
+    """Decode instants from the bytes of `encode_time`, 8 bytes each."""
     numbers = encoded.view(">u8").astype(np.uint64) ^ _SIGN
     return pl.Series(name, numbers.view(np.int64)).cast(pl.Datetime("us", "UTC"))
 
 
 def shard_of(keys: pl.Series, shards: int) -> pl.Series:
-    """Return the shard of each encoded key: its CRC-32 modulo `shards`, the same in every version and process."""
+    """Return the shard of each encoded key: its CRC-32 modulo `shards`.
+
+    It is the same in every version and process.
+    """
     sums = np.fromiter(map(zlib.crc32, keys.to_list()), np.uint32, len(keys))
     return pl.Series("_shard", (sums % np.uint32(shards)).astype(np.int32))
 
@@ -148,7 +151,7 @@ def shard_of_key(key: bytes, shards: int) -> int:
 
 
 def _parts(column: pl.Series) -> list[Part]:
-    """Return the marker of a column and the parts of its values."""
+    """Return a column's marker and the parts of its values."""
     nulls = nulls_of(column)
     marks = np.ones(len(column), np.uint8) if nulls is None else (~nulls).astype(np.uint8)
     return [marks.reshape(-1, 1), *_values(column)]
@@ -212,7 +215,10 @@ def _closed_text(column: pl.Series) -> list[Part]:
 
 
 def _elements(lists: pl.Series, before_each: bytes, close: bytes) -> pa.LargeBinaryArray:
-    """Return the encoded elements of each list, put together; nothing but the close for null."""
+    """Return the concatenated encoded elements of each list, followed by its close.
+
+    For a null list the close alone.
+    """
     elements = lists.explode(empty_as_null=False, keep_nulls=False)
     encoded = _joined([_constant(before_each, len(elements)), *_parts(elements)], len(elements))
     starts, data = binary_parts(encoded)
@@ -225,7 +231,7 @@ def _constant(content: bytes, rows: int) -> Matrix:
 
 
 def _joined(parts: list[Part], rows: int) -> pa.LargeBinaryArray:
-    """Return the parts of each row, one after the other; neighbours of fixed width are put together first."""
+    """Concatenate the parts of each row; adjacent parts of fixed width are combined first."""
     runs: list[Part] = []
     for part in parts or [np.empty((rows, 0), np.uint8)]:
         if runs and isinstance(part, np.ndarray) and isinstance(runs[-1], np.ndarray):
@@ -236,7 +242,7 @@ def _joined(parts: list[Part], rows: int) -> pa.LargeBinaryArray:
 
 
 def _shortened(keys: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
-    """Return the keys with those over the limit replaced by their beginning and their digest."""
+    """Replace keys over the length limit by their prefix and digest."""
     return pa.array([_short(key) if len(key) > LONGEST else key for key in keys.to_pylist()], pa.large_binary())
 
 

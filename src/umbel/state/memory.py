@@ -1,4 +1,4 @@
-"""The store of one process: state in memory, for tests, notebooks and the in-process runner."""
+"""The in-memory store of one process, for tests, notebooks and the in-process runner."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import threading
 from contextlib import contextmanager
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
+
+from sortedcontainers import SortedDict
 
 from umbel.errors import InvalidValue
 from umbel.state.failpoints import reach
 from umbel.state.port import (
-    MAX_OWNER,
+    MAX_STATE_ID,
     MAX_TABLE,
     Entry,
     Range,
@@ -24,8 +26,7 @@ from umbel.state.port import (
     check_name,
     check_shard,
 )
-from umbel.state.progress import Progress, next_progress
-from umbel.state.sortedmap import SortedMap
+from umbel.state.progress import StampProgress, next_progress
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
@@ -33,121 +34,114 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-Place = tuple[str, str]
-"""Owner and table."""
+TableKey = tuple[str, str]
+"""State id and table."""
 
-Patch = SortedMap[bytes | None]
-"""Values that differ from the committed ones; None where there is no entry."""
+Patch: TypeAlias = SortedDict
+"""Values that differ from the committed ones; None for a deleted or missing entry."""
 
-Saved = dict[Place, dict[bytes, bytes | None]]
+Saved = dict[TableKey, dict[bytes, bytes | None]]
 """Values before a write."""
 
-_NO_ENTRIES: SortedMap[bytes] = SortedMap()
-_NO_PATCH: Patch = SortedMap()
+_EMPTY = SortedDict()
 
 
 class _View:
-    """Committed values under a patch: what a transaction is about to write, or what a snapshot saw before that."""
+    """Committed values under a patch.
+
+    The patch is the uncommitted writes of a transaction, or the earlier values seen by a snapshot.
+    """
 
     __slots__ = ("_shard", "patches")
 
     def __init__(self, shard: _Shard) -> None:
         self._shard = shard
-        self.patches: dict[Place, Patch] = {}
+        self.patches: dict[TableKey, Patch] = {}
 
-    def get(self, owner: str, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+    def get(self, state_id: str, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         with self._shard.mutex:
-            committed, patch = self._layers((owner, table))
+            committed, patch = self._layers((state_id, table))
             if not patch:
                 return list(map(committed.get, keys))
             return [patch[key] if key in patch else committed.get(key) for key in keys]
 
     def scan(
-        self, owner: str, table: str, ranges: Sequence[Range], *, limit: int | None = None, reverse: bool = False
+        self, state_id: str, table: str, ranges: Sequence[Range], *, limit: int | None = None, reverse: bool = False
     ) -> list[list[Entry]]:
         with self._shard.mutex:
-            return [list(islice(self._entries((owner, table), low, high, reverse), limit)) for low, high in ranges]
+            return [list(islice(self._entries((state_id, table), low, high, reverse), limit)) for low, high in ranges]
 
-    def _layers(self, place: Place) -> tuple[dict[bytes, bytes], dict[bytes, bytes | None]]:
-        return self._shard.tables.get(place, _NO_ENTRIES).values, self.patches.get(place, _NO_PATCH).values
+    def _layers(self, table_key: TableKey) -> tuple[SortedDict, Patch]:
+        return self._shard.tables.get(table_key, _EMPTY), self.patches.get(table_key, _EMPTY)
 
-    def _entries(self, place: Place, low: bytes, high: bytes, reverse: bool) -> Iterator[Entry]:
-        committed, patch = self._layers(place)
-        sources: list[SortedMap[Any]] = [
-            *([self._shard.tables[place]] if committed else []),
-            *([self.patches[place]] if patch else []),
-        ]
-        for key in _merged([source.between(low, high, reverse) for source in sources], reverse):
+    def _entries(self, table_key: TableKey, low: bytes, high: bytes, reverse: bool) -> Iterator[Entry]:
+        committed, patch = self._layers(table_key)
+        sources = [each.irange(low, high, (True, False), reverse) for each in (committed, patch) if each]
+        for key in _merged(sources, reverse):
             value = patch[key] if key in patch else committed.get(key)
             if value is not None:
                 yield key, value
 
-    def patch(self, place: Place) -> Patch:
-        """Return the patch of a table, to be written to."""
-        found = self.patches.get(place)
+    def patch(self, table_key: TableKey) -> Patch:
+        """Return the patch of a table for writing; created on first use."""
+        found = self.patches.get(table_key)
         if found is None:
-            found = self.patches[place] = SortedMap()
+            found = self.patches[table_key] = SortedDict()
         return found
 
 
 def _merged(sources: Sequence[Iterator[bytes]], reverse: bool) -> Iterator[bytes]:
-    """Return the keys of all sources in order, each once."""
+    """Merge the keys of all sources in order, without duplicates."""
     if len(sources) == 1:
         return sources[0]
     return (key for key, _ in groupby(heapq.merge(*sources, reverse=reverse)))
 
 
 class _Writer(_View):
-    """A transaction: a patch that becomes the state when it commits."""
+    """A transaction: a patch that is applied to the state on commit."""
 
-    __slots__ = ("_owners", "restored")
+    __slots__ = ("_state_ids", "restored")
 
-    def __init__(self, shard: _Shard, owners: Sequence[str]) -> None:
+    def __init__(self, shard: _Shard, state_ids: Sequence[str]) -> None:
         super().__init__(shard)
-        self._owners = frozenset(owners)
+        self._state_ids = frozenset(state_ids)
         self.restored: Saved = {}
 
-    def put(self, owner: str, table: str, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        self._check(owner, table, keys)
-        patch = self.patch((owner, table))
-        for key, value in zip(keys, values, strict=True):
-            patch.set(key, value)
+    def put(self, state_id: str, table: str, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        self._check(state_id, table, keys)
+        self.patch((state_id, table)).update(zip(keys, values, strict=True))
         reach("put")
 
-    def delete(self, owner: str, table: str, keys: Sequence[bytes]) -> None:
-        self._check(owner, table, keys)
-        patch = self.patch((owner, table))
-        for key in keys:
-            patch.set(key, None)
+    def delete(self, state_id: str, table: str, keys: Sequence[bytes]) -> None:
+        self._check(state_id, table, keys)
+        self.patch((state_id, table)).update(dict.fromkeys(keys))
         reach("put")
 
-    def _check(self, owner: str, table: str, keys: Sequence[bytes]) -> None:
-        if owner not in self._owners:
-            raise InvalidValue(f"operator {owner} is not one of the transaction's owners")
+    def _check(self, state_id: str, table: str, keys: Sequence[bytes]) -> None:
+        if state_id not in self._state_ids:
+            raise InvalidValue(f"operator {state_id} is not one of the transaction's owners")
         check_name("the table name", table, MAX_TABLE)
         check_keys(keys)
 
     def restore(self, saved: Saved) -> None:
-        """Set values back to what they were."""
-        for place, values in saved.items():
-            patch = self.patch(place)
-            self.restored.setdefault(place, {}).update(values)
-            for key, value in values.items():
-                patch.set(key, value)
+        """Set values back to the saved ones."""
+        for table_key, values in saved.items():
+            self.restored.setdefault(table_key, {}).update(values)
+            self.patch(table_key).update(values)
 
-    def before(self, place: Place) -> dict[bytes, bytes | None]:
-        """Return what the patched keys of a table held when the transaction began to write."""
-        committed = self._shard.tables.get(place, _NO_ENTRIES).values
-        restored: Mapping[bytes, bytes | None] = self.restored.get(place, {})
-        return {key: restored[key] if key in restored else committed.get(key) for key in self.patch(place).values}
+    def before(self, table_key: TableKey) -> dict[bytes, bytes | None]:
+        """Return the values of a table's patched keys as of the transaction's first write."""
+        committed = self._shard.tables.get(table_key, _EMPTY)
+        restored: Mapping[bytes, bytes | None] = self.restored.get(table_key, {})
+        return {key: restored[key] if key in restored else committed.get(key) for key in self.patch(table_key)}
 
 
 class _Shard:
-    """The committed state of one shard, and who is looking at it."""
+    """The committed state of one shard and its open snapshots."""
 
     def __init__(self) -> None:
-        self.tables: dict[Place, SortedMap[bytes]] = {}
-        self.progress: dict[str, Progress] = {}
+        self.tables: dict[TableKey, SortedDict] = {}
+        self.progress: dict[str, StampProgress] = {}
         self.undo: dict[str, list[tuple[int, Saved]]] = {}
         self.mutex = threading.Lock()
         self._writing = threading.Lock()
@@ -156,7 +150,7 @@ class _Shard:
 
     @contextmanager
     def written(self) -> Iterator[None]:
-        """Hold the right to write."""
+        """Lock the shard for writing."""
         if self._writer == threading.get_ident():
             raise InvalidValue("this thread has a transaction open on the shard; one has to end before the next begins")
         with self._writing:
@@ -168,7 +162,7 @@ class _Shard:
 
     @contextmanager
     def seen(self) -> Iterator[_View]:
-        """Hold a view that later commits do not change."""
+        """Open a view that later commits do not change."""
         view = _View(self)
         with self.mutex:
             self._snapshots.append(view)
@@ -178,26 +172,23 @@ class _Shard:
             with self.mutex:
                 self._snapshots.remove(view)
 
-    def apply(self, place: Place, patch: Mapping[bytes, bytes | None]) -> None:
-        """Make a patch the committed state; views that are open keep seeing the old one."""
-        table = self.tables.setdefault(place, SortedMap())
+    def apply(self, table_key: TableKey, patch: Mapping[bytes, bytes | None]) -> None:
+        """Apply a patch to the committed state; open views still see the old values."""
+        table = self.tables.setdefault(table_key, SortedDict())
         for view in self._snapshots:
-            kept = view.patch(place)
-            for key in patch:
-                if key not in kept.values:
-                    kept.set(key, table.values.get(key))
+            retained = view.patch(table_key)
+            retained.update({key: table.get(key) for key in patch if key not in retained})
         for key, value in patch.items():
             if value is None:
-                table.remove(key)
-            else:
-                table.set(key, value)
+                table.pop(key, None)
+        table.update({key: value for key, value in patch.items() if value is not None})
 
 
 class MemoryStore:
-    """A store whose state lives and dies with the process.
+    """A store whose state is lost when the process ends.
 
     Args:
-        shards: how many shards there are.
+        shards: number of shards.
     """
 
     def __init__(self, shards: int) -> None:
@@ -210,52 +201,52 @@ class MemoryStore:
 
     @contextmanager
     def transaction(
-        self, shard: int, owners: Sequence[str], stamp: Stamp, *, undo: bool = True
+        self, shard: int, state_ids: Sequence[str], stamp: Stamp, *, undo: bool = True
     ) -> Iterator[Transaction]:
         """Open the one write transaction of `shard`; see `umbel.state.port.Store`."""
         state = self._shard(shard)
         with state.written():
-            writer = _Writer(state, owners)
+            writer = _Writer(state, state_ids)
             reach("begun")
-            kept = {owner: _rewind(state, writer, owner, stamp) for owner in owners}
+            retained = {state_id: _rewind(state, writer, state_id, stamp) for state_id in state_ids}
             reach("undone")
             yield writer
             reach("committing")
             with state.mutex:
-                _commit(state, writer, kept, stamp, undo)
+                _commit(state, writer, retained, stamp, undo)
             reach("committed")
 
     @contextmanager
     def snapshot(self, shard: int) -> Iterator[Reader]:
-        """Open a read view of what is committed."""
+        """Open a read view of the committed state."""
         with self._shard(shard).seen() as view:
             yield view
 
-    def stamp(self, shard: int, owner: str) -> Stamp | None:
-        """Return the stamp of the last committed write of `owner`."""
-        found = self._shard(shard).progress.get(owner)
+    def stamp(self, shard: int, state_id: str) -> Stamp | None:
+        """Return the stamp of the last committed write of `state_id`."""
+        found = self._shard(shard).progress.get(state_id)
         return found.stamp if found else None
 
-    def drop(self, owner: str) -> None:
-        """Forget everything of `owner` in all shards."""
+    def drop(self, state_id: str) -> None:
+        """Delete all state of `state_id` in all shards."""
         for state in self._shards:
             with state.written(), state.mutex:
-                for place in [place for place in state.tables if place[0] == owner]:
-                    state.apply(place, dict.fromkeys(state.tables[place].values))
-                    del state.tables[place]
-                state.progress.pop(owner, None)
-                state.undo.pop(owner, None)
+                for table_key in [table_key for table_key in state.tables if table_key[0] == state_id]:
+                    state.apply(table_key, dict.fromkeys(state.tables[table_key]))
+                    del state.tables[table_key]
+                state.progress.pop(state_id, None)
+                state.undo.pop(state_id, None)
 
-    def owners(self, shard: int) -> list[str]:
-        """Return the operators that have state in `shard`, sorted."""
+    def state_ids(self, shard: int) -> list[str]:
+        """Return the state ids with state in `shard`, sorted."""
         return sorted(self._shard(shard).progress)
 
     def sizes(self) -> list[ShardSize]:
-        """Return how much each shard holds; size is the length of all keys and values."""
+        """Return each shard's number of entries and the bytes of its keys and values."""
         return [_size(number, state) for number, state in enumerate(self._shards)]
 
     def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Do nothing: there are no files or connections to release."""
 
 
 def open_url(url: SplitResult, shards: int, settings: Mapping[str, str]) -> MemoryStore:
@@ -263,34 +254,33 @@ def open_url(url: SplitResult, shards: int, settings: Mapping[str, str]) -> Memo
     return MemoryStore(shards)
 
 
-def _rewind(state: _Shard, writer: _Writer, owner: str, stamp: Stamp) -> list[tuple[int, Saved]]:
-    """Take a former run of this step back; return the undo of the steps before it."""
-    check_name("the operator id", owner, MAX_OWNER)
-    progress = state.progress.get(owner)
+def _rewind(state: _Shard, writer: _Writer, state_id: str, stamp: Stamp) -> list[tuple[int, Saved]]:
+    """Roll back an earlier run of this step; return the undo of earlier steps."""
+    check_name("the operator id", state_id, MAX_STATE_ID)
+    progress = state.progress.get(state_id)
     if progress is None:
         return []
-    progress.admit(owner, stamp)
+    progress.admit(state_id, stamp)
     if progress.stamp.batch < stamp.batch:
         return []
-    steps = state.undo.get(owner, [])
+    steps = state.undo.get(state_id, [])
     for _, saved in sorted((each for each in steps if each[0] >= stamp.step), key=itemgetter(0), reverse=True):
         writer.restore(saved)
     return [each for each in steps if each[0] < stamp.step]
 
 
 def _commit(
-    state: _Shard, writer: _Writer, kept: Mapping[str, list[tuple[int, Saved]]], stamp: Stamp, undo: bool
+    state: _Shard, writer: _Writer, retained: Mapping[str, list[tuple[int, Saved]]], stamp: Stamp, undo: bool
 ) -> None:
-    for owner, steps in kept.items():
-        places = [place for place in writer.patches if place[0] == owner]
-        saved: Saved = {place: writer.before(place) for place in places} if undo else {}
-        state.undo[owner] = [*steps, (stamp.step, saved)]
-        state.progress[owner] = next_progress(state.progress.get(owner), stamp, undo)
-    for place, patch in writer.patches.items():
-        state.apply(place, patch.values)
+    for state_id, steps in retained.items():
+        positions = [table_key for table_key in writer.patches if table_key[0] == state_id]
+        saved: Saved = {table_key: writer.before(table_key) for table_key in positions} if undo else {}
+        state.undo[state_id] = [*steps, (stamp.step, saved)]
+        state.progress[state_id] = next_progress(state.progress.get(state_id), stamp, undo)
+    for table_key, patch in writer.patches.items():
+        state.apply(table_key, patch)
 
 
 def _size(number: int, state: _Shard) -> ShardSize:
-    tables = [table.values for table in state.tables.values()]
-    size = sum(len(key) + len(value) for values in tables for key, value in values.items())
-    return ShardSize(number, sum(map(len, tables)), size)
+    size = sum(len(key) + len(value) for table in state.tables.values() for key, value in table.items())
+    return ShardSize(number, sum(map(len, state.tables.values())), size)

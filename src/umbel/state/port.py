@@ -1,18 +1,18 @@
-"""The store port: what umbel asks of a place that keeps keyed state.
+"""The store port: the interface of a store of keyed state.
 
-A store is an ordered map per shard, written in transactions that carry a stamp. It promises three things:
+A store is an ordered map per shard, written in transactions that carry a stamp. It guarantees three things:
 
 * a transaction is seen whole or not at all, by readers and after a crash;
 * a batch that is run again finds the state as it was before its first run (one batch of undo per operator);
 * a writer of an older epoch is refused.
 
-`tests/contracts/test_store.py` checks a store against all of it.
+`tests/contracts/test_store.py` checks all of it for a store.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from umbel.errors import InvalidValue, Terminal
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 MAX_KEY = 416
 """Longest key in bytes: an encoded key (at most 400) and an instant (8), with room to spare."""
 
-MAX_OWNER = 64
-"""Longest operator id."""
+MAX_STATE_ID = 64
+"""Longest state id."""
 
 MAX_TABLE = 24
 """Longest table name."""
@@ -43,17 +43,32 @@ class Fenced(Terminal):
 
 
 class StaleBatch(Terminal):
-    """The state is past this batch already, or cannot be taken back to its start."""
+    """The state is past this batch already, or cannot be rolled back to its start."""
 
     code = "stale-batch"
 
 
+class OldState(Terminal):
+    """State is in the format of another version of umbel."""
+
+    code = "old-state"
+
+    @classmethod
+    def found(cls, found: str, reads: str, where: str = "state") -> OldState:
+        """Return the error with the format found and the format this version reads."""
+        return cls(
+            f"{where} was written in {found} by another version of umbel; this one reads {reads}",
+            hint="go on with the version that wrote it, or compute it anew: move everything but the folder 'ingest' out of "
+            "umbel's folder and commit again, then all events there and all files are read from the start",
+        )
+
+
 @dataclass(frozen=True, order=True, slots=True)
 class Stamp:
-    """Which write a state comes from.
+    """The write a state comes from.
 
     Args:
-        epoch: the job's epoch; raised when a new worker takes the job over.
+        epoch: the job's epoch; incremented when a new worker takes over the job.
         batch: the number of the micro-batch, increasing.
         step: 0 for the batch itself, 1 and up for the ticks that follow it.
     """
@@ -66,21 +81,21 @@ class Stamp:
 class Reader(Protocol):
     """A consistent view of one shard."""
 
-    def get(self, owner: str, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each key, None where there is none. Sorted keys are fastest."""
+    def get(self, state_id: str, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each key, None if missing. Sorted keys are fastest."""
         ...
 
     def scan(
-        self, owner: str, table: str, ranges: Sequence[Range], *, limit: int | None = None, reverse: bool = False
+        self, state_id: str, table: str, ranges: Sequence[Range], *, limit: int | None = None, reverse: bool = False
     ) -> list[list[Entry]]:
-        """Return, for each `low <= key < high`, its entries in order of key.
+        """Return the entries of each range `low <= key < high`, in key order.
 
         Args:
-            owner: the operator's id.
+            state_id: the operator's state id.
             table: the table's name.
-            ranges: pairs (low, high); `LAST` as high takes everything from low on.
-            limit: at most so many entries per range.
-            reverse: from the high end down.
+            ranges: pairs (low, high); with `LAST` as high the range is unbounded above.
+            limit: the largest number of entries per range.
+            reverse: in descending key order.
         """
         ...
 
@@ -88,23 +103,23 @@ class Reader(Protocol):
 class Transaction(Reader, Protocol):
     """A view of one shard that reads its own writes."""
 
-    def put(self, owner: str, table: str, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Set the value of each key. Of a key given twice the last value stays."""
+    def put(self, state_id: str, table: str, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Set the value of each key; the last value of a repeated key is stored."""
         ...
 
-    def delete(self, owner: str, table: str, keys: Sequence[bytes]) -> None:
+    def delete(self, state_id: str, table: str, keys: Sequence[bytes]) -> None:
         """Remove each key; keys that do not exist are skipped."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ShardSize:
-    """What one shard holds.
+    """The size of one shard.
 
     Args:
         shard: its number.
-        entries: entries of all tables (undo and stamps may be counted along).
-        size: bytes taken on disk or in memory.
+        entries: entries of all tables (undo and stamps may be included).
+        size: bytes on disk or in memory.
     """
 
     shard: int
@@ -118,45 +133,68 @@ class Store(Protocol):
     shards: int
 
     def transaction(
-        self, shard: int, owners: Sequence[str], stamp: Stamp, *, undo: bool = True
+        self, shard: int, state_ids: Sequence[str], stamp: Stamp, *, undo: bool = True
     ) -> AbstractContextManager[Transaction]:
-        """Open the one write transaction of `shard`: committed when the block ends, dropped when it raises.
+        """Open the one write transaction of `shard`.
+
+        It is committed when the block ends and dropped when the block raises.
 
         Args:
             shard: number of the shard, from 0.
-            owners: the operators whose state is written; each gets the stamp.
-            stamp: the batch being applied. What a run of the same step, or of a later step of the same batch,
-                had written is taken back first.
+            state_ids: the operators whose state is written; each gets the stamp.
+            stamp: the batch being applied. Earlier writes of the same step, or of a later step of the same batch, are rolled back
+            first.
             undo: False writes no undo, for fresh tables that are dropped when their filling is interrupted.
 
         Raises:
-            Fenced: an owner's stamp has a higher epoch.
-            StaleBatch: an owner's stamp has a later batch, or this batch was written without undo.
+            Fenced: the stamp of a state id has a higher epoch.
+            StaleBatch: the stamp of a state id has a later batch, or this batch was written without undo.
         """
         ...
 
     def snapshot(self, shard: int) -> AbstractContextManager[Reader]:
-        """Open a read view of what is committed. Cheap: open one per request, and do not keep it."""
+        """Open a read view of the committed state.
+
+        It is cheap: open one per request, and close it when the request ends.
+        """
         ...
 
-    def stamp(self, shard: int, owner: str) -> Stamp | None:
-        """Return the stamp of the last committed write of `owner`, None when there is none."""
+    def stamp(self, shard: int, state_id: str) -> Stamp | None:
+        """Return the stamp of the last committed write of `state_id`, None if there is none."""
         ...
 
-    def drop(self, owner: str) -> None:
-        """Forget everything of `owner` in all shards."""
+    def drop(self, state_id: str) -> None:
+        """Delete all state of `state_id` in all shards."""
         ...
 
-    def owners(self, shard: int) -> list[str]:
-        """Return the operators that have state in `shard`, sorted."""
+    def state_ids(self, shard: int) -> list[str]:
+        """Return the state ids with state in `shard`, sorted."""
         ...
 
     def sizes(self) -> list[ShardSize]:
-        """Return how much each shard holds."""
+        """Return the size of each shard."""
         ...
 
     def close(self) -> None:
         """Release files and connections. A closed store is not used again."""
+        ...
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """Identity and integrity checks of a store that outlives its process."""
+
+    @property
+    def identity(self) -> str | None:
+        """The store's unique id, None until something is written."""
+        ...
+
+    def must_be(self, identity: str) -> None:
+        """Refuse to read or write unless the store has this identity."""
+        ...
+
+    def check(self, shard: int) -> int:
+        """Verify every entry in a shard; return the number of entries. Damage raises an error."""
         ...
 
 
@@ -167,13 +205,16 @@ def check_shard(shard: int, shards: int) -> None:
 
 
 def check_name(kind: str, name: str, longest: int) -> None:
-    """Raise InvalidValue unless `name` can be part of a key: printable ascii, not empty, at most `longest` long."""
+    """Raise InvalidValue unless `name` is 1 to `longest` printable ASCII characters.
+
+    Other names cannot be part of a key.
+    """
     if not (0 < len(name) <= longest and name.isascii() and name.isprintable()):
         raise InvalidValue(f"{kind} {name!r} must be 1 to {longest} printable ascii characters")
 
 
 def check_keys(keys: Sequence[bytes]) -> None:
-    """Raise InvalidValue when a key is longer than a store can hold."""
+    """Raise InvalidValue if a key is longer than a store's limit."""
     longest = max(map(len, keys), default=0)
     if longest > MAX_KEY:
         raise InvalidValue(

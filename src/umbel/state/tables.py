@@ -1,4 +1,4 @@
-"""Tables of rows over a store: what a kernel reads and writes, whole frames at a time."""
+"""Tables of rows over a store, read and written by kernels as whole frames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 NUMBER = "_key_id"
-"""The column that holds, in place of a key, its number among the keys asked for."""
+"""The column with a key's index among the requested keys, in place of the key."""
 
 _TIME = 8
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,14 +32,14 @@ class State:
 
     Args:
         reader: a transaction of the shard, or a snapshot to read only.
-        owner: the operator's id.
+        state_id: the operator's state id.
     """
 
-    __slots__ = ("owner", "reader")
+    __slots__ = ("reader", "state_id")
 
-    def __init__(self, reader: Reader, owner: str) -> None:
+    def __init__(self, reader: Reader, state_id: str) -> None:
         self.reader = reader
-        self.owner = owner
+        self.state_id = state_id
 
     def table(self, name: str, columns: Mapping[str, Any]) -> Table:
         """Return the table `name`.
@@ -48,11 +48,11 @@ class State:
             name: at most 24 ascii characters, unique within the operator.
             columns: name and Polars type of each column; always the same for one table.
         """
-        return Table(self.reader, self.owner, name, _codec(tuple(columns.items())))
+        return Table(self.reader, self.state_id, name, _codec(tuple(columns.items())))
 
-    def of(self, owner: str) -> State:
+    def of(self, state_id: str) -> State:
         """Return the state of another operator in the same shard."""
-        return State(self.reader, owner)
+        return State(self.reader, state_id)
 
 
 @lru_cache(maxsize=1024)
@@ -66,42 +66,52 @@ class Table:
     A table is used in one of the two forms only. Keys come from `umbel.state.keys.encode_keys`.
     """
 
-    __slots__ = ("_codec", "_name", "_owner", "_reader")
+    __slots__ = ("_codec", "_name", "_reader", "_state_id")
 
-    def __init__(self, reader: Reader, owner: str, name: str, codec: RowCodec) -> None:
-        self._reader, self._owner, self._name, self._codec = reader, owner, name, codec
+    def __init__(self, reader: Reader, state_id: str, name: str, codec: RowCodec) -> None:
+        self._reader, self._state_id, self._name, self._codec = reader, state_id, name, codec
 
     # entries addressed by key
 
     def get(self, keys: pl.Series) -> pl.DataFrame:
-        """Return the groups of `keys` that exist: [_key, *columns], sorted by key, a group's rows as they were put."""
-        wanted = _sorted_unique(keys).to_list()
-        found = self._reader.get(self._owner, self._name, wanted)
-        return self._rows([entry for entry in zip(wanted, found, strict=True) if entry[1] is not None])
+        """Return the existing groups of `keys`: [_key, *columns], sorted by key.
+
+        The rows of a group are in the order in which they were written.
+        """
+        requested = _sorted_unique(keys).to_list()
+        found = self._reader.get(self._state_id, self._name, requested)
+        return self._rows([entry for entry in zip(requested, found, strict=True) if entry[1] is not None])
 
     def numbered(self, keys: pl.Series) -> pl.DataFrame:
-        """Return the groups of `keys`, each once and in order, as [`NUMBER`, *columns]: the number of the key in place of it."""
-        found = self._reader.get(self._owner, self._name, keys.to_list())
+        """Return the groups of `keys` as [`NUMBER`, *columns], with key indexes instead of keys.
+
+        Args:
+            keys: encoded keys, each once and in order.
+        """
+        found = self._reader.get(self._state_id, self._name, keys.to_list())
         rows, counts = self._codec.decode([value for value in found if value is not None])
         known = np.fromiter((value is not None for value in found), np.bool_, len(found))
         numbers = np.repeat(np.flatnonzero(known).astype(np.uint32), counts)
         return pl.DataFrame([pl.Series(NUMBER, numbers), *rows.get_columns()])
 
     def between(self, low: bytes | None = None, high: bytes | None = None, *, limit: int | None = None) -> pl.DataFrame:
-        """Return the groups with low <= key < high (None: open), at most `limit` of them: [_key, *columns], by key."""
+        """Return the groups with low <= key < high (None: unbounded): [_key, *columns].
+
+        They are sorted by key, at most `limit` of them.
+        """
         bounds = (low or b"", LAST if high is None else high)
-        return self._rows(self._reader.scan(self._owner, self._name, [bounds], limit=limit)[0])
+        return self._rows(self._reader.scan(self._state_id, self._name, [bounds], limit=limit)[0])
 
     def all(self) -> pl.DataFrame:
         """Return every group of this shard: [_key, *columns], sorted by key."""
         return self.between()
 
     def replace(self, keys: pl.Series, rows: pl.DataFrame) -> None:
-        """Put the groups of `rows` in place of what `keys` had.
+        """Replace the groups of `keys` by those of `rows`.
 
         Args:
             keys: every key touched; one without rows is removed.
-            rows: [_key, *columns]; the rows of a key are kept in this order.
+            rows: [_key, *columns]; the rows of a key are stored in this order.
 
         Raises:
             InvalidValue: a row's key is not among `keys`.
@@ -109,7 +119,7 @@ class Table:
         self._put(_sorted_unique(keys), rows.get_column("_key"), rows)
 
     def renumber(self, keys: pl.Series, rows: pl.DataFrame) -> None:
-        """Put the groups of `rows` in place of what `keys` had, as `numbered` returns them.
+        """Replace the groups of `keys` by those of `rows`, in the form of `numbered`.
 
         Args:
             keys: every key touched, each once and in order; one without rows is removed.
@@ -125,10 +135,10 @@ class Table:
     # entries addressed by key and instant
 
     def scan(self, ranges: pl.DataFrame, *, before: bool = False, after: bool = False) -> pl.DataFrame:
-        """Return the entries of key ranges of time.
+        """Return the entries of keys within time ranges.
 
         Args:
-            ranges: [_key, _low, _high]: low <= time < high; null is open.
+            ranges: [_key, _low, _high]: low <= time < high; null is unbounded.
             before: add the last entry before each range.
             after: add the first entry at or after the end of each range.
 
@@ -148,7 +158,7 @@ class Table:
         return self._timed(sorted(dict(chain.from_iterable(found)).items()))
 
     def floor(self, points: pl.DataFrame) -> pl.DataFrame:
-        """Return for each point the entry with the largest time that is not after it.
+        """Return for each point its latest entry at or before the point's time.
 
         Args:
             points: [_key, _time].
@@ -173,7 +183,7 @@ class Table:
         return self._timed(self._scan([(b"", LAST)])[0])
 
     def replace_at(self, entries: pl.DataFrame, rows: pl.DataFrame) -> None:
-        """Put the groups of `rows` in place of what `entries` had.
+        """Replace the groups of `entries` by those of `rows`.
 
         Args:
             entries: [_key, _time] of every entry touched; one without rows is removed.
@@ -184,10 +194,10 @@ class Table:
         """
         self._put(_sorted_unique(_addresses(entries)), _addresses(rows), rows)
 
-    # what both share
+    # used by both forms
 
     def _scan(self, ranges: Sequence[Range], *, limit: int | None = None, reverse: bool = False) -> list[list[Entry]]:
-        return self._reader.scan(self._owner, self._name, ranges, limit=limit, reverse=reverse)
+        return self._reader.scan(self._state_id, self._name, ranges, limit=limit, reverse=reverse)
 
     def _put(self, touched: pl.Series, addresses: pl.Series, rows: pl.DataFrame) -> None:
         keys, counts, rows = _groups(addresses, rows)
@@ -199,9 +209,9 @@ class Table:
     def _write(self, keys: pl.Series, counts: Counts, rows: pl.DataFrame, gone: pl.Series) -> None:
         writer = cast("Transaction", self._reader)
         if len(keys):
-            writer.put(self._owner, self._name, keys.to_list(), self._codec.encode(rows, counts))
+            writer.put(self._state_id, self._name, keys.to_list(), self._codec.encode(rows, counts))
         if len(gone):
-            writer.delete(self._owner, self._name, gone.to_list())
+            writer.delete(self._state_id, self._name, gone.to_list())
 
     def _decoded(self, entries: Sequence[tuple[bytes, bytes | None]]) -> tuple[pl.DataFrame, Counts]:
         return self._codec.decode([cast("bytes", value) for _, value in entries])
@@ -223,12 +233,12 @@ def _sorted_unique(keys: pl.Series) -> pl.Series:
 
 
 def _is_first(ordered: pl.Series) -> pl.Series:
-    """Return where a new value begins."""
+    """Return a mask of the rows at which a new value begins."""
     return ordered.ne_missing(ordered.shift(1))
 
 
 def _groups(addresses: pl.Series, rows: pl.DataFrame) -> tuple[pl.Series, Counts, pl.DataFrame]:
-    """Return the distinct addresses in order, how many rows each has, and the rows in that order."""
+    """Return the distinct addresses in order, each one's row count, and the sorted rows."""
     if not addresses.is_sorted():
         rows = rows.with_columns(addresses.alias("_address")).sort("_address", maintain_order=True)
         addresses = rows.get_column("_address")
@@ -243,10 +253,10 @@ def _addresses(entries: pl.DataFrame) -> pl.Series:
 
 
 def _bounds(keys: Sequence[bytes], instants: pl.Series, when_open: bytes) -> list[bytes]:
-    """Return key and instant, put together; `when_open` for an instant that is null."""
+    """Return each key followed by its encoded instant; `when_open` for a null instant."""
     times = encode_time(instants.fill_null(_EPOCH)).to_list()
     is_open = instants.is_null().to_list()
-    return [key + (when_open if void else time) for key, time, void in zip(keys, times, is_open, strict=True)]
+    return [key + (when_open if empty else time) for key, time, empty in zip(keys, times, is_open, strict=True)]
 
 
 def _times(entries: Iterable[Entry]) -> pl.Series:
@@ -255,7 +265,7 @@ def _times(entries: Iterable[Entry]) -> pl.Series:
 
 
 def _beside(addresses: list[pl.Series], counts: Counts, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of groups with the group's address in front."""
+    """Return the rows of groups, preceded by their address columns."""
     return pl.DataFrame([*(_repeated(column, counts) for column in addresses), *rows.get_columns()])
 
 

@@ -1,4 +1,4 @@
-"""Testing: definitions tried out in process, without server or JVM."""
+"""Testing: run definitions in process, without server or JVM."""
 
 from __future__ import annotations
 

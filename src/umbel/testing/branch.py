@@ -1,43 +1,47 @@
-"""One branch of a mock client: what is committed, the rows it was fed, and the runner that keeps it computed."""
+"""A mock client's branch: definitions, ingested rows, and the in-process runner."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
 
+from umbel.definitions.records import DatasetDefinition, Definitions
 from umbel.errors import UnknownName, did_you_mean
-from umbel.local.runner import Runner
-from umbel.operators.aggregate import Aggregate
-from umbel.plan.definitions import DatasetDefinition, Definitions
+from umbel.local.runner import LocalRunner
+from umbel.operators.aggregate import ContinuousAggregation
 from umbel.query.erasure import Erased, Erasing
 from umbel.query.execute import QueryEngine
 from umbel.testing.tables import table
 
 Fed = tuple[str, pl.DataFrame]
-"""A dataset's name and rows it was fed, in storage types."""
+"""A dataset's name and its ingested rows, in storage types."""
 
-Mark = tuple[int, frozenset[str]]
-"""A state of a branch's data to go back to."""
+Mark = tuple[int, frozenset[str], frozenset[str]]
+"""A state of a branch's data that can be restored."""
 
 EMPTY = Definitions({}, {})
 EXACT = 2**31 - 1
-"""Instants a tile keeps apart: all of them, so that no test has to allow for the rounding of busy keys."""
+"""The number of distinct instants per tile: unlimited, so that tests need not allow for the rounding of busy keys."""
 
 
-class Branch:
-    """One branch. The rows it was fed are kept, so that it can be computed again under other definitions.
+class MockBranch:
+    """One branch of a mock client.
+
+    Ingested rows are retained, so that the branch can be recomputed under other definitions.
 
     Args:
-        definitions: what is committed.
-        fed: the rows it was fed, in order.
-        stored: datasets that end in a terminal aggregate and were fed directly: their rows are kept as they are.
-        erased: what was erased.
-        objects: the datasets and featuresets as users made them, by name.
+        definitions: the committed definitions.
+        fed: the ingested rows, in order.
+        stored: datasets with a terminal aggregate that were fed directly: their rows are stored and no longer computed.
+        direct: other keyed datasets computed by pipelines that were fed directly.
+        erased: the erased keys.
+        objects: the users' dataset and featureset objects, by name.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Branch:
         definitions: Definitions = EMPTY,
         fed: Iterable[Fed] = (),
         stored: frozenset[str] = frozenset(),
+        direct: frozenset[str] = frozenset(),
         erased: Erased | None = None,
         objects: Mapping[str, Any] | None = None,
     ) -> None:
@@ -53,54 +58,64 @@ class Branch:
         self.erased = erased or Erased()
         self.committed_at = datetime.now(UTC)
         self._fed = list(fed)
-        self._stored = stored
-        self._runner: Runner | None = None
+        self._stored, self._direct = stored, direct
+        self._runner: LocalRunner | None = None
         self._engine: QueryEngine | None = None
+        self.is_computing = False
 
-    def clone(self) -> Branch:
-        """Return a branch of its own with the same definitions and data; frames are shared, never changed."""
-        return Branch(self.definitions, self._fed, self._stored, self.erased.copy(), self.objects)
+    def clone(self) -> MockBranch:
+        """Return an independent branch with the same definitions and data.
+
+        The immutable frames are shared.
+        """
+        return MockBranch(self.definitions, self._fed, self._stored, self._direct, self.erased.copy(), self.objects)
 
     def commit(self, definitions: Definitions, objects: Mapping[str, Any], *, incremental: bool) -> None:
-        """Make definitions what the branch consists of.
+        """Replace the branch's definitions.
 
         Args:
             definitions: all of them.
-            objects: what users committed, by name.
-            incremental: keep the data of the datasets that did not change.
+            objects: the committed objects, by name.
+            incremental: retain the data of unchanged datasets.
         """
         before = self.definitions.datasets
-        kept = [name for name, each in definitions.datasets.items() if incremental and _same(before.get(name), each)]
+        retained = [
+            name for name, each in definitions.datasets.items() if incremental and _same(before.get(name), each)
+        ]
         if not incremental or _computations(before) != _computations(definitions.datasets):
-            self._fed = [(name, rows) for name, rows in self._fed if name in kept]
-            self._stored = self._stored & frozenset(kept)
+            self._fed = [(name, rows) for name, rows in self._fed if name in retained]
+            self._stored, self._direct = self._stored & frozenset(retained), self._direct & frozenset(retained)
             self._runner = None
-        self.erased = self.erased.only(kept)
+        self.erased = self.erased.only(retained)
         self.objects = {**(self.objects if incremental else {}), **objects}
         self.definitions = definitions
         self.committed_at = datetime.now(UTC)
         self._engine = None
 
     @property
-    def runner(self) -> Runner:
-        """The runner, with all rows fed."""
+    def runner(self) -> LocalRunner:
+        """The runner, after ingestion of all rows."""
         if self._runner is None:
-            runner = Runner(map(self._storable, self.definitions.datasets.values()))
-            for name, frames in _by_dataset(self._fed).items():
-                runner.ingest(name, pl.concat(frames))
+            runner = LocalRunner(map(self._storable, self.definitions.datasets.values()), direct=self._direct)
+            with self._computing():
+                for name, frames in _by_dataset(self._fed).items():
+                    runner.ingest(name, pl.concat(frames))
             self._runner = runner
         return self._runner
 
     @property
     def engine(self) -> QueryEngine:
-        """What answers queries and lookups."""
+        """The query engine of the branch."""
         runner = self.runner
         if self._engine is None:
             self._engine = QueryEngine(self.definitions, Erasing(runner.lookups, self.erased))
         return self._engine
 
     def feed(self, batches: Iterable[Fed]) -> None:
-        """Feed rows to datasets: all of them or, when a pipeline fails, none."""
+        """Ingest rows into datasets, all or none.
+
+        None are ingested when a pipeline fails.
+        """
         mark = self.mark()
         try:
             for name, rows in batches:
@@ -112,18 +127,43 @@ class Branch:
     def _feed(self, name: str, rows: pl.DataFrame) -> None:
         if self._is_answered(name):
             self._store_instead(name)
+        if self._is_derived(name):
+            self._direct |= {name}
+            self._runner = self._engine = None
         fresh = self.erased.without(name, rows)
         runner = self.runner
         self._fed.append((name, fresh))
-        runner.ingest(name, fresh)
+        with self._computing():
+            runner.ingest(name, fresh)
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Mark the branch as running pipelines: its state is incomplete."""
+        self.is_computing = True
+        try:
+            yield
+        finally:
+            self.is_computing = False
 
     def _is_answered(self, name: str) -> bool:
-        """Return whether rows of a dataset are computed when asked for, so that there is nowhere to put any."""
+        """Return True if a dataset's rows are computed at read time.
+
+        Rows cannot be ingested into such a dataset.
+        """
         output = self.definitions.datasets[name].output
         return name not in self._stored and output is not None and output.is_terminal
 
+    def _is_derived(self, name: str) -> bool:
+        """Return True if a keyed dataset has rows from a pipeline only.
+
+        Rows ingested directly supersede them.
+        """
+        dataset = self.definitions.datasets[name]
+        is_made = dataset.output is not None and name not in self._stored
+        return is_made and dataset.schema.is_keyed and name not in self._direct
+
     def _store_instead(self, name: str) -> None:
-        """Keep a dataset's rows as they are, no longer computed."""
+        """Store a dataset's current rows, and stop computing it."""
         self._fed.append((name, table(self.runner, name)))
         self._stored |= {name}
         self._runner = self._engine = None
@@ -132,19 +172,19 @@ class Branch:
         if dataset.name in self._stored:
             return replace(dataset, output=None)
         output = dataset.output
-        if not isinstance(output, Aggregate) or not output.is_terminal:
+        if not isinstance(output, ContinuousAggregation):
             return dataset
-        with warnings.catch_warnings():  # of the definition, which has been told
+        with warnings.catch_warnings():  # warnings of the definition, already reported
             warnings.simplefilter("ignore")
             return replace(dataset, output=replace(output, tiling=replace(output.tiling, exact=EXACT)))
 
     def mark(self) -> Mark:
-        """Return where the data of the branch stands."""
-        return len(self._fed), self._stored
+        """Return a mark of the current data, for `back_to`."""
+        return len(self._fed), self._stored, self._direct
 
     def back_to(self, mark: Mark) -> None:
-        """Forget what was fed since a mark."""
-        fed, self._stored = mark
+        """Discard the rows ingested since a mark."""
+        fed, self._stored, self._direct = mark
         del self._fed[fed:]
         self._runner = self._engine = None
 
@@ -156,13 +196,18 @@ class Branch:
             raise UnknownName(f"dataset '{name}' is not registered on this branch{known}", hint="commit it first")
         return found
 
+    def has_rows(self, name: str) -> bool:
+        """Return True if a dataset has ever had a row."""
+        operator = self.runner.graph.outputs[name].operator
+        return not (self.runner.history(name) if operator.is_terminal else self.runner.changes(name)).is_empty()
+
     def table(self, name: str) -> pl.DataFrame:
-        """Return all rows of a dataset, superseded ones included, without those erased."""
+        """Return all rows of a dataset, including superseded ones, excluding erased ones."""
         return self.erased.without(name, table(self.runner, self.dataset(name).name))
 
 
 def _same(before: DatasetDefinition | None, after: DatasetDefinition) -> bool:
-    """Return whether a dataset keeps its data under a new definition."""
+    """Return True if a dataset's data stays valid under a new definition."""
     return before is not None and (before.version, before.schema) == (after.version, after.schema)
 
 

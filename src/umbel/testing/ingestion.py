@@ -1,4 +1,4 @@
-"""Rows on their way into a branch: from an endpoint to the datasets it feeds, or straight into one."""
+"""Row ingestion into a branch, through an endpoint or directly into a dataset."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from umbel.plan.definitions import DatasetDefinition, SourceDefinition
-from umbel.plan.ingest import prepare
-from umbel.testing.branch import Branch, Fed
+from umbel.definitions.records import DatasetDefinition, SourceDefinition
+from umbel.ingestion.rows import prepare
+from umbel.testing.branch import Fed, MockBranch
 from umbel.types.pandas import raw_from_pandas
 from umbel.types.raw import REJECTS, Raw
 from umbel.types.validate import refuse_rejects, validate
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Feed = tuple[DatasetDefinition, SourceDefinition]
 
 
-def accepted(branch: Branch, webhook: str, endpoint: str, df: pd.DataFrame) -> list[Fed] | None:
-    """Return what the datasets behind an endpoint make of rows; None when there is none.
+def accepted(branch: MockBranch, webhook: str, endpoint: str, df: pd.DataFrame) -> list[Fed] | None:
+    """Return the rows ingested per dataset of an endpoint; None for no dataset.
 
     Raises:
         InvalidValue: a row does not fit the schema of one of them.
@@ -37,20 +37,20 @@ def accepted(branch: Branch, webhook: str, endpoint: str, df: pd.DataFrame) -> l
 
 
 def direct(dataset: DatasetDefinition, df: pd.DataFrame) -> pl.DataFrame:
-    """Return rows for a dataset in storage types, without the preproc of any source."""
+    """Return rows for a dataset in storage types, without any source's preproc."""
     validated = validate(raw_from_pandas(df), dataset.dtypes)
     refuse_rejects(validated, dataset.dtypes, dataset.name)
     return validated.frame
 
 
 def _taken(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> pl.DataFrame:
-    # Tests feed a handful of rows and expect to find them: a sample or a period of these would be an accident.
+    # Tests ingest a handful of rows and expect to find them; dropping some by sample or period would be surprising.
     validated = prepare(raw, replace(source, sample=None, since=None, until=None), dataset)
     refuse_rejects(validated, dataset.dtypes, dataset.name)
     return validated.frame
 
 
-def _fed_by(branch: Branch, webhook: str, endpoint: str) -> Iterator[Feed]:
+def _fed_by(branch: MockBranch, webhook: str, endpoint: str) -> Iterator[Feed]:
     for dataset in branch.definitions.datasets.values():
         for source in dataset.sources:
             connector = source.connector
@@ -60,5 +60,8 @@ def _fed_by(branch: Branch, webhook: str, endpoint: str) -> Iterator[Feed]:
 
 
 def _is_over(source: SourceDefinition, committed_at: datetime) -> bool:
-    """Return whether a bounded source has been idle for too long: the clock starts at the commit."""
+    """Return True if a bounded source has exceeded its idleness.
+
+    The time counts from the commit.
+    """
     return source.idleness is not None and datetime.now(UTC) - committed_at >= timedelta(microseconds=source.idleness)

@@ -1,4 +1,4 @@
-"""Deep path of the mock client."""
+"""Import path of the mock client, for compatibility."""
 
 from __future__ import annotations
 

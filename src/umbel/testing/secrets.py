@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from umbel.api.secrets import kept_by
-from umbel.errors import InvalidValue, UnknownName
+from umbel.api.secrets import secrets_from
+from umbel.errors import InvalidValue, UnknownName, did_you_mean
 
 
-class Secrets:
-    """Texts by name."""
+class MockSecrets:
+    """An in-memory secret store."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
@@ -17,13 +17,15 @@ class Secrets:
     def get(self, name: str) -> str:
         """Return a secret."""
         if name not in self._values:
-            raise UnknownName(f"secret '{name}' does not exist", hint="add_secret makes one")
+            raise UnknownName(
+                f"there is no secret '{name}'{did_you_mean(name, self._values)}", hint="add_secret makes one"
+            )
         return self._values[name]
 
     def add(self, name: str, value: str) -> None:
-        """Keep a secret under a new name."""
+        """Store a secret under a new name."""
         if name in self._values:
-            raise InvalidValue(f"secret '{name}' exists already", hint="use update_secret")
+            raise InvalidValue(f"there is a secret '{name}' already", hint="update it instead")
         self._values[name] = value
 
     def update(self, name: str, value: str) -> None:
@@ -32,10 +34,10 @@ class Secrets:
         self._values[name] = value
 
     def delete(self, name: str) -> None:
-        """Forget a secret."""
+        """Delete a secret."""
         self.get(name)
         del self._values[name]
 
     def in_force(self) -> AbstractContextManager[None]:
-        """Answer `umbel.lib.secrets.get` from here inside the block, where user code runs."""
-        return kept_by(self)
+        """Make `umbel.lib.secrets.get` use these secrets inside the block."""
+        return secrets_from(self)

@@ -1,43 +1,43 @@
-"""Tables: every row a dataset has had, as one frame."""
+"""Tables: all rows a dataset has had, as one frame."""
 
 from __future__ import annotations
 
 import numpy as np
 import polars as pl
 
-from umbel.local.runner import Runner
-from umbel.operators.aggregate import Aggregate
-from umbel.operators.points import TIME
-from umbel.operators.timeline import consolidate
+from umbel.changes.versions import consolidate
+from umbel.local.runner import LocalRunner
+from umbel.operators.aggregate import LookedUpAggregation
 from umbel.types.schema import AT, SEQ, WEIGHT, Schema
+from umbel.windowing.points import TIME
 
 
-def table(runner: Runner, dataset: str) -> pl.DataFrame:
-    """Return all rows of a dataset, superseded ones included, by time.
+def table(runner: LocalRunner, dataset: str) -> pl.DataFrame:
+    """Return all rows of a dataset by time, including superseded ones.
 
-    For a dataset that ends in an aggregate over continuous windows, these are the instants at which rows of a group come
-    into a window or leave one, and the values from then on.
+    For a dataset that ends in an aggregate over continuous windows, these are the instants at which rows of a group enter or
+    leave a window, and the values from then on.
     """
     operator = runner.graph.outputs[dataset].operator
-    if isinstance(operator, Aggregate) and operator.is_terminal:
+    if isinstance(operator, LookedUpAggregation):
         return change_points(runner, dataset, operator)
     return inserted(runner.changes(dataset), operator.schema)
 
 
 def inserted(changes: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    """Return the rows that changes have inserted and that no correction has taken back."""
+    """Return the inserted rows of a changelog that were not retracted."""
     net = consolidate(changes, [*schema.names, AT]).filter(pl.col(WEIGHT) > 0).sort(schema.timestamp, SEQ)
     copies = np.repeat(np.arange(net.height, dtype=np.uint32), net[WEIGHT].to_numpy())
     return net.select(schema.names)[copies]
 
 
-def change_points(runner: Runner, dataset: str, operator: Aggregate) -> pl.DataFrame:
-    """Return the values of each group at every instant at which a row comes into a window or leaves it."""
+def change_points(runner: LocalRunner, dataset: str, operator: LookedUpAggregation) -> pl.DataFrame:
+    """Return each group's values at every instant a row enters or leaves a window."""
     schema = operator.schema
     history = runner.history(dataset)
     if history.is_empty():
         return pl.DataFrame(schema=schema.polars())
     points = operator.moments(history).sort(*operator.keys, TIME)
     rows, found = runner.lookups.offline(dataset, points.select(operator.keys), points[TIME])
-    settled = [pl.lit(0.0).alias(each.into_field) for each in operator.aggregates if each.needs_instant]
-    return rows.with_columns(settled).filter(found).sort(schema.timestamp, maintain_order=True)
+    compacted = [pl.lit(0.0).alias(each.into_field) for each in operator.aggregates if each.needs_instant]
+    return rows.with_columns(compacted).filter(found).sort(schema.timestamp, maintain_order=True)

@@ -1,4 +1,4 @@
-"""The older place of the comparison functions."""
+"""Import path of the comparison functions, for compatibility."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a value is: types, how they are written, checked, stored and handed out."""
+"""Types of values: annotations, validation, storage and conversion to Python."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import builtins
 import decimal
+import inspect
 import types
 import typing
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, NoReturn
 
@@ -42,7 +44,7 @@ _FIELD_TYPES = (
     "oneof, between, regex, Window or a class made by @struct"
 )
 _NO_STRUCTS = ("builtins", "datetime", "numpy", "pandas")
-"""Modules whose classes nobody can make structs."""
+"""Modules with classes that cannot be structs."""
 
 _HINTS: dict[Any, str] = {
     decimal.Decimal: "say how many digits follow the point: umbel.dtypes.Decimal[2]",
@@ -53,8 +55,30 @@ _HINTS: dict[Any, str] = {
 }
 
 
+_HEAP_TYPE = 1 << 9
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The scope for resolving annotations.
+
+    Args:
+        names: resolves the names in a text annotation.
+        plain_classes: whether annotated classes without `@struct` are treated as structs.
+        inside: the classes whose fields are being read.
+    """
+
+    names: Mapping[str, Any]
+    plain_classes: bool = True
+    inside: tuple[type, ...] = ()
+
+    def within(self, cls: type, names: Mapping[str, Any]) -> Scope:
+        """Return the scope of the fields of a class."""
+        return Scope(names, self.plain_classes, (*self.inside, cls))
+
+
 class Decimal:
-    """Annotate fixed-point numbers of 28 digits: `Decimal[2]` has two after the point."""
+    """Annotate fixed-point numbers of 28 digits: `Decimal[2]` has two decimals."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise InvalidType("Decimal is a type hint, use []", hint="Decimal[2]; for a value: decimal.Decimal('1.50')")
@@ -83,7 +107,7 @@ class Dict:
 
 
 class Option:
-    """Annotate values that may be missing: `Option[int]` is the older spelling of `Optional[int]`."""
+    """The older spelling of `Optional`: `Option[int]` annotates nullable values."""
 
     def __class_getitem__(cls, of: Any) -> Any:
         _older("Option[T]", "Optional[T]")
@@ -97,39 +121,42 @@ def _older(old: str, new: str) -> None:
 def from_annotation(
     annotation: Any,
     *,
-    owner: str = "",
+    subject: str = "",
     field: str = "",
     where: str | None = None,
     names: Mapping[str, Any] | None = None,
+    plain_classes: bool = True,
 ) -> dtypes.DType:
-    """Return the type an annotation stands for.
+    """Return the type of an annotation.
 
     Args:
-        annotation: what stands after the colon; text is looked up in `names`.
-        owner: the object the field belongs to, for the error.
+        annotation: the annotation; text is evaluated with `names`.
+        subject: the object the field belongs to, for the error.
         field: the name of the field, for the error.
         where: `file:line` of the definition, for the error.
-        names: what the names in a text annotation mean; builtins by default.
+        names: resolves the names in a text annotation; builtins by default.
+        plain_classes: whether annotated classes without `@struct` are treated as structs.
 
     Raises:
-        InvalidType: no type of values, or one with parameters that do not go together.
+        InvalidType: not a type of values, or one with inconsistent parameters.
         InvalidValue: a dictionary with keys that are not str.
     """
     try:
-        return _read(annotation, names or {})
+        return read(annotation, Scope(names or {}, plain_classes))
     except (InvalidType, InvalidValue) as error:
-        place = ".".join(part for part in (owner, field) if part)
-        message = f"{place}: {error.message}" if place else error.message
+        location = ".".join(part for part in (subject, field) if part)
+        message = f"{location}: {error.message}" if location else error.message
         raise type(error)(message, where=error.where or where, hint=error.hint) from None
 
 
 def to_annotation(dtype: dtypes.DType) -> Any:
-    """Return the Python annotation that makes a type."""
+    """Return the Python annotation of a type."""
     return dtype.annotation()
 
 
-def _read(annotation: Any, names: Mapping[str, Any]) -> dtypes.DType:
-    annotation = _resolve(annotation, names)
+def read(annotation: Any, scope: Scope) -> dtypes.DType:
+    """Return the type of an annotation, resolved in a scope."""
+    annotation = _resolve(annotation, scope)
     if isinstance(annotation, dtypes.DType):
         return annotation
     if isinstance(annotation, Restriction):
@@ -138,13 +165,26 @@ def _read(annotation: Any, names: Mapping[str, Any]) -> dtypes.DType:
         return PLAIN[annotation]
     if "__umbel_struct__" in getattr(annotation, "__dict__", {}):
         return typing.cast(dtypes.DType, annotation.__umbel_struct__)
+    if scope.plain_classes and _is_plain_class(annotation):
+        from umbel.types.plain_classes import struct_of
+
+        return struct_of(annotation, scope)
     reader = _GENERIC.get(typing.get_origin(annotation))
     if reader is None or not typing.get_args(annotation):
         _refuse(annotation)
-    return typing.cast(dtypes.DType, reader(typing.get_args(annotation), names))
+    return typing.cast(dtypes.DType, reader(typing.get_args(annotation), scope))
 
 
-def _resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
+def _is_plain_class(annotation: Any) -> bool:
+    """Return True if an annotation is a user class with annotations usable as fields."""
+    if type(annotation) is not type or annotation.__module__.partition(".")[0] in (*_NO_STRUCTS, "umbel"):
+        return False
+    lineage = annotation.__mro__[:-1]
+    made_by_python = all(each.__flags__ & _HEAP_TYPE for each in lineage)  # no exceptions, tuples, dicts
+    return made_by_python and any(inspect.get_annotations(each) for each in lineage)
+
+
+def _resolve(annotation: Any, scope: Scope) -> Any:
     if isinstance(annotation, typing.ForwardRef):
         annotation = annotation.__forward_arg__
     if not isinstance(annotation, str):
@@ -152,7 +192,7 @@ def _resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
     try:
         # The user's own source text, evaluated where the user wrote it, as typing.get_type_hints does, twice
         # when there are quotes in it.
-        return _resolve(eval(annotation, {**vars(builtins), **names}), names)  # noqa: S307
+        return _resolve(eval(annotation, {**vars(builtins), **scope.names}), scope)  # noqa: S307
     except UmbelError:
         raise
     except NameError as error:
@@ -163,24 +203,24 @@ def _resolve(annotation: Any, names: Mapping[str, Any]) -> Any:
         raise InvalidType(f"'{annotation}' cannot be read as a type: {error}", hint=_FIELD_TYPES) from error
 
 
-def _optional(args: tuple[Any, ...], names: Mapping[str, Any]) -> dtypes.DType:
+def _optional(args: tuple[Any, ...], scope: Scope) -> dtypes.DType:
     members = [arg for arg in args if arg is not type(None) and arg is not None]
     if len(members) != 1:
-        spelled = " and ".join(_spell(_resolve(member, names)) for member in members)
+        spelled = " and ".join(_spell(_resolve(member, scope)) for member in members)
         raise InvalidType(f"a value is of one type, found {spelled}", hint="the only union is Optional[T]")
-    of = _read(members[0], names)
+    of = read(members[0], scope)
     return of if of.is_optional else dtypes.Optional(of)
 
 
-def _list(args: tuple[Any, ...], names: Mapping[str, Any]) -> dtypes.DType:
-    return dtypes.List(_read(args[0], names))
+def _list(args: tuple[Any, ...], scope: Scope) -> dtypes.DType:
+    return dtypes.List(read(args[0], scope))
 
 
-def _dict(args: tuple[Any, ...], names: Mapping[str, Any]) -> dtypes.DType:
+def _dict(args: tuple[Any, ...], scope: Scope) -> dtypes.DType:
     key, value = args
-    if _resolve(key, names) is not str:
+    if _resolve(key, scope) is not str:
         raise InvalidValue(f"the keys of a Dict must be str, found {_spell(key)}", hint="Dict[str, ...]")
-    return dtypes.Dict(_read(value, names))
+    return dtypes.Dict(read(value, scope))
 
 
 _GENERIC: dict[Any, Any] = {typing.Union: _optional, types.UnionType: _optional, list: _list, dict: _dict}

@@ -1,4 +1,4 @@
-"""Arrow at the boundary: tables read from and written to files and Delta."""
+"""Conversion of Arrow tables read from and written to files and Delta."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def arrow_schema(dtypes: Mapping[str, DType]) -> pa.Schema:
-    """Return the Arrow schema of stored columns; a Dict is a list of structs (key, value)."""
+    """Return the Arrow schema of stored columns; a Dict is a list of (key, value)."""
     return pl.DataFrame(schema={name: dtype.polars() for name, dtype in dtypes.items()}).to_arrow().schema
 
 
 def from_arrow(table: pa.Table, dtypes: Mapping[str, DType]) -> pl.DataFrame:
-    """Return the columns of `dtypes` of a table that umbel wrote, in storage form.
+    """Return the columns of `dtypes` of a table written by umbel, in storage form.
 
-    Formats keep the values but not every type: what was a vector comes back as a list.
+    File formats preserve the values but not every type: a vector is read back as a list.
 
     Raises:
         InvalidValue: a value does not belong to its type; names the column and the type.
@@ -31,8 +31,8 @@ def from_arrow(table: pa.Table, dtypes: Mapping[str, DType]) -> pl.DataFrame:
     columns = []
     for name, dtype in dtypes.items():
         checked = dtype.convert(frame[name])
-        if checked.faults:
-            row, reason = min(checked.faults.items())
+        if checked.errors:
+            row, reason = min(checked.errors.items())
             raise InvalidValue(f"column '{name}' of type {dtype}: {reason} (row {row})")
         columns.append(checked.values.alias(name))
     return pl.DataFrame(columns)

@@ -1,21 +1,19 @@
-"""The expressions that make values of a struct class, as methods of that class."""
+"""Class methods of struct classes for building struct expressions, which are built on types."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 
 def of_fields(cls: type, /, **fields: Any) -> Any:
-    """Return the expression that makes a struct of expressions, one for each field."""
-    return _expressions().make_struct(fields, cls)
+    """Return a struct expression from one expression per field."""
+    from umbel.expr import make_struct
+
+    return make_struct(fields, cls)
 
 
 def of_lists(cls: type, /, **fields: Any) -> Any:
-    """Return the expression that makes a list of structs of expressions of lists, cut to the shortest."""
-    return _expressions().zip_struct(fields, cls)
+    """Return a list-of-structs expression from one list expression per field, cut to the shortest."""
+    from umbel.expr import zip_struct
 
-
-def _expressions() -> Any:
-    # Expressions are built on types: here is the one place that looks up.
-    return import_module("umbel.expr")
+    return zip_struct(fields, cls)

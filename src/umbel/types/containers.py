@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from umbel.errors import InvalidType
-from umbel.types.dtype import Checked, DType, Refused, describe, present, shown, spread
+from umbel.types.dtype import Checked, DType, Refused, describe, present, scatter_rows, shown
 from umbel.types.nesting import Lists, apart, elements, objects_apart
 from umbel.types.numeric import Float
 from umbel.types.text import Str
@@ -38,14 +38,14 @@ class List(DType):
             return self.convert_objects(column.to_list())
         lists = apart(column)
         checked = self.of.ingest(lists.inner)
-        if column.dtype == self.polars() and not checked.faults:
+        if column.dtype == self.polars() and not checked.errors:
             return Checked(column)
-        return Checked(lists.together(checked.values), lists.lift(checked.faults))
+        return Checked(lists.together(checked.values), lists.lift(checked.errors))
 
     def convert_objects(self, values: Sequence[Any]) -> Checked:
-        lists, faults = objects_apart(values, self.refuse)
+        lists, errors = objects_apart(values, self.refuse)
         checked = self.of.ingest(lists.inner)
-        return Checked(lists.together(checked.values), faults).blame(lists.lift(checked.faults))
+        return Checked(lists.together(checked.values), errors).blame(lists.lift(checked.errors))
 
     @property
     def is_plain_python(self) -> bool:
@@ -60,7 +60,10 @@ class List(DType):
 
 @dataclass(frozen=True, slots=True)
 class Dict(DType):
-    """Mappings with text keys, stored as lists of (key, value) in the order of the keys: equal ones look alike."""
+    """Mappings with text keys, stored as lists of (key, value) sorted by key.
+
+    Equal mappings therefore have equal storage forms.
+    """
 
     of: DType
 
@@ -82,28 +85,28 @@ class Dict(DType):
             lists = apart(column)
             entries = pl.Series(lists.inner).struct.unnest()
             checked = self._entries(lists, entries.to_series(0), entries.to_series(1))
-            unchanged = not checked.faults and kind == self.polars() and checked.values.equals(column)
+            unchanged = not checked.errors and kind == self.polars() and checked.values.equals(column)
             return Checked(column) if unchanged else checked
         if isinstance(kind, pl.Struct):
             return self._convert_fields(column)
         return self.convert_objects(column.to_list())
 
     def _convert_fields(self, column: pl.Series) -> Checked:
-        # A reader that knows no maps makes a struct of all the keys it saw: a null field is a key that was not there.
+        # A reader without a map type makes a struct of all keys in the data: a null field is an absent key.
         rows = [None if row is None else {k: v for k, v in row.items() if v is not None} for row in column.to_list()]
         return self.convert_objects(rows)
 
     def convert_objects(self, values: Sequence[Any]) -> Checked:
         rows: list[Any] = [None] * len(values)
-        faults: dict[int, str] = {}
+        errors: dict[int, str] = {}
         for row, value in present(values, nan_is_null=True):
             try:
                 rows[row] = self._pairs(value)
             except Refused as refused:
-                faults[row] = refused.message
+                errors[row] = refused.message
         lists, _ = objects_apart(rows, self.refuse)
         keys, inner = [key for key, _ in lists.inner], [value for _, value in lists.inner]
-        return self._entries(lists, pl.Series(keys, dtype=pl.String), inner).blame(faults)
+        return self._entries(lists, pl.Series(keys, dtype=pl.String), inner).blame(errors)
 
     def _pairs(self, value: Any) -> list[tuple[str, Any]]:
         if isinstance(value, Mapping):
@@ -127,7 +130,7 @@ class Dict(DType):
         entries = _in_order(pl.DataFrame({"row": lists.rows(), "key": names.values, "value": checked.values}))
         counts = np.bincount(entries["row"].to_numpy(), minlength=len(lists.lengths))
         dicts = Lists(counts, lists.valid, []).together(entries.select("key", "value").to_struct())
-        return Checked(dicts, lists.lift({**checked.faults, **names.faults}, keys))
+        return Checked(dicts, lists.lift({**checked.errors, **names.errors}, keys))
 
     @property
     def is_plain_python(self) -> bool:
@@ -159,11 +162,11 @@ class Embedding(DType):
         if not isinstance(column.dtype, (pl.List, pl.Array)):
             return self.convert_objects(column.to_list())
         checked = self._vectors(apart(column))
-        return Checked(column) if column.dtype == self.polars() and not checked.faults else checked
+        return Checked(column) if column.dtype == self.polars() and not checked.errors else checked
 
     def convert_objects(self, values: Sequence[Any]) -> Checked:
-        lists, faults = objects_apart(values, self.refuse)
-        return self._vectors(lists).blame(faults)
+        lists, errors = objects_apart(values, self.refuse)
+        return self._vectors(lists).blame(errors)
 
     def _vectors(self, lists: Lists) -> Checked:
         fits = lists.lengths == self.size
@@ -172,9 +175,9 @@ class Embedding(DType):
             for row in np.flatnonzero(lists.valid & ~fits).tolist()
         }
         floats = Float().ingest(lists.inner)
-        kept = floats.values.filter(pl.Series(np.repeat(fits, lists.lengths)))
-        vectors = spread(kept.reshape((-1, self.size)), np.flatnonzero(fits), len(fits))
-        return Checked(vectors, {**lists.lift(floats.faults), **wrong})
+        retained = floats.values.filter(pl.Series(np.repeat(fits, lists.lengths)))
+        vectors = scatter_rows(retained.reshape((-1, self.size)), np.flatnonzero(fits), len(fits))
+        return Checked(vectors, {**lists.lift(floats.errors), **wrong})
 
     def __str__(self) -> str:
         return f"Embedding[{self.size}]"

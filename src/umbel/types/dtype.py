@@ -1,4 +1,4 @@
-"""What a type of values has to know: how it is stored, what it takes in, how it is handed out."""
+"""The interface of types: storage form, accepted input, conversion to Python."""
 
 from __future__ import annotations
 
@@ -31,28 +31,31 @@ class Refused(InvalidValue):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A column brought into the storage form of a type.
+    """A column converted to the storage form of a type.
 
     Args:
-        values: as many values as came in; what stands in a faulty row has no meaning.
-        faults: row number to what is wrong there.
+        values: one value per input row; undefined in rows with an error.
+        errors: row number to the reason of the error.
     """
 
     values: pl.Series
-    faults: dict[int, str] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
 
     def blame(self, rows: Mapping[int, str]) -> Checked:
-        """Add faults; a row keeps the first that was found."""
-        return Checked(self.values, {**rows, **self.faults}) if rows else self
+        """Add errors; a row retains its first error."""
+        return Checked(self.values, {**rows, **self.errors}) if rows else self
 
 
 @dataclass(frozen=True, slots=True)
 class DType(ABC):
-    """A type of values. Instances compare by value, print as the annotation that makes them, and are annotations."""
+    """A type of values.
+
+    Instances compare by value, print as their annotation, and are usable as annotations.
+    """
 
     hashable: ClassVar[bool] = False
     numeric: ClassVar[bool] = False
-    # Python types whose values Polars stores as they are, so that a column of them needs no look at each.
+    # Python types whose values Polars stores as they are, so that a column of them needs no check of each value.
     native: ClassVar[frozenset[type]] = frozenset()
     # pandas and JSON writers spell a missing value NaN; to a float it is a number.
     nan_is_null: ClassVar[bool] = True
@@ -63,19 +66,19 @@ class DType(ABC):
     def __ror__(self, other: Any) -> Any:
         return typing.Union[other, self]  # noqa: UP007
 
-    # ---- what it is -----------------------------------------------------------------------------------------------
+    # ---- properties -----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def polars(self) -> pl.DataType:
-        """Return the Polars type its values are stored as."""
+        """Return the Polars storage type."""
 
     def annotation(self) -> Any:
-        """Return the Python annotation that makes this type."""
+        """Return the Python annotation of this type."""
         return self
 
     @property
     def is_optional(self) -> bool:
-        """Whether null is a value of this type."""
+        """True if null is a value of this type."""
         return False
 
     @property
@@ -90,18 +93,24 @@ class DType(ABC):
 
     @property
     def is_hashable(self) -> bool:
-        """Whether values can be counted as distinct: int, str, bool, decimal and lists, dicts of them."""
+        """True if distinct values can be counted.
+
+        These types are int, str, bool, decimal, and lists and dicts of them.
+        """
         return self.hashable
 
     @property
     def is_numeric(self) -> bool:
-        """Whether values can be summed."""
+        """True if values can be summed."""
         return self.numeric
 
-    # ---- taking values in -----------------------------------------------------------------------------------------
+    # ---- ingestion ------------------------------------------------------------------------------------------------
 
     def ingest(self, column: pl.Series | Sequence[Any]) -> Checked:
-        """Bring a raw column, or Python values, to storage form; null is a fault unless the type is Optional."""
+        """Convert a raw column, or Python values, to storage form.
+
+        Null is an error unless the type is Optional.
+        """
         checked = self.convert(column)
         if self.is_optional or not checked.values.null_count():
             return checked
@@ -109,11 +118,11 @@ class DType(ABC):
         return checked.blame(dict.fromkeys(checked.values.is_null().arg_true().to_list(), reason))
 
     def takes(self, values: Sequence[Any]) -> bool:
-        """Return whether Python values are stored just as they are, as far as can be told at a glance."""
+        """Return True if Python values are known to be stored unchanged, by a cheap check."""
         return False
 
     def convert(self, column: pl.Series | Sequence[Any]) -> Checked:
-        """Bring a raw column, or Python values, to storage form; null stays null."""
+        """Convert a raw column, or Python values, to storage form; null stays null."""
         if not isinstance(column, pl.Series):
             return self.convert_objects(column)
         if column.dtype == pl.Null:
@@ -123,11 +132,11 @@ class DType(ABC):
         return self.convert_column(column)
 
     def convert_column(self, column: pl.Series) -> Checked:
-        """Bring a column of any Polars type but Object to storage form."""
+        """Convert a column of any Polars type but Object to storage form."""
         return Checked(column) if column.dtype == self.polars() else self.convert_objects(column.to_list())
 
     def convert_objects(self, values: Sequence[Any]) -> Checked:
-        """Bring Python values of any kinds to storage form."""
+        """Convert Python values of any kinds to storage form."""
         if set(map(type, values)) <= self.native | {type(None)}:
             try:
                 return Checked(pl.Series(values, dtype=self.polars(), strict=True))
@@ -136,18 +145,21 @@ class DType(ABC):
         return self.convert_each(values)
 
     def convert_each(self, values: Sequence[Any]) -> Checked:
-        """Bring Python values to storage form one by one: slow, for what no vectorised way takes."""
-        kept: list[Any] = [None] * len(values)
-        faults: dict[int, str] = {}
+        """Convert Python values to storage form one by one.
+
+        Slow: for values without a vectorised conversion.
+        """
+        retained: list[Any] = [None] * len(values)
+        errors: dict[int, str] = {}
         for row, value in present(values, nan_is_null=self.nan_is_null):
             try:
-                kept[row] = self.accept(value)
+                retained[row] = self.accept(value)
             except Refused as refused:
-                faults[row] = refused.message
-        return Checked(pl.Series(kept, dtype=self.polars(), strict=True), faults)
+                errors[row] = refused.message
+        return Checked(pl.Series(retained, dtype=self.polars(), strict=True), errors)
 
     def accept(self, value: Any) -> Any:
-        """Return one value, not null, as Polars stores it.
+        """Return one value, not null, in Polars' storage form.
 
         Raises:
             Refused: the value does not belong to the type.
@@ -155,22 +167,25 @@ class DType(ABC):
         raise self.refuse(value)
 
     def refuse(self, value: Any) -> Refused:
-        """Return the error for a value that does not belong to the type."""
+        """Return the error for a value outside the type."""
         return Refused(f"expected {self}, got {describe(value)}")
 
-    # ---- handing values out ---------------------------------------------------------------------------------------
+    # ---- conversion to Python -------------------------------------------------------------------------------------
 
     @property
     def is_plain_python(self) -> bool:
-        """Whether values read from Polars are already what users get."""
+        """True if values read from Polars need no conversion for users."""
         return True
 
     def present(self, value: Any) -> Any:
-        """Return a value as read from Polars, not null, in the form users get it."""
+        """Convert a value read from Polars, not null, for users."""
         return value
 
     def to_python(self, column: pl.Series) -> list[Any]:
-        """Return stored values in the form users get them: None for null, `pd.NA` for null inside a value."""
+        """Return stored values as Python values for users.
+
+        Null is None, and `pd.NA` inside a value.
+        """
         values = column.to_list()
         return values if self.is_plain_python else [None if value is None else self.present(value) for value in values]
 
@@ -183,7 +198,7 @@ class DType(ABC):
 
 
 def shown(dtype: DType, value: Any) -> Any:
-    """Return a value inside another, as read from Polars, in the form users get it; null is `pd.NA`."""
+    """Convert a nested value read from Polars for users; null is `pd.NA`."""
     return _missing() if value is None else dtype.present(value)
 
 
@@ -200,17 +215,17 @@ def describe(value: Any) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a Python value stands for null: None, `pd.NA`, `pd.NaT`, numpy's NaT."""
+    """Return True if a Python value is a null: None, `pd.NA`, `pd.NaT`, numpy's NaT."""
     return type(value).__name__ in _MISSING or (isinstance(value, np.datetime64) and bool(np.isnat(value)))
 
 
 def is_nan(value: Any) -> bool:
-    """Return whether a Python value is a float that is not a number."""
+    """Return True if a Python value is a float NaN."""
     return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
 
 
 def present(values: Sequence[Any], *, nan_is_null: bool) -> Iterator[tuple[int, Any]]:
-    """Yield the row numbers and values that are not null."""
+    """Yield the row numbers and values of non-null rows."""
     for row, value in enumerate(values):
         if not is_missing(value) and not (nan_is_null and is_nan(value)):
             yield row, value
@@ -221,8 +236,8 @@ def nulls(height: int, dtype: pl.DataType) -> pl.Series:
     return pl.Series([None], dtype=dtype).new_from_index(0, height)
 
 
-def spread(values: pl.Series, rows: np.ndarray[Any, Any], height: int) -> pl.Series:
-    """Return a column of `height` rows with the values at the given rows and null elsewhere."""
+def scatter_rows(values: pl.Series, rows: np.ndarray[Any, Any], height: int) -> pl.Series:
+    """Scatter values to `rows` of a column of `height` rows; null elsewhere."""
     if len(values) == height:
         return values
     source = np.full(height, -1, dtype=np.int64)

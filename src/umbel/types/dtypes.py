@@ -1,4 +1,4 @@
-"""The types a field or feature can have, and how each is stored in a Polars frame."""
+"""The types of fields and features, with their storage in Polars frames."""
 
 from __future__ import annotations
 

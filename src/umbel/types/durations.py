@@ -18,21 +18,32 @@ UNITS = {
     "s": 1_000_000,
 }
 LONGEST = 2**63 - 1
+WORDS = {
+    **dict.fromkeys(("year", "years", "yr", "yrs"), "y"),
+    **dict.fromkeys(("month", "months"), ""),
+    **dict.fromkeys(("week", "weeks", "wk", "wks"), "w"),
+    **dict.fromkeys(("day", "days"), "d"),
+    **dict.fromkeys(("hour", "hours", "hr", "hrs"), "h"),
+    **dict.fromkeys(("minute", "minutes", "min", "mins"), "m"),
+    **dict.fromkeys(("second", "seconds", "sec", "secs"), "s"),
+}
+"""The units by other names that are not accepted, for hints; empty for an unsupported unit."""
 
 _GROUP = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z])")
 _NUMBER = re.compile(r"\s*[0-9]*\.?[0-9]*\s*")
+_WORD = re.compile(r"[A-Za-z]+")
 _LETTERS = "use y (365 days), w, d, h, m (minutes) and s, as in '1d 12h'"
 
 
 def parse_duration(text: str) -> int:
-    """Return the microseconds that `text` stands for.
+    """Parse a duration text to microseconds.
 
     Args:
         text: groups of a number and a unit in any order, spaces optional: y (365 days), w, d, h, m (minutes), s.
 
     Raises:
         InvalidType: not a string, or a number without a unit.
-        InvalidValue: a letter that is no unit, or text that is no duration.
+        InvalidValue: an unknown unit, or text that is not a duration.
 
     >>> parse_duration("1.5h")
     5400000000
@@ -41,7 +52,7 @@ def parse_duration(text: str) -> int:
         raise InvalidType(f"invalid duration {text!r}: expected a string, got {type(text).__name__}", hint=_LETTERS)
     if text.strip() and _NUMBER.fullmatch(text):
         raise InvalidType(f"invalid duration '{text}': a number without a unit", hint=_LETTERS)
-    _refuse_unknown_letters(text)
+    _refuse_unknown_units(text)
     groups = _GROUP.findall(text)
     if not groups or _GROUP.sub("", text).strip():
         raise InvalidValue(f"invalid duration '{text}': expected numbers, each followed by a unit", hint=_LETTERS)
@@ -53,19 +64,24 @@ def parse_duration(text: str) -> int:
     return total
 
 
-def _refuse_unknown_letters(text: str) -> None:
+def _refuse_unknown_units(text: str) -> None:
+    for word in _WORD.findall(text):
+        unit = WORDS.get(word.lower())
+        if unit is not None:
+            hint = f"write '{text.replace(word, unit)}'" if unit else "months differ in length: write days, as in '30d'"
+            raise InvalidValue(f"invalid duration '{text}': unknown unit '{word}'", hint=f"{hint}; {_LETTERS}")
     for letter in text:
         if letter not in UNITS and letter not in ".0123456789" and not letter.isspace():
             raise InvalidValue(f"invalid duration '{text}': unknown unit '{letter}'", hint=_LETTERS)
 
 
 def duration_us(duration: str | timedelta) -> int:
-    """Return the microseconds of a duration given as text or as a timedelta."""
+    """Return the microseconds of a duration, from text or a timedelta."""
     return duration // MICROSECOND if isinstance(duration, timedelta) else parse_duration(duration)
 
 
 def format_duration(microseconds: int) -> str:
-    """Return the text of a duration, which parses back to the same microseconds.
+    """Format a duration as text; it parses back to the same microseconds.
 
     >>> format_duration(5_400_000_000)
     '1h 30m'

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from email.utils import parsedate_tz
 from fractions import Fraction
 from math import floor
 from typing import Any
@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from umbel.types import rfc2822
+
 SECOND = 1_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST = -62_135_596_800 * SECOND
 LAST = 253_402_300_800 * SECOND - 1
-# The largest number of seconds, milliseconds, microseconds that a 64-bit count of nanoseconds can stand for: a number
-# above it is read in the next finer unit. Seconds reach to the year 2262, milliseconds back to April 1970.
+# The largest number of seconds, milliseconds, microseconds that a 64-bit count of nanoseconds can represent: a number
+# above it is read in the next finer unit. Seconds range up to the year 2262, milliseconds back to April 1970.
 SECONDS = 9_223_372_036
 MILLIS = SECONDS * 1_000
 MICROS = SECONDS * SECOND
@@ -29,18 +31,16 @@ _ISO = re.compile(
     r"(?:[Tt ](?P<time>[0-9]{2}:[0-9]{2})(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]+))?)?"
     r" ?(?P<zone>[Zz]|UTC|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
 )
-_RFC2822 = re.compile(
-    r"(?:[A-Za-z]{3,9},?\s+)?[0-9]{1,2}\s+[A-Za-z]{3}\s+[0-9]{4}\s+[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?"
-    r"(?:\s+(?P<zone>[+-][0-9]{4}|[A-Za-z]{1,4})(?:\s+\(.*\))?)?"
-)
-_ZONES = frozenset({"UT", "UTC", "GMT", "Z", "EST", "EDT", "CST", "CDT", "MST", "MDT", "PST", "PDT"})
 _DATE_ONLY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _NAIVE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?$"
 _ZONED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:?[0-9]{2})$"
 
 
 def from_number(number: float | Decimal) -> int | None:
-    """Return the instant of an epoch number, its unit (s, ms, µs, ns) told by the magnitude; None when too large."""
+    """Return the instant of an epoch number, None if too large.
+
+    The unit (s, ms, µs, ns) is inferred from the magnitude.
+    """
     size: Any = abs(number)
     for limit, factor in ((SECONDS, SECOND), (MILLIS, 1_000), (MICROS, 1)):
         if size <= limit:
@@ -49,15 +49,22 @@ def from_number(number: float | Decimal) -> int | None:
 
 
 def from_text(text: str) -> int | None:
-    """Return the instant of RFC 3339, RFC 2822 or decimal epoch text; None for other text. No zone means UTC."""
+    """Return the instant of RFC 3339, RFC 2822 or decimal epoch text, else None.
+
+    No zone means UTC.
+    """
+    found: int | None = from_texts(pl.Series([text]))[0]
+    return found
+
+
+def _from_one(text: str) -> int | None:
+    """Return the instant of unusual RFC 3339 or decimal epoch text, else None."""
     text = text.strip()
     if _NUMBER.fullmatch(text):
         return from_number(Decimal(text))
     try:
         if match := _ISO.fullmatch(text):
             return _from_iso(match)
-        if (match := _RFC2822.fullmatch(text)) and _is_zone(match["zone"]):
-            return _from_rfc2822(text)
     except ValueError:
         pass
     return None
@@ -82,20 +89,8 @@ def _offset(zone: str | None) -> int:
     return (-1 if zone[0] == "-" else 1) * (hours * 60 + minutes) * 60 * SECOND
 
 
-def _is_zone(zone: str | None) -> bool:
-    return zone is None or zone[0] in "+-" or zone.upper() in _ZONES
-
-
-def _from_rfc2822(text: str) -> int | None:
-    parts = parsedate_tz(text)
-    if parts is None:
-        return None
-    at = (datetime(*parts[:6], tzinfo=UTC) - EPOCH) // timedelta(microseconds=1) - (parts[9] or 0) * SECOND
-    return at if FIRST <= at <= LAST else None
-
-
 def from_numbers(column: pl.Series) -> pl.Series:
-    """Return the instants of a column of epoch numbers as Int64; null where there is none."""
+    """Return the instants of a column of epoch numbers as Int64, else null."""
     if column.dtype.is_float():
         return _from_floats(column.cast(pl.Float64))
     numbers = column.cast(pl.Int64, strict=False)
@@ -121,7 +116,7 @@ def _from_floats(column: pl.Series) -> pl.Series:
 
 
 def from_texts(column: pl.Series) -> pl.Series:
-    """Return the instants of a column of text as Int64; null where there is none. See `from_text`."""
+    """Return the instants of a column of text as Int64, else null. See `from_text`."""
     whole = _whole_numbers(column)
     if whole.null_count() == column.null_count():
         return from_numbers(whole)
@@ -148,9 +143,15 @@ def _from_written(column: pl.Series) -> pl.Series:
         )  # fmt: skip
         text = text.to_frame().select(whole).to_series()
     at = text.str.to_datetime("%+", time_unit="us", time_zone="UTC", strict=False).to_physical()
+    at = _filled(at, column, rfc2822.instants)
+    return _filled(at, column, lambda rest: pl.Series(map(_from_one, rest.to_list()), dtype=pl.Int64))
+
+
+def _filled(at: pl.Series, column: pl.Series, read: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """Fill missing instants by a second parser; out-of-range instants become null."""
     at = at.set(~at.is_between(FIRST, LAST), None)
     rest = (at.is_null() & column.is_not_null()).arg_true()
     if not len(rest):
         return at
-    found = pl.Series([from_text(value) for value in column.gather(rest).to_list()], dtype=pl.Int64)
-    return at.scatter(rest, found)
+    found = read(column.gather(rest))
+    return at.scatter(rest, found.set(~found.is_between(FIRST, LAST), None))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from umbel.types import epochs
+from umbel.types import epochs, rfc2822
 from umbel.types.dtype import Checked, DType, Refused, describe, present
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ STORED = pl.Datetime("us", "UTC")
 _DAY_US = 86_400_000_000
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-# What datetime64[ns] can hold; pandas gets microseconds for anything outside.
+# The range of datetime64[ns]; pandas gets microseconds for anything outside.
 _NS_FIRST, _NS_LAST = -(2**63) // 1_000 + 1, (2**63 - 1) // 1_000
 
 
@@ -30,8 +30,8 @@ _NS_FIRST, _NS_LAST = -(2**63) // 1_000 + 1, (2**63 - 1) // 1_000
 class Datetime(DType):
     """Instants: microseconds since the Unix epoch, UTC.
 
-    Takes datetimes (naive means UTC), dates (midnight UTC), epoch numbers in seconds, milli-, micro- or nanoseconds
-    told apart by magnitude, and text: RFC 3339, RFC 2822, decimal epoch numbers.
+    Accepts datetimes (naive means UTC), dates (midnight UTC), epoch numbers in seconds, milli-, micro- or nanoseconds
+    distinguished by magnitude, and text: RFC 3339, RFC 2822 with offsets or names of zones, decimal epoch numbers.
     """
 
     def polars(self) -> pl.DataType:
@@ -59,12 +59,12 @@ class Datetime(DType):
         texts = pl.Series([value if isinstance(value, str) else None for value in values], dtype=pl.String)
         parsed = epochs.from_texts(texts)
         found: list[int | None] = parsed.to_list()
-        faults: dict[int, str] = {}
+        errors: dict[int, str] = {}
         for row, value in present(values, nan_is_null=True):
             found[row] = at = found[row] if isinstance(value, str) else self._instant(value)
             if at is None:
-                faults[row] = self.refuse(value).message
-        return Checked(pl.Series(found, dtype=pl.Int64).cast(STORED), faults)
+                errors[row] = self.refuse(value).message
+        return Checked(pl.Series(found, dtype=pl.Int64).cast(STORED), errors)
 
     def _instant(self, value: Any) -> int | None:
         if isinstance(value, datetime):
@@ -81,9 +81,14 @@ class Datetime(DType):
 
     def accept(self, value: Any) -> Any:
         checked = self.convert_objects([value])
-        if checked.faults:
+        if checked.errors:
             raise self.refuse(value)
         return checked.values[0]
+
+    def refuse(self, value: Any) -> Refused:
+        error = DType.refuse(self, value)
+        zone = rfc2822.unknown_zone(value) if isinstance(value, str) else None
+        return error if zone is None else Refused(f"{error.message}: unknown time zone '{zone}', write its offset")
 
     def to_pandas(self, column: pl.Series) -> pd.Series[Any]:
         import pandas as pd
@@ -101,7 +106,7 @@ class Datetime(DType):
 
 @dataclass(frozen=True, slots=True)
 class Date(DType):
-    """Days. Takes dates, instants at midnight UTC, and text like 2024-01-31."""
+    """Days. Accepts dates, instants at midnight UTC, and text like 2024-01-31."""
 
     def polars(self) -> pl.DataType:
         return pl.Date()
@@ -115,9 +120,9 @@ class Date(DType):
         if not isinstance(column.dtype, pl.Datetime):
             return self.convert_objects(column.to_list())
         micros = _microseconds(column, column.dtype)
-        faulty = (micros % _DAY_US != 0).fill_null(False).arg_true()
+        malformed = (micros % _DAY_US != 0).fill_null(False).arg_true()
         days = (micros // _DAY_US).cast(pl.Int32).cast(pl.Date)
-        return Checked(days, {row: self.refuse(column[row]).message for row in faulty.to_list()})
+        return Checked(days, {row: self.refuse(column[row]).message for row in malformed.to_list()})
 
     def accept(self, value: Any) -> Any:
         if isinstance(value, np.datetime64):
@@ -160,5 +165,5 @@ def _microseconds(column: pl.Series, kind: pl.Datetime) -> pl.Series:
 
 def _in_range(raw: pl.Series, micros: pl.Series) -> Checked:
     lost = (raw.is_not_null() & ~micros.is_between(epochs.FIRST, epochs.LAST).fill_null(False)).arg_true().to_list()
-    kept = micros.set(~micros.is_between(epochs.FIRST, epochs.LAST), None) if lost else micros
-    return Checked(kept.cast(STORED), {row: Datetime().refuse(raw[row]).message for row in lost})
+    retained = micros.set(~micros.is_between(epochs.FIRST, epochs.LAST), None) if lost else micros
+    return Checked(retained.cast(STORED), {row: Datetime().refuse(raw[row]).message for row in lost})

@@ -1,4 +1,4 @@
-"""Columns of lists, taken apart and put together without touching single values."""
+"""Vectorised flattening and rebuilding of columns of lists."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from umbel.types.dtype import Refused, present
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """A column of lists taken apart.
+    """A flattened column of lists.
 
     Args:
         lengths: the length of each list, 0 for null.
-        valid: which lists are not null.
+        valid: True for each list that is not null.
         inner: the elements of all lists, one after the other: a column, or Python values.
     """
 
@@ -27,7 +27,7 @@ class Lists:
     inner: pl.Series | list[Any]
 
     def together(self, inner: pl.Series) -> pl.Series:
-        """Return the column of lists with other elements."""
+        """Rebuild the column of lists with other elements."""
         import pyarrow as pa
 
         offsets = np.concatenate(([0], np.cumsum(self.lengths)))
@@ -39,11 +39,14 @@ class Lists:
         """Return for each element the number of its list."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
-    def lift(self, faults: dict[int, str], names: pl.Series | None = None) -> dict[int, str]:
-        """Return the faults of elements as faults of their lists, telling the position, or the name of the element."""
+    def lift(self, errors: dict[int, str], names: pl.Series | None = None) -> dict[int, str]:
+        """Return the errors of elements as errors of their lists.
+
+        The reason is prefixed with the position or the name of the element.
+        """
         ends = np.cumsum(self.lengths)
         found: dict[int, str] = {}
-        for element, reason in sorted(faults.items()):
+        for element, reason in sorted(errors.items()):
             row = int(np.searchsorted(ends, element, side="right"))
             position = element - int(ends[row] - self.lengths[row])
             found.setdefault(row, f"[{position if names is None else repr(names[element])}]: {reason}")
@@ -51,7 +54,7 @@ class Lists:
 
 
 def apart(column: pl.Series) -> Lists:
-    """Take a List or Array column apart."""
+    """Flatten a List or Array column."""
     lists = column if isinstance(column.dtype, pl.List) else column.arr.to_list()
     kind = cast(pl.List, lists.dtype)
     lengths = lists.list.len().fill_null(0).cast(pl.Int64).to_numpy()
@@ -60,31 +63,31 @@ def apart(column: pl.Series) -> Lists:
 
 
 def objects_apart(values: Sequence[Any], refuse: Any) -> tuple[Lists, dict[int, str]]:
-    """Take Python sequences apart; what is neither a sequence nor null is a fault.
+    """Flatten Python sequences; values other than sequences and nulls are errors.
 
     Args:
         values: Python values.
-        refuse: called with a value that is no sequence, returns the error.
+        refuse: returns the error for a value that is not a sequence.
     """
     lengths, valid = np.zeros(len(values), np.int64), np.zeros(len(values), np.bool_)
     inner: list[Any] = []
-    faults: dict[int, str] = {}
+    errors: dict[int, str] = {}
     for row, value in present(values, nan_is_null=True):
         try:
             found = elements(value, refuse)
         except Refused as refused:
-            faults[row] = refused.message
+            errors[row] = refused.message
             continue
         lengths[row], valid[row] = len(found), True
         inner.extend(found)
-    return Lists(lengths, valid, inner), faults
+    return Lists(lengths, valid, inner), errors
 
 
 def elements(value: Any, refuse: Any) -> Sequence[Any]:
     """Return the elements of a Python sequence or array.
 
     Raises:
-        Refused: the value is no sequence; strings and bytes are none.
+        Refused: the value is not a sequence; strings and bytes do not count as sequences.
     """
     if isinstance(value, (list, tuple)):
         return value

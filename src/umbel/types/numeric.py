@@ -29,7 +29,10 @@ _FLOATS = (float, np.floating)
 
 @dataclass(frozen=True, slots=True)
 class Int(DType):
-    """Signed integers of 64 bits. Takes integral floats and decimals, text of an integer, and booleans."""
+    """Signed integers of 64 bits.
+
+    Accepts integral floats and decimals, text of an integer, and booleans.
+    """
 
     hashable: ClassVar[bool] = True
     numeric: ClassVar[bool] = True
@@ -87,7 +90,7 @@ class Int(DType):
 
 @dataclass(frozen=True, slots=True)
 class Float(DType):
-    """Floating-point numbers of 64 bits; NaN and infinities are numbers. Takes integers and decimals."""
+    """Floating-point numbers of 64 bits, with NaN and infinities. Accepts integers and decimals."""
 
     numeric: ClassVar[bool] = True
     native: ClassVar[frozenset[type]] = frozenset({float, int})
@@ -159,7 +162,7 @@ class Bool(DType):
 class Decimal(DType):
     """Fixed-point numbers of 28 digits, `scale` of them after the point.
 
-    Takes decimals and text without loss, integers, and floats rounded to the scale.
+    Accepts decimals and text without loss, integers, and floats rounded to the scale.
     """
 
     scale: int
@@ -207,6 +210,19 @@ class Decimal(DType):
             raise self._too_long(value, f"would lose data: more than {DECIMAL_DIGITS} digits")
         return number.quantize(decimal.Decimal(1).scaleb(-self.scale), context=_EXACT)
 
+    def rounded(self, value: Any) -> decimal.Decimal:
+        """Round a number of a definition to this type's scale, half to even.
+
+        Raises:
+            Refused: not a number, or one with too many digits before the point.
+        """
+        number = self._decimal(value) if not isinstance(value, str) else None
+        if number is None or not _is_finite(number):
+            raise self.refuse(value)
+        step = decimal.Decimal(1).scaleb(-self.scale)
+        found: decimal.Decimal = self.accept(number.quantize(step, decimal.ROUND_HALF_EVEN, _EXACT))
+        return found
+
     def _decimal(self, value: Any) -> decimal.Decimal | None:
         if isinstance(value, decimal.Decimal):
             return value
@@ -235,7 +251,7 @@ def _is_finite(number: Any) -> bool:
 
 
 def leftovers(dtype: DType, raw: pl.Series, converted: pl.Series) -> Checked:
-    """Judge one by one the values that a vectorised conversion turned into null."""
+    """Convert one by one the values turned into null by a vectorised conversion."""
     lost = (converted.is_null() & raw.is_not_null()).arg_true()
     if not len(lost):
         return Checked(converted)
@@ -243,6 +259,6 @@ def leftovers(dtype: DType, raw: pl.Series, converted: pl.Series) -> Checked:
 
 
 def patch(values: pl.Series, rows: pl.Series, found: Checked) -> Checked:
-    """Put values that were found another way, and their faults, in the rows they belong to."""
+    """Merge values and errors converted separately into their rows."""
     numbers: Sequence[int] = rows.to_list()
-    return Checked(values.scatter(rows, found.values), {numbers[row]: reason for row, reason in found.faults.items()})
+    return Checked(values.scatter(rows, found.values), {numbers[row]: reason for row, reason in found.errors.items()})

@@ -1,8 +1,8 @@
-"""pandas at the boundary: frames handed to user code and clients, and frames that come from them.
+"""Conversion of frames to and from pandas, for user code and clients.
 
 Out: nullable dtypes (`Int64`, `Float64`, `boolean`, `string`), `datetime64[ns, UTC]`, objects for the rest; null is
-`pd.NA`, for instants `NaT`. In: whatever pandas can hold. A NaN in a float column of numpy or among objects is how
-pandas writes null; in `Float64` and Arrow columns it is a number.
+`pd.NA`, for instants `NaT`. In: any pandas dtype. A NaN in a float column of numpy or among objects is
+pandas' null; in `Float64` and Arrow columns it is a number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TO_MICROS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_0
 
 
 def to_pandas(frame: pl.DataFrame, dtypes: Mapping[str, DType]) -> pd.DataFrame:
-    """Return stored columns as a pandas frame: the columns of `dtypes`, in that order."""
+    """Return stored columns as a pandas frame, in the order of `dtypes`."""
     import pandas as pd
 
     columns = {name: dtype.to_pandas(frame[name]) for name, dtype in dtypes.items()}
@@ -62,18 +62,18 @@ def series_from_pandas(series: pd.Series[Any], dtype: DType) -> pl.Series:
         InvalidValue: a value does not belong to the type; names the series and the type.
     """
     checked = dtype.ingest(raw_series(series))
-    if checked.faults:
-        row, reason = min(checked.faults.items())
-        more = f" and {len(checked.faults) - 1} more" if len(checked.faults) > 1 else ""
+    if checked.errors:
+        row, reason = min(checked.errors.items())
+        more = f" and {len(checked.errors) - 1} more" if len(checked.errors) > 1 else ""
         raise InvalidValue(f"column '{series.name}' of type {dtype}: {reason} (row {row}{more})", hint=_UNFIT)
     return checked.values.alias("" if series.name is None else str(series.name))
 
 
 def raw_from_pandas(df: pd.DataFrame) -> pl.DataFrame:
-    """Return a pandas frame as a raw frame, for validation to judge: nothing is lost, nothing converted.
+    """Return a pandas frame as a raw frame for validation, without loss or conversion.
 
     Raises:
-        InvalidValue: two columns have one name.
+        InvalidValue: two columns have the same name.
     """
     names = [str(name) for name in df.columns]
     if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -1,4 +1,7 @@
-"""Raw frames: what came in, before any type has judged it. No row is lost, and no value changed."""
+"""Raw frames: input rows before validation.
+
+No row is lost, and no value changed.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ _TYPED: dict[type, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Rows as they came.
+    """Input rows before validation, with rejects.
 
     Args:
-        frame: one row for each that came in; a column is typed when all its values are of one type, else Object.
-        rejects: (row, field, reason) of what is no row at all; such a row is all null in `frame`.
+        frame: one row for each input row; a column is typed when all its values are of one type, else Object.
+        rejects: (row, field, reason) of records that are not rows; such a row is all null in `frame`.
     """
 
     frame: pl.DataFrame
@@ -42,26 +45,29 @@ def from_records(rows: Sequence[Any], declared: Mapping[str, DType] | None = Non
 
     Args:
         rows: dictionaries; an absent key is null; anything else is rejected.
-        declared: columns that exist even if no row has them; one whose values all fit its type comes in storage form.
+        declared: columns that exist even if no row has them; one whose values all fit its type is returned in storage form.
     """
-    wanted = declared or {}
+    requested = declared or {}
     strays = ((row, value) for row, value in enumerate(rows) if not _is_row(value))
     refused = {row: f"expected an object, got {describe(value)}" for row, value in strays}
     objects = [row if _is_row(row) else {} for row in rows] if refused else rows
-    names = dict.fromkeys(name for name in chain(wanted, chain.from_iterable(objects)) if isinstance(name, str))
-    columns = [_declared(name, [row.get(name) for row in objects], wanted.get(name)) for name in names]
+    names = dict.fromkeys(name for name in chain(requested, chain.from_iterable(objects)) if isinstance(name, str))
+    columns = [_declared(name, [row.get(name) for row in objects], requested.get(name)) for name in names]
     return Raw(pl.DataFrame(columns, height=len(rows)) if columns else pl.DataFrame(height=len(rows)), rejects(refused))
 
 
 def rejects(reasons: Mapping[int, str], field: str = "") -> pl.DataFrame:
-    """Return the frame of rejected rows; an empty field name means the row as a whole."""
+    """Return the frame of rejected rows; an empty field means the whole row."""
     return pl.DataFrame(
         {"row": list(reasons), "field": [field] * len(reasons), "reason": list(reasons.values())}, schema=REJECTS
     )
 
 
 def column_of(name: str, values: Sequence[Any]) -> pl.Series:
-    """Return Python values as a column: typed when all are of one type that Polars stores as they are, else Object."""
+    """Return Python values as a column, typed if possible, else Object.
+
+    A column is typed when all values have one type that Polars stores unchanged.
+    """
     kinds = set(map(type, values)) - {type(None)}
     if any(kind.__name__ in {"NAType", "NaTType"} for kind in kinds):
         return column_of(name, [None if is_missing(value) else value for value in values])
@@ -85,6 +91,6 @@ def _is_row(value: Any) -> bool:
 def _declared(name: str, values: list[Any], dtype: DType | None) -> pl.Series:
     if dtype is not None:
         checked = dtype.convert(values)
-        if not checked.faults:
+        if not checked.errors:
             return checked.values.alias(name)
     return column_of(name, values)

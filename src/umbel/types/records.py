@@ -12,13 +12,16 @@ import numpy as np
 import polars as pl
 
 from umbel.types import windows
-from umbel.types.dtype import Checked, DType, nulls, present, shown, spread
+from umbel.types.dtype import Checked, DType, nulls, present, scatter_rows, shown
 from umbel.types.instants import STORED, Datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Record(DType):
-    """Values with named fields. Takes instances, mappings and structs that have the fields which are not Optional."""
+    """Values with named fields.
+
+    Accepts instances, mappings and structs with all fields that are not Optional.
+    """
 
     @abstractmethod
     def members(self) -> tuple[tuple[str, DType], ...]:
@@ -26,7 +29,7 @@ class Record(DType):
 
     @abstractmethod
     def make(self, values: dict[str, Any]) -> Any:
-        """Return the object users get for the values of all fields."""
+        """Return the user-facing object from the values of all fields."""
 
     def polars(self) -> pl.DataType:
         return pl.Struct({name: dtype.polars() for name, dtype in self.members()})
@@ -39,32 +42,32 @@ class Record(DType):
         have = {inner.name for inner in column.dtype.fields}
         fields = {name: known.struct.field(name) for name, _ in self.members() if name in have}
         checked = self._together(fields, valid.to_numpy())
-        return Checked(column) if column.dtype == self.polars() and not checked.faults else checked
+        return Checked(column) if column.dtype == self.polars() and not checked.errors else checked
 
     def convert_objects(self, values: Sequence[Any]) -> Checked:
         valid = np.zeros(len(values), np.bool_)
         rows: list[Any] = []
-        faults: dict[int, str] = {}
+        errors: dict[int, str] = {}
         names = [name for name, _ in self.members()]
         for row, value in present(values, nan_is_null=True):
             if isinstance(value, Mapping) or all(hasattr(value, name) for name in names):
                 valid[row] = True
                 rows.append(value)
             else:
-                faults[row] = self.refuse(value).message
+                errors[row] = self.refuse(value).message
         fields = {name: [_read(value, name) for value in rows] for name in names}
-        return self._together(fields, valid).blame(faults)
+        return self._together(fields, valid).blame(errors)
 
     def _together(self, fields: Mapping[str, pl.Series | list[Any]], valid: np.ndarray[Any, Any]) -> Checked:
         rows = np.flatnonzero(valid)
         columns: list[pl.Series] = []
-        faults: dict[int, str] = {}
+        errors: dict[int, str] = {}
         for name, dtype in self.members():
             checked = dtype.ingest(fields[name] if name in fields else nulls(len(rows), pl.Null()))
             columns.append(checked.values.alias(name))
-            for row, reason in checked.faults.items():
-                faults.setdefault(int(rows[row]), f".{name}: {reason}")
-        return Checked(spread(pl.DataFrame(columns).to_struct(), rows, len(valid)), faults)
+            for row, reason in checked.errors.items():
+                errors.setdefault(int(rows[row]), f".{name}: {reason}")
+        return Checked(scatter_rows(pl.DataFrame(columns).to_struct(), rows, len(valid)), errors)
 
     @property
     def is_plain_python(self) -> bool:
@@ -80,7 +83,10 @@ def _read(value: Any, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Struct(Record):
-    """Named fields. `cls` is the user's struct class, made again from plain data when values are handed out."""
+    """Named fields.
+
+    `cls` is the user's struct class; values are converted back to it for users.
+    """
 
     name: str
     fields: tuple[tuple[str, DType], ...]
@@ -121,7 +127,10 @@ class Window(Record):
 
 @cache
 def _stand_in(struct: Struct) -> Any:
-    """Return a class for a struct whose own class is not at hand, as when the definition was read from a catalog."""
-    made = make_dataclass(struct.name, [(name, dtype.annotation()) for name, dtype in struct.fields])
-    made.__umbel_struct__ = struct  # type: ignore[attr-defined]
-    return made
+    """Return a substitute class for a struct without its own class.
+
+    The class is absent when the definition was read from a catalog.
+    """
+    from umbel.types.structs import completed
+
+    return completed(make_dataclass(struct.name, [(name, dtype.annotation()) for name, dtype in struct.fields]), struct)

@@ -1,4 +1,4 @@
-"""Optional, and types with fewer values than the one they are made of."""
+"""Optional, and restricted types: a subset of the values of an inner type."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REGEX = "a pattern like regex('[a-z]+')"
 
 @dataclass(frozen=True, slots=True)
 class Wrapper(DType):
-    """A type that stores and hands out what the type it is made of does."""
+    """A type with the storage form and Python values of its inner type."""
 
     of: DType
 
@@ -86,7 +86,7 @@ class Optional(Wrapper):
 
 @dataclass(frozen=True, slots=True)
 class Restricted(Wrapper):
-    """A type with fewer values: the values are checked when data comes in."""
+    """A type with a subset of values, checked on ingestion."""
 
     @property
     def plain(self) -> DType:
@@ -95,20 +95,20 @@ class Restricted(Wrapper):
     def convert(self, column: pl.Series | Sequence[Any]) -> Checked:
         checked = self.of.convert(column)
         outside = self.outside(checked.values).fill_null(False).arg_true().to_list()
-        return Checked(checked.values, {**{row: self.reason(checked.values[row]) for row in outside}, **checked.faults})
+        return Checked(checked.values, {**{row: self.reason(checked.values[row]) for row in outside}, **checked.errors})
 
     @abstractmethod
     def outside(self, values: pl.Series) -> pl.Series:
-        """Return which stored values are refused."""
+        """Return a mask of the refused stored values."""
 
     def reason(self, value: Any) -> str:
-        """Return why a value is refused."""
+        """Return the reason for refusing a value."""
         return f"expected {self}, got {describe(value)}"
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf(Restricted):
-    """Values out of `options`."""
+    """Values among `options`."""
 
     options: tuple[Any, ...]
 
@@ -148,7 +148,7 @@ class Between(Restricted):
 
 @dataclass(frozen=True, slots=True)
 class Regex(Restricted):
-    """Text that matches `pattern` from its start, as `re.match` does."""
+    """Text matching `pattern` from its start, like `re.match`."""
 
     pattern: str
 
@@ -166,14 +166,14 @@ class Regex(Restricted):
 
 
 class Restriction(ABC):
-    """What `oneof`, `between` and `regex` make: an annotation that is checked when it is first used."""
+    """An annotation made by `oneof`, `between` or `regex`, checked on first use."""
 
     @abstractmethod
     def dtype(self) -> Restricted:
         """Return the type.
 
         Raises:
-            InvalidType: base, options, bounds or pattern do not go together.
+            InvalidType: base, options, bounds or pattern are inconsistent.
         """
 
     def __or__(self, other: Any) -> Any:

@@ -50,12 +50,12 @@ class Schema:
 
     @property
     def value_names(self) -> list[str]:
-        """The names of the columns that are neither key nor timestamp."""
+        """The names of the value columns: neither key nor timestamp."""
         return [name for name, _ in self.values]
 
     @property
     def is_keyed(self) -> bool:
-        """Whether there are key columns."""
+        """True if there are key columns."""
         return bool(self.keys)
 
     def polars(self) -> dict[str, pl.DataType]:

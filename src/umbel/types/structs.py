@@ -9,22 +9,23 @@ from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
-from umbel.errors import InvalidType, InvalidValue, UmbelError, all_faults
+from umbel.errors import InvalidType, InvalidValue, UmbelError, UnknownName, did_you_mean, raise_all
 from umbel.types.annotations import from_annotation
-from umbel.types.classbody import annotations_of
+from umbel.types.class_body import annotations_of
 from umbel.types.constructing import of_fields, of_lists
 from umbel.types.dtype import is_missing
 from umbel.types.dtypes import Struct
 
 MARK = "__umbel_struct__"
 META = "__umbel_meta__"
+APPLIED = "__umbel_applied__"
 
 T = TypeVar("T")
 
 
 @dataclass_transform()
 def struct(cls: type[T]) -> type[T]:
-    """Make a class a struct: a dataclass whose instances are values of fields.
+    """Make a class a struct: a dataclass for values of fields.
 
     Args:
         cls: a class of annotated fields without defaults, and nothing else.
@@ -41,24 +42,29 @@ def struct(cls: type[T]) -> type[T]:
     {'amount': 5, 'currency': 'EUR'}
     """
     annotations, names = annotations_of(cls)
-    where = _place(cls)
+    where = _location(cls)
+    subject = f"struct {cls.__name__}"
     _check_body(cls, annotations, where)
     fields = tuple(
-        (name, from_annotation(hint, owner=f"struct {cls.__name__}", field=name, where=where, names=names))
+        (name, from_annotation(hint, subject=subject, field=name, where=where, names=names, plain_classes=False))
         for name, hint in annotations.items()
     )
-    cls.__annotations__ = annotations  # inherited ones are fields as well, whatever they are inherited from
-    made = dataclasses.dataclass(eq=False)(cls)
-    for name, member in (("__eq__", _equals), ("__hash__", _hash), ("as_json", _as_json)):
-        setattr(made, name, member)
-    setattr(made, "expr", classmethod(of_fields))  # noqa: B010
-    setattr(made, "zip", classmethod(of_lists))  # noqa: B010
-    setattr(made, MARK, Struct(cls.__name__, fields, made))
-    return made
+    cls.__annotations__ = annotations  # inherited ones are fields as well, from any base class
+    return completed(dataclasses.dataclass(eq=False)(cls), Struct(cls.__name__, fields, cls))
+
+
+def completed(cls: type[T], dtype: Struct) -> type[T]:
+    """Return a class with the common methods of structs added."""
+    for name, member in (("__eq__", _equals), ("__hash__", _hash), ("as_json", _as_json), ("__getitem__", _item)):
+        setattr(cls, name, member)
+    setattr(cls, "expr", classmethod(of_fields))  # noqa: B010
+    setattr(cls, "zip", classmethod(of_lists))  # noqa: B010
+    setattr(cls, MARK, dtype)
+    return cls
 
 
 def is_struct(kind: Any) -> bool:
-    """Return whether a class was made by `@struct`."""
+    """Return True if a class was made by `@struct`."""
     return isinstance(kind, type) and MARK in vars(kind)
 
 
@@ -66,7 +72,7 @@ def struct_type(kind: Any) -> Struct:
     """Return the type of a struct class.
 
     Raises:
-        InvalidType: the class is no struct.
+        InvalidType: the class is not a struct.
     """
     found = vars(kind).get(MARK) if isinstance(kind, type) else None
     if not isinstance(found, Struct):
@@ -74,7 +80,7 @@ def struct_type(kind: Any) -> Struct:
     return found
 
 
-def _place(cls: type) -> str | None:
+def _location(cls: type) -> str | None:
     try:
         return f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
     except (OSError, TypeError):
@@ -83,30 +89,30 @@ def _place(cls: type) -> str | None:
 
 def _check_body(cls: type, annotations: Mapping[str, Any], where: str | None) -> None:
     kind: type[UmbelError] = InvalidValue
-    faults = []
+    errors = []
     if META in vars(cls):
-        faults.append("metadata cannot be set on a struct: remove @meta")
+        errors.append("metadata cannot be set on a struct: remove @meta")
+    if APPLIED in vars(cls):
+        errors.append("@source and @sink are for datasets: remove them")
     for name, value in vars(cls).items():
         if name in annotations:
-            faults.append(f"field '{name}' has the default value {value!r}: fields of structs have none")
+            errors.append(f"field '{name}' has the default value {value!r}: fields of structs have none")
     headline = f"struct {cls.__name__} is not well defined:"
     methods = [name for name, value in vars(cls).items() if _is_method(name, value)]
     if methods:
         kind = InvalidType
-        faults += [f"'{name}' is a method: a struct has fields only" for name in methods]
+        errors += [f"'{name}' is a method: a struct has fields only" for name in methods]
     if not annotations:
-        faults.append("it has no fields")
-    error = all_faults(faults, kind, headline)
-    if error is not None:
-        error.where, error.hint = (
-            where,
-            "a struct is a class of annotated fields and nothing else; functions go beside it",
-        )
-        raise error
+        errors.append("it has no fields")
+    hint = "a struct is a class of annotated fields and nothing else; functions go beside it"
+    raise_all(errors, kind, headline, where=where, hint=hint)
 
 
 def _is_method(name: str, value: Any) -> bool:
-    return inspect.isroutine(value) or isinstance(value, (property, classmethod, staticmethod))
+    # Decorated with @expectations, a method is a record of the API's that has the function.
+    return any(inspect.isroutine(each) for each in (value, getattr(value, "func", None))) or isinstance(
+        value, (property, classmethod, staticmethod)
+    )
 
 
 def _values(value: Any) -> dict[str, Any]:
@@ -127,6 +133,16 @@ def _same(left: Any, right: Any) -> bool:
 
 def _hash(self: Any) -> int:
     return hash(tuple(None if is_missing(value) else value for value in _values(self).values()))
+
+
+def _item(self: Any, name: str) -> Any:
+    """Return a field by name, like a mapping."""
+    names = [each for each, _ in getattr(type(self), MARK).fields]
+    if name not in names:
+        kind = type(self).__name__
+        hint = f"its fields: {', '.join(names)}"
+        raise UnknownName(f"struct {kind} has no field {name!r}{did_you_mean(str(name), names)}", hint=hint)
+    return getattr(self, name)
 
 
 def _as_json(self: Any) -> dict[str, Any]:

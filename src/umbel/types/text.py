@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Str(DType):
-    """Text in UTF-8. Takes numbers and truth values as Python writes them: identifiers are often numbers on their way."""
+    """Text in UTF-8.
+
+    Accepts numbers and booleans, as Python prints them: identifiers often arrive as numbers.
+    """
 
     hashable: ClassVar[bool] = True
     native: ClassVar[frozenset[type]] = frozenset({str})

@@ -1,4 +1,4 @@
-"""Ingestion validation: every row either fits the schema or is rejected with a reason."""
+"""Ingestion validation: each row is accepted by the schema or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from umbel.types.raw import REJECTS, rejects
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """What validation made of a raw frame.
+    """The result of validating a raw frame: accepted and rejected rows.
 
     Args:
-        frame: the good rows: the columns of the schema, in its order, in storage form.
-        kept: the row numbers of the good rows in the raw frame (UInt32).
-        rejects: (row, field, reason), one for each faulty field of the other rows, sorted by row.
+        frame: the accepted rows: the columns of the schema, in its order, in storage form.
+        accepted: the row numbers of the accepted rows in the raw frame (UInt32).
+        rejects: (row, field, reason), one for each invalid field of the rejected rows, sorted by row.
     """
 
     frame: pl.DataFrame
-    kept: pl.Series
+    accepted: pl.Series
     rejects: pl.DataFrame
 
 
 def validate(frame: pl.DataFrame, schema: Mapping[str, DType], *, refused: pl.DataFrame | None = None) -> Validated:
-    """Judge every row of a raw frame, column by column, and bring the good ones to storage form.
+    """Validate a raw frame by column and convert the accepted rows to storage form.
 
     Args:
         frame: raw rows, of any types; columns that are not in the schema are ignored.
-        schema: the columns to have, and their types.
-        refused: rejects found before, as by `from_records`: these rows are not judged again.
+        schema: the required columns, and their types.
+        refused: rejects found before, as by `from_records`: these rows are not validated again.
     """
     columns = {name: _ingest(frame, name, dtype) for name, dtype in schema.items()}
     known = pl.DataFrame(schema=REJECTS) if refused is None else refused
-    parts = [rejects(column.faults, name) for name, column in columns.items() if column.faults]
+    parts = [rejects(column.errors, name) for name, column in columns.items() if column.errors]
     found = pl.concat([known, *(part.filter(~pl.col("row").is_in(known["row"].implode())) for part in parts)])
     values = pl.DataFrame([column.values.alias(name) for name, column in columns.items()])
     if not found.height:
         return Validated(values, pl.arange(frame.height, dtype=pl.UInt32, eager=True), found)
     good = np.ones(frame.height, np.bool_)
     good[found["row"].to_numpy()] = False
-    kept = pl.Series(np.flatnonzero(good), dtype=pl.UInt32)
-    return Validated(values.filter(pl.Series(good)), kept, found.sort("row", maintain_order=True))
+    accepted = pl.Series(np.flatnonzero(good), dtype=pl.UInt32)
+    return Validated(values.filter(pl.Series(good)), accepted, found.sort("row", maintain_order=True))
 
 
 def _ingest(frame: pl.DataFrame, name: str, dtype: DType) -> Checked:
@@ -60,20 +60,20 @@ def refuse_rejects(validated: Validated, schema: Mapping[str, DType], dataset: s
     """Raise one error for all rejects, if there are any.
 
     Raises:
-        InvalidValue: names the dataset, and for every faulty column its type and the first reason.
+        InvalidValue: names the dataset, and for every invalid column its type and the first reason.
     """
     if not validated.rejects.height:
         return
     columns = validated.rejects.group_by("field", maintain_order=True).agg(
         pl.col("row", "reason").first(), pl.len().alias("count")
     )
-    faults = [
+    errors = [
         f"column '{field}' of type {schema[field]}: {reason} (row {row}{_others(count - 1)})"
         if field in schema
         else f"{reason} (row {row}{_others(count - 1)})"
         for field, row, reason, count in columns.iter_rows()
     ]
-    message = f"Schema validation failed during data insertion to {dataset}: " + "; ".join(faults)
+    message = f"Schema validation failed during data insertion to {dataset}: " + "; ".join(errors)
     raise InvalidValue(message, hint="mend the rows, or make the field Optional or of another type in a new version")
 
 

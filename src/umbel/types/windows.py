@@ -1,4 +1,4 @@
-"""Windows of event time: how aggregates group instants, and the span a window value covers."""
+"""Windows of event time: grouping of instants in aggregates, and spans as values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from umbel.errors import InvalidType, InvalidValue
+from umbel.errors import InvalidType, InvalidValue, UnknownName
 from umbel.types.constructing import of_fields, of_lists
 from umbel.types.durations import parse_duration
 
@@ -36,18 +36,24 @@ class Window:
         """Return the span as a dict."""
         return {"begin": self.begin, "end": self.end}
 
+    def __getitem__(self, name: str) -> datetime:
+        if name not in {"begin", "end"}:
+            raise UnknownName(f"a Window has no field {name!r}", hint="its fields: begin, end")
+        found: datetime = getattr(self, name)
+        return found
+
     expr: ClassVar[Any] = classmethod(of_fields)
     zip: ClassVar[Any] = classmethod(of_lists)
 
 
 @dataclass(frozen=True)
 class Continuous:
-    """A window that slides: everything up to `duration` before the instant asked, both ends included.
+    """A sliding window: the last `duration` before the queried instant, both ends included.
 
     Args:
-        duration: its length, or "forever".
+        duration: the window's length, or "forever".
 
-    Windows are equal when their lengths are, however these are written.
+    Windows are equal when their lengths are equal, in any spelling.
 
     >>> Continuous("1h") == Continuous("60m")
     True
@@ -61,7 +67,7 @@ class Continuous:
 
     @property
     def is_forever(self) -> bool:
-        """Whether the window has no beginning."""
+        """True if the window has no beginning."""
         return self.duration_us is None
 
     def duration_total_seconds(self) -> float | None:
@@ -71,11 +77,11 @@ class Continuous:
 
 @dataclass(frozen=True)
 class Tumbling:
-    """Windows side by side, aligned to the epoch.
+    """Adjacent windows without overlap, aligned to the epoch.
 
     Args:
         duration: the length of each.
-        lookback: how far in the past the window asked for lies.
+        lookback: the distance from the queried instant back to the window.
     """
 
     duration: str = field(compare=False)
@@ -90,7 +96,7 @@ class Tumbling:
 
     @property
     def is_forever(self) -> bool:
-        """Whether the window has no beginning."""
+        """True if the window has no beginning."""
         return False
 
     @property
@@ -118,12 +124,12 @@ class Tumbling:
 
 @dataclass(frozen=True)
 class Hopping:
-    """Windows that begin every `stride` and overlap, aligned to the epoch.
+    """Overlapping windows, one every `stride`, aligned to the epoch.
 
     Args:
         duration: the length of each, or "forever".
         stride: the distance between the ends of two windows.
-        lookback: how far in the past the window asked for lies.
+        lookback: the distance from the queried instant back to the window.
     """
 
     duration: str = field(compare=False)
@@ -143,7 +149,7 @@ class Hopping:
 
     @property
     def is_forever(self) -> bool:
-        """Whether the window has no beginning."""
+        """True if the window has no beginning."""
         return self.duration_us is None
 
     def duration_total_seconds(self) -> float | None:
@@ -161,7 +167,7 @@ class Hopping:
 
 @dataclass(frozen=True)
 class Session:
-    """Windows of activity of a key, which end when nothing happens for longer than `gap`."""
+    """Windows of activity of a key, closed by an inactivity longer than `gap`."""
 
     gap: str = field(compare=False)
     gap_us: int = field(init=False, repr=False)

@@ -12,12 +12,13 @@ from tests.conformance.cases import (
     joins,
     keyed,
     matrix,
+    orders,
     rowwise,
     windows,
 )
 
 CASES: list[Case] = [
     case
-    for family in (rowwise, joins, keyed, windows, aggregates, choices, chains, features, expressions, matrix)
+    for family in (rowwise, joins, keyed, windows, aggregates, choices, chains, features, expressions, matrix, orders)
     for case in family.CASES
 ]

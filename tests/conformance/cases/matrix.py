@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 from tests import reference_operators as naive
 from tests.conformance.case import AsOf, Case, Log, Step, Table, instant
-from tests.reference import Change, continuous, is_found
+from tests.reference import Change, continuous, is_found, live, value
 from tests.reference_operators import Flow, Match
 from umbel import datasets as aggregates
 from umbel.datasets import dataset, field, pipeline
@@ -93,9 +93,28 @@ def aggregated(name: str, window: Any, *, joined: bool) -> Any:
     return dataset(type(name, (), {**members, "__module__": __name__}), index=True)
 
 
+def decaying(name: str, window: Any, *, joined: bool) -> Any:
+    """A dataset with a decaying sum over a discrete window: its value depends on the instant of the lookup."""
+
+    def body(cls, events, right):
+        rows = events.join(right, how="left", on=["uid"]) if joined else events
+        return rows.groupby("uid").aggregate(decayed=decay(window, "y" if joined else "x"))
+
+    hints = {"uid": int, "decayed": float, "t": datetime}
+    members = {"__annotations__": hints, "uid": field(key=True), "decaying": pipeline(inputs(Events, Right)(body))}
+    return dataset(type(name, (), {**members, "__module__": __name__}), index=True)
+
+
+def decay(window: Any, of: str) -> Any:
+    return aggregates.ExpDecaySum(of=of, half_life="1h", window=window)
+
+
 PLAIN = {name: aggregated(name, window, joined=False) for name, window in WINDOWS.items()}
 JOINED = {f"{name}Joined": aggregated(f"{name}Joined", window, joined=True) for name, window in WINDOWS.items()}
-DATASETS = [Events, Right, *PLAIN.values(), *JOINED.values()]
+DISCRETE = {name: window for name, window in WINDOWS.items() if isinstance(window, Tumbling | Hopping)}
+DECAYING = {name: decaying(f"{name}Decaying", window, joined=False) for name, window in DISCRETE.items()}
+DECAYING_JOINED = {name: decaying(f"{name}DecayingJoined", window, joined=True) for name, window in DISCRETE.items()}
+DATASETS = [Events, Right, *PLAIN.values(), *JOINED.values(), *DECAYING.values(), *DECAYING_JOINED.values()]
 
 CLOCKS = ["00:00:00", "00:05:00", "00:40:00", "01:00:00", "02:30:00", "04:10:00"]
 XS = [3, None, -1, 3, 7, 0]
@@ -123,7 +142,28 @@ def expected(right: Sequence[Any]) -> list[Step]:
     plain = Flow(rows)
     joined = naive.as_of(plain, naive.upserted(starts, ("uid",)), Match(("uid",), ("y",), "since", inner=False))
     flows = [(name, plain, "x") for name in PLAIN] + [(name, joined, "y") for name in JOINED]
-    return [step for name, flow, of in flows for step in _checks(name, flow, WINDOWS[name.removesuffix("Joined")], of)]
+    steps = [step for name, flow, of in flows for step in _checks(name, flow, WINDOWS[name.removesuffix("Joined")], of)]
+    decayed = [
+        _decayed(f"{name}Decaying{end}", flow, decay(window, of), window)
+        for end, flow, of in (("", plain, "x"), ("Joined", joined, "y"))
+        for name, window in DISCRETE.items()
+    ]
+    return [*steps, *decayed]
+
+
+def _decayed(name: str, flow: Flow, aggregate: Any, window: Any) -> Step:
+    """Return the lookups of a decaying sum: of the rows in the last closed window, as of the instant of the lookup."""
+    stride = window.duration_us if isinstance(window, Tumbling) else window.stride_us
+    answers: dict[datetime, Sequence[Any] | None] = {}
+    for probe in PROBES:
+        end = micros(probe) // stride * stride
+        closed = live(each for each in flow.changes if each.at < end)
+        begin = (
+            min((each.time for each in closed), default=end) if window.duration_us is None else end - window.duration_us
+        )
+        inside = [each for each in closed if each.time >= begin]
+        answers[probe] = [value(aggregate, inside, micros(probe))] if closed else None
+    return AsOf(name, {"uid": 1}, ("decayed",), answers)
 
 
 def _checks(name: str, flow: Flow, window: Any, of: str) -> list[Step]:
@@ -141,8 +181,8 @@ def _checks(name: str, flow: Flow, window: Any, of: str) -> list[Step]:
         answers = {probe: values[n * size : (n + 1) * size] for n, probe in enumerate(PROBES)}
         return [AsOf(name, {"uid": 1}, columns, answers)]
     seen = max(each.time for each in flow.changes)
-    told = naive.aggregated(flow, ("uid",), named, seen).changes
-    return [Table(name, ("uid", *columns, "t"), [_row(each, columns) for each in told if each.weight > 0])]
+    report = naive.aggregated(flow, ("uid",), named, seen).changes
+    return [Table(name, ("uid", *columns, "t"), [_row(each, columns) for each in report if each.weight > 0])]
 
 
 def _row(row: Change, columns: Sequence[str]) -> list[Any]:

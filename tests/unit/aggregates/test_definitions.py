@@ -11,7 +11,7 @@ import pytest
 
 from umbel import aggregates as a
 from umbel.errors import InvalidType, InvalidValue
-from umbel.operators.fingerprint import fingerprint
+from umbel.functions.fingerprint import fingerprint
 from umbel.types import dtypes as d
 from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
@@ -97,7 +97,7 @@ def test_result_types(aggregate: a.Aggregate, expected: str) -> None:
         (a.Max(of="b"), InvalidType, ["Max", "'b'", "bool"]),
         (a.Min(of="i", default=1.5), InvalidType, ["1.5", "int", "'i'"]),
         (a.Min(of="i", default=True), InvalidType, ["True", "int"]),
-        (a.Max(of="dec", default=1.5), InvalidType, ["1.5", "Decimal[2]"]),
+        (a.Max(of="dec", default=True), InvalidType, ["True", "Decimal[2]"]),
         (a.Max(of="day", default=datetime(2024, 1, 1, tzinfo=UTC)), InvalidType, ["datetime", "date"]),
         (a.Max(of="at", default=0), InvalidType, ["0", "datetime"]),
         (a.LastK(of="s", limit=1, dedup=False, dropnull=True), InvalidValue, ["dropnull", "'s'"]),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.aggregating import Job
 from umbel.aggregates import Count, Distinct, FirstK, LastK, Max, Min
-from umbel.operators.aggregate import Aggregate
+from umbel.operators.aggregate import aggregate
 from umbel.operators.leaf import Leaf
 from umbel.types import dtypes as d
 from umbel.types.schema import Schema
@@ -54,7 +54,7 @@ def test_values_of_every_type(dtype: d.DType, values: list[Any], appends: bool) 
         aggregates += [Min(of="v", window=HOUR, into_field="min"), Max(of="v", window=HOUR, into_field="max")]
     columns = Schema((), (("k", d.Int()), ("v", dtype)), "t")
     leaf = Leaf(dataset="E", version=1, columns=columns, appends=appends)
-    job = Job(Aggregate(parents=(leaf,), keys=("k",), aggregates=tuple(aggregates)))
+    job = Job(aggregate(parents=(leaf,), keys=("k",), aggregates=tuple(aggregates)))
     for number, value in enumerate(values):
         at = START + timedelta(seconds=number)
         row = {"k": 1, "v": value, "t": at, "_at": at, "_weight": 1, "_seq": number}

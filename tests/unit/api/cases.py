@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from umbel.errors import UmbelError
 
+PLACE = re.compile(r"(test_\w+|streams|cases)\.py:\d+")
 Definition = Callable[[], Any]
 
 
@@ -33,9 +35,12 @@ class Cases:
 
 
 def check_refused(define: Definition, error: type[Exception], texts: tuple[str, ...]) -> None:
-    """Check that a definition is refused as noted."""
+    """Check that a definition is refused as noted, with where it is and what to do."""
     with pytest.raises(error) as caught:
         define()
     assert isinstance(caught.value, UmbelError)
-    missing = [text for text in texts if text not in str(caught.value)]
-    assert not missing, str(caught.value)
+    found = str(caught.value)
+    missing = [text for text in texts if text not in found]
+    assert not missing, found
+    assert PLACE.search(found), f"it does not say where: {found}"
+    assert "hint:" in found, f"it does not say what to do: {found}"

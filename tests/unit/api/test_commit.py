@@ -18,8 +18,10 @@ from umbel.api.inputs import inputs, outputs
 from umbel.api.metadata import meta
 from umbel.api.pipeline import pipeline
 from umbel.connectors import S3, Kafka, Webhook, sink, source
+from umbel.definitions.env import EVERY
+from umbel.definitions.records import Definitions, leaves
+from umbel.definitions.serde import dump
 from umbel.expr import col
-from umbel.plan.definitions import Definitions, leaves
 from umbel.types.windows import Continuous
 
 refused = Cases()
@@ -115,6 +117,20 @@ def test_environments_select() -> None:
     assert endpoints(None) == ["b", "a"]
 
 
+def test_environments_leave_no_trace_in_a_commit() -> None:
+    def committed(env: str | list[str], other: str) -> Definitions:
+        fed = source(WEB.endpoint("a"), disorder="1d", cdc="append", env=env, sample=0.5)(events())
+        drained = sink(TOPIC, cdc="debezium", env=env)(several(env, other))
+        return check_commit([fed, drained], [twice(env)], "here")
+
+    found = committed("here", "~here")
+    assert dump(found) == dump(committed(["here", "also"], "elsewhere"))
+    selected: list[Any] = [found.datasets["Events"].sources[0], found.datasets["Several"].sinks[0]]
+    selected.extend(found.featuresets["Twice"].extractors)
+    assert {each.env for each in selected} == {EVERY}
+    assert (selected[0].declared, found.datasets["Several"].pipelines) == (None, ())
+
+
 def several(one: Any, two: Any) -> Dataset:
     @OWNER
     @dataset
@@ -149,8 +165,19 @@ def test_cdc_decides_how_rows_are_meant() -> None:
     for cdc, ingestion in {"upsert": "upsert", "debezium": "debezium"}.items():
         fed = source(WEB.endpoint("e"), disorder="1d", cdc=cdc)(USERS)
         assert check_commit([fed], []).datasets["Users"].ingestion == ingestion
-    native = source(LAKE, disorder="1d", cdc="native")(USERS)
-    assert check_commit([native], []).datasets["Users"].ingestion == "debezium"
+    hudi = S3(name="s").bucket("b", prefix="p", format="hudi")
+    for conn, cdc in ((LAKE, "native"), (hudi, "native"), (TOPIC, "debezium")):
+        native = source(conn, disorder="1d", cdc=cdc)(USERS)
+        assert check_commit([native], []).datasets["Users"].ingestion == "debezium"
+
+
+def test_a_source_in_one_environment_and_a_pipeline_in_another() -> None:
+    both = source(WEB.endpoint("e"), disorder="1d", cdc="append", env="prod")(several("dev", "test"))
+    prod, dev = (check_commit([EVENTS, both], [], env).datasets["Several"] for env in ("prod", "dev"))
+    assert (len(prod.sources), prod.output) == (1, None)
+    assert dev.sources == ()
+    assert dev.output is not None
+    check_refused(lambda: check_commit([EVENTS, both], []), ValueError, ("'Several'", "a source and a pipeline"))
 
 
 def test_a_module_may_have_an_owner() -> None:
@@ -249,7 +276,6 @@ refuse("pipelines share the rest", [EVENTS, several("~a", "b")], [], ValueError,
 refuse("sink on a source", [sink(TOPIC, cdc="debezium")(fed(EVENTS))], [], ValueError, "'Events'", "sink")
 refuse("missing input", [totals()], [], ValueError, "'Events'", "'Totals.counted'")
 refuse("missing dataset", [], [Features, Request], ValueError, "'Users'", "_lookup_name")
-refuse("missing featureset", [USERS], [Features], ValueError, "'Request'", "'Request.uid'", "'_alias_uid'")
 refuse("env", [EVENTS], [], ValueError, "~a", env="~a")
 refuse("many faults", [Unowned, fed(USERS)], [Nobodys], ValueError, "3 faults", "Unowned", "Users", "Nobodys")
 

@@ -8,18 +8,20 @@ import pytest
 from tests.unit.api.cases import Cases, check_refused
 from umbel.api.commit import check_commit
 from umbel.api.dataset import dataset
+from umbel.api.field import field
 from umbel.api.metadata import meta
-from umbel.connectors import Kafka, Postgres, Sample, eval, ref, source  # noqa: A004
+from umbel.connectors import S3, Avro, Kafka, Kinesis, PubSub, Sample, eval, ref, source  # noqa: A004
+from umbel.definitions.preproc import ConstantColumn, Evaluated, ReferenceColumn
+from umbel.definitions.records import Sampling
 from umbel.expr import col
-from umbel.plan.definitions import Constant, Evaluated, Reference, Sampling
 from umbel.types.annotations import between
 
 refused = Cases()
 OWNER = meta(owner="a@b.c")
 COLUMNS = {"uid": int, "amount": float, "note": Optional[str], "few": between(int, 1, 4), "t": datetime}
 NOTED = OWNER(dataset(type("Noted", (), {"__annotations__": COLUMNS, "__module__": __name__})))
-NESTED = Kafka(name="k", bootstrap_servers="b", security_protocol="PLAINTEXT", sasl_mechanism="PLAIN").topic("t")
-FLAT = Postgres(name="p", host="h", db_name="d", username="u", password="x").table("t", "at")
+KAFKA = Kafka(name="k", bootstrap_servers="b", security_protocol="PLAINTEXT", sasl_mechanism="PLAIN")
+NESTED = KAFKA.topic("t")
 
 
 def refuse_source(name: str, error: type[Exception], *texts: str, conn: Any = NESTED, **options: Any) -> None:
@@ -44,9 +46,13 @@ refuse_source(
 refuse_source("preproc: unknown", ValueError, "zz", preproc={"uid": eval(col("zz"))})
 refuse_source("preproc: made by preproc", ValueError, "few", preproc={"uid": eval(col("few")), "few": 2})
 refuse_source("preproc: constant", ValueError, "'uid'", "int", "'x'", preproc={"uid": "x"})
-refuse_source("preproc: constant out of range", ValueError, "'few'", preproc={"few": 9})
-refuse_source("preproc: nested", ValueError, "a[b]", "Postgres", conn=FLAT, preproc={"uid": ref("a[b]")})
-refuse_source("where: type", TypeError, "where", "found int", where=eval(col("uid")))
+refuse_source("preproc: constant out of range", ValueError, "'few'", "9", preproc={"few": 9})
+refuse_source(
+    "preproc: astype of another type", TypeError, "'uid'", "int", "float",
+    preproc={"uid": eval((col("amount") * 1.5).astype(int))},
+)  # fmt: skip
+refuse_source("where: unknown", ValueError, "where", "nothing", where=eval(col("nothing") > 1))
+refuse_source("where: type", TypeError, "where", "expected bool", "found int", where=eval(col("uid")))
 refuse_source("where: optional", TypeError, "where", "Optional[bool]", where=eval(col("note") == "x"))
 refuse_source("where: nothing", TypeError, "where", "3", where=3)
 refuse_source("sample: preproc", ValueError, "'uid'", "preproc", sample=Sample(0.5, ["uid"]), preproc={"uid": 1})
@@ -61,6 +67,37 @@ refuse_source(
 )
 
 
+def keyed() -> Any:
+    columns = {"k": int, "a": int, "t": datetime}
+    body = {"__annotations__": columns, "__module__": __name__, "k": field(key=True)}
+    return OWNER(dataset(index=True)(type("Keyed", (), body)))
+
+
+@refused(ValueError, "'Keyed'", "no columns")
+def sample_without_keys() -> None:
+    check_commit([source(NESTED, disorder="1d", cdc="upsert", preproc={"k": 1}, sample=0.5)(keyed())], [])
+
+
+def test_keyed_rows_are_sampled_by_their_keys() -> None:
+    fed = source(NESTED, disorder="1d", cdc="upsert", sample=1)(keyed())
+    assert check_commit([fed], []).datasets["Keyed"].sources[0].sample == Sampling(1.0, ("k",))
+
+
+NESTING = (
+    S3(name="s").bucket("b", prefix="p", format="json"),
+    KAFKA.topic("t", format=Avro(registry="confluent", url="u")),
+    Kinesis(name="k", role_arn="r").stream("a", "latest", "json"),
+    PubSub(name="p", project_id="p", service_account_key={}).topic("t", "json"),
+)
+
+
+@pytest.mark.parametrize("conn", NESTING, ids=lambda each: each.kind)
+def test_nested_data_may_be_referred_to(conn: Any) -> None:
+    fed = source(conn, disorder="1d", cdc="append", preproc={"uid": ref("x[y][z]")})(NOTED)
+    (found,) = check_commit([fed], []).datasets["Noted"].sources
+    assert found.preproc == (("uid", ReferenceColumn(("x", "y", "z"))),)
+
+
 def test_preproc_where_and_sample_as_they_are_committed() -> None:
     made = source(
         NESTED,
@@ -72,7 +109,7 @@ def test_preproc_where_and_sample_as_they_are_committed() -> None:
     )(OWNER(dataset(type("Noted", (), {"__annotations__": {**COLUMNS, "kept": int}, "__module__": __name__}))))
     (found,) = check_commit([made], []).datasets["Noted"].sources
     preproc = dict(found.preproc)
-    assert (preproc["uid"], preproc["note"]) == (Reference(("a", "b")), Constant("x"))
+    assert (preproc["uid"], preproc["note"]) == (ReferenceColumn(("a", "b")), ConstantColumn("x"))
     few, where = preproc["few"], found.where
     assert isinstance(few, Evaluated)
     assert where is not None

@@ -17,10 +17,10 @@ from umbel.api.field import field
 from umbel.api.inputs import inputs, outputs
 from umbel.api.pipeline import pipeline
 from umbel.connectors import S3, Kafka, Kinesis, Postgres, Sample, Webhook, at_timestamp, eval, ref, sink, source  # noqa: A004
+from umbel.definitions.serde import dump, load
 from umbel.dtypes import Continuous, Decimal, Embedding, Session, Tumbling, Window, between, oneof, regex, struct
 from umbel.expr import col, now, when
 from umbel.integrations.aws import Secret
-from umbel.plan.serde import dump, load
 
 __owner__ = "a@b.c"
 FACTOR = 3
@@ -113,8 +113,8 @@ class Totals:
     @inputs(Events, Users)
     def p(cls, events, users):
         joined = events.drop("at").join(users, how="left", on=["uid"], within=("1d", "0s"))
-        kept = joined.filter(lambda df: scaled(df["money"]) > 1).dedup("uid", window=Tumbling("1h"))
-        shown = kept.assign(m=when(col("money") > 1).then(1.5).otherwise(col("level")).astype(float))
+        retained = joined.filter(lambda df: scaled(df["money"]) > 1).dedup("uid", window=Tumbling("1h"))
+        shown = retained.assign(m=when(col("money") > 1).then(1.5).otherwise(col("level")).astype(float))
         window = Continuous("1d")
         return shown.groupby("uid").aggregate(
             n=Count(window=window),

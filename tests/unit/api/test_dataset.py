@@ -11,6 +11,7 @@ from tests.unit.api.cases import Cases, check_refused
 from umbel.api.dataset import Dataset, dataset, index, record_of
 from umbel.api.field import field
 from umbel.api.metadata import desc, meta
+from umbel.errors import InvalidAttribute
 from umbel.types.structs import struct
 
 refused = Cases()
@@ -46,7 +47,7 @@ def test_what_users_read() -> None:
     record = record_of(User)
     assert (record.version, record.history) == (3, 30 * 86_400_000_000)
     assert record.schema.names == ["uid", "org", "age", "t"]
-    assert record.place.startswith(__file__)
+    assert record.location.startswith(__file__)
 
 
 def test_comments_above_fields_describe_them() -> None:
@@ -88,6 +89,27 @@ def test_unknown_fields_are_named() -> None:
         _ = User.agee
     with pytest.raises(TypeError, match="cannot be changed"):
         User.age = 1
+
+
+@pytest.mark.parametrize(
+    "name", [*["filter", "assign", "transform", "rename", "drop", "select", "dropnull", "explode", "dedup"], "union"]
+)
+def test_operators_are_for_pipelines(name: str) -> None:
+    expected = (
+        rf"dataset 'User': {name} is an operator of pipelines.*\n  hint: take 'User' as an input: @pipeline, @inputs"
+    )
+    with pytest.raises(InvalidAttribute, match=expected):
+        getattr(User, name)("uid")
+
+
+def test_grouping_joins_changelogs_and_sums_are_for_pipelines() -> None:
+    for name in ("groupby", "join", "changelog"):
+        with pytest.raises(InvalidAttribute, match=f"'User': {name} is an operator of pipelines"):
+            getattr(User, name)
+    with pytest.raises(InvalidAttribute, match=r"'User': \+ is an operator of pipelines"):
+        User + User  # type: ignore[operator]
+    made: Any = dataset(type("D", (), {"__annotations__": {"filter": int, "t": datetime}, "__module__": __name__}))
+    assert str(made.filter) == "filter"
 
 
 def test_annotations_as_text_are_found_where_the_class_is() -> None:
@@ -162,22 +184,27 @@ def keyed(**options: Any) -> Dataset:
     return Keyed
 
 
-refused.add("index with online", lambda: keyed(index=True, online=True), ValueError, "Keyed", "False")
-refused.add("index with offline", lambda: keyed(index=True, offline=True), ValueError, "Keyed")
+refused.add("index with online", lambda: keyed(index=True, online=True), ValueError, "Keyed", "True", "False")
+refused.add("index with offline", lambda: keyed(index=True, offline=True), ValueError, "Keyed", "True")
+refused.add("index with both", lambda: keyed(index=True, online=True, offline=True), ValueError, "Keyed", "True")
 refused.add("online and offline", lambda: keyed(online=True, offline=True), ValueError, "Keyed", "at most one")
 refused.add("two indexes", lambda: index(index(keyed())), ValueError, "Keyed", "already")
 refused.add("index over shorthand", lambda: index(keyed(index=True)), ValueError, "Keyed", "already")
 refused.add("index on no dataset", lambda: index(User.uid), ValueError, "@index needs a dataset")
+refused.add("index on a class", lambda: index(int), ValueError, "@index needs a dataset")
 refused.add("offline other", lambda: index(offline="1d")(keyed()), ValueError, "Keyed", "'1d'")
-refused.add("index type", lambda: index(type="secondary")(keyed()), ValueError, "Keyed", "'primary'")
-refused.add("version 0", lambda: keyed(version=0), ValueError, "Keyed", "at least 1")
-refused.add("version text", lambda: keyed(version="1"), TypeError, "Keyed")
+refused.add("index type", lambda: index(type="secondary")(keyed()), ValueError, "Keyed", "secondary", "'primary'")
+for low in (0, -1):
+    refused.add(f"version {low}", lambda low=low: keyed(version=low), ValueError, "Keyed", "version must be at least 1")  # type: ignore[misc]
+for other in ("1", 1.0, True):
+    refused.add(f"version {other!r}", lambda other=other: keyed(version=other), TypeError, "Keyed", "version")  # type: ignore[misc]
 refused.add("history", lambda: keyed(history="2x"), ValueError, "2x")
-refused.add("key and timestamp", lambda: field(key=True, timestamp=True), ValueError, "key")
-refused.add("erase key", lambda: field(erase_key=True), ValueError, "erase_key")
+refused.add("key and timestamp", lambda: field(key=True, timestamp=True), ValueError, "key", "timestamp")
+refused.add("erase key", lambda: field(erase_key=True), ValueError, "erase_key", "key=True")
 refused.add("deleted field", lambda: field().meta(deleted=True), ValueError, "deleted")
 refused.add("deprecated field", lambda: field().meta(deprecated=True), ValueError, "deprecated")
 refused.add("owner", lambda: meta(owner="nobody"), ValueError, "'nobody'")
+refused.add("owner of a field", lambda: field().meta(owner="nobody"), ValueError, "'nobody'")
 refused.add("meta on a value", lambda: meta(owner="a@b.c")(3), TypeError, "3")
 
 
@@ -185,6 +212,14 @@ refused.add("meta on a value", lambda: meta(owner="a@b.c")(3), TypeError, "3")
 def index_without_keys() -> None:
     @dataset(index=True)
     class Keyless:
+        t: datetime
+
+
+@refused(ValueError, "Bare", "key")
+def index_over_no_keys() -> None:
+    @index
+    @dataset
+    class Bare:
         t: datetime
 
 
@@ -203,7 +238,7 @@ def two_datetimes() -> None:
         b: datetime
 
 
-@refused(ValueError, "D", "more than one timestamp")
+@refused(ValueError, "D", "more than one timestamp", "'a', 'b'")
 def two_timestamps() -> None:
     @dataset
     class D:
@@ -235,14 +270,13 @@ def duplicate_field() -> None:
         t: datetime
 
 
-@refused(ValueError, "D", "'cls' is reserved", "'fields' is reserved", "'fqn' is reserved")
+RESERVED = ("cls", "self", "fields", "key_fields", "on_demand", "timestamp_field", "fqn")
+
+
+@refused(ValueError, "D", *(f"'{name}' is reserved" for name in RESERVED))
 def reserved_fields() -> None:
-    @dataset
-    class D:
-        cls: int
-        fields: int
-        fqn: int
-        t: datetime
+    annotations = {**dict.fromkeys(RESERVED, int), "t": datetime}
+    dataset(type("D", (), {"__annotations__": annotations, "__module__": __name__}))
 
 
 @refused(ValueError, "D", "'_at'", "reserved")
@@ -319,5 +353,16 @@ def test_refused(define: Any, error: type[Exception], texts: tuple[str, ...]) ->
 
 
 def test_unknown_keyword_of_meta() -> None:
-    with pytest.raises(TypeError):
-        meta(colour="red")
+    with pytest.raises(TypeError, match="ownr"):
+        meta(ownr="a@b.co")
+
+
+def test_fields_may_have_the_names_of_methods() -> None:
+    @meta(description="what it is")
+    @dataset
+    class Item:
+        description: str
+        with_meta: int
+        at: datetime
+
+    assert desc(Item) == "what it is"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.api.cases import Cases, check_refused
-from umbel.api.env import Selector, check_env, selector
+from umbel.definitions.env import Selector, check_env, selector
 
 refused = Cases()
 ENVS = ("a", "b", "c", "elsewhere")

@@ -52,8 +52,8 @@ def test_every_expectation_is_tested() -> None:
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_returns_its_name_and_its_arguments(name: str) -> None:
     function = getattr(umbel.lib, name)
-    told, arguments = function(**ARGUMENTS[name], meta={"note": 1})
-    assert told == name
+    report, arguments = function(**ARGUMENTS[name], meta={"note": 1})
+    assert report == name
     assert {**ARGUMENTS[name], "meta": {"note": 1}, "include_config": True}.items() <= arguments.items()
     assert {"result_format", "row_condition", "condition_parser", "catch_exceptions"} <= set(arguments)
     single = "column" in ARGUMENTS[name]

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.api.cases import Cases, check_refused
 from umbel.api.dataset import dataset
 from umbel.api.field import field
-from umbel.api.lookups import current
+from umbel.api.lookup import current
 
 refused = Cases()
 TS = pd.Series(pd.to_datetime(["2024-01-01", "2024-01-02"], utc=True))
@@ -46,8 +46,8 @@ class Answers:
 def test_who_is_asked_and_what() -> None:
     token = current.set(Answers())
     try:
-        told: Any = Users.lookup(TS, org=KEYS.astype(str), uid=KEYS, fields=["age", Users.uid])
-        assert told == ("Users", list(TS), {"uid": [1, 2], "org": ["1", "2"]}, ["age", "uid"])
+        report: Any = Users.lookup(TS, org=KEYS.astype(str), uid=KEYS, fields=["age", Users.uid])
+        assert report == ("Users", list(TS), {"uid": [1, 2], "org": ["1", "2"]}, ["age", "uid"])
         by_keyword: Any = Users.lookup(ts=TS, org=KEYS, uid=KEYS)
         assert by_keyword[3] == ["uid", "org", "age", "t"]
         objects: Any = Users.lookup(TS.astype(object), org=KEYS, uid=KEYS)
@@ -61,6 +61,7 @@ refused.add("no keys", lambda: Stream.lookup(TS), Exception, "'Stream'", "no key
 refused.add("no index", lambda: Unindexed.lookup(TS, uid=KEYS), ValueError, "define an index on dataset 'Unindexed'")
 refused.add("positional", lambda: Users.lookup(TS, KEYS, KEYS), ValueError, "'Users'", "one positional")
 refused.add("no timestamps", lambda: Users.lookup(uid=KEYS, org=KEYS), ValueError, "'Users'")
+refused.add("misspelt key", lambda: Users.lookup(TS, uid=KEYS, orgg=KEYS), ValueError, "is 'orgg' meant to be 'org'?")
 refused.add("missing key", lambda: Users.lookup(TS, uid=KEYS), ValueError, "'Users'", "'org'")
 refused.add("unknown key", lambda: Users.lookup(TS, uid=KEYS, org=KEYS, zz=KEYS), ValueError, "'zz'")
 refused.add("no series", lambda: Users.lookup(TS, uid=KEYS, org=["a", "b"]), ValueError, "'org'", "list")

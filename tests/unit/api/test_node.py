@@ -10,7 +10,7 @@ from tests.unit.api.streams import FOREVER, Cities, Events, Users, built, typed
 from umbel.aggregates import Count, Sum
 from umbel.api.dataset import Dataset
 from umbel.expr import col
-from umbel.operators.aggregate import Aggregate
+from umbel.operators.aggregate import Aggregation
 from umbel.operators.dedup import Dedup
 from umbel.operators.join import AsOfJoin, TableJoin
 from umbel.operators.leaf import Leaf
@@ -191,7 +191,7 @@ def test_emit_final_and_discrete_windows_are_not_terminal() -> None:
     discrete = built(lambda e: e.groupby("uid").aggregate(n=Count(window=Tumbling("1h"))).filter(col("n") > 1), Events)
     assert not discrete.is_terminal
     eager = built(lambda e: e.groupby("uid").aggregate(n=Count(window=FOREVER)), Events)
-    assert isinstance(eager, Aggregate)
+    assert isinstance(eager, Aggregation)
     assert eager.is_terminal
 
 

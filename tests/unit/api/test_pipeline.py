@@ -14,6 +14,7 @@ from umbel.api.field import field
 from umbel.api.inputs import includes, inputs
 from umbel.api.metadata import desc, meta
 from umbel.api.pipeline import pipeline
+from umbel.definitions.records import leaves
 from umbel.operators.leaf import Leaf
 
 refused = Cases()
@@ -37,9 +38,13 @@ def test_a_pipeline_is_built_once_with_its_place_meta_and_env() -> None:
 
     assert calls == ["uid"]
     (found,) = record_of(D).pipelines
-    assert (found.name, found.inputs, found.meta.description) == ("p", ("Events",), "why")
+    assert (found.name, [leaf.dataset for leaf in leaves(found.output)], found.meta.description) == (
+        "p",
+        ["Events"],
+        "why",
+    )
     assert (found.env.selects("prod"), found.env.selects("dev")) == (True, False)
-    assert found.place.startswith(__file__)
+    assert found.location.startswith(__file__)
     assert found.output.pipeline == "D.p"
     assert D.num_pipelines() == 1
 

@@ -1,8 +1,10 @@
 """The public names are where users look for them (api §0)."""
 
+import ast
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -12,14 +14,17 @@ import umbel.lib.includes
 import umbel.lib.secrets
 from umbel.api import expect
 from umbel.api.app import App
-from umbel.api.secrets import kept_by
+from umbel.api.secrets import secrets_from
 from umbel.errors import UnknownName
 
 AGGREGATES = "Count Distinct Sum LastK FirstK Min Max Average AggregateType Stddev"
 ALL_AGGREGATES = f"{AGGREGATES} Quantile ExpDecaySum"
 EXPECTATIONS = " ".join(expect.__all__)
 NAMES = {
-    "umbel": f"client connectors dataset field pipeline Dataset featureset extractor F meta App {AGGREGATES}",
+    "umbel": f"client connectors dataset field pipeline Dataset featureset extractor F meta App {ALL_AGGREGATES} Client "
+    "MockClient mock Webhook Kafka S3 Files source sink index Continuous Tumbling Hopping Session Window struct oneof between "
+    "regex Embedding Decimal inputs outputs includes expectations desc Featureset Feature Extractor feature bucketize Secret col "
+    "lit when ref UmbelError",
     "umbel.datasets": f"dataset Dataset index pipeline field on_demand {ALL_AGGREGATES}",
     "umbel.datasets.datasets": "dataset Dataset index pipeline field on_demand",
     "umbel.datasets.aggregate": ALL_AGGREGATES,
@@ -82,13 +87,36 @@ def test_unknown_names() -> None:
 
 def test_importing_umbel_loads_no_frames() -> None:
     program = "import sys, umbel; print([m for m in ('pandas', 'polars', 'pyarrow', 'numpy') if m in sys.modules])"
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    report = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert report.stdout.strip() == "[]"
 
 
 def test_every_lazy_name_is_listed() -> None:
-    assert set(umbel.HOMES) == set(umbel.__all__) | {"client", "connectors"}
+    assert set(umbel.HOMES) == set(umbel.__all__)
     assert set(umbel.HOMES) <= set(dir(umbel))
+
+
+def test_every_lazy_name_is_known_to_type_checkers() -> None:
+    (block,) = [each for each in ast.parse(Path(umbel.__file__).read_text()).body if isinstance(each, ast.If)]
+    stated = {name.asname or name.name for each in block.body for name in each.names}  # type: ignore[attr-defined]
+    assert stated == set(umbel.__all__)
+
+
+@pytest.mark.parametrize(
+    "module", ["umbel.datasets", "umbel.connectors", "umbel.dtypes", "umbel.featuresets", "umbel.lib"]
+)
+def test_a_name_is_the_same_wherever_it_is_found(module: str) -> None:
+    found = import_module(module)
+    both = set(found.__all__) & set(umbel.__all__)
+    assert both
+    assert [name for name in both if getattr(umbel, name) is not getattr(found, name)] == []
+
+
+def test_a_misspelt_name_is_told() -> None:
+    with pytest.raises(ImportError, match="Webhok"):
+        exec("from umbel import Webhok")
+    with pytest.raises(AttributeError, match="did you mean 'Webhook'"):
+        _ = umbel.Webhok  # type: ignore[attr-defined]
 
 
 def test_app() -> None:
@@ -106,6 +134,6 @@ def test_secrets_come_from_whoever_keeps_them(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(caught.value, UnknownName)
     monkeypatch.setenv("UMBEL_SECRET_token", "from outside")
     assert secrets.get("token") == "from outside"
-    with kept_by(Keeper()):
+    with secrets_from(Keeper()):
         assert secrets.get("token") == "kept token"
     assert secrets.get("token") == "from outside"

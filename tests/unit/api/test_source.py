@@ -18,7 +18,9 @@ from umbel.connectors import (
     Avro,
     BigQuery,
     Kafka,
+    Mongo,
     Postgres,
+    Ref,
     Sample,
     SnapshotData,
     Snowflake,
@@ -36,6 +38,7 @@ POSTGRES = Postgres(name="p", host="h", db_name="d", username="u", password="x")
 BROKER = Kafka(name="k", bootstrap_servers="b", security_protocol="PLAINTEXT", sasl_mechanism="PLAIN")
 FILES = S3(name="s")
 SNOW = Snowflake(name="s", account="a", db_name="d", username="u", password="p", warehouse="w", schema="s", role="r")
+MONGO = Mongo.get("m").collection("c", cursor="x")
 SERVER = HTTP(name="h", host="x", healthz="/h")
 
 
@@ -83,8 +86,9 @@ def test_sources_stack_in_the_order_they_are_written() -> None:
     assert (first.env.selects("prod"), first.env.selects("dev"), first.idleness) == (True, False, None)
     assert (second.every, second.idleness) == (600_000_000, 3_600_000_000)
     assert (second.since, second.until) == (datetime(2024, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC))
-    assert second.sample == Sample(0.5)
-    assert first.place.startswith(__file__)
+    assert second.declared is not None
+    assert second.declared.sample == Sample(0.5)  # type: ignore[attr-defined]
+    assert first.location.startswith(__file__)
     assert record_of(D).meta.owner == "a@b.c"
 
 
@@ -97,9 +101,9 @@ def test_ref(name: str, path: tuple[str, ...]) -> None:
 
 
 def test_the_older_spelling() -> None:
-    with pytest.warns(DeprecationWarning, match="older") as told:
+    with pytest.warns(DeprecationWarning, match="older") as report:
         keyed = umbel.sources.source(POSTGRES.table("t"), every="1m", cursor="at", lateness="2h", tier="prod")(table())
-    text = "\n".join(str(each.message) for each in told)
+    text = "\n".join(str(each.message) for each in report)
     assert all(part in text for part in ("lateness", "disorder", "tier", "env", "cursor", "umbel.connectors"))
     (found,) = record_of(keyed).sources
     assert (found.cdc, found.disorder, found.every) == ("upsert", 7_200_000_000, 60_000_000)
@@ -118,7 +122,7 @@ def test_sinks() -> None:
     made = sink(FILES.bucket("b", prefix="p", format="delta"), how="incremental", since=datetime(2024, 1, 1))(made)
     lake, server, snow, topic = record_of(made).sinks
     assert [each.connector.kind for each in (lake, server, snow, topic)] == ["s3", "http", "snowflake", "kafka"]
-    assert (snow.renames, snow.every) == ({"k": "key"}, 3_600_000_000)
+    assert (dict(snow.renames), snow.every) == ({"k": "key"}, 3_600_000_000)
     assert lake.since == datetime(2024, 1, 1, tzinfo=UTC)
     assert not topic.env.selects("dev")
 
@@ -133,39 +137,51 @@ def drain(**options: Any) -> Callable[[], Dataset]:
 
 
 refused.add("bare source", feed(conn=Webhook(name="w")), TypeError, "Webhook 'w'", "endpoint")
-refused.add("bare postgres", feed(conn=POSTGRES), TypeError, "Postgres 'p'", "table")
+refused.add("bare kafka", feed(conn=BROKER), TypeError, "Kafka 'k'", "topic")
+refused.add("bare postgres", feed(conn=POSTGRES), TypeError, "Postgres 'p'", "table", "cursor")
 refused.add("no connector", feed(conn="kafka"), TypeError, "'kafka'")
-refused.add("http", feed(conn=SERVER.path("e")), TypeError, "HTTPConnector")
+refused.add("number", feed(conn=5), TypeError, "5")
+refused.add("http", feed(conn=SERVER.path("e")), TypeError, "HTTPConnector", "'h'")
 refused.add("no cursor", feed(conn=POSTGRES.table("t")), TypeError, "cursor", "'t'")
-refused.add("no snowflake cursor", feed(conn=SNOW.table("t")), ValueError, "cursor")
+refused.add("no snowflake cursor", feed(conn=SNOW.table("t")), ValueError, "Snowflake 's'", "cursor")
 refused.add("cdc", feed(cdc="log"), ValueError, "'log'", "'debezium'")
 refused.add("delta", feed(conn=FILES.bucket("b", prefix="p", format="delta")), ValueError, "native", "append")
-refused.add("native", feed(cdc="native"), ValueError, "native")
 refused.add("disorder", feed(disorder="1x"), ValueError, "disorder", "1x")
 refused.add("disorder type", feed(disorder=3), TypeError, "disorder")
-refused.add("every", feed(every="1x"), ValueError, "every")
+refused.add("every", feed(every="1x"), ValueError, "every", "1x")
 refused.add("since", feed(since="2024"), TypeError, "since", "2024")
 refused.add("until", feed(until=3), TypeError, "until")
 refused.add("since > until", feed(since=datetime(2025, 1, 1), until=datetime(2024, 1, 1)), ValueError, "since", "until")
 refused.add("bounded", feed(bounded=True), AttributeError, "idleness")
 refused.add("idleness", feed(idleness="1h"), AttributeError, "bounded")
 refused.add("sample", feed(sample=1.5), ValueError, "1.5")
-refused.add("negative sample", feed(sample=Sample), ValueError, "sample")
+refused.add("negative sample", feed(sample=-0.1), ValueError, "-0.1")
+refused.add("sample of a class", feed(sample=Sample), ValueError, "sample")
 refused.add("empty using", lambda: Sample(0.5, using=[]), ValueError, "using")
-refused.add("env", feed(env=["a", "~b"]), ValueError, "~b")
+refused.add("env", feed(env=["a", "~b"]), ValueError, "env", "~b")
+for bad in ("", "~", "a b", ["a", ""], " "):  # type: ignore[assignment]
+    refused.add(f"env {bad!r}", feed(env=bad), ValueError, "invalid env")
 refused.add("lateness", feed(lateness="1d"), TypeError, "lateness", "disorder")
 refused.add("tier", feed(tier="a"), TypeError, "tier", "env")
 refused.add("cursor", feed(cursor="a"), TypeError, "cursor")
-refused.add("on a class", lambda: source(WEB, disorder="1d", cdc="append")(int), TypeError, "@source needs a dataset")
+refused.add(
+    "on a class", lambda: source(WEB, disorder="1d", cdc="append")(int), TypeError, "@source needs a dataset", "int"
+)
+refused.add("ref nested", feed(preproc={"a": ref("x[y]")}), ValueError, "x[y]", "Webhook 'w'")
+for name, flat in {"csv": FILES.bucket("b", prefix="p"), "table": POSTGRES.table("t", "c"), "mongo": MONGO}.items():
+    refused.add(f"ref nested in {name}", feed(conn=flat, preproc={"a": ref("x[y]")}), ValueError, "'a'", "x[y]")
+refused.add("ref made by hand", feed(preproc={"a": Ref("x[y")}), ValueError, "x[y", "'a'")
 refused.add("ref empty", lambda: ref(" "), ValueError, "ref")
+refused.add("ref without text", lambda: ref(""), ValueError, "ref")
 refused.add("ref nothing", lambda: ref("[a]"), ValueError, "[a]")
-for bad in ("a[b", "a]b", "a[b]c", "a[[b]]", "a[]"):
+for bad in ("a[b", "a]b", "a]b[", "a[b]c", "a[[b]]", "a[]"):
     refused.add(f"ref {bad}", lambda bad=bad: ref(bad), ValueError, bad, "brackets")
 refused.add("eval", lambda: eval(3), TypeError, "3")
 refused.add("sink: bare", drain(conn=BROKER), ValueError, "Kafka 'k'", "topic")
+refused.add("sink: bare s3", drain(conn=FILES), ValueError, "S3 's'", "bucket")
 refused.add("sink: nothing", drain(conn="k"), ValueError, "'k'")
 refused.add("sink: webhook", drain(conn=WEB), ValueError, "WebhookConnector")
-refused.add("sink: table", drain(conn=POSTGRES.table("t")), ValueError, "TableConnector")
+refused.add("sink: table", drain(conn=POSTGRES.table("t")), ValueError, "TableConnector", "Postgres")
 big = BigQuery(name="b", project_id="p", dataset_id="d", service_account_key={})
 refused.add("sink: bigquery", drain(conn=big.table("t")), ValueError, "BigQuery 'b'")
 topic, path, lake, snow = (
@@ -184,9 +200,12 @@ for name, connector in {"kafka": topic, "http": path}.items():
     refused.add(f"sink {name}: since", drain(**base, since=datetime(2024, 1, 1)), ValueError, "since")
     refused.add(f"sink {name}: until", drain(**base, until=datetime(2024, 1, 1)), ValueError, "until")
 avro = Avro(registry="confluent", url="u")
-refused.add("sink kafka: format", drain(conn=BROKER.topic("t", format=avro), cdc="debezium"), ValueError, "json")
+refused.add(
+    "sink kafka: format", drain(conn=BROKER.topic("t", format=avro), cdc="debezium"), ValueError, "format", "json"
+)
 refused.add("sink s3: cdc", drain(conn=lake, cdc="debezium", how="incremental"), ValueError, "cdc")
 refused.add("sink s3: how", drain(conn=lake, how=SnapshotData("done", 2)), ValueError, "incremental")
+refused.add("sink s3: recreate", drain(conn=lake, how="recreate"), ValueError, "how")
 refused.add("sink s3: no how", drain(conn=lake), ValueError, "incremental")
 refused.add(
     "sink s3: format", drain(conn=FILES.bucket("b", prefix="p", format=CSV()), how="incremental"), ValueError, "delta"
@@ -208,8 +227,8 @@ def test_refused(define: Any, error: type[Exception], texts: tuple[str, ...]) ->
 
 
 def test_disorder_and_cdc_are_needed() -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="disorder"):
         source(WEB, cdc="append")  # type: ignore[call-arg]
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="cdc"):
         source(WEB, disorder="1d")  # type: ignore[call-arg]
     assert eval(col("a")).schema is None

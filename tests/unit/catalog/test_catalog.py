@@ -18,8 +18,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from umbel.catalog import catalog as module
-from umbel.catalog.catalog import KEPT_BATCHES, RAW_LIMIT, Catalog, DeadLetter, Progress
-from umbel.catalog.tables import Table
+from umbel.catalog.catalog import RAW_LIMIT, RETAINED_BATCHES, Catalog, DeadLetter, JobProgress
+from umbel.catalog.tables import CatalogRow
 from umbel.errors import Terminal, UnknownName
 
 JOB = "live"
@@ -70,37 +70,37 @@ def test_a_finished_batch_is_recorded_once(catalog: Catalog) -> None:
     for _ in range(3):
         dead = [letter("a: byte 1"), letter("a: byte 2", field="x")]
         catalog.finish(
-            JOB, Progress(1, 7, {"w": 5}), {("Payment", "rows"): 10, ("Payment", "dead"): 2}, dead, epoch=epoch
+            JOB, JobProgress(1, 7, {"w": 5}), {("Payment", "rows"): 10, ("Payment", "dead"): 2}, dead, epoch=epoch
         )
     assert catalog.counts() == {("Payment", "rows"): 10, ("Payment", "dead"): 2}
     assert catalog.count_dead() == {"Payment": 2}
-    assert catalog.progress(JOB, 2) == Progress(1, 7, {"w": 5})
+    assert catalog.progress(JOB, 2) == JobProgress(1, 7, {"w": 5})
     assert catalog.progress(JOB, 1) is None
     assert (catalog.finished(JOB, 1), catalog.finished(JOB, 2)) == (True, False)
 
 
 def test_a_batch_run_again_replaces_its_counts(catalog: Catalog) -> None:
     epoch = catalog.take_over(JOB)
-    catalog.finish(JOB, Progress(1, 1), {("A", "rows"): 10, ("A", "late"): 3}, epoch=epoch)
-    catalog.finish(JOB, Progress(1, 1), {("A", "rows"): 9}, epoch=epoch)
+    catalog.finish(JOB, JobProgress(1, 1), {("A", "rows"): 10, ("A", "late"): 3}, epoch=epoch)
+    catalog.finish(JOB, JobProgress(1, 1), {("A", "rows"): 9}, epoch=epoch)
     assert catalog.counts() == {("A", "rows"): 9}
 
 
 def test_counts_stay_right_when_batches_are_folded(catalog: Catalog) -> None:
     epoch = catalog.take_over(JOB)
-    for number in range(KEPT_BATCHES + 8):
+    for number in range(RETAINED_BATCHES + 8):
         for _ in range(2):
-            catalog.finish(JOB, Progress(number, 1), {("A", "rows"): number, ("B", "rows"): 1}, epoch=epoch)
-    count = KEPT_BATCHES + 8
+            catalog.finish(JOB, JobProgress(number, 1), {("A", "rows"): number, ("B", "rows"): 1}, epoch=epoch)
+    count = RETAINED_BATCHES + 8
     assert catalog.counts() == {("A", "rows"): count * (count - 1) // 2, ("B", "rows"): count}
     with sa.create_engine(catalog.url).connect() as connection:
-        assert connection.scalar(sa.text("SELECT count(*) FROM counters")) <= 2 * (KEPT_BATCHES + 1)
-        assert connection.scalar(sa.text("SELECT count(*) FROM batches")) == KEPT_BATCHES
+        assert connection.scalar(sa.text("SELECT count(*) FROM counters")) <= 2 * (RETAINED_BATCHES + 1)
+        assert connection.scalar(sa.text("SELECT count(*) FROM batches")) == RETAINED_BATCHES
 
 
 def test_jobs_count_for_themselves(catalog: Catalog) -> None:
     for job, count in (("one", 3), ("two", 4)):
-        catalog.finish(job, Progress(1, 1), {("A", "rows"): count}, epoch=catalog.take_over(job))
+        catalog.finish(job, JobProgress(1, 1), {("A", "rows"): count}, epoch=catalog.take_over(job))
     assert catalog.counts() == {("A", "rows"): 7}
 
 
@@ -109,18 +109,18 @@ def test_who_was_replaced_cannot_finish(catalog: Catalog) -> None:
     new = catalog.take_over(JOB)
     assert new == old + 1
     with pytest.raises(Terminal, match="taken it over"):
-        catalog.finish(JOB, Progress(1, 1, {"by": "old"}), {("A", "rows"): 1}, [letter("a")], epoch=old)
+        catalog.finish(JOB, JobProgress(1, 1, {"by": "old"}), {("A", "rows"): 1}, [letter("a")], epoch=old)
     assert catalog.counts() == {}
     assert catalog.count_dead() == {}
     assert not catalog.finished(JOB, 1)
-    catalog.finish(JOB, Progress(1, 1, {"by": "new"}), {}, epoch=new)
+    catalog.finish(JOB, JobProgress(1, 1, {"by": "new"}), {}, epoch=new)
 
 
 def test_dead_letters_are_told_newest_first_and_cut(catalog: Catalog) -> None:
     epoch = catalog.take_over(JOB)
     long = b"x" * (RAW_LIMIT + 5)
     dead = [letter(f"f: byte {n}") for n in range(5)] + [letter("g", dataset="Other", raw=long, size=len(long))]
-    catalog.finish(JOB, Progress(1, 1), {}, dead, epoch=epoch)
+    catalog.finish(JOB, JobProgress(1, 1), {}, dead, epoch=epoch)
     assert [found.position for found in catalog.dead_letters("Payment", limit=2)] == ["f: byte 4", "f: byte 3"]
     (other,) = catalog.dead_letters("Other")
     assert (len(other.raw), other.size) == (RAW_LIMIT, RAW_LIMIT + 5)
@@ -132,19 +132,19 @@ def test_one_dead_letter_per_place_and_field(catalog: Catalog) -> None:
     epoch = catalog.take_over(JOB)
     same = [letter("p"), letter("p"), letter("p", field="x"), letter("p", source=1), letter("q")]
     for number in (1, 2):
-        catalog.finish(JOB, Progress(number, 1), {}, same, epoch=epoch)
+        catalog.finish(JOB, JobProgress(number, 1), {}, same, epoch=epoch)
     assert catalog.count_dead() == {"Payment": 4}
 
 
 def test_many_dead_letters_are_quick_enough_to_take(catalog: Catalog) -> None:
     epoch = catalog.take_over(JOB)
-    catalog.finish(JOB, Progress(1, 1), {}, (letter(f"f: byte {n}") for n in range(20_000)), epoch=epoch)
+    catalog.finish(JOB, JobProgress(1, 1), {}, (letter(f"f: byte {n}") for n in range(20_000)), epoch=epoch)
     assert catalog.count_dead() == {"Payment": 20_000}
 
 
 def test_events_and_backfills(catalog: Catalog) -> None:
-    catalog.tell("work", "error", "it broke")
-    catalog.tell("work", "info", "again")
+    catalog.record_event("work", "error", "it broke")
+    catalog.record_event("work", "info", "again")
     assert [event.text for event in catalog.events(1)] == ["again"]
     catalog.backfill(["a", "b"], done=True)
     catalog.backfill(["b"], done=False)
@@ -154,8 +154,8 @@ def test_events_and_backfills(catalog: Catalog) -> None:
 def test_the_migrations_make_the_tables_the_code_uses(catalog: Catalog) -> None:
     engine = sa.create_engine(catalog.url)
     found = sa.inspect(engine)
-    assert set(found.get_table_names()) == {*Table.metadata.tables, "alembic_version"}
-    for name, table in Table.metadata.tables.items():
+    assert set(found.get_table_names()) == {*CatalogRow.metadata.tables, "alembic_version"}
+    for name, table in CatalogRow.metadata.tables.items():
         assert {column["name"] for column in found.get_columns(name)} == {column.name for column in table.columns}
         assert set(found.get_pk_constraint(name)["constrained_columns"]) == {c.name for c in table.primary_key.columns}
     with engine.connect() as connection:
@@ -208,13 +208,13 @@ def test_a_migration_cut_short_leaves_nothing(tmp_path: Path, monkeypatch: pytes
 
 OPEN_AND_WRITE = """
 import sys
-from umbel.catalog.catalog import Catalog, Progress
+from umbel.catalog.catalog import Catalog, JobProgress
 catalog = Catalog(sys.argv[1])
 job = sys.argv[2]
 epoch = catalog.take_over(job)
 for number in range(15):
-    catalog.finish(job, Progress(number, 1), {("A", "rows"): 1}, epoch=epoch)
-    catalog.tell(job, "info", str(number))
+    catalog.finish(job, JobProgress(number, 1), {("A", "rows"): 1}, epoch=epoch)
+    catalog.record_event(job, "info", str(number))
     catalog.commit("main", job, b"")
 print(catalog.setting("shards", int(job)))
 """

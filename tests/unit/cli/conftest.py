@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partialmethod
+from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -12,7 +15,7 @@ from typer.testing import CliRunner
 from tests.unit.serving import flights as definitions
 from tests.unit.serving.conftest import DEPARTURES, Served, served_at
 from umbel.cli.main import app
-from umbel.client.transport import Transport
+from umbel.client.connection import HttpConnection
 
 FLIGHTS = definitions.__name__
 
@@ -33,16 +36,40 @@ def umbel(monkeypatch: pytest.MonkeyPatch) -> Umbel:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Return a server to which every request of the command line goes."""
-    for served in served_at(tmp_path_factory.mktemp("server")):
+    for served in connected(tmp_path_factory.mktemp("server")):
         served.log("departures", [*DEPARTURES, {"origin": "[red]x", "delay": "soon", "at": "x"}])
         served.process()
+        yield served
+
+
+def connected(folder: Path) -> Iterator[Served]:
+    """Yield a server without rows, to which every request of the command line goes."""
+    for served in served_at(folder):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Transport, "__init__", partialmethod(_connect, served))
+            patch.setattr(HttpConnection, "__init__", partialmethod(_connect, served))
             yield served
 
 
-_made = Transport.__init__
+@contextmanager
+def working(served: Served) -> Iterator[None]:
+    """Process what comes, in a thread, for a `with` block."""
+    is_over = threading.Event()
+
+    def work() -> None:
+        while not is_over.wait(0.05):
+            served.process()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        worker.join()
 
 
-def _connect(transport: Transport, served: Served, url: str, token: str, _: object = None) -> None:
+_made = HttpConnection.__init__
+
+
+def _connect(transport: HttpConnection, served: Served, url: str, token: str, _: object = None) -> None:
     _made(transport, url, token, served.transport)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests.unit.cli.conftest import FLIGHTS, Umbel
+from tests.unit.cli.conftest import FLIGHTS, Umbel, connected, working
 from tests.unit.serving.conftest import NOON, Served
 from umbel.cli.main import app
 from umbel.errors import UmbelError
@@ -19,12 +20,15 @@ COMMANDS = [command.name for command in app.registered_commands if command.name]
 def test_every_command_teaches(umbel: Umbel) -> None:
     assert set(COMMANDS) == {
         *(
+            "audit",
             "commit",
+            "completion",
             "dead-letters",
             "expectations",
             "doctor",
             "explain",
             "feature-log",
+            "init",
             "log",
             "lookup",
             "query",
@@ -55,6 +59,25 @@ def test_versions_are_told(umbel: Umbel) -> None:
     assert any(line.startswith("polars 2") for line in lines)
 
 
+def test_events_are_sent_again_to_a_server_that_is_overloaded(
+    umbel: Umbel, server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from umbel.errors import Overloaded
+    from umbel.serving.backlog import Backlog
+
+    refusals = [Overloaded("full"), Overloaded("full")]
+
+    def check(*_: object) -> None:
+        if refusals:
+            raise refusals.pop()
+
+    monkeypatch.setattr(Backlog, "check", check)
+    monkeypatch.setattr("umbel.client.connection.time", SimpleNamespace(sleep=lambda _: None))
+    (tmp_path / "rows.json").write_text('{"origin": "EWR", "delay": 1, "at": "2013-12-01T12:00:00Z"}\n')
+    assert umbel("log", "events", "departures", str(tmp_path / "rows.json")).stdout.split() == ["1", "rows", "accepted"]
+    assert refusals == []
+
+
 def test_the_feature_log(umbel: Umbel, server: Served) -> None:
     query = {"inputs": ["Origin.origin"], "outputs": ["Origin.departures"], "data": {"Origin.origin": ["JFK"]}}
     server.post("/api/v1/query", query | {"as_of": LATER, "log": True, "workflow": "told"})
@@ -80,6 +103,14 @@ def test_a_lookup(umbel: Umbel, server: Served) -> None:
     assert ["average", "20.0"] in [line.split() for line in shown.output.splitlines()]
     failed = umbel("lookup", "DelayOfOrigin", "origin=nowhere")
     assert (failed.exit_code, failed.output) == (1, "not found\n")
+
+
+def test_a_misspelt_key_is_told(umbel: Umbel, server: Served) -> None:
+    report = str(umbel("lookup", "Plane", "tailnm=N1").exception)
+    assert "keys: missing columns ['tailnum']" in report
+    assert "is 'tailnm' meant to be 'tailnum'?" in report
+    report = str(umbel("query", "Origin", "-i", "Origin.orign=JFK").exception)
+    assert "did you mean 'origin'" in report
 
 
 def test_rows_are_posted_from_files_and_pipes(umbel: Umbel, server: Served, tmp_path: Path) -> None:
@@ -133,3 +164,31 @@ def test_modules_that_will_not_do(umbel: Umbel, tmp_path: Path, content: str, ta
 def test_modules_that_are_not_there(umbel: Umbel) -> None:
     assert "there is no module 'no.such'" in str(umbel("explain", "no.such").exception)
     assert "there is no file" in str(umbel("explain", "nowhere/features.py").exception)
+
+
+def test_log_waits_until_queries_see_the_rows(umbel: Umbel, tmp_path: Path) -> None:
+    file = tmp_path / "planes.ndjson"
+    file.write_text("\n".join(json.dumps({"tailnum": f"W{n}", "seats": n, "at": NOON}) for n in range(25)))
+    for served in connected(tmp_path / "umbel"):
+        accepted = umbel("log", "events", "planes", str(file), "--wait", "--timeout", "0")
+        assert accepted.stdout == "25 rows accepted\n"
+        assert "is a worker running?" in str(accepted.exception)
+        with working(served):
+            done = umbel("log", "events", "planes", str(file), "--batch-size", "7", "--wait")
+            assert done.exit_code == 0, done.exception
+            assert done.stdout.splitlines()[1].startswith("rows are processed after ")
+            assert "24" in umbel("lookup", "Plane", "tailnum=W24").output
+        assert (
+            "webhook and endpoint go together" in served.http.get("/api/v1/progress?webhook=events").json()["message"]
+        )
+        assert served.http.get("/api/v1/progress?webhook=events&endpoint=nothing").status_code == 404
+
+
+def test_commit_waits_until_the_revision_serves(umbel: Umbel, tmp_path: Path) -> None:
+    for served in connected(tmp_path / "umbel"):
+        assert "is a worker running?" in str(umbel("commit", FLIGHTS, "--wait", "--timeout", "0").exception)
+        with working(served):
+            done = umbel("commit", FLIGHTS, "--wait")
+            assert (done.exit_code, "revision 1 serves after" in done.output) == (0, True)
+            found = served.http.get("/api/v1/progress").json()
+            assert (found["serving"], found["backfill"], found["rows"]) == (1, None, None)

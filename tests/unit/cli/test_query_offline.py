@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.cli.conftest import Umbel
 from tests.unit.serving.conftest import NOON, Served
-from umbel.connectors.buckets import PLACE
+from umbel.connectors.buckets import LOCATION
 
 ASKED = ("query-offline", "Origin.departures", "-i", "Origin.origin=who", "--timestamp", "when")
 
@@ -21,20 +21,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder.mkdir()
     (folder / "asked.csv").write_text(f"who,when\nJFK,{NOON}\nLGA,{NOON}\n,never\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(PLACE, folder.parent.as_uri())
+        patch.setenv(LOCATION, folder.parent.as_uri())
         yield folder
 
 
 def test_a_query_is_followed_to_its_end(umbel: Umbel, server: Served, data: Path) -> None:
     shown = umbel(*ASKED, "--from", "s3://data/asked.csv", "--to", "s3://data/out", "--to-format", "json")
     assert shown.exit_code == 0, shown.output
-    request, told = shown.stdout.splitlines()
-    assert told.startswith("COMPLETED: 100% done, 33.33% of the rows without an answer; parts are in data/out/")
+    request, report = shown.stdout.splitlines()
+    assert report.startswith("COMPLETED: 100% done, 33.33% of the rows without an answer; parts are in data/out/")
     assert (data / "out" / request / "_SUCCESS").exists()
     assert (data / "out" / request / "part-00000.json").read_text().count("Origin.departures") == 2
     again = umbel("query-offline", "--track", request)
-    assert again.stdout.splitlines() == [told]
-    assert umbel("query-offline", "--cancel", request).stdout.splitlines() == [told]
+    assert again.stdout.splitlines() == [report]
+    assert umbel("query-offline", "--cancel", request).stdout.splitlines() == [report]
 
 
 def test_a_query_need_not_be_followed(umbel: Umbel, server: Served, data: Path) -> None:

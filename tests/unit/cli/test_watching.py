@@ -15,8 +15,9 @@ from tests.unit.serving.flights import DATASETS, FEATURESETS
 from umbel.api.commit import check_commit
 from umbel.cli.example import query_example, some
 from umbel.cli.watching import Rate, Watch
-from umbel.plan.definitions import Definitions
-from umbel.runtime.status import RUNNING, forget_status, write_status
+from umbel.definitions.records import Definitions
+from umbel.processes.status import RUNNING, forget_status, write_status
+from umbel.runtime.freshness import Lag
 from umbel.types import dtypes
 
 HOST = "127.0.0.1"
@@ -57,7 +58,8 @@ def test_it_says_once_when_everything_is_ready(server: Served, port: int) -> Non
 
 def test_a_terminal_gets_a_line(server: Served, port: int) -> None:
     watch = Watch(server.deployment, "0.0.0.0", port)
-    line = watch._how()
+    line = watch._how(Lag(3, 2 << 20, 1.5))
+    assert "3 rows, 2.0 MiB and 1.5 s behind" in line
     assert "rows/s" in line
     assert "dead letter" in line
     assert watch.url == f"http://{HOST}:{port}"

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pandas as pd
 
+from umbel.definitions.serde import dump, load
 from umbel.errors import UmbelError
-from umbel.plan.serde import dump, load
 from umbel.query.encode import column_from_json, columns_of, from_json, revived
-from umbel.query.session import Mode
+from umbel.query.session import QueryMode
 from umbel.testing import MockClient
 from umbel.types.dtypes import Datetime
 
@@ -26,7 +26,7 @@ class Server:
 
     @property
     def branch(self) -> Any:
-        return self.mock._current
+        return self.mock._transport.branch(self.mock.branch())
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
@@ -58,7 +58,7 @@ class Server:
         return {}
 
     def query(self, body: Any, request: httpx.Request) -> Any:
-        plan = self.branch.engine.plan(body["inputs"], body["outputs"], Mode.ONLINE)
+        plan = self.branch.engine.plan(body["inputs"], body["outputs"], QueryMode.ONLINE)
         given = from_json(body["data"], plan.inputs)
         return self.branch.engine.online(plan, {name: given[name] for name in given.columns}, given.height).to_json()
 
@@ -66,7 +66,7 @@ class Server:
         if "input" in body:
             return {"request_id": "7", "status": "running"}
         column = body["timestamp_column"]
-        plan = self.branch.engine.plan(body["inputs"], body["outputs"], Mode.OFFLINE)
+        plan = self.branch.engine.plan(body["inputs"], body["outputs"], QueryMode.OFFLINE)
         given = from_json(body["data"], {**plan.inputs, column: Datetime()})
         found = self.branch.engine.offline(plan, {name: given[name] for name in plan.inputs}, given[column]).to_json()
         return {**found, column: [each.isoformat() for each in given[column]]}
@@ -109,10 +109,8 @@ class Server:
         change = {"POST": self.mock.add_secret, "PATCH": self.mock.update_secret}.get(request.method)
         if change:
             change("key", body["value"])
-        elif request.method == "DELETE":
-            self.mock.delete_secret("key")
         else:
-            return {"value": self.mock.get_secret("key")}
+            self.mock.delete_secret("key")
         return {}
 
     def lineage(self, body: Any, request: httpx.Request) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal as Number
+from types import SimpleNamespace
 from typing import Optional
 
 import httpx
@@ -14,12 +15,12 @@ import pytest
 
 from tests.unit.client.server import Server
 from umbel.client import Client
+from umbel.client.connection import RequestFailed, Unreachable
 from umbel.client.plain import columns, plain
-from umbel.client.transport import RequestFailed, Unreachable
 from umbel.connectors import S3, Webhook, source
 from umbel.datasets import dataset, field
 from umbel.dtypes import Decimal, struct
-from umbel.errors import InvalidValue, UnknownName
+from umbel.errors import InvalidValue, Overloaded, UnknownName
 from umbel.featuresets import feature as F
 from umbel.featuresets import featureset
 
@@ -155,9 +156,9 @@ def test_features_given_as_text_have_their_types_too(server, client):
     found = client.query(["Thing.uid"], ["Thing.price", "Thing.seen"], frame)
     assert found["Thing.price"].tolist() == [Number("1.50")]
     assert found["Thing.seen"].tolist() == [JAN]
-    asked = [request.method for request in server.requests].count("GET")
+    requested = [request.method for request in server.requests].count("GET")
     client.query(["Thing.uid"], ["Thing.price"], frame)
-    assert [request.method for request in server.requests].count("GET") == asked, "the types are kept"
+    assert [request.method for request in server.requests].count("GET") == requested, "the types are kept"
 
 
 def test_inputs_are_checked_before_they_are_sent(client):
@@ -198,9 +199,9 @@ def test_lookups_as_of_instants_and_of_one_field(server, client):
         "Things", pd.DataFrame({"uid": [1, 1]}), ["weight"], pd.Series([JAN, JAN - timedelta(days=1)])
     )
     assert body(server) == {
-        "keys": [{"uid": 1}, {"uid": 1}],
+        "keys": {"uid": [1, 1]},
         "fields": ["weight"],
-        "timestamps": ["2024-01-01T00:00:00+00:00", "2023-12-31T00:00:00+00:00"],
+        "timestamps": ["2024-01-01T00:00:00Z", "2023-12-31T00:00:00Z"],
     }
     assert (weights.name, weights.tolist(), found.tolist()) == ("weight", [1.5, pd.NA], [True, False])
     with pytest.raises(ValueError, match="keys must be a pandas DataFrame"):
@@ -220,7 +221,7 @@ def test_rows_are_sent_in_batches(server, client):
 
 
 def test_a_batch_without_an_answer_is_sent_again_under_the_same_key(monkeypatch):
-    monkeypatch.setattr("umbel.client.transport.PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("umbel.client.connection.PAUSES", (0.0, 0.0))
     keys = []
 
     def answer(request):
@@ -241,10 +242,41 @@ def test_a_batch_without_an_answer_is_sent_again_under_the_same_key(monkeypatch)
     assert len(set(keys)) == 2
 
 
+@pytest.mark.parametrize(
+    ("stated", "least", "most"),
+    [("7", 7, 8.75), ("9999", 30, 37.5), ("", 5, 6.25), ("soon", 5, 6.25), ("0", 0.1, 0.125)],
+)
+def test_an_overloaded_server_is_asked_again_when_it_says(monkeypatch, stated, least, most):
+    waited, keys = [], []
+    monkeypatch.setattr("umbel.client.connection.time", SimpleNamespace(sleep=waited.append))
+
+    def answer(request):
+        keys.append(request.headers["idempotency-key"])
+        if len(keys) <= 5:
+            return httpx.Response(429, json={"code": "overloaded", "message": "full"}, headers={"Retry-After": stated})
+        return httpx.Response(200, json={})
+
+    assert Client("http://server", transport=httpx.MockTransport(answer)).log("hook", "things", ROWS.head(1)).ok
+    assert len(set(keys)) == 1
+    assert len(waited) == 5
+    assert all(least <= each <= most for each in waited)
+
+
+def test_a_server_that_stays_overloaded_is_given_up(monkeypatch):
+    waited = []
+    monkeypatch.setattr("umbel.client.connection.time", SimpleNamespace(sleep=waited.append))
+    refused = httpx.Response(429, text="too many requests", headers={"Retry-After": "20"})
+    client = Client("http://server", transport=httpx.MockTransport(lambda _: refused))
+    with pytest.raises(Overloaded, match="429: too many requests"):
+        client.log("hook", "things", ROWS.head(1))
+    assert 200 < sum(waited) <= 300
+
+
 def test_refusals_keep_their_kind(client):
-    with pytest.raises(ValueError, match="the server answered 400: no dataset has a source") as caught:
-        client.log("hook", "nowhere", ROWS)
-    assert isinstance(caught.value, InvalidValue)
+    for rows in (ROWS, ROWS.head(0)):
+        with pytest.raises(ValueError, match="answered 400: no dataset has a source for endpoint") as caught:
+            client.log("hook", "nowhere", rows)
+        assert isinstance(caught.value, InvalidValue)
     with pytest.raises(UnknownName, match="branch 'nowhere' does not exist"):
         Client("http://server", transport=Server().transport, branch="nowhere").commit(message="x")
 
@@ -298,10 +330,12 @@ def test_inspect_erase_secrets_and_the_rest(server, client):
     assert client.inspect("Things")["uid"].tolist() == [2]
     client.add_secret("key", "a")
     client.update_secret("key", "b")
-    assert client.get_secret("key") == "b"
+    assert server.mock.get_secret("key") == "b"
+    with pytest.raises(NotImplementedError, match="write-only"):
+        client.get_secret("key")
     client.delete_secret("key")
     with pytest.raises(KeyError, match="key"):
-        client.get_secret("key")
+        server.mock.get_secret("key")
     assert client.lineage() == {"edges": []}
     assert client.xray(datasets=[Things, "Others"]) == {"asked": ["Things", "Others"]}
     assert client.is_integration_client()
@@ -335,16 +369,16 @@ def test_one_thing_is_added_to_what_is_there(server, client):
 
 
 def test_the_url_of_a_server():
-    asked = []
+    requested = []
 
     def answer(request):
-        asked.append(str(request.url))
+        requested.append(str(request.url))
         return httpx.Response(200, json={"branches": ["main"]})
 
     for url in ("localhost:8425", "http://localhost:8425/", "https://umbel.example.com/at"):
         Client(url, transport=httpx.MockTransport(answer)).list_branches()
     path = "/api/v1/branch/list"
-    assert asked == [f"http://localhost:8425{path}"] * 2 + [f"https://umbel.example.com/at{path}"]
+    assert requested == [f"http://localhost:8425{path}"] * 2 + [f"https://umbel.example.com/at{path}"]
     for url in (None, ""):
         with pytest.raises(TypeError, match="url"):
             Client(url)

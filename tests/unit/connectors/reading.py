@@ -54,8 +54,8 @@ def read(
 def _take(source: SplitSource, split: Any, schema: Mapping[str, DType], found: Read, *, exact: bool) -> None:
     for batch in source.open(split, schema, exact=exact):
         judged = validate(batch.raw.frame, schema, refused=batch.raw.rejects)
-        for kept, row in zip(judged.kept, judged.frame.iter_rows(named=True), strict=True):
-            number = batch.first + kept
+        for retained, row in zip(judged.accepted, judged.frame.iter_rows(named=True), strict=True):
+            number = batch.first + retained
             assert number not in found.rows, number
             assert number not in found.dead, number
             found.rows[number] = row

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.unit.connectors.reading import Read, read
-from umbel.connectors import chunks, delimited, jsonlines
-from umbel.connectors.files import FILE_SHIFT, FileSource, pack, unpack
-from umbel.connectors.formats import CSV
-from umbel.connectors.localfiles import Files
+from umbel.connectors.files import FILE_SHIFT, Files, FileSource, pack, pack_stamps, unpack, unpack_stamps
 from umbel.errors import Transient
+from umbel.formats import chunks, delimited, json_lines
+from umbel.formats.declarations import CSV
 from umbel.types.dtypes import Float, Int, Optional, Str
 
 SCHEMA = {"user": Int(), "note": Optional(Str())}
@@ -43,7 +42,7 @@ def users(found: Read) -> list[int]:
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 64)
     monkeypatch.setattr(delimited, "CHUNK_BYTES", 64)
-    for module in (chunks, delimited, jsonlines):
+    for module in (chunks, delimited, json_lines):
         monkeypatch.setattr(module, "MAX_ROW", 400)
 
 
@@ -272,3 +271,72 @@ def test_a_damaged_parquet_file_is_one_dead_letter(tmp_path: Path, damage: str) 
     found = read(source(tmp_path, form="parquet"), SCHEMA)
     assert users(found) == [1]
     assert [reason.partition(":")[0] for reason in found.reasons()] == ["not a readable Parquet file"]
+
+
+# ---- files that change after they were read
+
+
+def _position_after(reader: FileSource, position: Any = None, budget: int = 1 << 30) -> tuple[Any, list[Any]]:
+    found, position = reader.plan(json.loads(json.dumps(position)), budget)
+    batches = [batch for split, _ in found for batch in reader.open(json.loads(json.dumps(split)), SCHEMA, exact=True)]
+    return position, batches
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_a_file_that_is_appended_to_is_reported_once_and_not_read_again(tmp_path: Path, name: str) -> None:
+    pack_file = gzip.compress if name.endswith(".gz") else bytes
+    path = tmp_path / name
+    path.write_bytes(pack_file(lines([1, 2])))
+    (tmp_path / "b.json").write_bytes(lines([3]))
+    os.utime(path, ns=(0, 1_000_000_000))
+    position, batches = _position_after(source(tmp_path))
+    assert sum(batch.raw.frame.height for batch in batches) == 3
+    before = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(pack_file(lines([4])))
+    os.utime(path, ns=(0, 2_000_000_000))
+    position, batches = _position_after(source(tmp_path), position)
+    (report,) = batches
+    (reason,) = report.raw.rejects["reason"]
+    assert "appended to" in reason
+    assert f"{before} bytes, modified at 1970-01-01T00:00:01+00:00" in reason
+    assert f"{path.stat().st_size} bytes, modified at 1970-01-01T00:00:02+00:00" in reason
+    assert report.where(0).startswith(f"{name}: ")
+    assert (report.counts, json.loads(report.text(0))["file"]) == ({"changed_files": 1}, name)
+    assert _position_after(source(tmp_path), position) == (position, [])
+    path.write_bytes(b"")
+    position, (report,) = _position_after(source(tmp_path), position)
+    assert "rewritten" in report.raw.rejects["reason"][0]
+    assert _position_after(source(tmp_path), position)[1] == []
+
+
+def test_a_file_rewritten_while_it_is_read_in_parts_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(lines(range(20)))
+    reader = source(tmp_path, split_bytes=64)
+    position, _ = _position_after(reader, budget=64)
+    assert position["begun"] == ["a.json", 64]
+    path.write_bytes(lines(range(100, 120)))
+    os.utime(path, ns=(0, 1))
+    position, batches = _position_after(reader, position)
+    assert [batch.counts for batch in batches if batch.counts] == [{"changed_files": 1}]
+    assert position["begun"] is None
+
+
+def test_a_position_of_an_older_version_has_files_that_changed_later_reported(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(lines([1]))
+    position, _ = _position_after(source(tmp_path))
+    del position["stamps"]
+    (tmp_path / "b.json").write_bytes(lines([2]))
+    position, batches = _position_after(source(tmp_path), position)
+    assert [batch.raw.frame.height for batch in batches] == [1]
+    path.write_bytes(lines([1, 3]))
+    assert len(_position_after(source(tmp_path), position)[1]) == 1
+
+
+@given(
+    st.dictionaries(st.text("abc\udcff/ ü", min_size=1), st.tuples(st.integers(0, 2**63), st.integers(-(2**62), 2**62)))
+)
+def test_stamps_are_packed_without_loss(stamps: dict[str, tuple[int, int]]) -> None:
+    assert unpack_stamps(pack_stamps(stamps)) == stamps

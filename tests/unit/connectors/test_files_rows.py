@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.unit.connectors.reading import read
-from umbel.connectors import chunks, delimited
-from umbel.connectors.delimited import records_of
-from umbel.connectors.files import FileSource
-from umbel.connectors.formats import CSV
-from umbel.connectors.localfiles import Files
+from umbel.connectors.files import Files, FileSource
+from umbel.errors import InvalidValue
+from umbel.formats import chunks, delimited
+from umbel.formats.declarations import CSV
+from umbel.formats.delimited import Delimited
 from umbel.types.dtype import DType
 from umbel.types.dtypes import (
     Bool,
@@ -199,7 +199,7 @@ def test_a_record_meets_its_fate_alone(tmp_path_factory: pytest.TempPathFactory,
     folder = tmp_path_factory.mktemp("rows")
     form = CSV(headers=list(THREE))
     data = b"\n".join(records)
-    apart = records_of(data)
+    apart = Delimited(tuple(THREE), form.delimiter).records(data)
     alone = [each for record in apart for each in fate(folder, record, form, THREE)]
     assert repr(fate(folder, data, form, THREE)) == repr(alone)
     assert b"".join(data.split()) == b"".join(b"".join(apart).split())
@@ -231,3 +231,12 @@ def test_texts_stand_for_what_json_does_not_have(tmp_path: Path, beside: bytes) 
     assert found == (float("-inf"), b"\x00\xff", [b"x"])
     (*_, found) = fate(tmp_path, beside + b'{"b":"no base64!"}', "json", schema)
     assert found[0] == "b"
+
+
+def test_a_line_of_delimiters_before_the_header_is_not_the_header(tmp_path: Path) -> None:
+    assert fate(tmp_path, b"\t\t\ni\tf\ts\n1\t2\t3\n", CSV(delimiter="\t"), THREE) == [("1", "2", "3")]
+
+
+def test_variables_of_the_class_are_no_arguments_of_a_format() -> None:
+    with pytest.raises(InvalidValue, match="unknown argument"):
+        CSV(positional=True)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.unit.connectors.reading import Read, read
-from umbel.connectors import ingestlog
-from umbel.connectors.ingestlog import EndpointSource
-from umbel.connectors.webhook import Webhook
+from umbel.connectors import webhook
+from umbel.connectors.webhook import EndpointSource, Webhook
+from umbel.formats.json_lines import parse_value
 from umbel.log.ingest import IngestLog
 from umbel.types.dtype import DType
 from umbel.types.dtypes import Dict, Float, Int, Optional, Str
@@ -64,7 +64,7 @@ def test_every_row_is_read_once_and_by_itself(
     post(root, [(json.dumps(batch, indent=i, ensure_ascii=a).encode(), len(batch)) for batch, i, a in posts])
     with pytest.MonkeyPatch.context() as patch:
         if small:
-            patch.setattr(ingestlog, "CHUNK_BYTES", 100)
+            patch.setattr(webhook, "CHUNK_BYTES", 100)
         found = read(endpoint(root), SCHEMA, budget=budget, exact=exact)
     assert {number: tuple(row.values()) for number, row in found.rows.items()} == {
         number: judged(row) for number, row in enumerate(rows) if judged(row) is not None
@@ -114,3 +114,49 @@ def test_large_batches_of_the_fast_kind(tmp_path: Path) -> None:
     post(tmp_path, [(json.dumps(rows[at : at + 500]).encode(), 500) for at in range(0, 20_000, 500)])
     found = read(endpoint(tmp_path), {**SCHEMA, "f": Float()}, budget=100_000)
     assert found.values() == [(row["i"], row["s"], row["f"]) for row in rows]
+
+
+def rejected(root: Path, rows: int, requests: int, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Return how many times a request's bytes are parsed to get at the text of every row of some rejected requests."""
+    payload = json.dumps([{"i": "no", "n": number} for number in range(rows)]).encode()
+    post(root, [(payload, rows)] * requests)
+    parsed = 0
+
+    def counting(data: bytes) -> Any:
+        nonlocal parsed
+        parsed += len(data)
+        return parse_value(data)
+
+    monkeypatch.setattr(webhook, "parse_value", counting)
+    reader = endpoint(root)
+    for split, _ in reader.plan(None, 1 << 30)[0]:
+        for batch in reader.open(split, SCHEMA, exact=True):
+            texts = [json.loads(batch.text(row))["n"] for row in range(batch.raw.frame.height)]
+            assert texts == [*range(rows)] * requests
+            assert batch.request is not None
+            assert {batch.request(row) for row in range(batch.raw.frame.height)} == {*range(0, rows * requests, rows)}
+    return parsed / len(payload)
+
+
+def test_rejected_rows_cost_as_much_as_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (rejected(tmp_path / str(rows), rows, 3, monkeypatch) for rows in (10, 1000))
+    assert few == many <= 2 * 3
+
+
+def test_the_text_of_rows_that_cannot_be_taken_apart_is_looked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def counting(data: bytes) -> Any:
+        nonlocal calls
+        calls += 1
+        return parse_value(data)
+
+    monkeypatch.setattr(webhook, "parse_value", counting)
+    post(tmp_path, [(b"no JSON", 500)])
+    reader = endpoint(tmp_path)
+    for split, _ in reader.plan(None, 1 << 30)[0]:
+        (batch,) = reader.open(split, SCHEMA, exact=True)
+        assert {batch.text(row) for row in range(500)} == {b"no JSON"}
+    assert calls == 1

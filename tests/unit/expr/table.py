@@ -24,7 +24,7 @@ def schema_of(columns: Columns) -> dict[str, DType]:
 
 def frame_of(columns: Columns) -> pl.DataFrame:
     made = {name: from_annotation(annotation).ingest(list(values)) for name, (annotation, values) in columns.items()}
-    assert not any(checked.faults for checked in made.values()), made
+    assert not any(checked.errors for checked in made.values()), made
     return pl.DataFrame({name: checked.values for name, checked in made.items()})
 
 

@@ -79,8 +79,6 @@ def test_refused(expr: Expr, texts: list[str]) -> None:
 def test_when_needs_then() -> None:
     waiting = when(A > 1)
     for use in (
-        lambda: waiting.otherwise(1),
-        lambda: waiting.when(A > 2),
         lambda: waiting.typeof({"a": int}),
         lambda: waiting.astype(int),
     ):

@@ -19,10 +19,10 @@ COLUMNS = {"a": (int, [1, 2, 3]), "s": (Optional[str], ["x", None, "y"])}
 
 
 def run(declared: dict[str, tuple[Expr, Any]], columns: Any = COLUMNS, **more: Any) -> pl.DataFrame:
-    wanted = {
+    expected = {
         name: (expr, None if type_ is None else from_annotation(type_)) for name, (expr, type_) in declared.items()
     }
-    return evaluate(frame_of(columns), wanted, schema_of(columns), **more)
+    return evaluate(frame_of(columns), expected, schema_of(columns), **more)
 
 
 def test_all_see_the_input_and_come_in_order() -> None:
@@ -127,12 +127,12 @@ def test_judging_tells_the_rows_without_a_value() -> None:
     frame, schema = frame_of(columns), schema_of(columns)
     declared = from_annotation(between(int, 0, 5))
     found = judge(frame, 6 // A, declared, schema)
-    assert set(found.faults) == {0, 2}
-    assert "int division by zero" in found.faults[2]
-    assert "between(int, 0, 5)" in found.faults[0]
+    assert set(found.errors) == {0, 2}
+    assert "int division by zero" in found.errors[2]
+    assert "between(int, 0, 5)" in found.errors[0]
     assert [found.values[row] for row in (1, 3)] == [3, 0]
     parsed = judge(frame, S.str.parse(int), from_annotation(int), schema)
-    assert set(parsed.faults) == {1}
+    assert set(parsed.errors) == {1}
     assert [parsed.values[row] for row in (0, 2, 3)] == [1, 3, 4]
     with pytest.raises(InvalidValue, match="failed to compile expression"):
         judge(frame, S + 1, from_annotation(int), schema)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
 
 import polars as pl
 import pytest
 
 from tests.unit.expr.table import check, refused
-from umbel.errors import UnknownName
-from umbel.expr import Expr, col, registry
+from umbel.errors import PackageError, UnknownName
+from umbel.expr import Expr, col
 from umbel.expr.kinds import Text, Whole
-from umbel.expr.registry import FUNCTIONS, catalogue, find, method
+from umbel.expr.registry import CONFLICTS, FUNCTIONS, catalogue, find, method
 
 
 def shout(value: Text, times: Whole = 1) -> Text:  # type: ignore[assignment]
@@ -53,7 +51,15 @@ def test_every_function_is_documented() -> None:
         assert row["doc"].endswith((".", "zone.")), row
         assert row["takes"] or row["name"] == "datetime"
     families = {row["family"] for row in catalogue()}
-    assert families == {"", "num", "str", "dt", "list", "struct", "dict"}
+    assert families >= {
+        "",
+        "num",
+        "str",
+        "dt",
+        "list",
+        "struct",
+        "dict",
+    }  # other packages, which tests install, have theirs
 
 
 def test_functions_are_pickled_by_name() -> None:
@@ -65,18 +71,31 @@ def test_unknown_functions() -> None:
         find("str.lowr")
 
 
-def test_other_packages_add_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Entry:
-        def load(self) -> ModuleType:
-            shout.__module__ = "theirs.str"
-            method()(shout)
-            return ModuleType("theirs.str")
+@pytest.mark.usefixtures("added")
+def test_a_function_of_another_module_by_a_taken_name_names_both() -> None:
+    def shout(value: Text) -> Text:
+        """Shout."""
+        return value
 
-    def entry_points(group: str) -> list[Any]:
-        return [Entry()] if group == "umbel.expressions" else []
-
-    monkeypatch.setattr(registry, "entry_points", entry_points)
+    shout.__module__ = "others.str"
+    with pytest.raises(
+        PackageError, match=r"'str\.shout': theirs\.str\.shout of theirs\.str and others\.str\.shout of others\.str"
+    ):
+        method()(shout)
     try:
-        check(col("s").str.shout(), {"s": (str, ["a"])}, str, ["a!"])
+        with pytest.raises(PackageError, match=r"theirs\.str\.shout.* and others\.str\.shout"):
+            col("s").str.shout()
     finally:
-        del FUNCTIONS["str.shout"]
+        del CONFLICTS["str.shout"]
+
+
+def test_a_name_of_umbel_cannot_be_taken() -> None:
+    def lower(value: Text) -> Text:
+        """Lower."""
+        return value
+
+    lower.__module__ = "others.str"
+    with pytest.raises(PackageError, match=r"umbel\.expr\.str\.lower of umbel and others\.str\.lower"):
+        method()(lower)
+    assert find("str.lower").build is not lower
+    assert CONFLICTS == {}

@@ -18,16 +18,12 @@ from deltalake import DeltaTable
 
 from umbel.errors import Transient
 from umbel.log import changes as module
+from umbel.log.change_tail import ChangeTail, FileTail
 from umbel.log.changes import TAIL, ChangeLog
-from umbel.log.changetail import ChangeTail, FileTail, StoreTail, tail_put, tail_read
-from umbel.state.lmdb import LmdbStore
-from umbel.state.memory import MemoryStore
-from umbel.state.port import Stamp
 from umbel.types.schema import CHANGE_COLUMNS
 
 T0 = datetime(2013, 1, 1, tzinfo=UTC)
 PLAIN = {"user": pl.Int64(), "name": pl.String(), "at": pl.Datetime("us", "UTC"), **CHANGE_COLUMNS}
-OWNER = "log:0123456789abcdef"
 
 Put = Callable[[int, pl.DataFrame], None]
 
@@ -39,19 +35,8 @@ def changes(rows: list[tuple[int, int]], columns: dict[str, pl.DataType] | None 
     return pl.DataFrame({**data, "_at": instants, "_weight": 1, "_seq": range(len(rows))}, schema=columns or PLAIN)
 
 
-def in_store(shards: int, store: MemoryStore) -> tuple[StoreTail, Put]:
-    def put(batch: int, frame: pl.DataFrame) -> None:
-        for shard in range(shards):
-            with store.transaction(shard, [OWNER], Stamp(1, batch)) as transaction:
-                tail_put(transaction, OWNER, batch, frame.filter(pl.col("user") % shards == shard))
-
-    return StoreTail(store, OWNER), put
-
-
-@pytest.fixture(params=["store", "files"])
-def tail(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ChangeTail, Put]:
-    if request.param == "store":
-        return in_store(3, MemoryStore(3))
+@pytest.fixture
+def tail(tmp_path: Path) -> tuple[ChangeTail, Put]:
     files = FileTail(tmp_path / "tail")
     return files, files.put
 
@@ -278,40 +263,6 @@ def test_small_files_are_merged_and_old_ones_deleted(tmp_path: Path, tail: tuple
     assert len(log.vacuum(timedelta(0))) == 6
     assert users(log.read(reading)) == [1, 2, 3, 4, 5, 6]
     assert log.compact() == 0
-
-
-def test_an_undone_batch_takes_its_tail_with_it(tmp_path: Path) -> None:
-    store = LmdbStore(tmp_path / "store", 1)
-    reading = StoreTail(store, OWNER)
-    log = ChangeLog(tmp_path / "log", PLAIN)
-    for batch in (1, 2):
-        with store.transaction(0, [OWNER], Stamp(1, batch)) as transaction:
-            tail_put(transaction, OWNER, batch, changes([(batch, 1)]))
-            tail_put(transaction, OWNER, batch, changes([(batch + 100, 1)]), part=1)
-    log.flush(reading, 1)  # while batch 2 may still be run again
-    with store.transaction(0, [OWNER], Stamp(1, 2)) as transaction:
-        tail_put(transaction, OWNER, 2, changes([(2, 1)]))
-    assert users(log.read(reading)) == [1, 2, 101]
-    log.flush(reading, 2)
-    assert users(log.read(reading)) == [1, 2, 101]
-    with store.snapshot(0) as reader:
-        assert tail_read(reader, OWNER) is None
-    store.close()
-
-
-def test_a_shard_that_moved_on_is_cleaned_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MemoryStore(1)
-    reading, put = in_store(1, store)
-    log = ChangeLog(tmp_path / "log", PLAIN)
-    put(1, changes([(1, 1)]))
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "stamp", lambda *_: Stamp(1, 0))  # read just before the next batch began
-        log.flush(reading, 1)
-    put(2, changes([(2, 1)]))
-    assert users(log.read(reading)) == [1, 2]
-    log.flush(reading, 2)
-    assert reading.read(-1) is None
-    assert users(log.read(reading)) == [1, 2]
 
 
 def test_parts_are_plain_data(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.profiles import examples
 from umbel.log import features
-from umbel.log.features import FeatureLog, spelled
+from umbel.log.features import DamagedLine, FeatureLog, spelled
+from umbel.state import disk
 
 NOON = datetime(2024, 2, 28, 12, tzinfo=UTC)
 
@@ -77,7 +79,7 @@ def test_nothing_follows_lines_that_could_not_be_written(tmp_path: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(features.os, "fsync", full)
+        patch.setattr(disk, "sync", full)
         patch.setattr(features.os, "truncate", full)
         with pytest.raises(OSError, match="No space"):
             put(log, NOON, 2)
@@ -93,7 +95,7 @@ def test_a_full_disk_does_not_fill_with_files(tmp_path: Path, monkeypatch: pytes
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(features.os, "fsync", full)
+        patch.setattr(disk, "sync", full)
         for number in range(20):
             with pytest.raises(OSError, match="No space"):
                 put(log, NOON, number)
@@ -139,3 +141,36 @@ def test_any_year(tmp_path: Path, year: int) -> None:
     put(log, at, 7)
     assert numbers(log, "w", at) == [7]
     assert numbers(log, "w", None, at) == []
+
+
+@given(st.integers(0, 10_000), st.integers(1, 255))
+@examples(60)
+def test_a_changed_byte_loses_one_line_at_most(
+    tmp_path_factory: pytest.TempPathFactory, place: int, change: int
+) -> None:
+    log = FeatureLog(tmp_path_factory.mktemp("log"))
+    log.append("main", "w", spelled(NOON)[:10], [line(NOON, number) for number in range(6)])
+    (path,) = log._folder.rglob("*.ndjson")
+    data = bytearray(path.read_bytes())
+    place %= len(data)
+    hit = data[:place].count(b"\n")
+    ends = place == len(data) - 1
+    data[place] ^= change
+    path.write_bytes(data)
+    damage = list[DamagedLine]()
+    found = [orjson.loads(each)["n"] for each in b"".join(log.read("main", damaged=damage.append)).splitlines()]
+    assert found == [number for number in range(6) if number != hit]
+    assert [each.path for each in damage] in (
+        [path],
+        [path] * 2,
+        [] if ends else [path],
+    )  # a last line with no end is cut
+    assert ends or damage[0].offset <= place
+
+
+def test_lines_of_the_first_version_are_read(tmp_path: Path) -> None:
+    log = FeatureLog(tmp_path)
+    put(log, NOON, 1)
+    (path,) = tmp_path.rglob("*.ndjson")
+    path.with_name("0001-old-00000.ndjson").write_bytes(line(NOON, 0))
+    assert numbers(log) == [0, 1]

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from umbel.log.reading import IngestReader
-from umbel.log.records import Record
+from umbel.log.records import LogRecord
 
 WRITER = Path(__file__).parent / "appending_process.py"
 
@@ -34,7 +34,7 @@ def wait_for(root: Path, name: str, lines: int, process: subprocess.Popen[bytes]
         time.sleep(0.002)
 
 
-def read(reader: IngestReader, found: list[Record], limit: int | None) -> None:
+def read(reader: IngestReader, found: list[LogRecord], limit: int | None) -> None:
     start = reader.start() if not found else read.position  # type: ignore[attr-defined]
     ranges, read.position = reader.plan(start, rows=limit)  # type: ignore[attr-defined]
     for part in ranges:
@@ -44,7 +44,7 @@ def read(reader: IngestReader, found: list[Record], limit: int | None) -> None:
 def test_processes_killed_at_random(tmp_path: Path) -> None:
     chance = random.Random(1)
     running = {name: start(tmp_path, name) for name in ("a0", "b0", "c0")}
-    reader, found = IngestReader(tmp_path, "w", "e", split_bytes=5000), list[Record]()
+    reader, found = IngestReader(tmp_path, "w", "e", split_bytes=5000), list[LogRecord]()
     for generation in range(1, 6):
         victim = chance.choice(sorted(running))
         wait_for(tmp_path, victim, chance.randrange(50, 400), running[victim])
@@ -65,9 +65,9 @@ def test_processes_killed_at_random(tmp_path: Path) -> None:
     names = [record.entry.payload.decode() for record in found]
     assert max(Counter(names).values()) == 1
     rows = {name: record.row for name, record in zip(names, found, strict=True)}
-    told = acknowledged(tmp_path)
-    assert len(told) > 300
-    assert told.items() <= rows.items()
+    report = acknowledged(tmp_path)
+    assert len(report) > 300
+    assert report.items() <= rows.items()
     assert [record.row for record in found] == list(range(0, 2 * len(found), 2))
     assert len({record.offset for record in found}) < len(found)  # several segments
     for sender in {name.rpartition(".")[0] for name in names}:

@@ -9,12 +9,13 @@ import pytest
 
 from umbel.aggregates import Average, Count, ExpDecaySum, LastK, Stddev, Sum
 from umbel.errors import InvalidType, InvalidValue, NotSupported
-from umbel.operators.aggregate import Aggregate
+from umbel.operators.aggregate import Aggregation
+from umbel.operators.aggregate import aggregate as made
 from umbel.operators.leaf import Leaf
-from umbel.operators.tiling import Tiling
 from umbel.types import dtypes as d
 from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
+from umbel.windowing.tiling import Tiling
 
 HOUR, DAY, EVER = Continuous("1h"), Continuous("1d"), Continuous("forever")
 VALUES = (
@@ -28,14 +29,16 @@ VALUES = (
 
 def leaf(*keys: str, appends: bool = True) -> Leaf:
     names = dict(VALUES)
-    held = tuple((name, names[name]) for name in names if name not in keys)
-    columns = Schema(tuple((name, names[name]) for name in keys), held, "t")
+    stored = tuple((name, names[name]) for name in names if name not in keys)
+    columns = Schema(tuple((name, names[name]) for name in keys), stored, "t")
     return Leaf(dataset="E", version=1, columns=columns, appends=appends)
 
 
-def aggregate(*aggregates: Any, keys: tuple[str, ...] = ("uid",), of: Leaf | None = None, **options: Any) -> Aggregate:
+def aggregate(
+    *aggregates: Any, keys: tuple[str, ...] = ("uid",), of: Leaf | None = None, **options: Any
+) -> Aggregation:
     named = (each if each.into_field else each.named(f"a{number}") for number, each in enumerate(aggregates))
-    return Aggregate(parents=(of or leaf(),), pipeline="D.p", keys=keys, aggregates=tuple(named), **options)
+    return made(parents=(of or leaf(),), pipeline="D.p", keys=keys, aggregates=tuple(named), **options)
 
 
 def test_schema() -> None:
@@ -145,7 +148,7 @@ def test_which_aggregates_are_refused(
 
 def test_an_aggregate_needs_a_name() -> None:
     with pytest.raises(InvalidValue, match="Count has no name"):
-        Aggregate(parents=(leaf(),), keys=("uid",), aggregates=(Count(window=HOUR),))
+        made(parents=(leaf(),), keys=("uid",), aggregates=(Count(window=HOUR),))
 
 
 def test_keyed_input() -> None:

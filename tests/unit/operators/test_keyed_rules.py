@@ -10,7 +10,7 @@ from tests.unit.operators.frames import leaf, schema
 from umbel.errors import UmbelError
 from umbel.operators.dedup import Dedup
 from umbel.operators.first import First
-from umbel.operators.index import Index, Mode
+from umbel.operators.index import Index, IndexMode
 from umbel.operators.join import AsOfJoin, TableJoin
 from umbel.operators.latest import Latest
 from umbel.operators.merge import Merge
@@ -66,12 +66,12 @@ def test_choices_key_the_rows(kind: type[Operator]) -> None:
 
 
 def test_an_index_is_of_keyed_rows() -> None:
-    found = make(Index, PAIRS, dataset="D", mode=Mode.UPSERT)
+    found = make(Index, PAIRS, dataset="D", mode=IndexMode.UPSERT)
     assert (found.schema, found.exchange()) == (PAIRS, (("k", "l"),))
 
 
 REFUSED: list[tuple[type[Operator], Any, dict[str, Any], type[Exception], str]] = [
-    (Index, (STREAM,), {"dataset": "D", "mode": Mode.UPSERT}, ValueError, "no key fields"),
+    (Index, (STREAM,), {"dataset": "D", "mode": IndexMode.UPSERT}, ValueError, "no key fields"),
     (First, (STREAM,), {"keys": ()}, ValueError, "at least one key"),
     (Latest, (STREAM,), {"keys": ("t",)}, ValueError, "'t'"),
     (Latest, (STREAM,), {"keys": ("o",)}, ValueError, "'o' is optional"),

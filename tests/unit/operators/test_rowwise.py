@@ -13,9 +13,10 @@ import pytest
 from tests.unit.operators.frames import EPOCH, changes, day, leaf, schema, told
 from umbel.errors import InvalidType, InvalidValue, Terminal, UmbelError
 from umbel.expr import col, lit, when
+from umbel.functions.computed import ByExpression, ByFunction
+from umbel.functions.user_function import UserFunction
 from umbel.operators.assign import Assign, Assigned
 from umbel.operators.changelog import Changelog
-from umbel.operators.computed import ByExpression, ByFunction
 from umbel.operators.dropnull import DropNull
 from umbel.operators.explode import Explode
 from umbel.operators.filter import Filter
@@ -24,7 +25,6 @@ from umbel.operators.rename import Rename
 from umbel.operators.select import Drop, Select
 from umbel.operators.transform import Transform
 from umbel.operators.union import Union
-from umbel.operators.userfunction import UserFunction
 from umbel.types.annotations import Decimal as DecimalHint
 from umbel.types.annotations import from_annotation
 from umbel.types.dtypes import Bool, Int, Str
@@ -60,13 +60,13 @@ INPUT = changes(STREAM, (1, None, "x", 0, 0, 1), (2, 20, "y", 1, 1, 1), (3, 30, 
     [ByExpression(col("a") > 1), function(lambda df: df["a"] > 1), function(lambda df: (df["a"] > 1).to_numpy(bool))],
 )
 def test_filter_keeps_inserts_and_retractions_that_pass(condition: Any) -> None:
-    kept = make(Filter, STREAM, condition=condition).apply(INPUT)
-    assert told(kept, "a") == [(2, 1.0, 1, 1), (3, 2.0, 1, 2), (2, 1.0, -1, 3)]
+    retained = make(Filter, STREAM, condition=condition).apply(INPUT)
+    assert told(retained, "a") == [(2, 1.0, 1, 1), (3, 2.0, 1, 2), (2, 1.0, -1, 3)]
 
 
 def test_filter_takes_null_as_no() -> None:
-    kept = make(Filter, STREAM, condition=function(lambda df: df["b"] > 25)).apply(INPUT)
-    assert told(kept, "a") == [(3, 2.0, 1, 2)]
+    retained = make(Filter, STREAM, condition=function(lambda df: df["b"] > 25)).apply(INPUT)
+    assert told(retained, "a") == [(3, 2.0, 1, 2)]
 
 
 def test_assign_sees_the_input_only_and_passes_changes_through() -> None:
@@ -205,7 +205,7 @@ FAILING: list[tuple[type[Operator], dict[str, Any], str]] = [
     (Filter, {"condition": function(lambda df: df["s"])}, FILTER),
     (Filter, {"condition": function(lambda df: None)}, "expected a Series, found NoneType"),
     (Filter, {"condition": function(lambda df: (df["a"] > 1).head(1))}, "each of 4 rows, found 1"),
-    (Assign, {"columns": (assigned("c", int, lambda df: df["s"]),)}, ASSIGN + ".*int.*'x'"),
+    (Assign, {"columns": (assigned("c", int, lambda df: df["s"]),)}, ASSIGN + ".*an integer dtype for int, found"),
     (Assign, {"columns": (assigned("c", int, col("a") // 0),)}, ASSIGN),
     (Transform, {"function": UserFunction(lambda df: 1)}, TRANSFORM + ".*DataFrame, found int"),
     (Transform, {"function": UserFunction(lambda df: df.head(1))}, "as many rows as came in, 4, found 1"),
@@ -262,7 +262,7 @@ REFUSED: list[tuple[type[Operator], Schema, dict[str, Any], type[Exception], str
     (Explode, schema({"k": int}, l=list[int]), {"columns": ("l",)}, TypeError, "must be keyless, found key 'k'"),
     (Explode, LISTS, {"columns": ("zz",)}, ValueError, "unknown value column 'zz'"),
     (Explode, LISTS, {"columns": ("t",)}, ValueError, "'t' is the timestamp"),
-    (Explode, LISTS, {"columns": ("a",)}, TypeError, "'a' must be a list, found int"),
+    (Explode, LISTS, {"columns": ("a",)}, ValueError, "'a' must be a list, found int"),
     (Explode, LISTS, {"columns": ()}, ValueError, "no columns"),
     (Changelog, STREAM, {"marker": "m", "marks_deletes": True}, TypeError, "must be keyed"),
     (Changelog, TABLE, {"marker": "v", "marks_deletes": True}, ValueError, "'v' exists already"),

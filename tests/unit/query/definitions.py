@@ -8,9 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from umbel.expr import Expr
-from umbel.operators.userfunction import UserFunction
-from umbel.plan.definitions import (
+from umbel.definitions.records import (
     AliasExtractor,
     DatasetDefinition,
     Definitions,
@@ -21,6 +19,8 @@ from umbel.plan.definitions import (
     FunctionExtractor,
     LookupExtractor,
 )
+from umbel.expr import Expr
+from umbel.functions.user_function import UserFunction
 from umbel.query.execute import QueryEngine
 from umbel.query.rows import Column, Instants
 from umbel.types.dtypes import DType
@@ -110,7 +110,7 @@ class Tables:
         self.calls.append(("offline", dataset, keys.height))
         return self._search(dataset, keys, at)
 
-    def few(self, dataset: str, keys: Sequence[Column], at: Instants) -> None:
+    def point_lookup(self, dataset: str, keys: Mapping[str, Column], at: Instants) -> None:
         """Have no shorter way."""
 
     def _search(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:

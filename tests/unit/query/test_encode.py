@@ -19,8 +19,8 @@ from umbel.query.encode import (
     column_to_json,
     columns_from_json,
     columns_of,
-    few_from_json,
     from_json,
+    rows_from_json,
     to_json,
 )
 from umbel.query.rows import Plain, series_of
@@ -147,14 +147,31 @@ def test_what_is_stored_as_it_is_comes_out_as_from_a_column(values, kind, dtype,
         column = columns_from_json({"x": values}, types)["x"]
     except InvalidValue:
         with pytest.raises(InvalidValue):
-            few_from_json({"x": values}, types)
+            rows_from_json({"x": values}, types)
         return
-    few = few_from_json({"x": values}, types)["x"]
+    few = rows_from_json({"x": values}, types)["x"]
     assert few.dtype == column.dtype
     assert list(map(repr, few.to_list())) == list(map(repr, column.to_list()))
     assert list(map(repr, series_of(few).to_list())) == list(map(repr, column.to_list()))
 
 
 def test_plain_values_make_no_column():
-    found = few_from_json({"x": [1, None], "y": ["a", "é"]}, {"x": t.Optional(t.Int()), "y": t.Str()})
+    found = rows_from_json({"x": [1, None], "y": ["a", "é"]}, {"x": t.Optional(t.Int()), "y": t.Str()})
     assert [type(column) for column in found.values()] == [Plain, pl.Series]
+
+
+@pytest.mark.parametrize("data", [{"tailnm": ["N1"], "seats": [3]}, [{"tailnm": "N1"}, {"seats": 3}]])
+def test_the_name_that_was_misspelt_is_told_not_the_right_one(data: object) -> None:
+    with pytest.raises(
+        InvalidValue, match=r"missing columns \['tailnum'\].*; is 'tailnm' meant to be 'tailnum'\?"
+    ) as report:
+        from_json(data, {"tailnum": t.Str(), "seats": t.Optional(t.Int())}, "keys")
+    assert "did you mean" not in str(report.value)
+
+
+def test_a_column_that_is_there_is_no_misspelling_of_another() -> None:
+    with pytest.raises(InvalidValue, match="missing columns") as report:
+        from_json({"uid1": [1], "other": [2]}, {"uid1": t.Int(), "uid2": t.Int()})
+    assert "meant" not in str(report.value)
+    rows = from_json([{"uid1": 1, "note": "x"}], {"uid1": t.Int(), "uid2": t.Optional(t.Int())})
+    assert rows.to_dicts() == [{"uid1": 1, "uid2": None}]

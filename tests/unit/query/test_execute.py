@@ -13,7 +13,7 @@ from umbel.errors import InvalidValue, UmbelError, UnknownName
 from umbel.expr import col, now
 from umbel.query.execute import repeated
 from umbel.query.functions import ExtractorFailed
-from umbel.query.session import Mode
+from umbel.query.session import QueryMode
 from umbel.types.dtypes import Bool, Float, Int, List, Optional, Str
 
 DAY = timedelta(days=1)
@@ -37,7 +37,7 @@ USER = featureset(
 def ask(made, inputs, outputs, columns, at=None):
     """Query offline when instants are given; columns are lists of values."""
     queries = made[0]
-    mode = Mode.ONLINE if at is None else Mode.OFFLINE
+    mode = QueryMode.ONLINE if at is None else QueryMode.OFFLINE
     plan = queries.plan(inputs, outputs, mode)
     height = len(at) if at is not None else len(next(iter(columns.values())))
     given = {name: plan.inputs[name].ingest(values).values for name, values in columns.items()}
@@ -269,9 +269,9 @@ def test_what_an_extractor_raises_is_wrapped(error):
 
 def test_missing_indices_are_told_apart():
     for options, mode, message in [
-        ({"online": False, "offline": False}, Mode.ONLINE, "define an index on dataset Users"),
-        ({"online": False}, Mode.ONLINE, "no online index"),
-        ({"offline": False}, Mode.OFFLINE, "no offline index"),
+        ({"online": False, "offline": False}, QueryMode.ONLINE, "define an index on dataset Users"),
+        ({"online": False}, QueryMode.ONLINE, "no online index"),
+        ({"offline": False}, QueryMode.OFFLINE, "no offline index"),
     ]:
         bare = dataset("Users", {"uid": Int()}, {"v": Int(), "s": Optional(Str())}, **options)
         with pytest.raises(InvalidValue, match=message):
@@ -280,17 +280,19 @@ def test_missing_indices_are_told_apart():
 
 def test_a_dataset_that_is_not_committed():
     with pytest.raises(InvalidValue, match="dataset 'Users' is not committed"):
-        engine([], [USER])[0].plan(["User.uid"], ["User.v"], Mode.ONLINE)
+        engine([], [USER])[0].plan(["User.uid"], ["User.v"], QueryMode.ONLINE)
 
 
 def test_plans_are_kept():
     queries = engine([USERS], [USER], ROWS)[0]
-    assert queries.plan(["User.uid"], ["User.v"], Mode.ONLINE) is queries.plan(["User.uid"], ["User.v"], Mode.ONLINE)
+    assert queries.plan(["User.uid"], ["User.v"], QueryMode.ONLINE) is queries.plan(
+        ["User.uid"], ["User.v"], QueryMode.ONLINE
+    )
 
 
 def test_answers_in_pandas_and_json():
     queries = engine([USERS], [USER], ROWS)[0]
-    plan = queries.plan(["User.uid"], ["User"], Mode.ONLINE)
+    plan = queries.plan(["User.uid"], ["User"], QueryMode.ONLINE)
     answer = queries.online(plan, {"User.uid": pl.Series([1, 3])}, 2)
     frame = answer.to_pandas()
     assert [str(dtype) for dtype in frame.dtypes] == ["Int64", "Int64", "string"]

@@ -16,7 +16,7 @@ from umbel.featuresets import extractor, featureset
 from umbel.lib import inputs, outputs
 from umbel.query.execute import QueryEngine, repeated
 from umbel.query.rows import Instants
-from umbel.query.session import Mode
+from umbel.query.session import QueryMode
 from umbel.types.dtypes import Int
 
 __owner__ = "test@umbel.dev"
@@ -86,7 +86,7 @@ class Looks:
 def ask(name, uids, at=None):
     committed = check_commit([Users, Past], [Looks])
     engine = QueryEngine(committed, Tables(list(committed.datasets.values()), ROWS))
-    mode = Mode.ONLINE if at is None else Mode.OFFLINE
+    mode = QueryMode.ONLINE if at is None else QueryMode.OFFLINE
     plan = engine.plan(["Looks.uid"], [f"Looks.{name}"], mode)
     column = Int().ingest(uids).values
     when = repeated(at or JAN + timedelta(days=1), len(uids))

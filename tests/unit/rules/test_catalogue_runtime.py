@@ -222,6 +222,13 @@ def twice() -> Any:
 @featureset
 class Reader:
     c: int = feature(FS.b)
+    d: int
+
+    @extractor
+    @inputs("c")
+    @outputs("d")
+    def doubled(cls, ts, c):
+        return (c * 2).rename("d")
 
 
 def test_commits() -> None:

@@ -54,7 +54,7 @@ class Features:
     @extractor
     @inputs("k")
     @outputs("secret")
-    def tell(cls, ts: pd.Series, k: pd.Series):
+    def record_event(cls, ts: pd.Series, k: pd.Series):
         return pd.Series([secrets.get("word")] * len(k), name="secret")
 
 
@@ -284,19 +284,19 @@ def test_missing_branches(client: MockClient) -> None:
 def test_secrets(client: MockClient) -> None:
     e = events()
     client.commit("m", [e, counts(e)], [Features])
-    asked = {"outputs": [Features.secret], "inputs": [Features.k], "input_dataframe": pd.DataFrame({"Features.k": [1]})}
-    with refused(Exception, "word", "tell", "Features"):
-        client.query(**asked)
+    query = {"outputs": [Features.secret], "inputs": [Features.k], "input_dataframe": pd.DataFrame({"Features.k": [1]})}
+    with refused(Exception, "word", "record_event", "Features"):
+        client.query(**query)
     with refused(KeyError, "word"):
         client.get_secret("word")
     client.add_secret(name="word", value="open")
     assert client.get_secret(name="word") == "open"
-    assert client.query(**asked)["Features.secret"].tolist() == ["open"]
+    assert client.query(**query)["Features.secret"].tolist() == ["open"]
     client.init_branch("other")
     assert client.get_secret("word") == "open"
     client.checkout("main")
     client.update_secret(name="word", value="shut")
-    assert client.query(**asked)["Features.secret"].tolist() == ["shut"]
+    assert client.query(**query)["Features.secret"].tolist() == ["shut"]
     client.delete_secret(name="word")
     for call in (
         lambda: client.get_secret("word"),

@@ -184,8 +184,6 @@ def test_bad_arguments() -> None:
         Kafka(name="k", bootstrap_servers="b", security_protocol="SSLX", sasl_mechanism="PLAIN")
     with refused(ValueError, "sasl_mechanism"):
         Kafka(name="k", bootstrap_servers="b", security_protocol="PLAINTEXT", sasl_mechanism="X")
-    with refused(ValueError, "extra"):
-        Webhook(name="w", extra=1)
     with refused(ValueError, "name"):
         Webhook(name=5)
     with refused(AttributeError, "Redshift", "s3_access_role_arn"):

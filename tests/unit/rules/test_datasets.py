@@ -99,7 +99,7 @@ def works(D: Dataset) -> str:
         except ValueError as error:
             expected = (
                 f"{name} index"
-                if D._record.is_indexed and (D._record.online or D._record.offline)
+                if D._body.is_indexed and (D._record.online or D._record.offline)
                 else "define an index on dataset D"
             )
             if expected not in str(error):

@@ -77,24 +77,24 @@ def test_every_way_to_look_up(kind: str) -> None:
     client = MockClient()
     client.commit(message="m", datasets=[A, B], featuresets=[FS])
     client.log("w", "A", pd.DataFrame({"k": [one, one], "t": [hour(0), hour(2)]}))
-    asked = [hour(1), hour(2.5), hour(9), hour(-1), hour(2.5)]
+    requested = [hour(1), hour(2.5), hour(9), hour(-1), hour(2.5)]
     keys = [one, one, one, one, other]
     begun = [hour(0), hour(2), hour(5) + timedelta(seconds=1), pd.NaT, pd.NaT]
 
-    rows, found = client.lookup(B, pd.DataFrame({"k": keys}), timestamps=pd.Series(asked))
+    rows, found = client.lookup(B, pd.DataFrame({"k": keys}), timestamps=pd.Series(requested))
     assert (rows["t"].tolist(), found.tolist()) == (begun, [True, True, True, False, False])
     assert rows["n"].tolist() == [1, 2, 0, pd.NA, pd.NA]
 
-    told = client.query_offline(
+    report = client.query_offline(
         inputs=[FS.k],
         outputs=[FS.n, FS.since, FS.age],
         timestamp_column="at",
-        input_dataframe=pd.DataFrame({"FS.k": keys, "at": asked}),
+        input_dataframe=pd.DataFrame({"FS.k": keys, "at": requested}),
     )
-    assert told["FS.since"].tolist() == begun
-    assert told["FS.n"].tolist() == [1, 2, 0, -1, -1]
-    assert told["FS.age"].tolist()[:2] == [1.0, 0.5]
-    assert told["FS.age"].isna().tolist() == [False, False, False, True, True]
+    assert report["FS.since"].tolist() == begun
+    assert report["FS.n"].tolist() == [1, 2, 0, -1, -1]
+    assert report["FS.age"].tolist()[:2] == [1.0, 0.5]
+    assert report["FS.age"].isna().tolist() == [False, False, False, True, True]
 
     now = client.query(inputs=[FS.k], outputs=[FS.since], input_dataframe=pd.DataFrame({"FS.k": [one, other]}))
     assert now["FS.since"].tolist() == [begun[2], pd.NaT]

@@ -207,7 +207,7 @@ def test_older_spelling() -> None:
 
     assert Option2 is Option
     postgres = OldPostgres(name="p", host="h", db_name="d", username="u", password="p")
-    with pytest.warns(DeprecationWarning) as told:
+    with pytest.warns(DeprecationWarning) as report:
 
         @old_source(postgres.table("user"), every="1m", cursor="update_time", lateness="1d", tier="prod")
         @dataset
@@ -217,10 +217,10 @@ def test_older_spelling() -> None:
             nick: Option[str]
             update_time: datetime
 
-    text = " ".join(str(each.message) for each in told)
+    text = " ".join(str(each.message) for each in report)
     for word in ("lateness", "disorder", "tier", "env", "cursor", "umbel.connectors"):
         assert word in text
-    assert told[0].filename == __file__
+    assert report[0].filename == __file__
     client = MockClient()
     assert client.commit("m", datasets=[User], env="prod").status_code == 200
     log(User, pd.DataFrame({"uid": [1], "tags": [{"a": 1}], "nick": [None], "update_time": [T]}))

@@ -236,13 +236,13 @@ def test_arguments_of_another_shape_are_told_apart() -> None:
     with refused(TypeError, "datasets", "list", "D"):
         client.commit("m", datasets=D)
     client.commit("m", datasets=[D], featuresets=[Q])
-    asked = pd.DataFrame({"Q.uid": [1]})
+    requested = pd.DataFrame({"Q.uid": [1]})
     with refused(TypeError, "inputs", "list", "Q.uid"):
-        client.query(inputs=Q.uid, outputs=[Q.s], input_dataframe=asked)
+        client.query(inputs=Q.uid, outputs=[Q.s], input_dataframe=requested)
     with refused(TypeError, "feature", "Dataset(D"):
-        client.query(inputs=[Q.uid], outputs=[D], input_dataframe=asked)
+        client.query(inputs=[Q.uid], outputs=[D], input_dataframe=requested)
     with refused(ValueError, "Q.uid", "more than once"):
-        client.query(inputs=[Q.uid], outputs=[Q.s], input_dataframe=pd.concat([asked, asked], axis=1))
+        client.query(inputs=[Q.uid], outputs=[Q.s], input_dataframe=pd.concat([requested, requested], axis=1))
     with refused(ValueError, "fields", "list", "'s'"):
         client.lookup(D, keys=pd.DataFrame({"uid": [1]}), fields="s")
     rows, _ = client.lookup(D, keys=pd.DataFrame({"uid": [1]}), fields=[])

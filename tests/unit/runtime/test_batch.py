@@ -13,10 +13,13 @@ from tests.unit.serving.flights import DATASETS, Departure
 from umbel.api.commit import check_commit
 from umbel.errors import InvalidValue, NotSupported
 from umbel.log.ingest import IngestLog
+from umbel.log.segments import PREAMBLE_BYTES, directory_of, segments_in
+from umbel.log.tail import Tail
 from umbel.runtime.batch import drain
+from umbel.runtime.changelogs import ChangeLogs
 from umbel.runtime.commit import commit
-from umbel.runtime.deployment import Deployment
-from umbel.runtime.freshness import behind
+from umbel.runtime.deployment import JOB, Deployment
+from umbel.runtime.freshness import Lag, behind, lags
 
 
 @pytest.fixture
@@ -54,6 +57,57 @@ def test_behind_is_the_age_of_the_oldest_event_not_processed(place: Deployment) 
     assert 30 <= behind(place) < 40
 
 
+@pytest.mark.parametrize("segment_bytes", [1 << 10, 64 << 20])
+def test_the_lag_is_the_same_where_nobody_has_noted_the_end_of_the_log(
+    place: Deployment, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
+) -> None:
+    endpoint, log = (
+        ("events", "departures"),
+        IngestLog(place.directory, "events", "departures", segment_bytes=segment_bytes),
+    )
+    row = {"origin": "JFK" * 3000, "delay": 1, "at": "2013-12-01T15:00:00Z"}
+    received = int((time.time() - 500) * 1e6)
+    for _ in range(300):
+        log.append_blocking(orjson.dumps([row, row]), 2, received_at=received)
+    before = lags(place)[endpoint]
+    assert (before.rows, 5_400_000 < before.bytes < 5_500_000) == (600, True)
+    assert 500 <= before.seconds < 560
+    drain(place)
+    assert lags(place)[endpoint] == Lag()
+    log.append_blocking(orjson.dumps([row]), 1)
+    log.close()
+    after = lags(place)[endpoint]
+    assert after.rows == 1
+    monkeypatch.setattr(Tail, "hint", lambda _: None)  # after a restart of the machine
+    again = lags(place)[endpoint]
+    assert (again.rows, again.bytes) == (after.rows, after.bytes)
+    assert Lag.total([before, after]).rows == 601
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_the_lag_passes_over_damaged_and_missing_segments(
+    place: Deployment, monkeypatch: pytest.MonkeyPatch, is_noted: bool
+) -> None:
+    endpoint = "events", "departures"
+    log = IngestLog(place.directory, *endpoint, segment_bytes=1 << 10)
+    for _ in range(8):
+        log.append_blocking(
+            orjson.dumps(DEPARTURES * 8), len(DEPARTURES) * 8, received_at=int((time.time() - 500) * 1e6)
+        )
+    log.close()
+    whole = lags(place)[endpoint]
+    segments = segments_in(directory_of(place.directory, *endpoint))
+    assert len(segments) > 3
+    data = bytearray(segments[0].path.read_bytes())
+    data[PREAMBLE_BYTES : PREAMBLE_BYTES + 40] = bytes(40)
+    segments[0].path.write_bytes(data)
+    segments[1].path.unlink()
+    if not is_noted:
+        monkeypatch.setattr(Tail, "hint", lambda _: None)
+    found = lags(place)[endpoint]
+    assert (found.rows, found.bytes < whole.bytes, 500 <= found.seconds < 560) == (whole.rows, True, True)
+
+
 def test_a_pipeline_that_needs_history_is_left_to_spark(tmp_path: Path) -> None:
     place = Deployment.at(tmp_path, shards=1)
     commit(place, check_commit([Departure], []))
@@ -62,32 +116,58 @@ def test_a_pipeline_that_needs_history_is_left_to_spark(tmp_path: Path) -> None:
     definitions = check_commit(DATASETS, [])
     with pytest.raises(InvalidValue, match=r"\['DelayOfOrigin'\] would have to be computed from history"):
         commit(place, definitions, backfill=False)
-    told = commit(place, definitions, preview=True)
-    assert (told["revision"], told["recomputed"], told["new"]) == (None, ["DelayOfOrigin"], ["DelayOfOrigin", "Plane"])
+    report = commit(place, definitions, preview=True)
+    assert (report["revision"], report["recomputed"], report["new"]) == (
+        None,
+        ["DelayOfOrigin"],
+        ["DelayOfOrigin", "Plane"],
+    )
     assert commit(place, definitions)["revision"] == 2
     with pytest.raises(NotSupported, match="computed from history"):
         drain(place)
 
 
 def test_a_commit_without_a_change_is_none(place: Deployment) -> None:
-    told = commit(place, check_commit(DATASETS, []))
-    assert (told["revision"], told["unchanged"]) == (1, ["DelayOfOrigin", "Departure", "Plane"])
-    told = commit(place, check_commit([Departure], []))
-    assert (told["revision"], told["removed"]) == (2, ["DelayOfOrigin", "Plane"])
+    report = commit(place, check_commit(DATASETS, []))
+    assert (report["revision"], report["unchanged"]) == (1, ["DelayOfOrigin", "Departure", "Plane"])
+    report = commit(place, check_commit([Departure], []))
+    assert (report["revision"], report["removed"]) == (2, ["DelayOfOrigin", "Plane"])
 
 
 def test_a_removed_pipeline_leaves_no_state_that_could_come_back(place: Deployment) -> None:
     send(place, DEPARTURES)
     drain(place)
     before = place.graph(place.catalog.revision())
-    owner = before.outputs["DelayOfOrigin"].owner
-    assert any(owner in place.store.owners(shard) for shard in range(place.shards))
+    owner = before.outputs["DelayOfOrigin"].state_id
+    assert any(owner in place.store.state_ids(shard) for shard in range(place.shards))
     commit(place, check_commit([Departure], []))
     assert drain(place) == 1
-    assert not any(owner in place.store.owners(shard) for shard in range(place.shards))
+    assert not any(owner in place.store.state_ids(shard) for shard in range(place.shards))
     assert owner not in place.catalog.backfilled()
-    assert before.outputs["Plane"].owner in place.catalog.backfilled()
+    assert before.outputs["Plane"].state_id in place.catalog.backfilled()
     assert place.changes.read(before.outputs["Departure"]).height == len(DEPARTURES)
     commit(place, check_commit(DATASETS, []))
     with pytest.raises(NotSupported, match="history"):
         drain(place)
+
+
+@pytest.mark.parametrize("step", ["keep", "flush", "commit", "dues"])
+def test_a_batch_is_finished_when_its_changes_are_in_the_logs_and_not_before(
+    place: Deployment, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    drain(place)
+    send(place, DEPARTURES)
+    before = place.catalog.progress(JOB, 10**9)
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ChangeLogs, step, dies)
+        with pytest.raises(KeyboardInterrupt):
+            drain(place)
+    assert place.catalog.progress(JOB, 10**9) == before
+    assert drain(place) == 1
+    node = place.graph(place.catalog.revision()).outputs["Departure"]
+    assert place.changes.read(node).height == len(DEPARTURES)
+    assert place.catalog.counts() == {("Departure", "rows"): len(DEPARTURES)}

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from umbel.graph.graph import GraphNode
 from umbel.operators.leaf import Leaf
-from umbel.plan.graph import Node
 from umbel.runtime.changelogs import ChangeLogs
 from umbel.state.port import Stamp
 from umbel.types.dtypes import Int
@@ -20,7 +20,7 @@ AT = datetime(2013, 1, 1, tzinfo=UTC)
 
 def node() -> Any:
     leaf = Leaf(parents=(), dataset="Payment", version=1, columns=Schema((), (("user", Int()),), "at"))
-    return Node(leaf, (), leaf.id, 0, 0, dataset="Payment")
+    return GraphNode(leaf, (), leaf.id, 0, 0, dataset="Payment")
 
 
 def changes(user: int) -> pl.DataFrame:

@@ -11,8 +11,8 @@ from tests.laws.sources import BEGIN, EVENTS, USERS, VISITS
 from tests.laws.twins import Program, Source, Twin
 from tests.reference import SECOND
 from umbel.aggregates import Count
-from umbel.plan.graph import Graph
-from umbel.runtime.progress import EventTime
+from umbel.graph.graph import Graph
+from umbel.runtime.progress import EventTimeProgress
 from umbel.types.windows import Continuous, Session, Tumbling
 
 NOW = BEGIN + 1000 * SECOND
@@ -44,8 +44,8 @@ def test_what_follows_an_operator_waits_for_its_corrections(twin: Twin, behind: 
     )
     sources = {"E": Source(EVENTS, ()), "U": Source(USERS, ()), "V": Source(VISITS, ())}
     graph = Graph(Program.numbered(sources, {"M": twin, "D": counted}).definitions())
-    time = EventTime({source.key: instant(NOW) for source in graph.sources()})
-    time.move_frontiers(graph, {node.number: instant(NOW - 100 * SECOND) for node in graph.nodes})
+    time = EventTimeProgress({source.key: instant(NOW) for source in graph.sources()})
+    time.advance_stream_times(graph, {node.number: instant(NOW - 100 * SECOND) for node in graph.nodes})
     found = time.clocks(graph)[graph.outputs["D"].number]
     assert found.waits
     assert found.watermark == (None if behind is None else instant(NOW) - timedelta(seconds=behind))

@@ -10,15 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.unit.serving.asgi import InProcess, serving
+from tests.unit.serving.asgi import InProcess, serving_admin
 from tests.unit.serving.flights import DATASETS, FEATURESETS
 from umbel.api.commit import check_commit
-from umbel.connectors.buckets import PLACE
+from umbel.connectors.buckets import LOCATION
+from umbel.offline.runner import OfflineRunner
 from umbel.runtime.batch import drain
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import Deployment
-from umbel.runtime.offline.runner import Runner
-from umbel.serving.app import application
 
 NOON = "2013-12-01T12:00:00Z"
 DEPARTURES = [
@@ -43,7 +42,9 @@ class Served:
         return self.post("/api/v1/log", {"webhook": "events", "endpoint": endpoint, "data": data}, **options)
 
     def process(self) -> int:
-        return drain(self.deployment)
+        batches = drain(self.deployment)
+        self.http.get("/readyz")  # the server looks what serves by now
+        return batches
 
     def dead(self, dataset: str) -> list[dict[str, Any]]:
         return self.http.get(f"/api/v1/dataset/{dataset}/dead_letters").json()
@@ -53,7 +54,7 @@ def served_at(path: Path) -> Iterator[Served]:
     deployment = Deployment.at(path, shards=2)
     commit(deployment, check_commit(DATASETS, FEATURESETS))
     with (
-        serving(application(deployment)) as transport,
+        serving_admin(deployment) as transport,
         httpx.Client(transport=transport, base_url="http://umbel") as http,
     ):
         yield Served(deployment, transport, http)
@@ -82,7 +83,7 @@ def buckets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("buckets")
     (folder / "data").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(PLACE, folder.as_uri())
+        patch.setenv(LOCATION, folder.as_uri())
         yield folder
 
 
@@ -98,8 +99,8 @@ def offline(buckets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def idle(offline: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
     """Return the server; it takes up no jobs."""
 
-    async def none(_: Runner) -> None:
+    async def none(_: OfflineRunner) -> None:
         return None
 
-    monkeypatch.setattr(Runner, "_claimed", none)
+    monkeypatch.setattr(OfflineRunner, "_claimed", none)
     return offline

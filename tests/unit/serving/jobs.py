@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from tests.unit.serving.conftest import Served
-from umbel.catalog.offline import OfflineJobs
-from umbel.runtime.offline.worker import work
+from umbel.catalog.offline_jobs import OfflineJobs
+from umbel.offline.worker import work
 
 OUTPUTS = ["Origin.origin", "Origin.departures", "Origin.average", "Origin.is_late"]
 PATH = "/api/v1/query_offline"

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import httpx
-import orjson
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
 
-from tests.profiles import examples
-from tests.unit.serving.conftest import NOON, Served
+from tests.unit.serving.conftest import Served
 from umbel.catalog.catalog import Catalog
 from umbel.errors import Transient
-from umbel.serving.app import ROUTES
 from umbel.serving.requests import MAX_BODY
 
 JSON = {"Content-Type": "application/json"}
@@ -102,61 +94,3 @@ def test_a_fault_of_ours_is_told_in_the_same_form(flights: Served, monkeypatch: 
 def test_counts_are_counts(flights: Served, n: str) -> None:
     answer = flights.http.get("/api/v1/dataset/Departure/dead_letters", params={"n": n})
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid-value")
-
-
-JSONS = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**70), 2**70)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(codec="utf-8"), max_size=8)
-    | st.sampled_from(["Origin.origin", "Origin", "origin", "events", "departures", NOON]),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["origin", "Origin.origin", "x"]), inner)
-    ),
-    max_leaves=8,
-)
-MEMBERS = ("inputs", "outputs", "data", "keys", "fields", "timestamps", "timestamp_column", "as_of", "webhook", "value")
-POSTED = [path for method, path, _ in ROUTES if method == "POST"]
-
-
-def _fuzz(served: Served, path: str, content: bytes) -> httpx.Response:
-    filled = path.replace("{name}", "DelayOfOrigin")
-    answer = served.http.post(filled, content=content, headers=JSON)
-    assert answer.status_code < 500, (filled, content, answer.text)
-    if answer.status_code >= 400:
-        assert set(answer.json()) == {"code", "message", "hint"}
-    return answer
-
-
-SHARED = examples(120, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
-
-
-@SHARED
-@given(st.sampled_from(POSTED), st.binary(max_size=40) | JSONS.map(lambda value: orjson.dumps(str(value))))
-def test_no_bytes_break_the_server(flights: Served, path: str, content: bytes) -> None:
-    _fuzz(flights, path, content)
-
-
-@SHARED
-@given(
-    st.sampled_from(["/api/v1/query", "/api/v1/query_offline", "/api/v1/dataset/{name}/lookup", "/api/v1/log"]),
-    st.fixed_dictionaries({}, optional=dict.fromkeys(MEMBERS, JSONS)),
-)
-def test_no_object_breaks_the_server(flights: Served, path: str, body: dict[str, Any]) -> None:
-    sensible = {
-        "inputs": ["Origin.origin"],
-        "outputs": ["Origin"],
-        "data": {"Origin.origin": ["JFK"], "at": [NOON]},
-        "timestamp_column": "at",
-        "keys": {"origin": ["JFK"]},
-        "webhook": "other",
-        "endpoint": "departures",
-    }
-    try:
-        content = orjson.dumps(sensible | body)
-    except TypeError:  # integers beyond 64 bits
-        import json
-
-        content = json.dumps(sensible | body).encode()
-    _fuzz(flights, path, content)

@@ -44,8 +44,8 @@ def seats(client: Client, *names: str) -> list[Any]:
 
 
 def departures(client: Client) -> list[int]:
-    asked = pd.DataFrame({"Origin.origin": ["JFK"], "at": pd.to_datetime(["2013-12-01T16:00Z"])})
-    return client.query_offline([Origin.origin], [Origin.departures], "at", asked)["Origin.departures"].tolist()
+    requested = pd.DataFrame({"Origin.origin": ["JFK"], "at": pd.to_datetime(["2013-12-01T16:00Z"])})
+    return client.query_offline([Origin.origin], [Origin.departures], "at", requested)["Origin.departures"].tolist()
 
 
 def test_a_clone_has_the_data_at_once(fresh: Served) -> None:
@@ -72,8 +72,8 @@ def test_branches_part_where_they_differ(fresh: Served) -> None:
     fresh.process()
     dev.clone_branch("dev", "main")
     big = planes(2, erase=False, where=lambda df: df["seats"] > 150)
-    told = dev.commit("big ones", datasets=[big], incremental=True).json()
-    assert told["changed"] == ["Plane"]
+    report = dev.commit("big ones", datasets=[big], incremental=True).json()
+    assert report["changed"] == ["Plane"]
     fresh.process()
     assert seats(dev, "N1", "N2") == [pd.NA, 200]
     assert seats(main, "N1", "N2") == [100, 200]
@@ -180,8 +180,8 @@ def test_the_guard_of_backfills_knows_all_branches(fresh: Served) -> None:
 
     dev.init_branch("dev")
     assert dev.commit("the same", DATASETS, FEATURESETS, backfill=False).json()["recomputed"] == []
-    told = dev.commit("more", [LateOrigin], incremental=True, preview=True).json()
-    assert (told["revision"], told["new"], told["recomputed"]) == (None, ["LateOrigin"], ["LateOrigin"])
+    report = dev.commit("more", [LateOrigin], incremental=True, preview=True).json()
+    assert (report["revision"], report["new"], report["recomputed"]) == (None, ["LateOrigin"], ["LateOrigin"])
     with pytest.raises(InvalidValue, match="LateOrigin"):
         dev.commit("more", [LateOrigin], incremental=True, backfill=False)
     with pytest.raises(UnknownName, match="LateOrigin"):

@@ -74,13 +74,13 @@ def test_expectations_are_told(fresh: Served) -> None:
     fresh.process()
     fresh.log("visits", ROWS[2:])
     fresh.process()
-    told = fresh.http.get("/api/v1/dataset/Visit/expectations").json()
-    assert [(each["rows"], each["failed"], each["unjudged"], each["holds"]) for each in told] == [
+    report = fresh.http.get("/api/v1/dataset/Visit/expectations").json()
+    assert [(each["rows"], each["failed"], each["unjudged"], each["holds"]) for each in report] == [
         (3, 1, 0, True), (4, 1, 0, False), (0, 0, 4, True),
     ]  # fmt: skip
-    assert told[0]["expectation"] == "expect_column_values_to_be_between"
-    assert told[0]["arguments"]["max_value"] == 120
-    assert (told[0]["version"], told[0]["mostly"], round(told[0]["share"], 3)) == (3, 0.6, 0.667)
+    assert report[0]["expectation"] == "expect_column_values_to_be_between"
+    assert report[0]["arguments"]["max_value"] == 120
+    assert (report[0]["version"], report[0]["mostly"], round(report[0]["share"], 3)) == (3, 0.6, 0.667)
     (few,) = fresh.http.get("/api/v1/dataset/Visits/expectations").json()
     assert few["failed"] == 1
     assert few["holds"] is False

@@ -61,15 +61,15 @@ def test_delimited_files_with_columns_of_other_names(idle: Served, buckets: Path
     path = buckets / f"data/in/csv{ending}/a{ending}"
     path.parent.mkdir(parents=True)
     path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
-    told = ask(
+    report = ask(
         idle,
         {"input": place(f"in/csv{ending}", {"delimiter": ";"}), "output": place("out/csv", {"delimiter": "|"})},
         feature_to_column_map={"Origin.origin": "who"},
         timestamp_column="when",
     )
-    told = worked(idle, told)
-    assert told["status"] == "COMPLETED", told
-    (part,) = (buckets / "data" / told["output_prefix"]).glob("part-*.csv")
+    report = worked(idle, report)
+    assert report["status"] == "COMPLETED", report
+    (part,) = (buckets / "data" / report["output_prefix"]).glob("part-*.csv")
     header, *cells = part.read_text().splitlines()
     assert header == "|".join([*OUTPUTS, "when"])
     expected = asked_at_once(idle, rows)
@@ -84,25 +84,25 @@ def test_parquet_to_parquet(idle: Served, buckets: Path) -> None:
     frame = pl.DataFrame(rows).with_columns(pl.col("at").str.to_datetime("%+", time_zone="UTC"))
     (buckets / "data/in/parquet").mkdir(parents=True)
     frame.write_parquet(buckets / "data/in/parquet/a.parquet", row_group_size=70)
-    told = worked(idle, ask(idle, {"input": place("in/parquet", "parquet"), "output": place("out/p", "parquet")}))
-    assert told["status"] == "COMPLETED", told
-    answer = pl.read_parquet(buckets / "data" / told["output_prefix"] / "part-*.parquet")
+    report = worked(idle, ask(idle, {"input": place("in/parquet", "parquet"), "output": place("out/p", "parquet")}))
+    assert report["status"] == "COMPLETED", report
+    answer = pl.read_parquet(buckets / "data" / report["output_prefix"] / "part-*.parquet")
     expected = pl.DataFrame(asked_at_once(idle, rows)).with_columns(pl.col("at").str.to_datetime("%+", time_zone="UTC"))
     assert answer.equals(expected)
 
 
 def test_rows_in_the_body_and_an_output(idle: Served, buckets: Path) -> None:
     rows = many(40)
-    told = worked(idle, ask(idle, {"data": rows, "output": place("out/body")}))
-    assert told["status"] == "COMPLETED", told
-    assert rows_of(buckets, told) == asked_at_once(idle, rows)
+    report = worked(idle, ask(idle, {"data": rows, "output": place("out/body")}))
+    assert report["status"] == "COMPLETED", report
+    assert rows_of(buckets, report) == asked_at_once(idle, rows)
 
 
 def test_without_an_output_answers_are_in_umbels_own_folder(idle: Served, buckets: Path) -> None:
     lines(buckets / "data/in/own/a.json", many(10))
-    told = worked(idle, ask(idle, {"input": place("in/own")}))
-    assert told["status"] == "COMPLETED", told
-    folder = Path(told["output_bucket"].removeprefix("file://"), told["output_prefix"])
+    report = worked(idle, ask(idle, {"input": place("in/own")}))
+    assert report["status"] == "COMPLETED", report
+    folder = Path(report["output_bucket"].removeprefix("file://"), report["output_prefix"])
     assert folder.is_relative_to(idle.deployment.directory)
     assert pl.read_parquet(folder / "part-*.parquet").height == 10
 
@@ -118,15 +118,15 @@ def test_bad_rows_are_counted_and_kept_with_their_reasons(idle: Served, buckets:
         b'{"Origin.origin": "\xff", "at": "2013-12-01T12:00:00Z"}\n',
     ]
     lines(buckets / "data/in/bad/a.json", [*good[:10], *bad, *good[10:]])
-    told = worked(idle, ask(idle, {"input": place("in/bad"), "output": place("out/bad")}))
-    assert (told["status"], told["failure_rate"]) == ("COMPLETED", len(bad) / (len(bad) + len(good)))
-    assert rows_of(buckets, told) == asked_at_once(idle, good)
-    faults = faults_of(buckets, told)
-    assert [each["field"] for each in faults] == ["", "at", "Origin.origin", "at", "", ""]
-    assert "in/bad/a.json: byte" in faults[0]["where"]
+    report = worked(idle, ask(idle, {"input": place("in/bad"), "output": place("out/bad")}))
+    assert (report["status"], report["failure_rate"]) == ("COMPLETED", len(bad) / (len(bad) + len(good)))
+    assert rows_of(buckets, report) == asked_at_once(idle, good)
+    errors = faults_of(buckets, report)
+    assert [each["field"] for each in errors] == ["", "at", "Origin.origin", "at", "", ""]
+    assert "in/bad/a.json: byte" in errors[0]["where"]
     nameless, null = '{"Origin.origin":"JFK"}', f'{{"Origin.origin":null,"at":"{NOON}"}}'
-    assert [each.get("row") for each in faults[:3]] == ["{broken", nameless, null]
-    assert all(each["reason"] for each in faults)
+    assert [each.get("row") for each in errors[:3]] == ["{broken", nameless, null]
+    assert all(each["reason"] for each in errors)
 
 
 def test_a_damaged_file_among_others(idle: Served, buckets: Path) -> None:
@@ -136,10 +136,10 @@ def test_a_damaged_file_among_others(idle: Served, buckets: Path) -> None:
     (buckets / "data/in/damaged/b.json.gz").write_bytes(data[:-6])
     (buckets / "data/in/damaged/c.json.gz").write_bytes(b"no gzip at all")
     (buckets / "data/in/damaged/d.json").touch()
-    told = worked(idle, ask(idle, {"input": place("in/damaged"), "output": place("out/damaged")}))
-    assert told["status"] == "COMPLETED", told
-    assert rows_of(buckets, told)[:20] == asked_at_once(idle, rows)
-    assert {each["where"].partition(":")[0] for each in faults_of(buckets, told)} == {
+    report = worked(idle, ask(idle, {"input": place("in/damaged"), "output": place("out/damaged")}))
+    assert report["status"] == "COMPLETED", report
+    assert rows_of(buckets, report)[:20] == asked_at_once(idle, rows)
+    assert {each["where"].partition(":")[0] for each in faults_of(buckets, report)} == {
         "in/damaged/b.json.gz",
         "in/damaged/c.json.gz",
     }
@@ -154,13 +154,13 @@ def test_rows_that_an_extractor_refuses(idle: Served, buckets: Path) -> None:
         "outputs": ["Greeting.text"],
         "feature_to_column_map": {"Greeting.name": "name"},
     }
-    told = worked(idle, ask(idle, query | {"input": place("in/names"), "output": place("out/names")}))
-    assert (told["status"], told["failure_rate"]) == ("COMPLETED", 5 / 200)
-    assert [row["Greeting.text"] for row in rows_of(buckets, told)] == [
+    report = worked(idle, ask(idle, query | {"input": place("in/names"), "output": place("out/names")}))
+    assert (report["status"], report["failure_rate"]) == ("COMPLETED", 5 / 200)
+    assert [row["Greeting.text"] for row in rows_of(buckets, report)] == [
         f"{name}!" for name in names if name != "nobody"
     ]
-    assert all("nobody is not somebody" in each["reason"] for each in faults_of(buckets, told))
-    assert [json.loads(each["row"])["name"] for each in faults_of(buckets, told)] == ["nobody"] * 5
+    assert all("nobody is not somebody" in each["reason"] for each in faults_of(buckets, report))
+    assert [json.loads(each["row"])["name"] for each in faults_of(buckets, report)] == ["nobody"] * 5
 
 
 def test_the_client_speaks_to_it(offline: Served, buckets: Path) -> None:
@@ -172,7 +172,7 @@ def test_the_client_speaks_to_it(offline: Served, buckets: Path) -> None:
     (buckets / "data/in/client").mkdir(parents=True)
     (buckets / "data/in/client/x.csv").write_text(text)
     s3 = S3(name="files", aws_access_key_id="key", aws_secret_access_key="kept")
-    told = client.query_offline(
+    report = client.query_offline(
         [Origin.origin],
         [Origin],
         "at",
@@ -180,15 +180,15 @@ def test_the_client_speaks_to_it(offline: Served, buckets: Path) -> None:
         output_s3=s3.bucket("data", prefix="out/client", format="json"),
         feature_to_column_map={Origin.origin: "who"},
     )
-    assert isinstance(told, dict)
-    while told["status"] in ("PENDING", "RUNNING"):
-        told = client.track_offline_query(told["request_id"])
+    assert isinstance(report, dict)
+    while report["status"] in ("PENDING", "RUNNING"):
+        report = client.track_offline_query(report["request_id"])
         time.sleep(0.05)
-    assert told["status"] == "COMPLETED", told
-    assert [row["Origin.departures"] for row in rows_of(buckets, told)] == [
+    assert report["status"] == "COMPLETED", report
+    assert [row["Origin.departures"] for row in rows_of(buckets, report)] == [
         row["Origin.departures"] for row in asked_at_once(offline, rows)
     ]
-    assert client.cancel_offline_query(told["request_id"]) == told
+    assert client.cancel_offline_query(report["request_id"]) == report
     place = s3.bucket("data", prefix="x")
     with pytest.raises(InvalidValue, match="not both"):
         client.query_offline([Origin.origin], [Origin], "at", pd.DataFrame({"at": [NOON]}), input_s3=place)

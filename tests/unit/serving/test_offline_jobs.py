@@ -25,24 +25,26 @@ from tests.unit.serving.jobs import (
     worked,
 )
 from umbel.api.commit import check_commit
-from umbel.catalog.offline import LEASE, OfflineJobs
-from umbel.catalog.tables import OfflineJob
-from umbel.connectors.buckets import PLACE
+from umbel.catalog.offline_jobs import LEASE, OfflineJobs
+from umbel.catalog.tables import OfflineJobRow
+from umbel.connectors.buckets import LOCATION
 from umbel.errors import UmbelError
+from umbel.offline import runner
+from umbel.offline.locations import own_folder, work_folder
+from umbel.offline.run import Run
+from umbel.offline.runner import OfflineRunner
 from umbel.runtime.commit import commit
-from umbel.runtime.offline import runner
-from umbel.runtime.offline.places import own_folder, work_folder
-from umbel.runtime.offline.run import Run
-from umbel.runtime.offline.runner import Runner
+
+JSON = {"Content-Type": "application/json"}
 
 
 def test_a_query_that_fails_on_every_row_fails(idle: Served, buckets: Path) -> None:
     lines(buckets / "data/in/nobody/a.json", [{"Greeting.name": "nobody", "at": NOON}] * 300)
     query = {"inputs": ["Greeting.name"], "outputs": ["Greeting.text"]}
-    told = worked(idle, ask(idle, query | {"input": place("in/nobody"), "output": place("out/nobody")}))
-    assert told["status"] == "FAILED"
-    assert "nobody is not somebody" in told["reason"]
-    assert found(buckets, told) == []
+    report = worked(idle, ask(idle, query | {"input": place("in/nobody"), "output": place("out/nobody")}))
+    assert report["status"] == "FAILED"
+    assert "nobody is not somebody" in report["reason"]
+    assert found(buckets, report) == []
 
 
 ROW = {"Origin.origin": "JFK", "at": NOON}
@@ -59,7 +61,7 @@ REFUSED: list[tuple[list[Any] | None, dict[str, Any], str]] = [
     ([ROW], {"data": []}, "either as 'data' or in 'input'"),
     ([ROW], {"inputs": []}, "No extractor found"),
     ([ROW], {"output": {"bucket": "none", "prefix": "x"}}, "bucket 'none'"),
-    ([ROW], {"output": {"bucket": "..", "prefix": "x"}}, "no path in a bucket"),
+    ([ROW], {"output": {"bucket": "..", "prefix": "x"}}, "no name of a bucket"),
     ([ROW], {"output": {"bucket": "data", "prefix": "../x"}}, "no path in a bucket"),
     ([ROW], {"output": {"bucket": "data", "path": "x/%Y"}}, "no wildcards"),
     ([ROW], {"output": {"bucket": "data", "prefix": "x", "format": "delta"}}, "'delta'"),
@@ -89,7 +91,7 @@ def test_queries_that_are_refused_at_once(
 def test_jobs_that_do_not_exist(offline: Served) -> None:
     for answer in (
         offline.http.get(f"{PATH}/status", params={"request_id": "7"}),
-        offline.http.post(f"{PATH}/cancel", params={"request_id": "7"}),
+        offline.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": "7"}),
     ):
         assert (answer.status_code, "no offline query '7'" in answer.json()["message"]) == (404, True)
     assert offline.http.get(f"{PATH}/status").status_code == 400
@@ -98,7 +100,7 @@ def test_jobs_that_do_not_exist(offline: Served) -> None:
 def test_a_cancelled_job_stops_and_has_no_marker(idle: Served, buckets: Path, tmp_path: Path) -> None:
     lines(buckets / "data/in/cancel/a.json", many(100))
     lines(buckets / "data/in/cancel/b.json", many(100))
-    told = ask(idle, {"input": place("in/cancel"), "output": place("out/cancel")})
+    report = ask(idle, {"input": place("in/cancel"), "output": place("out/cancel")})
     jobs = OfflineJobs(idle.deployment.catalog)
     job = jobs.claim()
     assert job is not None
@@ -108,30 +110,30 @@ def test_a_cancelled_job_stops_and_has_no_marker(idle: Served, buckets: Path, tm
     def once(*args: Any) -> None:
         put(*args)
         parts.append(args)
-        idle.http.post(f"{PATH}/cancel", params={"request_id": job.id})
+        idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": job.id})
 
     run._put = once  # type: ignore[method-assign]
     with pytest.raises(UmbelError, match="cancelled"):
         run.finish()
-    told = idle.http.get(f"{PATH}/status", params={"request_id": job.id}).json()
-    assert (told["status"], told["completion_rate"]) == ("CANCELLED", pytest.approx(0.0, abs=0.51))
+    report = idle.http.get(f"{PATH}/status", params={"request_id": job.id}).json()
+    assert (report["status"], report["completion_rate"]) == ("CANCELLED", pytest.approx(0.0, abs=0.51))
     assert not jobs.beat(job)
-    assert Path("_SUCCESS") not in found(buckets, told)
-    assert idle.http.post(f"{PATH}/cancel", params={"request_id": job.id}).json() == told
+    assert Path("_SUCCESS") not in found(buckets, report)
+    assert idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": job.id}).json() == report
     with idle.deployment.catalog.sessions() as session:
-        assert session.get_one(OfflineJob, job.id).asked == b""  # credentials are not kept
+        assert session.get_one(OfflineJobRow, job.id).request == b""  # credentials are not kept
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3])
 def test_a_job_is_resumed_where_its_parts_end(
     idle: Served, buckets: Path, stop: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("umbel.runtime.offline.inputs.BATCH_READS", 1)
-    monkeypatch.setattr("umbel.runtime.offline.inputs.PIECE_BYTES", 2000)
+    monkeypatch.setattr("umbel.offline.inputs.BATCH_READS", 1)
+    monkeypatch.setattr("umbel.offline.inputs.PIECE_BYTES", 2000)
     rows, prefix = many(150), f"in/resume-{stop}"
     lines(buckets / "data" / prefix / "a.json", [*rows[:80], b"{\n"])
     lines(buckets / "data" / prefix / "b.json.gz", rows[80:])
-    told = ask(idle, {"input": place(prefix), "output": place(f"out/resume-{stop}")})
+    report = ask(idle, {"input": place(prefix), "output": place(f"out/resume-{stop}")})
     jobs = OfflineJobs(idle.deployment.catalog)
     job = jobs.claim()
     assert job is not None
@@ -149,73 +151,73 @@ def test_a_job_is_resumed_where_its_parts_end(
     with pytest.raises(KeyboardInterrupt):
         run.finish()
     assert jobs.claim() is None  # its lease has not run out
-    monkeypatch.setattr("umbel.catalog.offline.LEASE", -LEASE)
+    monkeypatch.setattr("umbel.catalog.offline_jobs.LEASE", -LEASE)
     again = jobs.claim()
     assert again is not None
     assert (again.id, again.epoch, again.attempts) == (job.id, job.epoch + 1, 2 if stop == 1 else 1)
     with pytest.raises(UmbelError, match="another process"):
         jobs.record(job, done=0.5)
     Run(idle.deployment, again, tmp_path, part_rows=25).finish()
-    told = ended(idle, told)
-    assert (told["status"], told["failure_rate"]) == ("COMPLETED", 1 / 151)
-    assert rows_of(buckets, told) == asked_at_once(idle, rows)
-    assert len(faults_of(buckets, told)) == 1
+    report = ended(idle, report)
+    assert (report["status"], report["failure_rate"]) == ("COMPLETED", 1 / 151)
+    assert rows_of(buckets, report) == asked_at_once(idle, rows)
+    assert len(faults_of(buckets, report)) == 1
 
 
 def test_a_job_that_ends_its_process_each_time_fails(
     idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines(buckets / "data/in/dies/a.json", many(5))
-    told = ask(idle, {"input": place("in/dies"), "output": place("out/dies")})
+    report = ask(idle, {"input": place("in/dies"), "output": place("out/dies")})
     jobs = OfflineJobs(idle.deployment.catalog)
     for _ in range(5):
         job = jobs.claim()
         assert job is not None
         jobs.release(job, "its process ended with -9")
     assert jobs.claim() is None
-    told = ended(idle, told)
-    assert (told["status"], "ended with -9" in told["reason"]) == ("FAILED", True)
+    report = ended(idle, report)
+    assert (report["status"], "ended with -9" in report["reason"]) == ("FAILED", True)
 
 
 def test_input_that_was_deleted_meanwhile(idle: Served, buckets: Path) -> None:
     lines(buckets / "data/in/gone/a.json", many(5))
-    told = ask(idle, {"input": place("in/gone"), "output": place("out/gone")})
+    report = ask(idle, {"input": place("in/gone"), "output": place("out/gone")})
     (buckets / "data/in/gone/a.json").unlink()
-    told = worked(idle, told)
-    assert (told["status"], "not found" in told["reason"]) == ("FAILED", True)
+    report = worked(idle, report)
+    assert (report["status"], "not found" in report["reason"]) == ("FAILED", True)
 
 
 def test_input_that_was_changed_meanwhile(idle: Served, buckets: Path) -> None:
     lines(buckets / "data/in/changed/a.json", many(5))
-    told = ask(idle, {"input": place("in/changed"), "output": place("out/changed")})
+    report = ask(idle, {"input": place("in/changed"), "output": place("out/changed")})
     lines(buckets / "data/in/changed/a.json", many(6))
-    told = worked(idle, told)
-    assert (told["status"], "'in/changed/a.json' was changed meanwhile" in told["reason"]) == ("FAILED", True)
-    assert found(buckets, told) == []
+    report = worked(idle, report)
+    assert (report["status"], "'in/changed/a.json' was changed meanwhile" in report["reason"]) == ("FAILED", True)
+    assert found(buckets, report) == []
 
 
 def test_storage_that_is_away_for_a_while(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = many(5)
     lines(buckets / "data/in/away/a.json", rows)
-    told = ask(idle, {"input": place("in/away"), "output": place("out/away")})
+    report = ask(idle, {"input": place("in/away"), "output": place("out/away")})
     with monkeypatch.context() as patch:
-        patch.delenv(PLACE)
+        patch.delenv(LOCATION)
         patch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-        told = worked(idle, told)
-    assert (told["status"], "try again" in told["reason"]) == ("RUNNING", True)
-    monkeypatch.setattr("umbel.catalog.offline.LEASE", -LEASE)  # the pause before the next attempt is over
-    told = worked(idle, told)
-    assert (told["status"], "reason" in told) == ("COMPLETED", False)
-    assert rows_of(buckets, told) == asked_at_once(idle, rows)
+        report = worked(idle, report)
+    assert (report["status"], "try again" in report["reason"]) == ("RUNNING", True)
+    monkeypatch.setattr("umbel.catalog.offline_jobs.LEASE", -LEASE)  # the pause before the next attempt is over
+    report = worked(idle, report)
+    assert (report["status"], "reason" in report) == ("COMPLETED", False)
+    assert rows_of(buckets, report) == asked_at_once(idle, rows)
 
 
 def test_data_that_was_committed_anew_meanwhile(idle: Served, buckets: Path) -> None:
     lines(buckets / "data/in/anew/a.json", many(5))
     idle.http.post("/api/v1/init", json={"branch": "anew", "clone_from": "main"})
-    told = ask(idle, {"input": place("in/anew"), "output": place("out/anew")}, branch="anew")
+    report = ask(idle, {"input": place("in/anew"), "output": place("out/anew")}, branch="anew")
     assert commit(idle.deployment, check_commit([Plane], []), branch="anew")["removed"]
-    told = worked(idle, told)
-    assert (told["status"], "dataset 'DelayOfOrigin' of branch 'anew' was changed" in told["reason"]) == (
+    report = worked(idle, report)
+    assert (report["status"], "dataset 'DelayOfOrigin' of branch 'anew' was changed" in report["reason"]) == (
         "FAILED",
         True,
     )
@@ -235,36 +237,36 @@ def test_a_process_that_cannot_be_started_is_tried_again(
         return started(*args)
 
     monkeypatch.setattr(runner, "_started", once_in_vain)
-    monkeypatch.setattr("umbel.catalog.offline.LEASE", 0.5)
+    monkeypatch.setattr("umbel.catalog.offline_jobs.LEASE", 0.5)
     rows, prefix = many(3), f"in/started-{type(error).__name__}"
     lines(buckets / "data" / prefix / "a.json", rows)
-    told = ended(offline, ask(offline, {"input": place(prefix), "output": place("out/started")}))
-    assert (told["status"], tried) == ("COMPLETED", [told["request_id"]] * 2)
-    assert rows_of(buckets, told) == asked_at_once(offline, rows)
-    folder = work_folder(offline.deployment, told["request_id"])
+    report = ended(offline, ask(offline, {"input": place(prefix), "output": place("out/started")}))
+    assert (report["status"], tried) == ("COMPLETED", [report["request_id"]] * 2)
+    assert rows_of(buckets, report) == asked_at_once(offline, rows)
+    folder = work_folder(offline.deployment, report["request_id"])
     wait_until(lambda: not folder.exists(), lambda: folder)
 
 
 def test_who_takes_a_job_up_shares_no_files(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines(buckets / "data/in/apart/a.json", many(3))
-    told = ask(idle, {"input": place("in/apart")})
+    report = ask(idle, {"input": place("in/apart")})
     jobs = OfflineJobs(idle.deployment.catalog)
     first = jobs.claim()
-    monkeypatch.setattr("umbel.catalog.offline.LEASE", -LEASE)
+    monkeypatch.setattr("umbel.catalog.offline_jobs.LEASE", -LEASE)
     second = jobs.claim()
     assert first is not None
     assert second is not None
     assert own_folder(idle.deployment, first) != own_folder(idle.deployment, second)
-    idle.http.post(f"{PATH}/cancel", params={"request_id": told["request_id"]})
+    idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": report["request_id"]})
 
 
 def test_what_ended_jobs_had_on_the_way_is_deleted(idle: Served, buckets: Path) -> None:
     lines(buckets / "data/in/left/a.json", many(5))
     ended, open_one = (ask(idle, {"input": place("in/left")})["request_id"] for _ in range(2))
-    idle.http.post(f"{PATH}/cancel", params={"request_id": ended})
+    idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": ended})
     for request in (ended, open_one):
         (work_folder(idle.deployment, request) / "deep").mkdir(parents=True)
-    Runner(idle.deployment)._tidy()
+    OfflineRunner(idle.deployment)._tidy()
     assert not work_folder(idle.deployment, ended).exists()
     assert work_folder(idle.deployment, open_one).exists()
-    idle.http.post(f"{PATH}/cancel", params={"request_id": open_one})
+    idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": open_one})

@@ -46,11 +46,11 @@ def test_no_rows_have_no_answers(flights: Served) -> None:
 
 
 def test_queries_that_come_together_get_their_own_answers(flights: Served) -> None:
-    asked = [["JFK", "EWR"][: 1 + n % 2] if n % 3 else ["LGA"] * (n % 7) for n in range(60)]
+    requested = [["JFK", "EWR"][: 1 + n % 2] if n % 3 else ["LGA"] * (n % 7) for n in range(60)]
     expected = {"JFK": 2, "EWR": 0, "LGA": 1}
     with ThreadPoolExecutor(12) as pool:
-        answers = list(pool.map(lambda origins: flights.post("/api/v1/query", query(origins)).json(), asked))
-    assert [each["Origin.departures"] for each in answers] == [[expected[each] for each in row] for row in asked]
+        answers = list(pool.map(lambda origins: flights.post("/api/v1/query", query(origins)).json(), requested))
+    assert [each["Origin.departures"] for each in answers] == [[expected[each] for each in row] for row in requested]
 
 
 def test_one_bad_query_among_others_spoils_none(flights: Served) -> None:
@@ -165,7 +165,7 @@ def test_queries_that_make_no_sense(flights: Served, change: dict[str, Any], sta
         ("Nothing", {"keys": []}, 404, "Nothing"),
         ("DelayOfOrigin", {}, 400, "lacks 'keys'"),
         ("DelayOfOrigin", {"keys": 7}, 400, "expected an object of lists"),
-        ("DelayOfOrigin", {"keys": {"orign": ["JFK"]}}, 400, "did you mean 'orign'"),
+        ("DelayOfOrigin", {"keys": {"orign": ["JFK"]}}, 400, "is 'orign' meant to be 'origin'"),
         ("DelayOfOrigin", {"keys": {"origin": ["JFK"]}, "fields": ["x"]}, 400, "no field 'x'"),
         ("DelayOfOrigin", {"keys": {"origin": ["JFK"]}, "fields": "x"}, 400, "list of strings"),
         ("DelayOfOrigin", {"keys": {"origin": ["JFK"]}, "timestamps": []}, 400, "1 keys, but 0 timestamps"),
@@ -185,3 +185,30 @@ def test_offline_queries_that_make_no_sense(flights: Served) -> None:
     assert flights.post("/api/v1/query_offline", body | {"input": {"type": "Files"}}).status_code == 400
     body["data"]["at"] = ["no instant"]
     assert "no instant" in flights.post("/api/v1/query_offline", body).json()["message"]
+
+
+DEEP = b"[" * 1020 + b"]" * 1020
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("query", b'{"inputs":%s,"outputs":[],"data":[]}'),
+        ("query", b'{"inputs":[],"outputs":[],"data":[],"log":%s}'),
+        ("query_offline", b'{"inputs":[],"outputs":[],"data":[],"timestamp_column":"t","feature_to_column_map":%s}'),
+        ("query_offline", b'{"inputs":[],"outputs":[],"timestamp_column":"t","input":%s}'),
+        ("dataset/Departure/lookup", b'{"keys":[],"timestamps":{"a":%s}}'),
+    ],
+)
+def test_what_is_nested_deeply_is_refused(flights: Served, path: str, body: bytes) -> None:
+    """Its text in a message must not be made by Python's own repr, which ends in a RecursionError."""
+    answer = flights.http.post(f"/api/v1/{path}", content=body % DEEP, headers={"Content-Type": "application/json"})
+    assert 400 <= answer.status_code < 500, answer.text
+    assert len(answer.text) < 5000
+
+
+def test_a_long_unknown_name_is_answered_at_once(flights: Served) -> None:
+    """Close names are not searched for: that takes the square of its length."""
+    answer = flights.post("/api/v1/query", query(["JFK"]) | {"outputs": ["Origin." + "o" * 200_000]})
+    assert answer.status_code == 400
+    assert "did you mean" not in answer.text

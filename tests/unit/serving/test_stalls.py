@@ -15,12 +15,12 @@ from polars.exceptions import PanicException
 
 from tests.unit.query.definitions import engine
 from tests.unit.serving.conftest import Served
-from umbel.query.arrange import Plan
-from umbel.query.rows import Rows
-from umbel.query.session import Session
+from umbel.query.arrange import QueryPlan
+from umbel.query.rows import QueryRows
+from umbel.query.session import QuerySession
 from umbel.query.steps import Step
 from umbel.serving import control
-from umbel.serving.coalesce import Coalescer, Question
+from umbel.serving.coalesce import Coalescer, PendingQuery
 from umbel.serving.threads import READING, Threads
 
 MANY = 40
@@ -85,29 +85,29 @@ def test_a_server_whose_catalog_does_not_answer_says_so_in_time(fresh: Served, m
 class Failing(Step):
     """Fails as Polars does when it finds a fault of its own."""
 
-    def run(self, rows: Rows, session: Session) -> None:
+    def run(self, rows: QueryRows, session: QuerySession) -> None:
         raise PanicException("not yet implemented")
 
 
 class Passing(Step):
     """Does nothing."""
 
-    def run(self, rows: Rows, session: Session) -> None:
+    def run(self, rows: QueryRows, session: QuerySession) -> None:
         """Do nothing."""
 
 
 def test_a_panic_is_the_answer_of_one_and_leaves_the_others_theirs() -> None:
     answers, _ = engine([], [])
-    plans = [Plan({}, {}, (), {}, (step,), ()) for step in (Passing(), Failing(), Passing())]
+    plans = [QueryPlan({}, {}, (), {}, (step,), (), {}) for step in (Passing(), Failing(), Passing())]
 
     async def asked() -> list[object]:
         threads = Threads()
         coalescer = Coalescer(None, threads)  # type: ignore[arg-type]  # no user code asks for secrets
-        questions = [Question(answers, plan, {}, 1, None) for plan in plans for _ in range(2)]
+        questions = [PendingQuery(answers, plan, {}, 1, None) for plan in plans for _ in range(2)]
         async with asyncio.timeout(30):
             found = await asyncio.gather(*map(coalescer.answer, questions), return_exceptions=True)
         threads.close()
         return list(found)
 
     kinds = [type(each).__name__ for each in asyncio.run(asked())]
-    assert kinds == ["bytes"] * 2 + ["PanicException"] * 2 + ["bytes"] * 2
+    assert kinds == ["Encoded"] * 2 + ["PanicException"] * 2 + ["Encoded"] * 2

@@ -72,8 +72,8 @@ def test_without_a_java_home_the_packaged_java_is_used() -> None:
 
 def test_the_mirror_drops_what_the_launcher_adds_and_nothing_else(tmp_path: Path) -> None:
     home = mirror(fake_java(tmp_path / "my java", "21.0.1"), tmp_path / "cache")
-    kept = ["-cp", "a b", "", "*", ACTION, "--add-modules=java.sql", "it's $HOME"]
-    assert run(home, VECTOR, *kept, VECTOR) == kept
+    retained = ["-cp", "a b", "", "*", ACTION, "--add-modules=java.sql", "it's $HOME"]
+    assert run(home, VECTOR, *retained, VECTOR) == retained
 
 
 def test_the_mirror_of_a_new_java_drops_the_package_that_is_gone(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from umbel.errors import Terminal, Transient
+from umbel.errors import Damaged, Terminal, Transient
 from umbel.state import environments
 from umbel.state.environments import Environment, Options, acquire, release
 from umbel.state.lmdb import LmdbStore
@@ -239,7 +239,10 @@ def test_removed_files_are_let_go(place: Path) -> None:
     environment = Environment(place, FAST)
     put(environment, b"a", b"1")
     shutil.rmtree(place)
-    assert held(environment, b"a") is None
+    for use in (lambda: held(environment, b"a"), lambda: put(environment, b"a", b"2")):
+        with pytest.raises(Damaged, match="is missing"):
+            use()
+    environment.create()
     put(environment, b"a", b"2")
     assert held(environment, b"a") == b"2"
     environment.close()
@@ -250,8 +253,14 @@ def test_removed_files_are_let_go_when_they_are_no_longer_trusted(place: Path) -
     put(environment, b"a", b"1")
     shutil.rmtree(place)
     deadline = time.monotonic() + 10
-    while held(environment, b"a") is not None:
-        assert time.monotonic() < deadline
+
+    def follow() -> None:
+        while held(environment, b"a") is not None:
+            assert time.monotonic() < deadline
+
+    with pytest.raises(Damaged, match="is missing"):
+        follow()
+    environment.create()
     put(environment, b"a", b"2")
     assert held(environment, b"a") == b"2"
     environment.close()

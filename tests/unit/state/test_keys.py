@@ -66,8 +66,8 @@ def test_slices_have_the_keys_of_their_rows() -> None:
 
 def test_long_keys_are_shortened_by_their_digest() -> None:
     text = "x" * 397
-    (kept,), (long,) = (encode_keys(pl.DataFrame({"a": [each]})).to_list() for each in (text, text + "x"))
-    assert kept == b"\x01" + text.encode() + b"\x00\x01"
+    (retained,), (long,) = (encode_keys(pl.DataFrame({"a": [each]})).to_list() for each in (text, text + "x"))
+    assert retained == b"\x01" + text.encode() + b"\x00\x01"
     full = b"\x01" + text.encode() + b"x\x00\x01"
     assert long == b"\xfe" + full[:64] + blake2b(full, digest_size=32).digest()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from umbel.errors import InvalidValue, Terminal
+from umbel.errors import Damaged, InvalidValue, Terminal
 from umbel.state.environments import Options
 from umbel.state.lmdb import LmdbStore
 from umbel.state.port import Stamp
@@ -36,17 +36,19 @@ def held(store: LmdbStore, shard: int = 0) -> bytes | None:
 
 def test_reading_makes_no_files(store: LmdbStore, tmp_path: Path) -> None:
     assert held(store) is None
-    assert store.owners(3) == []
+    assert store.state_ids(3) == []
     assert store.stamp(2, "o") is None
     assert [(size.entries, size.size) for size in store.sizes()] == [(0, 0)] * 4
     store.drop("o")
     assert not (tmp_path / "db").exists()
 
 
-def test_a_shard_is_made_when_it_is_written(store: LmdbStore, tmp_path: Path) -> None:
+def test_all_shards_are_made_at_the_first_write(store: LmdbStore, tmp_path: Path) -> None:
     put(store, 1, b"1", shard=2)
-    assert sorted(file.name for file in (tmp_path / "db").iterdir()) == ["shard-002", "store.json"]
-    assert json.loads((tmp_path / "db" / "store.json").read_text()) == {"format": 1, "shards": 4}
+    shards = [f"shard-{number:03d}" for number in range(4)]
+    assert sorted(file.name for file in (tmp_path / "db").iterdir()) == [*shards, "store.json"]
+    report = json.loads((tmp_path / "db" / "store.json").read_text())
+    assert report == {"format": 3, "shards": 4, "identity": store.identity}
 
 
 def test_stores_of_one_directory_share_its_files(store: LmdbStore, tmp_path: Path) -> None:
@@ -79,7 +81,8 @@ def test_a_directory_that_was_removed_and_made_again_is_opened_again(store: Lmdb
     put(store, 1, b"old")
     assert held(store) == b"old"
     shutil.rmtree(tmp_path / "db")
-    assert held(store) is None
+    with pytest.raises(Damaged, match="shard-000 is missing"):
+        held(store)
     other = LmdbStore(tmp_path / "db", 4, FAST)
     put(other, 1, b"new")
     assert held(store) == b"new"

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from umbel.state.port import Fenced, StaleBatch, Stamp
-from umbel.state.progress import Progress, next_progress
+from umbel.state.progress import StampProgress, next_progress
 
-AT = Progress(Stamp(3, 7, 2))
+AT = StampProgress(Stamp(3, 7, 2))
 
 
 @pytest.mark.parametrize("stamp", [Stamp(3, 7), Stamp(3, 7, 9), Stamp(3, 8), Stamp(4, 7, 2), Stamp(9, 99)])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from umbel.errors import InvalidType, Terminal
+from umbel.state.port import OldState
 from umbel.state.rows import RowCodec
 
 ONE = np.ones(1, np.int64)
@@ -17,7 +19,7 @@ ONE = np.ones(1, np.int64)
 def test_the_stored_form_never_changes() -> None:
     codec = RowCodec({"n": pl.Int64, "s": pl.String, "b": pl.Boolean})
     frame = pl.DataFrame({"n": [1, None], "s": ["ab", "c"], "b": [True, None]})
-    expected = "01 02000000 00 0100000000000000 02000000 01 05 0000000000000000 01000000 00 6162 63"
+    expected = "02 c4f15ab9 02000000 00 01 0100000000000000 02000000 03 00 0000000000000000 01000000 6162 63"
     assert codec.encode(frame, np.array([2])) == [bytes.fromhex(expected)]
 
 
@@ -25,7 +27,7 @@ def test_nested_values_are_blocks_and_parts() -> None:
     codec = RowCodec({"l": pl.List(pl.Int8), "s": pl.Struct({"a": pl.Int8, "t": pl.String})})
     frame = pl.DataFrame({"l": [[7, None]], "s": [{"a": 3, "t": "x"}]}, schema=codec.schema)
     block = "02000000 00 07 01 00"
-    expected = f"01 01000000 00 08000000 03 01000000 {block} 78"
+    expected = f"02 22bd3129 01000000 00 08000000 03 01000000 {block} 78"
     assert codec.encode(frame, ONE) == [bytes.fromhex(expected)]
 
 
@@ -103,9 +105,40 @@ def test_pieces_of_frames() -> None:
 def test_another_version_is_refused() -> None:
     codec = RowCodec({"n": pl.Int64})
     (value,) = codec.encode(pl.DataFrame({"n": [1]}), ONE)
-    for other in (b"\x02" + value[1:], b"", b"\x01"):
-        with pytest.raises(Terminal, match="format"):
+    for other in (b"\x01" + value[1:], b"", b"\x01"):
+        with pytest.raises(OldState, match="this one reads format 2"):
             codec.decode([value, other])
+
+
+def test_rows_of_umbel_0_1_are_refused_and_told_what_to_do() -> None:
+    """It had the columns in the order of their declaration: nobody can tell afterwards which order that was."""
+    written = bytes.fromhex("01 01000000 00 0100000000000000 0200000000000000")
+    for read in ("decode", "records"):
+        with pytest.raises(OldState, match="format 1") as refused:
+            getattr(RowCodec({"b": pl.Int64, "a": pl.Int64}), read)([written])
+        assert "move everything but the folder 'ingest'" in str(refused.value)
+
+
+def test_columns_are_those_of_their_names_in_whatever_order_they_are_declared() -> None:
+    columns = {"b": pl.Int64, "a": pl.Int64, "t": pl.String}
+    frame = pl.DataFrame({"b": [1, 2], "a": [3, 4], "t": ["x", None]})
+    codec, other = RowCodec(columns), RowCodec(dict(reversed(columns.items())))
+    values = codec.encode(frame, ONE * 2)
+    assert other.encode(frame, ONE * 2) == values
+    assert codec.decode(values)[0].equals(frame)
+    assert other.decode(values)[0].equals(frame.select("t", "a", "b"))
+    assert other.records(values)["a"].view(np.int64).tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"b": pl.Int64, "c": pl.Int64}, {"a": pl.Int64, "b": pl.Float64}, {"a": pl.Int64, "b": pl.Datetime("us")}],
+)
+def test_columns_of_equal_width_and_other_names_or_types_are_refused(columns: dict[str, Any]) -> None:
+    values = RowCodec({"a": pl.Int64, "b": pl.Int64}).encode(pl.DataFrame({"a": [1], "b": [2]}), ONE)
+    for read in ("decode", "records"):
+        with pytest.raises(Terminal, match="does not have the columns it is read with"):
+            getattr(RowCodec(columns), read)(values)
 
 
 @pytest.mark.parametrize("columns", [{"n": pl.Int32}, {"n": pl.Int64, "m": pl.Int64}, {"n": pl.String}])

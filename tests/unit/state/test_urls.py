@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
-from urllib.parse import SplitResult
+from typing import Any
 
 import pytest
 
-from umbel.errors import InvalidValue, UnknownName
+from tests.extending.install import declare
+from umbel.errors import InvalidValue, PackageError, UnknownName
 from umbel.state import urls
 from umbel.state.lmdb import LmdbStore
 from umbel.state.memory import MemoryStore
@@ -20,7 +20,7 @@ def test_memory_is_new_each_time() -> None:
     assert one.shards == 3
     with one.transaction(0, ["o"], Stamp(1, 1)):
         pass
-    assert other.owners(0) == []
+    assert other.state_ids(0) == []
 
 
 def test_a_directory(tmp_path: Path) -> None:
@@ -49,24 +49,37 @@ def test_shards_are_needed(shards: int) -> None:
         open_store("memory://", shards)
 
 
-class Elsewhere(MemoryStore):
-    """A store of another package."""
-
-    where = ""
-
-
-def open_elsewhere(url: SplitResult, shards: int, settings: dict[str, str]) -> Elsewhere:
+ELSEWHERE = """
+from umbel.state.memory import MemoryStore
+class Elsewhere(MemoryStore): ...
+def open_url(url, shards, settings):
     store = Elsewhere(shards)
     store.where = f"{url.netloc} {settings}"
     return store
+"""
 
 
-def test_another_package_adds_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("elsewhere", f"{__name__}:open_elsewhere", urls.GROUP)
-    monkeypatch.setattr(EntryPoint, "load", lambda self: open_elsewhere)
-    monkeypatch.setattr(urls, "entry_points", lambda **wanted: EntryPoints([entry]).select(**wanted))
-    store = open_store("elsewhere://host?a=1", 2)
-    assert isinstance(store, Elsewhere)
+def test_another_package_adds_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = {"stores_elsewhere": ELSEWHERE}
+    declare(tmp_path, "stores-elsewhere", urls.GROUP, {"elsewhere": "stores_elsewhere:open_url"}, modules)
+    monkeypatch.syspath_prepend(tmp_path)
+    store: Any = open_store("elsewhere://host?a=1", 2)
     assert store.where == "host {'a': '1'}"
     with pytest.raises(UnknownName, match="did you mean 'elsewhere'"):
         open_store("elsewere://", 1)
+
+
+def test_a_scheme_of_two_packages_names_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(tmp_path, "one-store", urls.GROUP, {"memory": "one_store:open_url"}, {})
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PackageError, match=r"'memory': umbel\.state\.memory and package 'one-store' 1\.0"):
+        open_store("memory://", 1)
+    assert isinstance(open_store(f"lmdb://{tmp_path / 'db'}", 1), LmdbStore)
+
+
+def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = {"broken_store": "raise OSError('no library')"}
+    declare(tmp_path, "broken-store", urls.GROUP, {"broken": "broken_store:open_url"}, modules)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PackageError, match=r"package 'broken-store' 1\.0 .* cannot be loaded: OSError: no library"):
+        open_store("broken://", 1)

@@ -38,7 +38,7 @@ def test_log_and_query(client):
     assert found["User.age"].tolist() == [31, pd.NA, pd.NA]
     assert found["User.total"].tolist() == [3, 5, 0]
     assert found["User.shout"].tolist() == ["ANNA", "BOB", "NOBODY"]
-    assert [str(each) for each in found.dtypes] == ["Int64", "string", "Int64", "Int64", "string"]
+    assert [str(each) for each in found.dtypes] == ["int64", "string", "Int64", "Int64", "string"]
 
 
 def test_names_may_be_given_as_text(client):

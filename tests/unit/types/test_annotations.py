@@ -148,14 +148,14 @@ def test_misuse_of_hints(make, named):
 )
 def test_refused_annotations_name_owner_and_field(annotation, named):
     with pytest.raises(TypeError) as caught:
-        from_annotation(annotation, owner="dataset User", field="age", where="app.py:3")
+        from_annotation(annotation, subject="dataset User", field="age", where="app.py:3")
     for text in [*named, "dataset User.age", "app.py:3"]:
         assert text in str(caught.value)
 
 
 def test_keys_of_a_dict_are_text():
     with pytest.raises(ValueError, match=r"User\.tags.*str.*int"):
-        from_annotation(Dict[int, str], owner="User", field="tags")
+        from_annotation(Dict[int, str], subject="User", field="tags")
 
 
 def test_restrictions_are_not_checked_at_construction():

@@ -33,9 +33,9 @@ def test_text_and_storage(dtype, text, stored):
 
 @pytest.mark.parametrize("dtype", EVERY, ids=str)
 def test_null_is_a_fault_unless_optional(dtype):
-    assert list(dtype.ingest([None, None]).faults) == ([] if dtype.is_optional else [0, 1])
+    assert list(dtype.ingest([None, None]).errors) == ([] if dtype.is_optional else [0, 1])
     checked = d.Optional(dtype.base).ingest([None, None])
-    assert checked.faults == {}
+    assert checked.errors == {}
     assert checked.values.to_list() == [None, None]
     assert checked.values.dtype == dtype.polars()
 
@@ -44,7 +44,7 @@ def test_null_is_a_fault_unless_optional(dtype):
 def test_no_rows(dtype):
     for column in ([], pl.Series([], dtype=pl.Null), pl.Series([], dtype=dtype.polars())):
         checked = dtype.ingest(column)
-        assert checked.faults == {}
+        assert checked.errors == {}
         assert checked.values.dtype == dtype.polars()
         assert len(checked.values) == 0
 
@@ -125,21 +125,21 @@ def test_dicts_of_columns():
     ids=str,
 )
 def test_reasons(dtype, value, reason):
-    assert dtype.ingest([value]).faults == {0: reason}
-    assert d.Optional(dtype).ingest([None, value]).faults == {1: reason}
+    assert dtype.ingest([value]).errors == {0: reason}
+    assert d.Optional(dtype).ingest([None, value]).errors == {1: reason}
 
 
 def test_decimals_are_not_cut():
     dtype = d.Decimal(2)
-    reason = dtype.ingest(["1.505"]).faults[0]
+    reason = dtype.ingest(["1.505"]).errors[0]
     assert "would lose data" in reason
     assert "2 digits" in reason
     assert [str(value) for value in dtype.ingest(["1.50", "1.500", 1, 1.005, 2.675]).values] == [
         "1.50", "1.50", "1.00", "1.00", "2.67",
     ]  # fmt: skip
-    assert dtype.ingest([10**26]).faults
-    assert dtype.ingest([float("inf")]).faults
+    assert dtype.ingest([10**26]).errors
+    assert dtype.ingest([float("inf")]).errors
 
 
 def test_long_values_are_shown_short():
-    assert len(d.Int().ingest(["x" * 10_000]).faults[0]) < 200
+    assert len(d.Int().ingest(["x" * 10_000]).errors[0]) < 200

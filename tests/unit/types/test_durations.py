@@ -42,6 +42,23 @@ def test_an_unknown_letter_is_named(bad, letter):
     assert f"'{letter}'" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("bad", "word", "hint"),
+    [
+        ("14 days", "days", "write '14 d'"),
+        ("1day", "day", "write '1d'"),
+        ("1h 30min", "min", "write '1h 30m'"),
+        ("2 Weeks", "Weeks", "write '2 w'"),
+        ("90 seconds", "seconds", "write '90 s'"),
+        ("6 months", "months", "months differ in length: write days"),
+    ],
+)
+def test_a_word_for_a_unit_is_named_with_what_to_write(bad, word, hint):
+    with pytest.raises(InvalidValue, match=f"invalid duration '{bad}': unknown unit '{word}'") as caught:
+        parse_duration(bad)
+    assert hint in caught.value.hint
+
+
 @pytest.mark.parametrize("bad", ["", "  ", "h", "1h 30", "1.2.3h", "h1", "1 2h"])
 def test_malformed_text(bad):
     with pytest.raises(InvalidValue, match="duration"):

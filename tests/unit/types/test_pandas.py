@@ -150,7 +150,7 @@ def test_nanoseconds_are_cut_downwards():
 def test_instants_that_python_does_not_have_are_refused():
     column = raw_series(pd.Series(np.array(["300000-01-01", "2024-01-01"], dtype="M8[s]")))
     checked = d.Datetime().ingest(column)
-    assert list(checked.faults) == [0]
+    assert list(checked.errors) == [0]
     assert checked.values[1] == DAY
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from umbel.types import dtypes
 from umbel.types.annotations import from_annotation
-from umbel.types.classbody import annotations_of
+from umbel.types.class_body import annotations_of
 from umbel.types.structs import struct, struct_type
 
 

@@ -17,7 +17,7 @@ def test_good_rows_come_through_in_storage_form():
     found = validate(frame, SCHEMA)
     assert found.frame.schema == {name: dtype.polars() for name, dtype in SCHEMA.items()}
     assert found.frame.rows() == [(1, "a", AT), (2, None, AT)]
-    assert found.kept.to_list() == [0, 1]
+    assert found.accepted.to_list() == [0, 1]
     assert found.rejects.is_empty()
 
 
@@ -25,7 +25,7 @@ def test_bad_rows_are_rejected_with_every_fault():
     frame = pl.DataFrame({"uid": [1.5, 2.0, None], "name": ["a", "b", "c"], "at": ["x", "2024-01-01", "2024-01-01"]})
     found = validate(frame, SCHEMA)
     assert found.frame["uid"].to_list() == [2]
-    assert found.kept.to_list() == [1]
+    assert found.accepted.to_list() == [1]
     assert found.rejects.rows() == [
         (0, "uid", "expected int, got 1.5 (float)"),
         (0, "at", "expected datetime, got 'x' (str)"),
@@ -51,7 +51,7 @@ def test_no_rows():
 def test_rows_refused_before_are_not_judged_again():
     raw = from_records([{"uid": 1, "at": 0}, "junk", {"uid": "x", "at": 0}], SCHEMA)
     found = validate(raw.frame, SCHEMA, refused=raw.rejects)
-    assert found.kept.to_list() == [0]
+    assert found.accepted.to_list() == [0]
     assert found.rejects.rows() == [
         (1, "", "expected an object, got 'junk' (str)"),
         (2, "uid", "expected int, got 'x' (str)"),

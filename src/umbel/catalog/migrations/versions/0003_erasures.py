@@ -1,4 +1,4 @@
-"""What each branch has erased."""
+"""Erased keys of each branch."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Changes of datasets: version histories, upserts, and runs of sorted rows."""

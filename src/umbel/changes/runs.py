@@ -1,0 +1,109 @@
+"""Runs of equal values in sorted arrays, and ranges of positions.
+
+They keep kernels free of Python loops over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+def changes(*columns: NDArray[Any]) -> Flags:
+    """Return a mask of rows that differ from the previous row in any column.
+
+    The first row always does.
+    """
+    differs = np.zeros(len(columns[0]), np.bool_)
+    differs[:1] = True
+    for column in columns:
+        differs[1:] |= column[1:] != column[:-1]
+    return differs
+
+
+def ordered(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Return rows sorted by some columns.
+
+    Integer columns are packed into one number where possible, which sorts much faster.
+    """
+    packed = _packed(frame.select(columns))
+    return frame.sort(columns) if packed is None else frame[pl.Series(packed).arg_sort()]
+
+
+def _packed(frame: pl.DataFrame) -> Ints | None:
+    """Return one integer for each row with the same order as the columns.
+
+    None where 63 bits are not enough, for columns that are not integers, and for nulls.
+    """
+    if not all(kind.is_integer() and kind != pl.UInt64 for kind in frame.dtypes):
+        return None
+    packed, size = np.zeros(frame.height, np.int64), 1
+    for column in frame.iter_columns():
+        low, high = column.min(), column.max()
+        if not isinstance(low, int) or not isinstance(high, int) or column.null_count():
+            return None
+        span = high - low + 1
+        size *= span
+        if size >= 1 << 63:
+            return None
+        packed = packed * span + (column.to_numpy().astype(np.int64, copy=False) - low)
+    return packed
+
+
+def key_changes(ordered: pl.DataFrame, columns: Sequence[str]) -> Flags:
+    """Return a mask of the first row of each key among rows ordered by key."""
+    differs = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in columns)
+    begins = ordered.select(differs).to_series().to_numpy().copy()
+    begins[:1] = True
+    return begins
+
+
+def numbers(begins: Flags) -> Ints:
+    """Return for each row the number of its run."""
+    return np.cumsum(begins, dtype=np.int64) - 1
+
+
+def lengths(begins: Flags) -> Ints:
+    """Return the length of each run."""
+    return np.diff(np.flatnonzero(begins), append=len(begins)).astype(np.int64)
+
+
+def expand(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return the range number and the position of each member of ranges [low, high)."""
+    counts = np.maximum(high - low, 0)
+    owner = np.repeat(np.arange(len(low)), counts)
+    before = np.cumsum(counts) - counts
+    return owner, np.arange(len(owner)) - np.repeat(before - low, counts)
+
+
+class Sorted:
+    """A sorted index of pairs (slot, instant) for binary search.
+
+    Args:
+        slots: small numbers from 0.
+        instants: in order within each slot.
+    """
+
+    def __init__(self, slots: Ints, instants: Ints) -> None:
+        self._known = np.unique(instants)
+        self._width = len(self._known) + 1
+        self._positions = slots * self._width + np.searchsorted(self._known, instants)
+
+    def first_at_or_after(self, slots: Ints, instants: Ints) -> Ints:
+        """Return the position of each slot's first pair at or after an instant."""
+        return self._find(slots, np.searchsorted(self._known, instants, "left"))
+
+    def first_after(self, slots: Ints, instants: Ints) -> Ints:
+        """Return the position of each slot's first pair after an instant."""
+        return self._find(slots, np.searchsorted(self._known, instants, "right"))
+
+    def _find(self, slots: Ints, ranks: Sequence[int] | Ints) -> Ints:
+        found: Ints = np.searchsorted(self._positions, slots * self._width + np.asarray(ranks), "left")
+        return found

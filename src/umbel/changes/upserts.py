@@ -1,0 +1,103 @@
+"""Upserts: rows as versions of their keys, and the resulting changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from umbel.changes.versions import ALIVE, KEY, MICROSECOND, TIME, advance, changelog, difference, spans
+from umbel.state.keys import encode_columns
+from umbel.types.schema import AT, SEQ, WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from umbel.state.tables import Table
+
+
+def with_key(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Add `_key`, the encoded key of each row."""
+    return frame.with_columns(encode_columns(frame, columns).alias(KEY))
+
+
+def upsert(rows: pl.DataFrame, versions_table: Table) -> pl.DataFrame:
+    """Splice rows into the version history of their keys; return the resulting changes.
+
+    Args:
+        rows: changes with `_key`. A weight of +1 starts a version at `_at`, −1 ends the key's row there. Of one key and
+            instant the row with the largest `_seq` wins; if rows of several sources have the same one, that with the largest
+            values.
+        versions_table: the versions so far; written.
+    """
+    starts = rows.with_columns(pl.col(AT).alias(TIME), (pl.col(WEIGHT) > 0).alias(ALIVE)).drop(AT, WEIGHT)
+    touched = pl.col(TIME)
+    before = versions_table.scan(spans(starts, touched, touched + MICROSECOND), before=True, after=True)
+    both = pl.concat([before, starts.select(before.columns)])
+    position = [KEY, TIME, SEQ]
+    ordered, identity = both.sort(position, maintain_order=True), [KEY, "_begun", SEQ, AT]
+    if ordered.select(pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in position).any()).item():
+        names = sorted({*both.columns} - {*position, ALIVE})
+        ordered, identity = both.sort(*position, ALIVE, *names), [*identity, *(name for name in names if name != AT)]
+    after = ordered.unique([KEY, TIME], keep="last", maintain_order=True)
+    entries = starts.select(KEY, TIME).unique()
+    versions_table.replace_at(entries, after.join(entries, on=[KEY, TIME], how="semi"))
+    return version_difference(before, after, identity).drop(KEY)
+
+
+def version_difference(before: pl.DataFrame, after: pl.DataFrame, identity: Sequence[str]) -> pl.DataFrame:
+    """Return the changes between two states of version histories.
+
+    Rows are identified by the columns in `identity`, which may include `_begun`, the start of the version.
+    """
+    former, later = (changelog(versions.with_columns(pl.col(TIME).alias("_begun"))) for versions in (before, after))
+    return difference(former, later, identity).drop("_begun")
+
+
+def overlay(
+    changes: pl.DataFrame, rows: pl.DataFrame, made: Table, direct: Table, versions_table: Table
+) -> pl.DataFrame:
+    """Splice rows into the version history of a derived dataset; return the combined changes.
+
+    Of one key and instant a row wins over one of the pipeline. The pipeline ends only its own rows: a row already superseded is
+    not ended.
+
+    Args:
+        changes: changes with `_key`, as an operator emitted them.
+        rows: changes with `_key`, each the current row of its key from its time on.
+        made: the versions of `changes` so far; written.
+        direct: those of `rows`; written.
+        versions_table: both combined; written.
+    """
+    if changes.height:
+        follow(changes, made)
+    if rows.height:
+        upsert(rows, direct)
+    keys = pl.concat([changes.select(KEY), rows.select(KEY)]).unique()
+    whole = keys.with_columns(pl.lit(None, pl.Datetime("us", "UTC")).alias(bound) for bound in ("_low", "_high"))
+    parts = [each.scan(whole).with_columns(pl.lit(part).alias("_part")) for part, each in enumerate((made, direct))]
+    after = _laid_over(pl.concat(parts))
+    before = versions_table.scan(whole)
+    versions_table.replace_at(pl.concat([each.select(KEY, TIME) for each in (before, after)]).unique(), after)
+    return difference(changelog(before), changelog(after)).drop(KEY)
+
+
+def _laid_over(versions: pl.DataFrame) -> pl.DataFrame:
+    """Merge several version histories into one; the later `_part` wins at equal instants."""
+    first = versions.sort(KEY, TIME, ALIVE, "_part").unique([KEY, TIME], keep="last", maintain_order=True)
+    current = pl.when(ALIVE).then("_part").forward_fill().over(KEY)
+    return first.filter(pl.col(ALIVE) | (pl.col("_part") == current)).drop("_part")
+
+
+def follow(changes: pl.DataFrame, versions_table: Table) -> None:
+    """Apply the changes of a derived dataset to its stored version history.
+
+    Args:
+        changes: changes with `_key`, as an operator emitted them.
+        versions_table: the versions so far; written.
+    """
+    touched = pl.col(AT)
+    before = versions_table.scan(spans(changes, touched, touched + MICROSECOND), before=True)
+    after = advance(before, changes)
+    entries = changes.select(KEY, pl.col(AT).alias(TIME)).unique()
+    versions_table.replace_at(entries, after.join(entries, on=[KEY, TIME], how="semi"))

@@ -1,0 +1,1 @@
+"""Definitions: the frozen records of a commit, their serialisation, versions and tags."""

@@ -1,0 +1,28 @@
+"""References to credentials stored in a secret manager."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from umbel.definitions.arguments import Declared
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secret(Declared):
+    """A secret in AWS Secrets Manager, or a part of one: `secret["key"]["sub"]`.
+
+    Args:
+        arn: of the secret.
+        role_arn: of the role that may read it.
+        path: the keys of the nested part, outermost first.
+    """
+
+    arn: str
+    role_arn: str | None = None
+    path: list[str] | tuple[str, ...] | None = None
+
+    def __getitem__(self, key: str) -> Secret:
+        return replace(self, path=(*(self.path or ()), key))
+
+
+Credential = str | Secret

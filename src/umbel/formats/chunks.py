@@ -1,0 +1,138 @@
+"""Reading of a file in chunks of whole records."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+MAX_ROW = 8 << 20
+"""Maximum length of a row in bytes; a longer one is rejected."""
+
+RAW_RETAINED = 64 << 10
+"""Bytes retained of a row rejected unread."""
+
+CHUNK_BYTES = 4 << 20
+_PACKED_BYTES = 1 << 20
+
+LastBreak = Callable[[bytes], int]
+"""Returns the length of the whole records, in bytes; 0 when none is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A range of bytes of a file.
+
+    Args:
+        offset: their first byte, in the uncompressed file.
+        data: whole records; for a malformed piece its first bytes.
+        error: the reason the piece is malformed, None for records.
+    """
+
+    offset: int
+    data: bytes
+    error: str | None = None
+
+
+class _Damaged(Exception):
+    """A compressed file cannot be read further."""
+
+
+def chunks(path: Path, begin: int, end: int | None, last_break: LastBreak) -> Iterator[Chunk]:
+    """Yield the bytes between two offsets in chunks of whole records.
+
+    Args:
+        path: the file; a name in `.gz` is decompressed, from its start to its end.
+        begin: the first byte: the start of a record.
+        end: the byte behind the last; None for the end of the file.
+        last_break: finds the end of the last whole record.
+    """
+    with path.open("rb") as file:
+        pieces = _gunzip(file) if path.suffix == ".gz" else _plain(file, begin, end)
+        yield from _cut(pieces, begin, last_break)
+
+
+def last_line(data: bytes) -> int:
+    """Return the length of the whole lines, in bytes."""
+    return data.rfind(b"\n") + 1
+
+
+def next_line(path: Path, offset: int) -> int:
+    """Return the start of the first line at or behind an offset."""
+    if offset == 0:
+        return 0
+    with path.open("rb") as file:
+        file.seek(offset - 1)
+        while line := file.readline(CHUNK_BYTES):
+            if line.endswith(b"\n"):
+                break
+        return file.tell()
+
+
+def _plain(file: BinaryIO, begin: int, end: int | None) -> Iterator[bytes]:
+    file.seek(begin)
+    left = (1 << 62) if end is None else end - begin
+    while piece := file.read(min(CHUNK_BYTES, left)):
+        yield piece
+        left -= len(piece)
+
+
+def _gunzip(file: BinaryIO) -> Iterator[bytes]:
+    # Not gzip.open: it loses the bytes decompressed in the call that meets the damage.
+    decoder = None
+    while packed := file.read(_PACKED_BYTES):
+        while packed:
+            decoder = decoder or zlib.decompressobj(wbits=31)
+            try:
+                plain = decoder.decompress(packed, CHUNK_BYTES)
+            except zlib.error as error:
+                raise _Damaged(f"the gzip data is damaged: {error}") from error
+            if plain:
+                yield plain
+            packed = decoder.unconsumed_tail
+            if decoder.eof:
+                packed, decoder = decoder.unused_data.lstrip(b"\0"), None
+    if decoder is not None:
+        raise _Damaged("the gzip data breaks off before its end")
+
+
+def _cut(pieces: Iterator[bytes], offset: int, last_break: LastBreak) -> Iterator[Chunk]:
+    unread, error = b"", None
+    try:
+        for piece in pieces:
+            unread += piece
+            whole = last_break(unread)
+            if not whole and len(unread) > MAX_ROW:
+                whole = last_line(unread)
+            if whole:
+                yield Chunk(offset, unread[:whole])
+            elif len(unread) > MAX_ROW:
+                chunk, unread, whole = _skip_row(unread, pieces, offset)
+                yield chunk
+                offset += whole
+                continue
+            unread, offset = unread[whole:], offset + whole
+    except _Damaged as damage:
+        error = str(damage)
+    whole = len(unread) if error is None else last_break(unread)
+    if whole:
+        yield Chunk(offset, unread[:whole])
+    if error is not None:
+        yield Chunk(offset + whole, unread[whole:][:RAW_RETAINED], error)
+
+
+def _skip_row(unread: bytes, pieces: Iterator[bytes], offset: int) -> tuple[Chunk, bytes, int]:
+    """Skip an oversized row; return an error chunk, the remaining bytes, the row's size.
+
+    The remaining bytes are those of the last piece behind the row.
+    """
+    start, size, rest = unread[:RAW_RETAINED], len(unread), b""
+    for piece in pieces:
+        line = piece.find(b"\n") + 1
+        size += line or len(piece)
+        if line:
+            rest = piece[line:]
+            break
+    return Chunk(offset, start, f"a row of {size} bytes is longer than {MAX_ROW}"), rest, size

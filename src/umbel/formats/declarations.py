@@ -1,0 +1,93 @@
+"""Formats of rows in files and messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from umbel.definitions.arguments import Declared
+from umbel.definitions.secret import Credential
+from umbel.errors import InvalidValue
+
+
+@dataclass(frozen=True, kw_only=True)
+class CSV(Declared):
+    """Comma-separated values.
+
+    Args:
+        delimiter: between the values.
+        headers: the column names; None if they are in the first line.
+    """
+
+    delimiter: str = ","
+    headers: list[str] | tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Registered(Declared):
+    registry: str
+    url: str
+    username: Credential | None = None
+    password: Credential | None = None
+    token: Credential | None = None
+
+    def __post_init__(self) -> None:
+        if self.registry != "confluent":
+            kind = type(self).__name__
+            raise InvalidValue(
+                f"{kind}: registry must be 'confluent', found '{self.registry}'", hint='registry="confluent"'
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Avro(_Registered):
+    """Avro messages with schemas in a registry.
+
+    Args:
+        registry: "confluent".
+        url: of the registry.
+        username: for the registry.
+        password: for the registry.
+        token: for the registry, instead of a user.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protobuf(_Registered):
+    """Protobuf messages with schemas in a registry.
+
+    Args:
+        registry: "confluent".
+        url: of the registry.
+        username: for the registry; goes with password.
+        password: for the registry.
+        token: for the registry, instead of a user.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        user = (self.username is not None) + (self.password is not None)
+        if user == 1:
+            raise InvalidValue(
+                "Protobuf: username and password must be given together", hint="give both, or a token instead"
+            )
+        if user and self.token is not None:
+            raise InvalidValue(
+                "Protobuf: give either username and password or token, not both",
+                hint="leave the token out, or username and password",
+            )
+        if not user and self.token is None:
+            raise InvalidValue(
+                "Protobuf: either username and password or token must be given",
+                hint="token=..., or username=... and password=...",
+            )
+
+
+def check_format(subject: str, format: Any, names: tuple[str, ...], *kinds: type) -> None:
+    """Raise InvalidValue for a format neither among `names` nor of one of `kinds`."""
+    if isinstance(format, kinds) or (isinstance(format, str) and format in names):
+        return
+    allowed = ", ".join([*(repr(name) for name in names), *(f"{kind.__name__}(...)" for kind in kinds)])
+    raise InvalidValue(
+        f"{subject}: format must be one of {allowed}, found {format!r}", hint="leave it out for the first of them"
+    )

@@ -1,0 +1,229 @@
+"""Parse rows of delimited text: vectorised by Polars, record by record on errors.
+
+A record ends at a line break outside quotes. Every value is read as text; validation converts it.
+An empty value is null, a quoted empty one is the empty text.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from umbel.formats.chunks import CHUNK_BYTES, MAX_ROW, Chunk, chunks, last_line
+from umbel.formats.declarations import CSV
+from umbel.types.raw import Raw, rejects
+
+QUOTE = ord('"')
+BREAK = ord("\n")
+LINES_IN_RECORD = 10_000
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Delimited:
+    """A parser of the records of one file.
+
+    Args:
+        names: the columns, in the order they have in the file.
+        delimiter: a single character.
+    """
+
+    names: tuple[str, ...]
+    delimiter: str
+
+    def read(self, data: bytes) -> Raw:
+        """Return the rows of some whole records, blank lines left out."""
+        frame = self._at_once(data)
+        if frame is not None:
+            return Raw(frame, rejects({}))
+        records = self.records(data)
+        errors = {row: error for row, record in enumerate(records) if (error := self._error(record))}
+        good = [record for row, record in enumerate(records) if row not in errors]
+        frames = list(self._halves(good))
+        whole = pl.concat([each for each, _ in frames]) if frames else self._nothing(0)
+        positions = np.array([row for row in range(len(records)) if row not in errors], dtype=np.int64)
+        found = {int(positions[at]): reason for at, reason in _broken(frames)}
+        return Raw(_scattered(whole, positions, len(records)), rejects({**errors, **found}).sort("row"))
+
+    def records(self, data: bytes) -> list[bytes]:
+        """Return the records, without their line breaks.
+
+        A quote that is never closed ends with its line.
+        """
+        return list(_records(data, self.delimiter))
+
+    def _at_once(self, data: bytes) -> pl.DataFrame | None:
+        if b"\n\n" in data or b"\n\r\n" in data or data.startswith((b"\n", b"\r\n")):
+            return None  # blank lines are not rows
+        if len(data) > MAX_ROW or data.count(b'"') % 2:
+            return None  # a row may be too long, a quote is not closed
+        lines, delimiters = _shape(data, ord(self.delimiter))
+        if delimiters != lines * (len(self.names) - 1):
+            return None
+        frame = self._parse(data)
+        return frame if frame is not None and frame.height == lines else None
+
+    def _parse(self, data: bytes) -> pl.DataFrame | None:
+        if not data:
+            return self._nothing(0)
+        schema = dict.fromkeys(self.names, pl.String())
+        try:
+            return pl.read_csv(io.BytesIO(data), has_header=False, schema=schema, separator=self.delimiter)
+        except pl.exceptions.PolarsError:
+            return None
+
+    def _nothing(self, height: int) -> pl.DataFrame:
+        return pl.DataFrame(
+            {name: [None] * height for name in self.names}, schema=dict.fromkeys(self.names, pl.String())
+        )
+
+    def _error(self, record: bytes) -> str | None:
+        if len(record) > MAX_ROW:
+            return f"a row of {len(record)} bytes is longer than {MAX_ROW}"
+        if record.count(b'"') % 2:
+            return "a quote that is not closed"
+        try:
+            record.decode()
+        except UnicodeDecodeError as error:
+            return f"not UTF-8: byte {error.start} of the row is 0x{record[error.start]:02x}"
+        fields = _shape(record, ord(self.delimiter))[1] + 1
+        return None if fields == len(self.names) else f"{fields} fields where {len(self.names)} are expected"
+
+    def _halves(self, records: Sequence[bytes]) -> Iterator[tuple[pl.DataFrame, str | None]]:
+        """Yield the records as frames, an invalid one alone with its reason."""
+        if not records:
+            return
+        frame = self._parse(b"\n".join(records) + b"\n")
+        if frame is not None and frame.height == len(records):
+            yield frame, None
+        elif len(records) == 1:
+            yield self._nothing(1), "not a delimited row: a quote in the middle of a value"
+        else:
+            middle = len(records) // 2
+            yield from self._halves(records[:middle])
+            yield from self._halves(records[middle:])
+
+
+def open_delimited(path: Path, form: CSV, begin: int, end: int | None) -> Iterator[tuple[Delimited, Chunk]]:
+    """Yield the chunks of a file's records between two offsets, each with its parser.
+
+    The header is left out.
+
+    Args:
+        path: the file.
+        form: the declared delimiter and headers.
+        begin: at the start of a record; 0 is before the header.
+        end: at the start of a record, None for the end of the file.
+    """
+    names, header = (tuple(form.headers), 0) if form.headers is not None else header_of(path, form)
+    reader = Delimited(names, form.delimiter)
+    for chunk in chunks(path, begin, end, last_record):
+        if chunk.offset < header and chunk.error is None:
+            yield reader, Chunk(header, chunk.data[header - chunk.offset :])
+        else:
+            yield reader, chunk
+
+
+def header_of(path: Path, form: CSV) -> tuple[tuple[str, ...], int]:
+    """Return the columns named by a file's header, and the offset of the next record."""
+    first = next(chunks(path, 0, None, last_record), None)
+    records = _records(first.data, form.delimiter) if first and first.error is None else iter(())
+    record = next((each for each in records if each.strip()), b"")
+    size = first.data.find(record) + len(record) + 1 if first and record else 0
+    text = record.removeprefix(_BOM).decode(errors="replace")
+    frame = (
+        pl.read_csv(io.StringIO(text), has_header=False, infer_schema=False, separator=form.delimiter) if text else None
+    )
+    names = [] if frame is None else [str(name).strip() for name in frame.row(0)]
+    return tuple(name if name not in names[:at] else f"{name}_{at}" for at, name in enumerate(names)), size
+
+
+def last_record(data: bytes) -> int:
+    """Return the length of the whole records, in bytes."""
+    if b'"' not in data:
+        return last_line(data)
+    bytes_ = np.frombuffer(data, np.uint8)
+    outside = np.flatnonzero((bytes_ == BREAK) & (_inside(bytes_) == 0))
+    return int(outside[-1]) + 1 if len(outside) else 0
+
+
+def end_of_record(path: Path, begin: int, least: int) -> int:
+    """Return the first record end at or behind an offset, else the file's size.
+
+    Args:
+        path: the file.
+        begin: the start of a record.
+        least: the offset.
+    """
+    quotes, offset = 0, begin
+    with path.open("rb") as file:
+        file.seek(begin)
+        while piece := file.read(CHUNK_BYTES):
+            bytes_ = np.frombuffer(piece, np.uint8)
+            if offset + len(piece) > least:
+                outside = np.flatnonzero((bytes_ == BREAK) & ((_inside(bytes_) + quotes) & 1 == 0))
+                after = outside[outside + offset + 1 >= least]
+                if len(after):
+                    return offset + int(after[0]) + 1
+            quotes, offset = (quotes + piece.count(b'"')) & 1, offset + len(piece)
+    return offset
+
+
+def _records(data: bytes, delimiter: str) -> Iterator[bytes]:
+    """Yield the records; lines of white space are none, unless it delimits empty values."""
+    lines, at = data.split(b"\n"), 0
+    while at < len(lines):
+        size = _lines_of_record(lines, at)
+        record = b"\n".join(lines[at : at + size]).removesuffix(b"\r")
+        at += size
+        if record.strip() or delimiter.encode() in record:
+            yield record
+
+
+def _lines_of_record(lines: Sequence[bytes], at: int) -> int:
+    quotes = 0
+    for size, line in enumerate(lines[at : at + LINES_IN_RECORD], 1):
+        quotes += line.count(b'"')
+        if quotes % 2 == 0:
+            return size
+    return 1
+
+
+def _inside(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return 1 for each byte inside quotes, else 0.
+
+    Sums wrap at 256, which is even.
+    """
+    return np.cumsum(data == QUOTE, dtype=np.uint8) & np.uint8(1)
+
+
+def _shape(data: bytes, delimiter: int) -> tuple[int, int]:
+    """Return the number of records and the number of delimiters."""
+    unended = not data.endswith(b"\n")
+    if b'"' not in data:
+        return data.count(b"\n") + unended, data.count(delimiter)
+    bytes_ = np.frombuffer(data, np.uint8)
+    outside = bytes_[_inside(bytes_) == 0]
+    return int(np.count_nonzero(outside == BREAK)) + unended, int(np.count_nonzero(outside == delimiter))
+
+
+def _broken(frames: Sequence[tuple[pl.DataFrame, str | None]]) -> Iterator[tuple[int, str]]:
+    row = 0
+    for frame, reason in frames:
+        if reason is not None:
+            yield row, reason
+        row += frame.height
+
+
+def _scattered(frame: pl.DataFrame, positions: NDArray[np.int64], height: int) -> pl.DataFrame:
+    """Scatter the rows of a frame to `positions` among `height` rows; null elsewhere."""
+    if frame.height == height:
+        return frame
+    source = pl.Series(np.full(height, -1, np.int64)).scatter(positions, np.arange(len(positions)))
+    return frame.select(pl.all().gather(source.set(source < 0, None)))

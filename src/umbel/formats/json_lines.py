@@ -1,0 +1,200 @@
+"""Parse rows from JSON lines: vectorised by Polars if exact, else one by one.
+
+Both ways accept the same rows with the same values, or the result for a row would depend on its neighbours. Polars reads
+numbers and truth values strictly, but coerces any value of a text column to text; `_Fast.guard` finds bytes where that
+could happen.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import polars as pl
+
+from umbel.formats.chunks import MAX_ROW
+from umbel.types.dtype import DType, nulls
+from umbel.types.json_values import revive
+from umbel.types.raw import Raw, from_records, rejects
+
+GROUP = 512
+"""Lines per group read one by one when one of them is malformed. Smaller groups cost more calls than they save."""
+
+_BIG = re.compile(rb"[0-9]{19}")
+_SURROGATE = r"\\u[dD][89abAB]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Fast:
+    """A Polars schema for exact, vectorised reading of some columns.
+
+    Args:
+        schema: the schema passed to Polars.
+        casts: columns to cast back to text inside lists and structs.
+        guard: matches bytes for which Polars might differ from reading one by one.
+    """
+
+    schema: Mapping[str, pl.DataType]
+    casts: Mapping[str, pl.DataType]
+    guard: str
+
+    def read(self, data: bytes) -> pl.DataFrame | None:
+        """Return the rows of some lines, None if they must be read one by one."""
+        if len(data) > MAX_ROW:
+            return None  # one of the lines may be too long
+        try:
+            text = pl.Series([data], dtype=pl.Binary).cast(pl.String)
+            if text.str.contains(self.guard).item():
+                return None
+            frame = pl.read_ndjson(io.BytesIO(data), schema=self.schema)
+        except pl.exceptions.PolarsError:
+            return None
+        return frame.with_columns(frame[name].cast(dtype) for name, dtype in self.casts.items())
+
+
+class JsonLines:
+    """A parser of lines of JSON objects.
+
+    Args:
+        requested: the columns to read, and their types.
+        exact: whether only the requested columns are read; else all columns are.
+    """
+
+    def __init__(self, requested: Mapping[str, DType], *, exact: bool) -> None:
+        self._requested, self._exact = requested, exact
+        self._fast = _fast({name: dtype.polars() for name, dtype in requested.items()}) if exact and requested else None
+
+    def read(self, data: bytes) -> Iterator[Raw]:
+        """Yield the rows of some lines in order, blank lines left out."""
+        if not self._fast:
+            yield self._one_by_one(lines_of(data))
+            return
+        frame = self.at_once(data)
+        if frame is not None:
+            yield Raw(frame, rejects({}))
+        else:
+            yield from self._by_groups(lines_of(data))
+
+    def _by_groups(self, lines: Sequence[bytes]) -> Iterator[Raw]:
+        good = list[pl.DataFrame]()
+        for start in range(0, len(lines), GROUP):
+            group = lines[start : start + GROUP]
+            frame = self.at_once(b"\n".join(group))
+            if frame is not None:
+                good.append(frame)
+                continue
+            if good:
+                yield Raw(pl.concat(good), rejects({}))
+                good.clear()
+            yield self._one_by_one(group)
+        if good:
+            yield Raw(pl.concat(good), rejects({}))
+
+    def at_once(self, data: bytes) -> pl.DataFrame | None:
+        """Return the rows of some lines, None if they must be read one by one."""
+        return self._fast.read(data) if self._fast else None
+
+    def _one_by_one(self, lines: Sequence[bytes]) -> Raw:
+        try:
+            return self.values(_plain_values(lines), {})
+        except (ValueError, RecursionError):
+            pass  # one of them is malformed: find out which
+        rows, errors = list[Any](), dict[int, str]()
+        for number, line in enumerate(lines):
+            try:
+                rows.append(_checked_value(line))
+            except (ValueError, RecursionError) as error:
+                rows.append({})
+                errors[number] = str(error)
+        return self.values(rows, errors)
+
+    def values(self, rows: Sequence[Any], errors: Mapping[int, str]) -> Raw:
+        """Return JSON values as rows; `rows` has `{}` for each row in `errors`."""
+        raw = from_records(rows)
+        missing = [nulls(len(rows), pl.Null()).alias(name) for name in self._requested if name not in raw.frame.columns]
+        frame = revive(raw.frame.with_columns(missing), self._requested)
+        found = pl.concat([rejects(errors), raw.rejects]).sort("row")
+        return Raw(frame.select(list(self._requested)) if self._exact and self._requested else frame, found)
+
+
+def parse_value(line: bytes) -> Any:
+    """Return the value of a JSON text; integers of any size are exact.
+
+    Raises:
+        ValueError: the text is not valid JSON.
+    """
+    value = orjson.loads(line)
+    return json.loads(line) if _BIG.search(line) else value  # orjson reads integers beyond 64 bits as floats
+
+
+def _plain_values(lines: Sequence[bytes]) -> list[Any]:
+    if any(len(line) > MAX_ROW or _BIG.search(line) for line in lines):
+        raise ValueError("some need a closer look")
+    return [orjson.loads(line) for line in lines]
+
+
+def _checked_value(line: bytes) -> Any:
+    if len(line) > MAX_ROW:
+        raise ValueError(f"a row of {len(line)} bytes is longer than {MAX_ROW}")
+    try:
+        return parse_value(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"broken JSON: {error}") from error
+
+
+def lines_of(data: bytes) -> list[bytes]:
+    """Return the non-blank lines."""
+    return [line for line in data.split(b"\n") if not line.isspace() and line]
+
+
+def _fast(columns: Mapping[str, pl.DataType]) -> _Fast | None:
+    schema = {name: _TOP.get(type(dtype)) or _strict(dtype) for name, dtype in columns.items()}
+    known = {name: dtype for name, dtype in schema.items() if dtype is not None}
+    if len(known) < len(columns):
+        return None
+    texts = [re.escape(name) for name, dtype in known.items() if dtype == pl.String]
+    lenient = rf'"(?:{"|".join(texts)})"\s*:\s*(?:[\[{{tf]|-?\d+[.eE]|-?\d{{19}})'
+    casts = {name: _texts(dtype) for name, dtype in known.items() if _texts(dtype) != dtype}
+    return _Fast(known, casts, f"{_SURROGATE}|{lenient}" if texts else _SURROGATE)
+
+
+_SAME = (pl.Int64, pl.Float64, pl.Boolean)
+_TOP: Mapping[type, pl.DataType] = {pl.String: pl.String(), pl.Datetime: pl.String(), pl.Date: pl.String()}
+
+
+def _strict(dtype: pl.DataType) -> pl.DataType | None:
+    """Return a Polars type for reading values of a type without coercion, or None."""
+    if dtype in _SAME:
+        return dtype
+    if dtype == pl.String or isinstance(dtype, pl.Datetime | pl.Date):
+        return (
+            pl.Categorical()
+        )  # a text column would coerce anything, and inside lists and structs the guard cannot detect it
+    if isinstance(dtype, pl.List | pl.Array):
+        inner = _strict(_inner(dtype.inner))
+        return None if inner is None else pl.List(inner)
+    if isinstance(dtype, pl.Struct):
+        fields = {field.name: _strict(_inner(field.dtype)) for field in dtype.fields}
+        known = {name: kind for name, kind in fields.items() if kind is not None}
+        return pl.Struct(known) if len(known) == len(fields) else None
+    return None
+
+
+def _texts(dtype: pl.DataType) -> pl.DataType:
+    if isinstance(dtype, pl.Categorical):
+        return pl.String()
+    if isinstance(dtype, pl.List):
+        return pl.List(_texts(_inner(dtype.inner)))
+    if isinstance(dtype, pl.Struct):
+        return pl.Struct({field.name: _texts(_inner(field.dtype)) for field in dtype.fields})
+    return dtype
+
+
+def _inner(dtype: Any) -> pl.DataType:
+    kind: pl.DataType = dtype() if isinstance(dtype, type) else dtype
+    return kind

@@ -1,0 +1,77 @@
+"""Raw batches: the rows read from a split, before validation against a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import polars as pl
+
+from umbel.types.raw import Raw, rejects
+
+
+@dataclass(frozen=True, slots=True)
+class RawBatch:
+    """A batch of rows of a split, in order.
+
+    Args:
+        raw: the rows, and the rejected records.
+        first: the number of the first row; numbers order the rows of a source.
+        where: returns the location of a row in the source, human-readable.
+        text: returns the original bytes of a row.
+        request: identifies the request the rows came in; None where rows do not come in requests.
+        counts: additional counters, by name.
+        is_damage: whether its rows represent unreadable pieces of storage.
+    """
+
+    raw: Raw
+    first: int
+    where: Callable[[int], str]
+    text: Callable[[int], bytes]
+    request: Callable[[int], int] | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    is_damage: bool = False
+
+
+@dataclass(slots=True)
+class TextRows:
+    """The bytes of the rows of a batch, split lazily.
+
+    Args:
+        name: of the file.
+        offset: the position of the first byte in the file.
+        data: the bytes.
+        split: cuts them into rows.
+    """
+
+    name: str
+    offset: int
+    data: bytes
+    split: Callable[[bytes], Sequence[bytes]]
+    _rows: Sequence[bytes] | None = field(default=None, init=False)
+    _at: list[int] = field(default_factory=list, init=False)
+
+    def text(self, row: int) -> bytes:
+        """Return the bytes of a row."""
+        if self._rows is None:
+            self._rows = self.split(self.data)
+        return self._rows[row]
+
+    def where(self, row: int) -> str:
+        """Return the location of a row: file name and byte offset."""
+        while len(self._at) <= row:
+            start = self._at[-1] + len(self.text(len(self._at) - 1)) if self._at else 0
+            self._at.append(self.data.find(self.text(len(self._at)), start))
+        return f"{self.name}: byte {self.offset + self._at[row]}"
+
+
+def as_bytes(value: Any) -> bytes:
+    """Return a row of a frame as human-readable JSON."""
+    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
+
+
+def lost(reason: str, count: int = 1) -> Raw:
+    """Return `count` unreadable rows, rejected with a reason."""
+    return Raw(pl.DataFrame(height=count), rejects(dict.fromkeys(range(count), reason)))

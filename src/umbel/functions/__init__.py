@@ -1,0 +1,1 @@
+"""User functions: pickling, references, fingerprints, and the columns they compute."""

@@ -1,0 +1,96 @@
+"""Fingerprints: the identity of a definition, stable across processes and machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import singledispatch
+from hashlib import blake2b
+from typing import Any
+
+from umbel.errors import InvalidType
+
+BYTES = 8
+
+
+def fingerprint(*parts: Any) -> str:
+    """Return 16 hexadecimal characters that identify `parts` by value.
+
+    Raises:
+        InvalidType: a part is neither plain data, nor a dataclass, nor of a class with `__digest__` or `to_record`.
+    """
+    return blake2b(canonical(parts).encode(), digest_size=BYTES).hexdigest()
+
+
+def canonical(value: Any) -> str:
+    """Return an unambiguous text of a value: equal values, and only those, have equal texts."""
+    digest = getattr(type(value), "__digest__", None)
+    if digest is not None:
+        return f"#{digest(value)}"
+    if hasattr(type(value), "to_record"):
+        return f"{type(value).__name__}({canonical(value.to_record())})"
+    if is_dataclass(value) and not isinstance(value, type):
+        return _record(value)
+    return _plain(value)
+
+
+def _record(value: Any) -> str:
+    named = ((f.name, getattr(value, f.name)) for f in fields(value) if f.compare and f.metadata.get("identity", True))
+    return f"{type(value).__name__}({','.join(f'{name}={canonical(part)}' for name, part in named)})"
+
+
+def _sequence(values: Iterable[Any]) -> str:
+    return ",".join(canonical(value) for value in values)
+
+
+@singledispatch
+def _plain(value: Any) -> str:
+    raise InvalidType(f"a value of type '{type(value).__name__}' cannot be part of a definition: {value!r}")
+
+
+@_plain.register(str)
+@_plain.register(bytes)
+@_plain.register(bool)
+@_plain.register(int)
+@_plain.register(float)
+@_plain.register(type(None))
+def _scalar(value: Any) -> str:
+    return f"{type(value).__name__}:{value!r}"
+
+
+@_plain.register(datetime)
+@_plain.register(date)
+@_plain.register(timedelta)
+@_plain.register(Decimal)
+def _exact(value: Any) -> str:
+    return f"{type(value).__name__}:{value}"
+
+
+@_plain.register(Enum)
+def _member(value: Enum) -> str:
+    return f"{type(value).__name__}.{value.name}"
+
+
+@_plain.register(type)
+def _class(value: type) -> str:
+    return f"class:{value.__qualname__}"
+
+
+@_plain.register(tuple)
+@_plain.register(list)
+def _ordered(value: Iterable[Any]) -> str:
+    return f"[{_sequence(value)}]"
+
+
+@_plain.register(AbstractSet)
+def _unordered(value: AbstractSet[Any]) -> str:
+    return f"{{{','.join(sorted(map(canonical, value)))}}}"
+
+
+@_plain.register(Mapping)
+def _mapping(value: Mapping[Any, Any]) -> str:
+    return f"{{{','.join(f'{canonical(key)}:{canonical(part)}' for key, part in value.items())}}}"

@@ -1,0 +1,187 @@
+"""User functions: pickled by value with all user code they refer to."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import _lru_cache_wrapper, cached_property, lru_cache, partial
+from typing import Any
+
+import cloudpickle
+
+from umbel.errors import InvalidValue
+from umbel.functions.references import References, digest_of, is_own, mentions
+
+_BY_VALUE = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class PickledFunction:
+    """A pickled user function.
+
+    Args:
+        name: the name of the function.
+        where: `file:line` of its definition; empty when it has none.
+        digest: 16 hexadecimal characters, equal for equal behaviour.
+        payload: the pickled function and its includes.
+        requirements: installed packages it needs, as `name==version`.
+    """
+
+    name: str
+    where: str
+    digest: str
+    payload: bytes
+    requirements: tuple[str, ...] = ()
+
+
+class UserFunction:
+    """A user function with a stable fingerprint that can be sent to another process.
+
+    Args:
+        func: any callable.
+        includes: further objects pickled with it.
+    """
+
+    def __init__(self, func: Callable[..., Any], includes: tuple[Any, ...] = ()) -> None:
+        self.func, self.includes = func, includes
+        self.name = getattr(_written(func), "__name__", type(func).__name__)
+        self.where = location_of(func)
+
+    @classmethod
+    def arrived(cls, pickled: PickledFunction) -> UserFunction:
+        """Return the user function of a pickled one; it is unpickled on the first call."""
+        return _Arrived(pickled)
+
+    def load(self) -> Callable[..., Any]:
+        """Return the callable."""
+        return self.func
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self.load()(*arguments, **named)
+
+    @cached_property
+    def pickled(self) -> PickledFunction:
+        """The pickled function.
+
+        Raises:
+            InvalidValue: an object it refers to cannot be pickled; the message names it.
+        """
+        walk = References()
+        try:
+            digest = digest_of(walk, self.func, self.includes)
+            payload = _packed((self.func, self.includes), walk)
+        except InvalidValue as error:
+            raise InvalidValue(f"function '{self.name}': {error.message}", where=self.where, hint=error.hint) from error
+        return PickledFunction(self.name, self.where, digest, payload, tuple(_requirements(walk)))
+
+    @property
+    def digest(self) -> str:
+        """The digest of its behaviour, 16 hexadecimal characters.
+
+        It is equal for equal code, defaults, closures, helpers and constants.
+        """
+        return self.pickled.digest
+
+    def __digest__(self) -> str:
+        return self.digest
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (UserFunction.arrived, (self.pickled,))
+
+    def __repr__(self) -> str:
+        return f"UserFunction({self.name} at {self.where})"
+
+
+class _Arrived(UserFunction):
+    def __init__(self, pickled: PickledFunction) -> None:
+        self.name, self.where = pickled.name, pickled.where
+        self.__dict__["pickled"] = pickled
+
+    def load(self) -> Callable[..., Any]:
+        return self._unpacked
+
+    @cached_property
+    def _unpacked(self) -> Callable[..., Any]:
+        func, _ = cloudpickle.loads(self.pickled.payload)
+        return func  # type: ignore[no-any-return]
+
+
+class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
+    """A pickler for user functions.
+
+    It replaces an `lru_cache` by its function and options, and modules and dataset classes by the members the code mentions.
+    """
+
+    def __init__(self, file: io.BytesIO, names: set[str]) -> None:
+        super().__init__(file)
+        self.names = names
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, _lru_cache_wrapper):
+            options = obj.cache_parameters()
+            return _cached, (obj.__wrapped__, options["maxsize"], options["typed"])
+        if hasattr(type(obj), "__class_members__"):
+            return obj.__with_members__(self.names)
+        if isinstance(obj, types.ModuleType) and is_own(obj.__name__):
+            return _module, (obj.__name__,), mentions(obj, self.names), None, None, _fill
+        return super().reducer_override(obj)
+
+
+def _cached(func: Callable[..., Any], maxsize: int | None, typed: bool) -> Callable[..., Any]:
+    return lru_cache(maxsize, typed)(func)
+
+
+def _module(name: str) -> types.ModuleType:
+    return types.ModuleType(name)
+
+
+def _fill(module: types.ModuleType, parts: dict[str, Any]) -> None:
+    vars(module).update(parts)
+
+
+def _packed(value: Any, walk: References) -> bytes:
+    buffer = io.BytesIO()
+    with _by_value(walk.modules):
+        try:
+            _Packer(buffer, walk.names).dump(value)
+        except Exception as error:
+            raise walk.refusal(value[0], error) from error
+    return buffer.getvalue()
+
+
+@contextmanager
+def _by_value(names: set[str]) -> Iterator[None]:
+    modules = [sys.modules[name] for name in names if name in sys.modules and name != "__main__"]
+    with _BY_VALUE:
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in modules:
+                cloudpickle.unregister_pickle_by_value(module)
+
+
+def _requirements(walk: References) -> Iterator[str]:
+    for package in sorted(walk.packages - set(sys.stdlib_module_names)):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            yield f"{package}=={importlib.metadata.version(package)}"
+
+
+def _written(func: Any) -> Any:
+    """Return the function inside nested partial applications."""
+    while isinstance(func, partial):
+        func = func.func
+    return func
+
+
+def location_of(func: object) -> str:
+    """Return `file:line` of a function, or an empty text when it has none."""
+    code = getattr(_written(func), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""

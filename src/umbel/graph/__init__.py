@@ -1,0 +1,1 @@
+"""The execution graph of a deployment: operators, stages, batch execution, explanation."""

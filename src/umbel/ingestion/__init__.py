@@ -1,0 +1,1 @@
+"""Ingestion: conversion of raw batches to changes of a dataset."""

@@ -1,0 +1,155 @@
+"""Row ingestion: preproc, where, validation, since, until and sample.
+
+It is the same in every runner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import polars as pl
+
+from umbel.definitions.preproc import Evaluated
+from umbel.definitions.records import DatasetDefinition, Sampling, SourceDefinition
+from umbel.ingestion.debezium import open_messages, validate_deletions
+from umbel.state.keys import encode_keys, shard_of
+from umbel.types.dtypes import Bool, DType, Optional
+from umbel.types.raw import Raw, rejects
+from umbel.types.schema import AT, WEIGHT
+from umbel.types.validate import Validated, validate
+
+SAMPLES = 1 << 20
+"""The number of equal hash buckets of rows; a sample consists of the rows in the first buckets."""
+
+
+def requested(source: SourceDefinition, dataset: DatasetDefinition) -> dict[str, DType]:
+    """Return the columns to read for a source, with their types.
+
+    Empty for all columns, untyped.
+    """
+    if source.cdc == "debezium":
+        return {}
+    hows = [how for _, how in source.preproc if isinstance(how, Evaluated)]
+    if source.where is not None:
+        hows.append(source.where)
+    made_here = dict(source.preproc)
+    reads = {name: dtype for how in hows for name, dtype in how.reads if name not in made_here}
+    return {**reads, **_untouched(source, dataset)}
+
+
+def prepare(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> Validated:
+    """Convert raw rows of a source to rows of its dataset.
+
+    Args:
+        raw: the raw rows; they are not modified, so that other datasets can read them too.
+        source: the source, with its preproc, where and sample.
+        dataset: the dataset whose schema they must fit.
+
+    Returns:
+        The accepted rows, with `_at` and `_weight` if some are deletions. Valid rows that are filtered out are in
+        neither part.
+    """
+    rows = _preprocessed(_opened(raw, source, dataset), source, dataset)
+    rows, condition = _condition_columns(rows, source, dataset)
+    validated = _validated(rows, dataset)
+    chosen = pl.all_horizontal(*_conditions(validated, condition, source, dataset))
+    mask = validated.frame.select(chosen.alias("mask"))["mask"]
+    return replace(validated, frame=validated.frame.filter(mask), accepted=validated.accepted.filter(mask))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows being ingested.
+
+    Args:
+        frame: their columns.
+        rejects: the rejected records.
+        deletions: row number of a deletion to its instant.
+    """
+
+    frame: pl.DataFrame
+    rejects: pl.DataFrame
+    deletions: Mapping[int, datetime | None] = field(default_factory=dict)
+
+    def blaming(self, field: str, errors: Mapping[int, str]) -> _Rows:
+        """Return the rows with further rejected records, except for deletions.
+
+        Of deletions only the keys are checked.
+        """
+        found = {row: why for row, why in errors.items() if row not in self.deletions}
+        return replace(self, rejects=pl.concat([self.rejects, rejects(found, field)])) if found else self
+
+
+def _opened(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> _Rows:
+    if source.cdc != "debezium":
+        return _Rows(raw.frame, raw.rejects)
+    out = set(raw.rejects["row"].to_list())
+    opened = open_messages(raw.frame, dataset.dtypes)
+    errors = {row: why for row, why in opened.errors.items() if row not in out}
+    return _Rows(opened.frame, raw.rejects, opened.deletions).blaming("", errors)
+
+
+def _preprocessed(rows: _Rows, source: SourceDefinition, dataset: DatasetDefinition) -> _Rows:
+    known = _untouched(source, dataset)
+    columns = {name: how.column(rows.frame, dataset.dtypes[name], known) for name, how in source.preproc}
+    for name, each in columns.items():
+        rows = rows.blaming(name, each.errors)
+    return replace(rows, frame=rows.frame.with_columns(each.values.alias(name) for name, each in columns.items()))
+
+
+def _untouched(source: SourceDefinition, dataset: DatasetDefinition) -> dict[str, DType]:
+    made_here = dict(source.preproc)
+    return {name: dtype for name, dtype in dataset.dtypes.items() if name not in made_here}
+
+
+def _condition_columns(rows: _Rows, source: SourceDefinition, dataset: DatasetDefinition) -> tuple[_Rows, pl.Series]:
+    """Return a mask of the rows selected by `where`.
+
+    The condition sees the columns built by preproc, and all deletions pass.
+    """
+    everything = pl.Series([True], dtype=pl.Boolean).new_from_index(0, rows.frame.height)
+    if source.where is None:
+        return rows, everything
+    checked = source.where.column(rows.frame, Optional(Bool()), dataset.dtypes)
+    rows = rows.blaming("", {row: f"where: {why}" for row, why in checked.errors.items()})
+    deleted = pl.Series(range(rows.frame.height), dtype=pl.Int64).is_in(list(rows.deletions))
+    return rows, checked.values.fill_null(value=False) | deleted
+
+
+def _validated(rows: _Rows, dataset: DatasetDefinition) -> Validated:
+    if not rows.deletions:
+        return validate(rows.frame, dataset.dtypes, refused=rows.rejects)
+    out = set(rows.rejects["row"].to_list())
+    set_aside = rejects({row: "" for row in rows.deletions if row not in out})
+    judged = validate(rows.frame, dataset.dtypes, refused=pl.concat([rows.rejects, set_aside]))
+    deleted = validate_deletions(rows.frame, rows.deletions, out, dataset.schema)
+    inserted = judged.frame.with_columns(pl.col(dataset.schema.timestamp).alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
+    ended = deleted.frame.with_columns(pl.lit(-1, pl.Int64).alias(WEIGHT)).select(inserted.columns)
+    accepted = pl.concat([judged.accepted, deleted.accepted])
+    order = accepted.arg_sort()
+    errors = judged.rejects.filter(~pl.col("row").is_in(set_aside["row"].implode()))
+    frame = pl.concat([inserted, ended])
+    return Validated(frame[order], accepted.gather(order), pl.concat([errors, deleted.rejects]).sort("row"))
+
+
+def _conditions(
+    validated: Validated, condition: pl.Series, source: SourceDefinition, dataset: DatasetDefinition
+) -> list[pl.Expr | pl.Series]:
+    """Return the conditions a valid row must satisfy to be ingested."""
+    at = pl.col(AT if AT in validated.frame.columns else dataset.schema.timestamp)
+    conditions: list[pl.Expr | pl.Series] = [condition.gather(validated.accepted)]
+    if source.since is not None:
+        conditions.append(at >= source.since)
+    if source.until is not None:
+        conditions.append(at < source.until)
+    if source.sample is not None:
+        conditions.append(_sampled(validated.frame, source.sample))
+    return conditions
+
+
+def _sampled(frame: pl.DataFrame, sample: Sampling) -> pl.Series:
+    """Return a mask of sampled rows; equal key values give equal results."""
+    part = shard_of(encode_keys(frame.select(sample.using)), SAMPLES)
+    return part < round(sample.rate * SAMPLES)

@@ -1,0 +1,1 @@
+"""Run user functions in separate processes, with limits of time and memory."""

@@ -1,0 +1,49 @@
+"""The memory limit of a call, as growth of the process's private memory."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+_DATA, _RESIDENT = 5, 1
+
+
+def resident(process: int) -> int:
+    """Return the resident memory of a process in bytes; 0 if unknown."""
+    try:
+        fields = Path(f"/proc/{process}/statm").read_bytes().split()
+    except OSError:
+        return 0
+    return int(fields[_RESIDENT]) * PAGE if fields else 0
+
+
+@lru_cache(maxsize=1)
+def _statm(process: int) -> int:
+    """Return this process's open `statm` file; a fork of it opens its own."""
+    return os.open(f"/proc/{process}/statm", os.O_RDONLY)
+
+
+@contextmanager
+def limited(allowed: int) -> Iterator[None]:
+    """Raise MemoryError once the process has gained `allowed` bytes of private memory.
+
+    Only on Linux: the limit excludes mapped files, of which the store maps large ones.
+    """
+    if not sys.platform.startswith("linux") or allowed <= 0:
+        yield
+        return
+    import resource
+
+    data = int(os.pread(_statm(os.getpid()), 256, 0).split()[_DATA]) * PAGE
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    bound = data + allowed if hard == resource.RLIM_INFINITY else min(data + allowed, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (bound, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

@@ -1,0 +1,280 @@
+"""The parent's side of isolation: replaceable children that call functions within limits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from umbel.isolation.child import MEMORY, QUESTION, RAISED, RESULT, UNKNOWN
+from umbel.isolation.forkserver import FORK, WAIT
+from umbel.isolation.memory import resident
+from umbel.isolation.wire import receive, send
+
+EVERY = 0.02
+"""Seconds between two checks of the time and memory of a call."""
+SLOW, LOW = 0.3, 15
+"""Seconds after which a call gets a lower priority, and its niceness."""
+MEGABYTE = 1 << 20
+
+Answers = Callable[[Any], Any]
+
+
+class CallFailed(Exception):
+    """A call in a child without a result.
+
+    Args:
+        reason: for people.
+        error: the exception of the function, as data; None if its process ended without a report.
+        is_timeout: True if it exceeded its time limit.
+    """
+
+    def __init__(self, reason: str, error: dict[str, Any] | None = None, *, is_timeout: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.error, self.is_timeout = reason, error, is_timeout
+
+
+class ForkServer:
+    """Starts children by forking a process that has the modules loaded. Threads may share it.
+
+    Args:
+        modules: imported before the first fork.
+    """
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._modules = modules
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._owner = 0
+
+    def fork(self) -> tuple[int, socket.socket]:
+        """Return a new child's process id and the connection to it."""
+        ours, theirs = socket.socketpair()
+        with self._lock, theirs:
+            for attempt in range(2):
+                control = self._started()
+                try:
+                    socket.send_fds(control, [FORK], [theirs.fileno()])
+                    return self._number(control), ours
+                except (OSError, EOFError):
+                    self._drop()
+                    if attempt:
+                        raise
+        raise AssertionError
+
+    def end(self, child: int) -> int:
+        """Kill a child and its descendants; return the exit code, negative for a signal."""
+        with self._lock:
+            control = self._control
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child, signal.SIGKILL)  # it has not been reaped yet, so the number is still its own
+            if control is None:
+                return 0
+            try:
+                control.sendall(WAIT + child.to_bytes(8, "big"))
+                return self._number(control) - 256
+            except (OSError, EOFError):
+                self._drop()
+                return 0
+
+    def close(self) -> None:
+        """End the fork server and its children."""
+        with self._lock:
+            self._drop()
+
+    def start(self) -> None:
+        """Start the fork server, if it is not running."""
+        with self._lock:
+            self._started()
+
+    def _started(self) -> socket.socket:
+        if self._owner != os.getpid():  # a fork of the process that started it has none
+            self._process = self._control = None
+        if self._control is None:
+            ours, theirs = socket.socketpair()
+            environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
+            with theirs:
+                command = [sys.executable, "-m", "umbel.isolation.forkserver", str(theirs.fileno()), *self._modules]
+                self._process = subprocess.Popen(
+                    command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, env=environment
+                )
+            self._control, self._owner = ours, os.getpid()
+        return self._control
+
+    def _drop(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None and self._owner == os.getpid():
+            self._process.kill()
+            self._process.wait()
+        self._process = self._control = None
+
+    @staticmethod
+    def _number(control: socket.socket) -> int:
+        data = b""
+        while len(data) < 8:
+            part = control.recv(8 - len(data))
+            if not part:
+                raise EOFError
+            data += part
+        return int.from_bytes(data, "big")
+
+
+class Child:
+    """One isolated process, for one caller at a time.
+
+    If a call kills it, another process is started for the next one.
+
+    Args:
+        server: forks it.
+        yields: True to lower the priority of a slow call, so that a call that hangs leaves the processors to others.
+    """
+
+    def __init__(self, server: ForkServer, *, yields: bool = False) -> None:
+        self._server, self._yields = server, yields
+        self._process = 0
+        self._connection: socket.socket | None = None
+        self._known: set[str] = set()
+
+    def call(
+        self,
+        key: str,
+        payload: Callable[[], bytes],
+        argument: Any,
+        *,
+        seconds: float,
+        memory: int,
+        answers: Answers | None = None,
+    ) -> Any:
+        """Call a function in the child; return its result.
+
+        Args:
+            key: of the function; the child caches it.
+            payload: returns the pickled function, if the child does not have it.
+            argument: any picklable object.
+            seconds, memory: limits of the call's time, and of the growth of the process's memory in bytes.
+            answers: called with questions of code in the child; umbel's errors are raised there.
+
+        Raises:
+            CallFailed: it raised an exception, or its process ended, or exceeded a limit.
+        """
+        connection = self._connected()
+        limits = _Limits(self._process, seconds, memory, yields=self._yields)
+        try:
+            connection.settimeout(EVERY)
+            _send(connection, (key, None if key in self._known else payload(), argument, memory), limits)
+            kind, found = self._answer(connection, limits, answers)
+            if kind == UNKNOWN:  # it has evicted the function from its cache
+                self._known.discard(key)
+                return self.call(key, payload, argument, seconds=seconds, memory=memory, answers=answers)
+            if limits.has_yielded:
+                self.close()  # a lowered priority cannot be raised again
+            return self._finished(key, kind, found, memory)
+        except (EOFError, ConnectionError):
+            raise CallFailed(f"its process ended: {_cause(self._ended())}") from None
+        except BaseException as error:
+            if not isinstance(error, CallFailed) or error.error is None:
+                self.close()
+            raise
+
+    @staticmethod
+    def _answer(connection: socket.socket, limits: _Limits, answers: Answers | None) -> tuple[str, Any]:
+        """Return the outcome of a call, after answering its questions."""
+        while True:
+            kind, found = receive(connection, limits.check)
+            if kind != QUESTION:
+                return kind, found
+            _send(connection, _answered(answers, found), limits)
+
+    def knows(self, key: str) -> bool:
+        """Return True if the process has run a function before."""
+        return self._connection is not None and key in self._known
+
+    def close(self) -> None:
+        """End the process."""
+        self._ended()
+
+    def _finished(self, key: str, kind: str, found: Any, memory: int) -> Any:
+        if kind == RESULT:
+            self._known.add(key)
+            return found
+        if kind == MEMORY:
+            raise CallFailed(_too_much(memory))
+        assert kind == RAISED
+        raise CallFailed(f"{found['kind']}: {found['text']}", found)
+
+    def _connected(self) -> socket.socket:
+        if self._connection is None:
+            self._process, self._connection = self._server.fork()
+            self._known.clear()
+        return self._connection
+
+    def _ended(self) -> int:
+        if self._connection is None:
+            return 0
+        self._connection.close()
+        self._connection = None
+        return self._server.end(self._process)
+
+
+class _Limits:
+    def __init__(self, process: int, seconds: float, memory: int, *, yields: bool) -> None:
+        self._process, self._memory, self._yields = process, memory, yields
+        self.seconds, self._begun = seconds, time.monotonic()
+        self._before: int | None = None
+        self.has_yielded = False
+
+    def check(self) -> None:
+        spent = time.monotonic() - self._begun
+        if spent > self.seconds:
+            raise CallFailed(f"it took longer than {self.seconds:g} s", is_timeout=True)
+        if self._yields and spent > SLOW and not self.has_yielded:
+            self.has_yielded = True
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, self._process, LOW)
+        size = resident(self._process)
+        self._before = size if self._before is None else min(size, self._before)
+        if size - self._before > self._memory:
+            raise CallFailed(_too_much(self._memory))
+
+
+def _send(connection: socket.socket, message: Any, limits: _Limits) -> None:
+    connection.settimeout(limits.seconds + 1)  # a large message, to a process that reads it at once or not at all
+    try:
+        send(connection, message)
+    except TimeoutError:
+        limits.check()
+        raise CallFailed("its process reads no arguments", is_timeout=True) from None
+    finally:
+        connection.settimeout(EVERY)
+
+
+def _answered(answers: Answers | None, question: Any) -> tuple[bool, Any]:
+    from umbel.errors import NotSupported, UmbelError
+
+    if answers is None:
+        return True, NotSupported("this cannot be called inside a user function")
+    try:
+        return False, answers(question)
+    except UmbelError as error:
+        return True, error
+
+
+def _too_much(memory: int) -> str:
+    return f"it took more than {memory // MEGABYTE} MiB of memory"
+
+
+def _cause(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    with suppress(ValueError):
+        return f"killed by {signal.Signals(-code).name}"
+    return f"killed by signal {-code}"

@@ -1,0 +1,131 @@
+"""The tail of a change log: the batches that are not in its table yet.
+
+`FileTail` stores it as a folder of files, one per batch.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import polars as pl
+
+from umbel.errors import Damaged
+from umbel.log.nesting import stored_frame
+from umbel.log.reading import RESTORE
+from umbel.state import disk
+
+BATCH = "_batch"
+UNKNOWN = -(1 << 63)
+"""The link to the batch before, if that is not known."""
+_MAGIC, _OLD, _CRC, _LINK = b"umbeltl1", b"ARROW1", struct.Struct("<I"), struct.Struct("<q")
+_HEAD = len(_MAGIC) + _CRC.size + _LINK.size
+
+
+class ChangeTail(Protocol):
+    """The recent batches of a change log, before they are moved to its table."""
+
+    def read(self, after: int, until: int | None = None) -> pl.DataFrame | None:
+        """Return the changes of the batches in (after, until], with `_batch`; None if none."""
+
+    def forget(self, until: int) -> None:
+        """Delete the batches up to `until`.
+
+        Files that cannot be deleted now are deleted the next time.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class FileTail:
+    """The tail as files, one per batch.
+
+    Args:
+        folder: the folder of the files.
+    """
+
+    folder: Path
+
+    def put(self, batch: int, changes: pl.DataFrame, before: int = UNKNOWN) -> None:
+        """Store the changes of a batch durably; a repeated batch replaces its file.
+
+        Args:
+            batch: its number.
+            changes: a frame of changes.
+            before: the last batch that was put before it.
+        """
+        packed = _LINK.pack(before) + _packed(changes, batch)
+        disk.replace(self.folder / f"{batch:012d}.arrow", _MAGIC + _CRC.pack(zlib.crc32(packed)) + packed)
+
+    def missing(self, last: int, reached: int) -> int | None:
+        """Return a required batch that is missing, None if none is.
+
+        Args:
+            last: the last batch that was put here.
+            reached: the last batch that was moved to the table; those before it were moved, too.
+        """
+        while last > reached:
+            try:
+                with (self.folder / f"{last:012d}.arrow").open("rb") as file:
+                    data = file.read(_HEAD)
+            except FileNotFoundError:
+                return last
+            last = _LINK.unpack(data[-_LINK.size :])[0] if data.startswith(_MAGIC) and len(data) == _HEAD else UNKNOWN
+        return None
+
+    def size(self) -> tuple[int, int]:
+        """Return the number of files, and their bytes."""
+        sizes = [path.stat().st_size for path in self._files()]
+        return len(sizes), sum(sizes)
+
+    def last(self) -> int:
+        """Return the number of the last batch, -1 for none."""
+        return max((int(path.stem) for path in self._files()), default=-1)
+
+    def read(self, after: int, until: int | None = None) -> pl.DataFrame | None:
+        """Return the changes of the batches in (after, until]."""
+        return _together(frame for path in self._files() if _is_in(path, after, until) for frame in _opened(path))
+
+    def forget(self, until: int) -> None:
+        """Delete the files of the batches up to `until`."""
+        for path in self._files():
+            if int(path.stem) <= until:
+                disk.remove(path)
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("[0-9]*.arrow"))
+
+
+def _is_in(path: Path, after: int, until: int | None) -> bool:
+    return after < int(path.stem) and (until is None or int(path.stem) <= until)
+
+
+def _opened(path: Path) -> Iterable[pl.DataFrame]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return  # it was moved into the table, which the caller reads next
+    if data.startswith(_OLD):
+        yield pl.read_ipc(io.BytesIO(data))
+        return
+    if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : len(_MAGIC) + 4] != _CRC.pack(
+        zlib.crc32(data[len(_MAGIC) + 4 :])
+    ):
+        position = "/".join(path.parts[-3:])
+        raise Damaged(f"the tail of a change log is damaged: {position} is not as it was written", hint=RESTORE)
+    yield pl.read_ipc(io.BytesIO(memoryview(data)[_HEAD:]))
+
+
+def _packed(changes: pl.DataFrame, batch: int) -> bytes:
+    buffer = io.BytesIO()
+    stored_frame(changes).with_columns(pl.lit(batch, pl.Int64).alias(BATCH)).write_ipc(buffer, compression="lz4")
+    return buffer.getvalue()
+
+
+def _together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame | None:
+    found = list(frames)
+    return pl.concat(found) if found else None

@@ -1,0 +1,1 @@
+"""Offline queries that run as jobs, with input and output files in buckets."""

@@ -1,0 +1,310 @@
+"""The input of an offline query, in batches of accepted rows and rejected rows.
+
+Each file is copied from its bucket to disk before it is read, one at a time: it is then read like any local file, and the network
+can fail only before anything is read. Batch boundaries depend on the files alone, so a query that is resumed writes the parts
+it would have written.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from umbel.connectors.buckets import Bucket, Stored
+from umbel.errors import InvalidValue, misspelt
+from umbel.formats.declarations import CSV
+from umbel.formats.files import FilePart, FileRows, Piece, format_of
+from umbel.types.dtype import DType
+from umbel.types.validate import validate
+
+BATCH_ROWS = 131_072
+"""Rows that are answered together, about."""
+BATCH_READS = 16
+"""Reads that are collected into one batch; one is of some megabytes at the most."""
+PIECE_BYTES = 32 << 20
+HEAD_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedRow:
+    """A row without an answer.
+
+    Args:
+        where: its position in the input.
+        field: the column with the error, empty for the row as a whole.
+        reason: the error.
+        text: the row as it was read.
+    """
+
+    where: str
+    field: str
+    reason: str
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedRows:
+    """The accepted rows of one read.
+
+    Args:
+        rows: all rows of the read.
+        accepted: the row numbers of the accepted ones.
+    """
+
+    rows: FileRows
+    accepted: pl.Series
+
+
+Taken = tuple[pl.DataFrame, tuple[AcceptedRows, ...], tuple[RejectedRow, ...]]
+"""Good rows, where they come from, and the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputBatch:
+    """A batch of input rows.
+
+    Args:
+        frame: the accepted rows: features by name, and the instants.
+        reads: the reads they come from.
+        rejected: the rejected rows.
+        after: the position after the batch; plain data.
+        done: the share of the input before that position.
+    """
+
+    frame: pl.DataFrame
+    reads: tuple[AcceptedRows, ...]
+    rejected: tuple[RejectedRow, ...]
+    after: Mapping[str, Any]
+    done: float
+
+    def rejected_row(self, row: int, reason: str) -> RejectedRow:
+        """Return an accepted row as rejected, because it has no answer."""
+        for read in self.reads:
+            if row < len(read.accepted):
+                number = int(read.accepted[row])
+                return RejectedRow(read.rows.where(number), "", reason, read.rows.text(number))
+            row -= len(read.accepted)
+        raise IndexError(row)
+
+
+@dataclass(frozen=True, slots=True)
+class InputColumns:
+    """The columns of the input.
+
+    Args:
+        types: of the columns that are read, by their names in the input.
+        features: for each name the answer is computed from its column in the input.
+    """
+
+    types: Mapping[str, DType]
+    features: Mapping[str, str]
+
+    @staticmethod
+    def of(inputs: Mapping[str, DType], columns: Mapping[str, str], timestamp: str, instant: DType) -> InputColumns:
+        """Map features and the timestamp to columns of the input.
+
+        Raises:
+            InvalidValue: one column would have two types, or a mapped name is no input of the query.
+        """
+        strange = [name for name in columns if name not in inputs]
+        if strange:
+            raise InvalidValue(
+                f"feature_to_column_map names {strange}, which are no inputs; inputs: {list(inputs)}",
+                hint="map the inputs of the query",
+            )
+        features = {name: columns.get(name, name) for name in inputs}
+        types: dict[str, DType] = {timestamp: instant}
+        for name, column in features.items():
+            if types.setdefault(column, inputs[name]) != inputs[name]:
+                raise InvalidValue(
+                    f"column '{column}' would be of type {types[column]} and, for feature {name}, of type {inputs[name]}",
+                    hint="name another column in feature_to_column_map",
+                )
+        return InputColumns(types, features)
+
+
+class FileInput:
+    """Input files in a bucket.
+
+    Args:
+        bucket: the bucket.
+        form: the format of the files.
+        files: the files to read.
+        requested: the columns to read.
+        folder: the local folder they are copied to.
+    """
+
+    def __init__(
+        self, bucket: Bucket, form: str | CSV, files: tuple[Stored, ...], requested: InputColumns, folder: Path
+    ) -> None:
+        self._bucket, self._form, self._files = bucket, format_of(form), files
+        self._requested, self._folder = requested, folder
+        self._total = sum(each.size for each in files) or 1
+
+    def batches(self, begin: Mapping[str, Any]) -> Iterator[InputBatch]:
+        """Yield the batches after a position, `{}` for the beginning."""
+        first = int(begin.get("file", 0))
+        for number in range(first, len(self._files)):
+            file = self._files[number]
+            copy = self._folder / f"input-{number}{_endings(file.path)}"
+            self._bucket.fetch(file.path, copy)
+            try:
+                _check_same(file, copy.stat().st_size)
+                yield from self._of_file(number, copy, begin if number == first else {})
+            finally:
+                copy.unlink(missing_ok=True)
+
+    def _of_file(self, number: int, copy: Path, begin: Mapping[str, Any]) -> Iterator[InputBatch]:
+        pieces = list(self._form.pieces(copy, 0, PIECE_BYTES))
+        before = sum(each.size for each in self._files[:number])
+        weight, whole = 0, sum(piece.weight for piece in pieces) or 1
+        for at, piece in enumerate(pieces):
+            if at >= int(begin.get("piece", 0)):
+                skip = int(begin.get("row", 0)) if at == begin.get("piece") else 0
+                done = (before + self._files[number].size * weight / whole) / self._total
+                for (frame, reads, rejected), row in self._of_piece(number, copy, piece, skip):
+                    yield InputBatch(frame, reads, rejected, {"file": number, "piece": at, "row": row}, min(done, 1.0))
+            weight += piece.weight
+        done = (before + self._files[number].size) / self._total
+        yield InputBatch(pl.DataFrame(), (), (), {"file": number + 1}, min(done, 1.0))
+
+    def _of_piece(self, number: int, copy: Path, piece: Piece, skip: int) -> Iterator[tuple[Taken, int]]:
+        """Yield the reads of a piece, each with the row number after it."""
+        part = FilePart(copy, self._files[number].path, piece.begin, piece.end)
+        row, collected = 0, _Collected(self._requested)
+        for rows in self._form.read(part, self._requested.types, exact=True):
+            row += rows.raw.frame.height
+            if row <= skip:
+                continue  # batches end where reads end: these are done with
+            collected.add(rows)
+            if collected.is_full:
+                yield collected.taken(), row
+                collected = _Collected(self._requested)
+        if collected.reads or collected.rejected:
+            yield collected.taken(), row
+
+
+class FrameInput:
+    """Input rows sent with the request.
+
+    Args:
+        data: as an Arrow file, features by name, and the instants in the column `timestamp`.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._frame = pl.read_ipc(io.BytesIO(data))
+
+    def batches(self, begin: Mapping[str, Any]) -> Iterator[InputBatch]:
+        """Yield the batches after a position, `{}` for the beginning."""
+        height = self._frame.height
+        for start in range(int(begin.get("row", 0)), height, BATCH_ROWS):
+            frame = self._frame.slice(start, BATCH_ROWS)
+            stop = start + frame.height
+            accepted = AcceptedRows(_provided(frame, start), pl.arange(frame.height, dtype=pl.UInt32, eager=True))
+            yield InputBatch(frame, (accepted,), (), {"row": stop}, stop / height)
+
+
+class _Collected:
+    """Reads collected into a batch."""
+
+    def __init__(self, requested: InputColumns) -> None:
+        self._requested, self._frames = requested, list[pl.DataFrame]()
+        self.reads, self.rejected = list[AcceptedRows](), list[RejectedRow]()
+        self._rows = self._count = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._rows >= BATCH_ROWS or self._count >= BATCH_READS
+
+    def add(self, rows: FileRows) -> None:
+        judged = validate(rows.raw.frame, self._requested.types, refused=rows.raw.rejects)
+        for row, field, reason in judged.rejects.unique("row", keep="first", maintain_order=True).iter_rows():
+            self.rejected.append(RejectedRow(rows.where(row), field, reason, rows.text(row)))
+        if judged.frame.height:
+            self._frames.append(judged.frame)
+            self.reads.append(AcceptedRows(rows, judged.accepted))
+        self._rows, self._count = self._rows + rows.raw.frame.height, self._count + 1
+
+    def taken(self) -> Taken:
+        frame = pl.concat(self._frames) if self._frames else pl.DataFrame()
+        return frame, tuple(self.reads), tuple(self.rejected)
+
+
+def _check_same(file: Stored, size: int) -> None:
+    """Refuse a file that changed since the query was submitted.
+
+    Parts computed from two different inputs are no answer.
+    """
+    if size != file.size:
+        raise InvalidValue(
+            f"input file '{file.path}' was changed meanwhile: it had {file.size} bytes, and has {size}",
+            hint="ask again, of what is there now",
+        )
+
+
+def check_columns(
+    bucket: Bucket, form: str | CSV, files: tuple[Stored, ...], requested: InputColumns, folder: Path
+) -> None:
+    """Check the input's columns on the head of the first file with rows.
+
+    Raises:
+        InvalidValue: there are no rows, or columns are missing.
+    """
+    file = next((each for each in files if each.size), None)
+    rows, found = (0, []) if file is None else _columns(bucket, form, file, folder)
+    if file is None or (not rows and len(files) == 1):
+        raise InvalidValue("the input is empty: no file has rows", hint="name files that have some")
+    missing = [column for column, dtype in requested.types.items() if column not in found and not dtype.is_optional]
+    if rows and found and missing:
+        timestamp = next(iter(requested.types))
+        described = f"timestamp column '{timestamp}'" if timestamp in missing else f"columns {missing}"
+        meant = misspelt(missing, (name for name in found if name not in requested.types))
+        raise InvalidValue(
+            f"input file '{file.path}' misses {described}; required: {list(requested.types)}, present: {found}{meant}",
+            hint="feature_to_column_map says which columns hold the inputs, timestamp_column which holds the instants",
+        )
+
+
+def _columns(bucket: Bucket, form: str | CSV, file: Stored, folder: Path) -> tuple[int, list[str]]:
+    """Return the number of rows in a file's head, and their columns."""
+    if form == "parquet":
+        return _parquet_columns(bucket, file)
+    head, height = folder / f"head{_endings(file.path)}", 0
+    bucket.fetch_head(file.path, head, HEAD_BYTES)
+    for rows in format_of(form).read(FilePart(head, file.path, 0, None), {}, exact=False):
+        height += rows.raw.frame.height
+        if rows.raw.frame.height and rows.raw.frame.width:
+            return height, rows.raw.frame.columns
+    return height, []
+
+
+def _parquet_columns(bucket: Bucket, file: Stored) -> tuple[int, list[str]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with bucket.opened(file.path) as source:
+            parquet = pq.ParquetFile(source)
+            return parquet.metadata.num_rows, [str(name) for name in parquet.schema_arrow.names]
+    except pa.ArrowInvalid as error:
+        raise InvalidValue(
+            f"input file '{file.path}' is not a readable Parquet file: {error}", hint="is its format another?"
+        ) from error
+
+
+def _provided(frame: pl.DataFrame, start: int) -> FileRows:
+    from umbel.formats.raw_batch import as_bytes
+    from umbel.types.raw import Raw, rejects
+
+    return FileRows(
+        Raw(frame, rejects({})), lambda row: f"row {start + row}", lambda row: as_bytes(frame.row(row, named=True))
+    )
+
+
+def _endings(path: str) -> str:
+    return "".join(Path(path).suffixes[-2:]) if path.endswith(".gz") else Path(path).suffix

@@ -1,0 +1,81 @@
+"""Output locations and working folders of offline queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from umbel.catalog.offline_jobs import OfflineJob
+from umbel.connectors.buckets import Bucket, FolderBucket, bucket_of
+from umbel.connectors.s3 import S3Connector
+from umbel.errors import InvalidValue
+from umbel.formats.declarations import CSV
+from umbel.offline.outputs import Output
+from umbel.offline.request import PARQUET, OfflineRequest, connector_of, revealed
+from umbel.runtime.deployment import Deployment
+from umbel.types.dtype import DType
+
+OFFLINE, ANSWERS, WORK = "offline", "answers", "work"
+"""Folders: of offline queries, in umbel's folder; in it, of answers without an output bucket, and of temporary files."""
+
+
+def work_folder(deployment: Deployment, request: str) -> Path:
+    """Return the folder of a job's temporary files."""
+    return deployment.directory / OFFLINE / WORK / request
+
+
+def own_folder(deployment: Deployment, job: OfflineJob) -> Path:
+    """Return the working folder of one claim of a job, by its epoch.
+
+    An earlier worker that was believed dead has another folder.
+    """
+    return work_folder(deployment, job.id) / str(job.epoch)
+
+
+def target_of(requested_target: object) -> S3Connector:
+    """Return the connector of an output.
+
+    Raises:
+        InvalidValue: its path has wildcards or dates.
+    """
+    found = connector_of(requested_target, "output")
+    if found.suffix:
+        raise InvalidValue(
+            f"'output': the path of an answer has no wildcards or dates, found '{found.suffix}'", hint='prefix="folder"'
+        )
+    return found
+
+
+def prefix_of(target: S3Connector | None, request: str) -> str:
+    """Return the key prefix of all objects of a request."""
+    folder = "" if target is None else target.prefix.strip("/")
+    return f"{folder}/{request}/" if folder else f"{request}/"
+
+
+def bucket_name(deployment: Deployment, target: S3Connector | None) -> str:
+    """Return the bucket name of an output, as reported to clients.
+
+    It is the URL of a folder if the client named no bucket.
+    """
+    return (deployment.directory / OFFLINE / ANSWERS).as_uri() if target is None else target.bucket
+
+
+def bucket_for(deployment: Deployment, target: S3Connector | None) -> Bucket:
+    """Return the bucket of an output."""
+    if target is not None:
+        return bucket_of(target, revealed(deployment.vault))
+    (deployment.directory / OFFLINE / ANSWERS).mkdir(parents=True, exist_ok=True)
+    return FolderBucket(deployment.directory / OFFLINE, ANSWERS, "umbel's own folder")
+
+
+def form_of(target: S3Connector | None) -> str | CSV:
+    """Return the format of an output."""
+    return PARQUET if target is None else target.format
+
+
+def output_of(
+    deployment: Deployment, job: OfflineJob, request: OfflineRequest, types: Mapping[str, DType], folder: Path
+) -> Output:
+    """Return the output of a job."""
+    target = None if request.target is None else target_of(request.target)
+    return Output(bucket_for(deployment, target), job.prefix, form_of(target), types, folder)

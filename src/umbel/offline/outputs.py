@@ -1,0 +1,220 @@
+"""The output of an offline query: parts, files of rejected rows, and a marker.
+
+`<prefix>/<request>/part-00000.parquet`, `<prefix>/<request>/_errors/part-00000.json`, `<prefix>/<request>/_SUCCESS`. A part is
+written on disk first and becomes visible in the bucket as a whole. The marker is written once all parts are complete.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import orjson
+import polars as pl
+
+from umbel.connectors.buckets import Bucket
+from umbel.errors import InvalidValue
+from umbel.formats.declarations import CSV
+from umbel.offline.inputs import RejectedRow
+from umbel.query.answer import Answer
+from umbel.types.arrow import arrow_schema
+from umbel.types.dtype import DType
+
+SUCCESS = "_SUCCESS"
+ERRORS = "_errors"
+RAW_RETAINED = 64 << 10
+"""Bytes that are stored of a rejected row."""
+
+
+class PartWriter(Protocol):
+    """A part being written."""
+
+    def write(self, answer: Answer) -> None:
+        """Add rows."""
+
+    def close(self) -> None:
+        """Finish the file."""
+
+
+class ParquetPartWriter:
+    """A Parquet file: values in storage types."""
+
+    ending = ".parquet"
+
+    def __init__(self, path: Path, types: Mapping[str, DType]) -> None:
+        import pyarrow.parquet as pq
+
+        self._schema = arrow_schema(types)
+        self._storage = pl.Schema({name: dtype.polars() for name, dtype in types.items()})
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+
+    def write(self, answer: Answer) -> None:
+        frame = answer.to_polars().cast(self._storage)
+        self._writer.write_table(frame.to_arrow().cast(self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class JsonPartWriter:
+    """One JSON object per line: values as in HTTP responses."""
+
+    ending = ".json"
+
+    def __init__(self, path: Path, _: Mapping[str, DType]) -> None:
+        self._file: BinaryIO = path.open("wb")
+
+    def write(self, answer: Answer) -> None:
+        columns = answer.to_json()
+        for row in zip(*columns.values(), strict=True):
+            self._file.write(orjson.dumps(dict(zip(columns, row, strict=True)), option=orjson.OPT_APPEND_NEWLINE))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class CsvPartWriter:
+    """Delimited text: values as in HTTP responses, nested ones as JSON.
+
+    Null is an empty cell, the empty string a quoted one.
+    """
+
+    ending = ".csv"
+
+    def __init__(self, path: Path, types: Mapping[str, DType], form: CSV) -> None:
+        self._file: BinaryIO = path.open("wb")
+        self._delimiter = form.delimiter
+        if form.headers is None:
+            pl.DataFrame(schema=dict.fromkeys(types, pl.String())).write_csv(self._file, separator=self._delimiter)
+
+    def write(self, answer: Answer) -> None:
+        cells = {name: [_cell(value) for value in values] for name, values in answer.to_json().items()}
+        frame = pl.DataFrame(cells, schema=dict.fromkeys(cells, pl.String()))
+        frame.write_csv(self._file, include_header=False, separator=self._delimiter)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _cell(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return orjson.dumps(value).decode()
+
+
+Opened = Callable[[Path, Mapping[str, DType]], PartWriter]
+
+
+def part_writer_of(form: str | CSV, types: Mapping[str, DType]) -> tuple[str, Opened]:
+    """Return the file extension of a format and the constructor of its writer.
+
+    Args:
+        form: "parquet", "json" or CSV.
+        types: of the columns of the answer.
+
+    Raises:
+        InvalidValue: the number of columns differs from the number of CSV headers.
+    """
+    if not isinstance(form, CSV):
+        return (
+            (ParquetPartWriter.ending, ParquetPartWriter)
+            if form == "parquet"
+            else (JsonPartWriter.ending, JsonPartWriter)
+        )
+    if form.headers is not None and len(form.headers) != len(types):
+        raise InvalidValue(
+            f"the answer has {len(types)} columns, and the CSV format of the output {len(form.headers)} headers",
+            hint=f"leave headers out, or name these: {list(types)}",
+        )
+    return CsvPartWriter.ending, lambda path, known: CsvPartWriter(path, known, form)
+
+
+class Output:
+    """The output of one request: its bucket, key prefix and format.
+
+    Args:
+        bucket: the bucket of the parts.
+        prefix: of all objects of the request; ends in a slash.
+        form: of the parts.
+        types: of their columns.
+        folder: the local folder they are written to first.
+    """
+
+    def __init__(self, bucket: Bucket, prefix: str, form: str | CSV, types: Mapping[str, DType], folder: Path) -> None:
+        self._bucket, self._prefix, self._types, self._folder = bucket, prefix, types, folder
+        self._ending, self._open = part_writer_of(form, types)
+
+    def part(self, number: int) -> PartFile:
+        """Begin a part."""
+        return PartFile(number, self._folder, self._types, self._open, self._ending)
+
+    def put(self, part: PartFile) -> None:
+        """Upload a part and its rejected rows; idempotent.
+
+        A repetition replaces them by the same content.
+        """
+        part.close()
+        if part.rows:
+            self._bucket.put(part.path, f"{self._prefix}part-{part.number:05d}{self._ending}")
+        if part.rejected:
+            self._bucket.put(part.rejected_path, f"{self._prefix}{ERRORS}/part-{part.number:05d}.json")
+        part.discard()
+
+    def succeed(self, described: Mapping[str, Any]) -> None:
+        """Write the marker: all parts are complete."""
+        marker = self._folder / SUCCESS
+        marker.write_bytes(orjson.dumps(described))
+        self._bucket.put(marker, f"{self._prefix}{SUCCESS}")
+
+
+class PartFile:
+    """A part and its rejected rows, on disk."""
+
+    def __init__(self, number: int, folder: Path, types: Mapping[str, DType], begin: Opened, ending: str) -> None:
+        self.number, self.rows, self.rejected = number, 0, 0
+        self.path, self.rejected_path = folder / f"part-{number}{ending}", folder / f"rejected-{number}.json"
+        self._closing = ExitStack()
+        self._writer = begin(self.path, types)
+        self._closing.callback(self._writer.close)
+        self._rejected = self._closing.enter_context(self.rejected_path.open("wb"))
+
+    def write(self, answer: Answer) -> None:
+        """Add rows."""
+        self._writer.write(answer)
+        self.rows += answer.height
+
+    def refuse(self, rejected: Sequence[RejectedRow]) -> None:
+        """Add rejected rows."""
+        for each in rejected:
+            self._rejected.write(orjson.dumps(_described(each), option=orjson.OPT_APPEND_NEWLINE))
+        self.rejected += len(rejected)
+
+    def close(self) -> None:
+        """Finish the files."""
+        self._closing.close()
+
+    def discard(self) -> None:
+        """Delete the files."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+        self.rejected_path.unlink(missing_ok=True)
+
+
+def _described(rejected_row: RejectedRow) -> dict[str, str | int]:
+    raw = rejected_row.text[:RAW_RETAINED]
+    described: dict[str, str | int] = {
+        "where": rejected_row.where,
+        "field": rejected_row.field,
+        "reason": _speakable(rejected_row.reason),
+    }
+    try:
+        return {**described, "row": raw.decode(), "size": len(rejected_row.text)}
+    except UnicodeDecodeError:
+        return {**described, "row_base64": base64.b64encode(raw).decode(), "size": len(rejected_row.text)}
+
+
+def _speakable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,1 +1,0 @@
-"""Plans: definitions, their graph, and how changes flow through it."""

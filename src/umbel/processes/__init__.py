@@ -1,0 +1,1 @@
+"""Processes: supervision, process tree, locks and status files."""

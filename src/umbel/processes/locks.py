@@ -1,0 +1,40 @@
+"""Locks on umbel's folder: one worker, one supervisor.
+
+A lock ends with its process, however the process ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from umbel.errors import Transient
+
+
+@contextmanager
+def alone(directory: Path, what: str) -> Iterator[None]:
+    """Lock a folder for one `what` during a block.
+
+    Args:
+        directory: umbel's folder.
+        what: `worker`, `supervisor`.
+
+    Raises:
+        Transient: another process has the lock.
+    """
+    with (directory / f"{what}.lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise Transient(
+                f"another {what} runs on {directory}: process {file.read().strip() or 'unknown'}",
+                hint="stop it, or use another folder: --dir",
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

@@ -1,0 +1,1 @@
+"""Expectations: counts of a dataset's rows that pass each check."""

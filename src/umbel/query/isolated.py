@@ -1,0 +1,68 @@
+"""User extractors in a child process.
+
+Their lookups are requests to the parent process, which answers the query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from umbel.api.secrets import secrets_from
+from umbel.isolation import child
+from umbel.query.functions import Call, Computed, FunctionStep, LookedUp
+from umbel.query.session import QuerySession
+
+MODULES = ("pandas", "umbel.query.isolated", "umbel.types.pandas", "umbel.api.featureset", "umbel.api.extractor")
+"""The modules imported before child processes are forked."""
+LOOKUP, DATASET, SECRET = "lookup", "dataset", "secret"
+
+
+@dataclass(frozen=True, slots=True)
+class IsolatedStep:
+    """A step that runs in a child process.
+
+    Without a call it only loads the function.
+    """
+
+    step: FunctionStep
+
+    def __call__(self, call: Call | None) -> list[Computed]:
+        if call is None:
+            self.step.function.load()
+            return []
+        with secrets_from(_Secrets()):
+            return self.step.compute(call, _Session())
+
+
+class _Session:
+    """A proxy for the query session of the parent process."""
+
+    def lookup(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+        """Return the row of each key as of each instant, with a found mask."""
+        found: tuple[pl.DataFrame, pl.Series] = child.ask((LOOKUP, dataset, keys, at))
+        return found
+
+    def dataset(self, name: str) -> LookedUp:
+        """Return the part of a dataset definition that lookups need."""
+        found: LookedUp = child.ask((DATASET, name))
+        return found
+
+
+class _Secrets:
+    def get(self, name: str) -> str:
+        return str(child.ask((SECRET, name)))
+
+
+def answered(session: QuerySession, question: tuple[str, Any]) -> Any:
+    """Answer a child process's request to the query session."""
+    kind, *rest = question
+    if kind == LOOKUP:
+        return session.lookup(*rest)
+    if kind == DATASET:
+        return LookedUp.of(session.dataset(*rest))
+    from umbel.api.secrets import secrets
+
+    return secrets.get(*rest)

@@ -1,0 +1,231 @@
+"""Point lookups: answer a small number of keys individually, without data frames.
+
+The answers equal those of the vectorised lookups, at a fraction of the cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Protocol
+
+import polars as pl
+
+from umbel.changes.runs import Ints
+from umbel.changes.versions import ALIVE, version_columns
+from umbel.graph.graph import GraphNode
+from umbel.operators.aggregate import ContinuousAggregation
+from umbel.query.rows import INSTANT, Column, Instants, Plain, is_same, series_of
+from umbel.state.keys import encode_instant, encode_points, shard_of_key
+from umbel.state.port import Store
+from umbel.state.rows import RowCodec
+from umbel.state.tables import State
+from umbel.windowing.tile_points import Pointwise
+
+
+@dataclass(frozen=True, slots=True)
+class PointLookup:
+    """The result of a point lookup.
+
+    Args:
+        names: the columns of the dataset.
+        columns: the columns, all nullable, aligned with the requested keys; without the one of the instants.
+        is_found: True for each row found.
+        changed: the instants (µs) of the rows' last change; the column `timestamp`, if it is not in `columns`.
+        timestamp: the name of that column.
+    """
+
+    names: Sequence[str]
+    columns: Mapping[str, Column]
+    is_found: list[bool]
+    changed: Callable[[], Ints] | None = None
+    timestamp: str = ""
+
+    def column(self, name: str) -> Column:
+        """Return a column."""
+        if self.changed is None or name != self.timestamp:
+            return self.columns[name]
+        return pl.Series(name, self.changed()).set(~self.found, None).cast(INSTANT)
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The columns as a frame."""
+        return pl.DataFrame([series_of(self.column(name)).alias(name) for name in self.names])
+
+    @property
+    def found(self) -> pl.Series:
+        """A mask of the rows found, as a column."""
+        return pl.Series("_found", self.is_found, dtype=pl.Boolean)
+
+
+class PointLookups(Protocol):
+    """Answers point lookups on one dataset."""
+
+    def answer(self, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
+        """Return the rows with a found mask; None if it takes data frames."""
+
+
+def point_lookups(node: GraphNode, store: Store) -> PointLookups:
+    """Return the point lookups on the dataset of a node."""
+    operator = node.operator
+    if not operator.is_terminal:
+        return PointVersions(node, store)
+    return PointWindowValues(node, operator, store) if isinstance(operator, ContinuousAggregation) else NoPointLookups()
+
+
+class NoPointLookups:
+    """Leaves all lookups to data frames."""
+
+    def answer(self, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
+        """Return None."""
+        return None
+
+
+class Keys:
+    """Converts lookup keys to their stored types and bytes."""
+
+    def __init__(self, node: GraphNode) -> None:
+        self._names = node.operator.schema.key_names
+        self._types = [dtype.polars() for _, dtype in node.operator.schema.keys]
+
+    def columns(self, keys: Mapping[str, Column]) -> dict[str, Column]:
+        """Return the key columns in their stored order and types."""
+        provided = ((name, keys[name], dtype) for name, dtype in zip(self._names, self._types, strict=True))
+        return {name: key if is_same(key.dtype, dtype) else series_of(key).cast(dtype) for name, key, dtype in provided}
+
+    def encoded(self, columns: Mapping[str, Column]) -> list[bytes]:
+        """Return the keys in their stored encoding."""
+        return encode_points([each.to_list() for each in columns.values()], self._types)
+
+
+class PointWindowValues:
+    """Point lookups on an aggregation with continuous windows.
+
+    Args:
+        node: the aggregation's node.
+        operator: its operator.
+        store: the state store.
+    """
+
+    def __init__(self, node: GraphNode, operator: ContinuousAggregation, store: Store) -> None:
+        self._state_id, self._store, self._keys = node.state_id, store, Keys(node)
+        self._points = Pointwise(operator.tiles)
+        types = dict(operator.schema.values)
+        self._fields = [
+            _Field.of(each.into_field, types[each.into_field].polars(), each.missing) for each in operator.aggregates
+        ]
+        self._names, self._timestamp = operator.schema.names, operator.schema.timestamp
+
+    def answer(self, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
+        """Return the rows with a found mask; None if it takes data frames."""
+        if not self._points.is_able:
+            return None
+        columns = self._keys.columns(keys)
+        report = self._points.values(self._entries(self._keys.encoded(columns)), at.micros)
+        if report is None:
+            return None
+        found: list[bool] = report.found.tolist()
+        every = all(found)
+        for field, each in zip(self._fields, report.values, strict=True):
+            columns[field.name] = Plain(list(each) if every else field.masked(each, found), field.dtype)
+        return PointLookup(self._names, columns, found, lambda: report.changed, self._timestamp)
+
+    def _entries(self, keys: list[bytes]) -> list[bytes | None]:
+        """Return the stored state entries of each key.
+
+        They are read in one snapshot per shard.
+        """
+        if len(keys) == 1:
+            with self._store.snapshot(shard_of_key(keys[0], self._store.shards)) as reader:
+                return self._points.read(State(reader, self._state_id), keys)
+        found: list[bytes | None] = [None] * len(keys)
+        for shard, positions in by_shard(keys, self._store.shards):
+            with self._store.snapshot(shard) as reader:
+                read = self._points.read(State(reader, self._state_id), [keys[position] for position in positions])
+            for position, entries in zip(positions, read, strict=True):
+                found[position] = entries
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """The output column of an aggregate.
+
+    Args:
+        name: the field.
+        dtype: its storage type.
+        missing: the value for an unknown key.
+    """
+
+    name: str
+    dtype: pl.DataType
+    missing: Any
+
+    @classmethod
+    def of(cls, name: str, dtype: pl.DataType, missing: Any) -> _Field:
+        (stored,) = pl.Series([missing], dtype=dtype).to_list()
+        return cls(name, dtype, stored)
+
+    def masked(self, values: Iterable[Any], found: list[bool]) -> list[Any]:
+        """Return values of the field, with `missing` for keys not found."""
+        return [value if is_found else self.missing for value, is_found in zip(values, found, strict=True)]
+
+
+class PointVersions:
+    """Point lookups on a dataset with a version history.
+
+    Args:
+        node: the dataset's node.
+        store: the state store with its version history.
+    """
+
+    def __init__(self, node: GraphNode, store: Store) -> None:
+        self._state_id, self._store, self._keys = node.state_id, store, Keys(node)
+        schema = node.operator.schema
+        self._names = schema.names
+        self._codec = RowCodec(version_columns(schema))
+        types = {name: schema.dtypes[name].polars() for name in node.operator.missing}
+        self._fields = [_Field.of(name, types[name], each) for name, each in node.operator.missing.items()]
+
+    def answer(self, keys: Mapping[str, Column], at: Instants) -> PointLookup:
+        """Return the rows with a found mask."""
+        columns = self._keys.columns(keys)
+        values = self._versions(self._keys.encoded(columns), at.micros.tolist())
+        rows, _ = self._codec.decode([value for value in values if value is not None])
+        alive = iter(rows.get_column(ALIVE).to_list())
+        found = [value is not None and next(alive) for value in values]
+        taken = count()
+        positions = [None if value is None else next(taken) for value in values]
+        others = {name: rows.get_column(name) for name in self._names if name not in columns}
+        if not all(found) or len(rows) != len(found):
+            alive_at = [position if there else None for position, there in zip(positions, found, strict=True)]
+            shown = pl.Series(alive_at, dtype=pl.UInt32)
+            others = {name: column.gather(shown) for name, column in others.items()}
+            for field in self._fields:
+                others[field.name] = pl.Series(field.masked(others[field.name], found), dtype=field.dtype)
+        return PointLookup(self._names, {**columns, **others}, found)
+
+    def _versions(self, keys: list[bytes], instants: list[int]) -> list[bytes | None]:
+        """Return the stored version of each key that is current at its instant."""
+        found: list[bytes | None] = [None] * len(keys)
+        for shard, positions in by_shard(keys, self._store.shards):
+            spans = [
+                (keys[position], keys[position] + encode_instant(instants[position]) + b"\x00")
+                for position in positions
+            ]
+            with self._store.snapshot(shard) as reader:
+                read = reader.scan(self._state_id, "versions", spans, limit=1, reverse=True)
+            for position, entries in zip(positions, read, strict=True):
+                found[position] = entries[0][1] if entries else None
+        return found
+
+
+def by_shard(keys: list[bytes], shards: int) -> Iterable[tuple[int, list[int]]]:
+    """Return the positions of the keys by shard."""
+    if len(keys) == 1:
+        return [(shard_of_key(keys[0], shards), [0])]
+    positions: dict[int, list[int]] = {}
+    for position, key in enumerate(keys):
+        positions.setdefault(shard_of_key(key, shards), []).append(position)
+    return positions.items()

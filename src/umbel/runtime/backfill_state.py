@@ -1,0 +1,58 @@
+"""The progress of a backfill, recorded in the catalog after each step for restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+BACKFILL = "backfill"
+"""The name under which it is noted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillState:
+    """The progress of a backfill between two steps.
+
+    Args:
+        state_ids: the state ids of the operators being computed; none when there is no backfill.
+        step: the number of completed steps.
+        reached: the last batch of history read, None for none.
+        planned: the last batch that the next step reads if it was begun: a step that is run again reads the same batches.
+        done: rows of history read.
+        total: rows of history in all.
+        seen: the largest event time each timed operator has read, in ISO form, by its state id.
+        failures: the number of failures since the last completed step.
+        error: the last failure.
+        not_before: the time of the next attempt, in seconds since the epoch.
+    """
+
+    state_ids: tuple[str, ...] = ()
+    step: int = 0
+    reached: int | None = None
+    planned: int | None = None
+    done: int = 0
+    total: int = 0
+    seen: Mapping[str, str] = field(default_factory=dict)
+    failures: int = 0
+    error: str = ""
+    not_before: float = 0.0
+
+    @classmethod
+    def of(cls, noted: Mapping[str, Any] | None) -> BackfillState:
+        """Restore a state from its plain form."""
+        return cls(**{**noted, "state_ids": tuple(noted["state_ids"])}) if noted else cls()
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The state as JSON-compatible data."""
+        return asdict(self)
+
+    @property
+    def share(self) -> float:
+        """The share of the history that has been read."""
+        return min(1.0, self.done / self.total) if self.total else 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Return whether the next step may begin."""
+        return self.not_before <= now

@@ -1,0 +1,215 @@
+"""Child processes for the users' extractors, isolating the server from failures.
+
+Children are shared by all extractors; each extractor uses only a few of them at a time, so hanging calls of one leave children
+to the others. A caller waits no longer than a call may take.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import cloudpickle
+
+from umbel.isolation.process import CallFailed, Child, ForkServer
+from umbel.query.functions import (
+    Call,
+    Computed,
+    ExtractorEnded,
+    ExtractorFailed,
+    ExtractorRefused,
+    ExtractorTimedOut,
+    FunctionStep,
+)
+from umbel.query.isolated import MODULES, IsolatedStep, answered
+from umbel.query.session import QuerySession
+from umbel.runtime.function_limits import FRAME_COPIES, ROW_TIME, setting
+
+SECONDS = "UMBEL_EXTRACTOR_SECONDS"
+MEMORY = "UMBEL_EXTRACTOR_MEMORY"
+EACH, MOST, IDLE = 16, 64, 16
+"""The largest number of concurrent calls of one extractor, of all extractors, and of idle children."""
+LOADING = 60.0
+"""Seconds a child may take to load a function and its imports."""
+NAMING = 1.0
+"""Seconds for finding the row that an extractor fails on, when nothing is left of the time of the call."""
+KNOWN = 256
+
+
+@dataclass(slots=True)
+class _Function:
+    """An extractor that has been called."""
+
+    step: FunctionStep
+    key: str
+    payload: bytes
+    slots: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(EACH))
+
+
+class Extractors:
+    """Calls extractors in children. Threads may share it.
+
+    Args:
+        seconds: a call may take, besides some time for each row.
+        memory: MiB a child may gain during a call.
+        is_naming: whether to find the row that an extractor fails on, for the message.
+    """
+
+    def __init__(self, seconds: float | None = None, memory: float | None = None, *, is_naming: bool = True) -> None:
+        self._seconds = setting(SECONDS, 5.0) if seconds is None else seconds
+        self._memory = int((setting(MEMORY, 1024.0) if memory is None else memory) * (1 << 20))
+        self._is_naming = is_naming
+        self._server = ForkServer(MODULES)
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(MOST)
+        self._idle: list[Child] = []
+        self._functions: OrderedDict[int, _Function] = OrderedDict()
+
+    def start(self) -> None:
+        """Start the fork server, so that the first call need not wait for it."""
+        self._server.start()
+
+    def close(self) -> None:
+        """End all children."""
+        with self._lock:
+            self._idle.clear()
+        self._server.close()
+
+    def compute(self, step: FunctionStep, call: Call, session: QuerySession) -> list[Computed]:
+        """Return the features an extractor computes.
+
+        Raises:
+            ExtractorFailed: it raises, takes too long or too much, or ends its process; the message names the row.
+        """
+        function = self._function(step)
+        seconds = self._seconds + call.height * ROW_TIME
+        deadline = time.monotonic() + seconds
+        with self._child(function, seconds) as child:
+            try:
+                return self._called(child, function, call, session, seconds)
+            except CallFailed as failed:
+                row, why = self._row(child, function, call, session, failed, deadline)
+                raise _explained(step, call, why, row) from None
+
+    def _called(
+        self, child: Child, function: _Function, call: Call, session: QuerySession, seconds: float
+    ) -> list[Computed]:
+        def payload() -> bytes:
+            return function.payload
+
+        memory = self._memory + FRAME_COPIES * sum(int(column.estimated_size()) for column in call.columns.values())
+        if not child.knows(function.key):
+            child.call(function.key, payload, None, seconds=max(LOADING, seconds), memory=memory)
+        found: list[Computed] = child.call(
+            function.key,
+            payload,
+            call,
+            seconds=seconds,
+            memory=memory,
+            answers=lambda question: answered(session, question),
+        )
+        return found
+
+    def _row(
+        self, child: Child, function: _Function, call: Call, session: QuerySession, failed: CallFailed, deadline: float
+    ) -> tuple[int | None, CallFailed]:
+        """Return the row that fails alone, and the reason.
+
+        None if it cannot be found in time.
+        """
+        if call.height == 1 or not self._is_naming:
+            return (0 if call.height == 1 else None), failed
+        deadline = max(deadline, time.monotonic() + NAMING)
+        for row in range(call.height):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            try:
+                self._called(child, function, call.row(row), session, left)
+            except CallFailed as alone:
+                return row, failed if alone.is_timeout else alone
+        return None, failed
+
+    def _function(self, step: FunctionStep) -> _Function:
+        with self._lock:
+            found = self._functions.get(id(step))
+            if found is not None:
+                self._functions.move_to_end(id(step))
+                return found
+        payload = bytes(cloudpickle.dumps(IsolatedStep(step)))
+        made = _Function(step, blake2b(payload, digest_size=16).hexdigest(), payload)
+        with self._lock:
+            found = self._functions.setdefault(id(step), made)
+            while len(self._functions) > KNOWN:
+                self._functions.popitem(last=False)
+        return found
+
+    @contextmanager
+    def _child(self, function: _Function, seconds: float) -> Iterator[Child]:
+        """Lend a child process for a call."""
+        deadline = time.monotonic() + seconds
+        with (
+            _taken(function.slots, deadline, self._busy(function.step)),
+            _taken(self._slots, deadline, self._busy(function.step)),
+        ):
+            child = self._lent(function.key)
+            try:
+                yield child
+            finally:
+                self._returned(child)
+
+    def _busy(self, step: FunctionStep) -> Callable[[], ExtractorTimedOut]:
+        return lambda: ExtractorTimedOut(
+            f"{step.title} did not begin within {self._seconds:g} s: calls that came before have not ended",
+            where=step.function.where or None,
+            hint=f"mend the extractor if it hangs, or allow it more time: {SECONDS}",
+        )
+
+    def _lent(self, key: str) -> Child:
+        with self._lock:
+            known = next((each for each in reversed(self._idle) if each.knows(key)), None)
+            if known is not None:
+                self._idle.remove(known)
+                return known
+            return self._idle.pop() if self._idle else Child(self._server, yields=True)
+
+    def _returned(self, child: Child) -> None:
+        with self._lock:
+            if len(self._idle) < IDLE:
+                self._idle.append(child)
+                return
+        child.close()
+
+
+@contextmanager
+def _taken(slots: threading.BoundedSemaphore, deadline: float, error: Callable[[], Exception]) -> Iterator[None]:
+    if not slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        raise error()
+    try:
+        yield
+    finally:
+        slots.release()
+
+
+def _explained(step: FunctionStep, call: Call, failed: CallFailed, row: int | None) -> ExtractorFailed:
+    """Return the error of a call, with the row it failed on."""
+    if row is not None:
+        values = ", ".join(f"{name}={column[row]!r:.100}" for name, column in call.columns.items())
+        location = f" (row {row} of {call.height}{f': {values}' if values else ''})"
+    else:
+        location = f" (one of {call.height} rows)"
+    where = step.function.where or None
+    if failed.error is not None:
+        kind = ExtractorRefused if failed.error["is_value_error"] else ExtractorFailed
+        text = failed.error["text"] if failed.error["is_own"] else f"{step.title} failed: {failed.reason}"
+        return kind(f"{text}{location}", where=failed.error["where"] or where, hint=failed.error["hint"])
+    if failed.is_timeout:
+        hint = f"make it faster, give it fewer rows, or allow it more time: {SECONDS}"
+        return ExtractorTimedOut(f"{step.title} has no result: {failed.reason}{location}", where=where, hint=hint)
+    hint = "mend the extractor: it must not end its process, nor take more memory than it may"
+    return ExtractorEnded(f"{step.title} has no result: {failed.reason}{location}", where=where, hint=hint)

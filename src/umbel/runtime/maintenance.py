@@ -1,0 +1,147 @@
+"""Periodic maintenance beside the batches: deletes old logs, merges small files."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import time as clock
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from umbel.catalog.removals import Removals
+from umbel.connectors.webhook import EndpointSource
+from umbel.graph.graph import Graph, GraphNode
+from umbel.log.segments import ORIGIN, LogPosition
+from umbel.runtime.deployment import Deployment
+from umbel.runtime.plans import BatchPlan
+from umbel.runtime.progress import EventTimeProgress
+
+
+def forget_removed(deployment: Deployment, before: Graph, now: Graph, time: EventTimeProgress) -> None:
+    """Record the data of removed pipelines' operators for deletion: state, change logs, event time.
+
+    Nodes of datasets with sources of their own are retained, for their data cannot be computed again: a source that comes back
+    resumes from its position. May be interrupted and repeated.
+
+    Args:
+        deployment: the deployment.
+        before: the graph of the batch before.
+        now: the graph of the batch that will run next.
+        time: loses the stream times of the removed operators.
+    """
+    retained = {node.state_id for node in (*now.nodes, *_fed(before))}
+    removed = [node for node in before.nodes if node.state_id not in retained]
+    Removals(deployment.catalog).add({node.state_id: node.log for node in removed}, clock.time())
+    for node in removed:
+        time.stream_times.pop(node.state_id, None)
+
+
+def delete_removed(deployment: Deployment, graph: Graph, retained_for: float) -> None:
+    """Delete the data recorded for deletion, except for operators that came back.
+
+    May be interrupted and repeated.
+
+    Args:
+        deployment: the deployment.
+        graph: the graph that runs now.
+        retained_for: seconds the data was retained for readers.
+    """
+    found = Removals(deployment.catalog).until(clock.time() - retained_for)
+    back = {node.state_id for node in graph.nodes}
+    for state_id, log in found.items():
+        if state_id not in back:  # else its backfill begins by emptying it
+            deployment.store.drop(state_id)
+            deployment.changes.drop(log)
+    Removals(deployment.catalog).done(found)
+
+
+def _fed(graph: Graph) -> Iterator[GraphNode]:
+    """Yield the nodes of datasets that have sources of their own."""
+    for name, entry in graph.entries.items():
+        node = graph.outputs[name]
+        while node is not entry:
+            yield node
+            (node,) = node.parents
+        yield entry
+
+
+PERIOD = 3600.0
+"""Seconds between two passes."""
+
+log = logging.getLogger("umbel.work")
+
+
+class Maintenance:
+    """The maintenance of a deployment, in a thread of its own beside the batches.
+
+    Args:
+        deployment: the deployment.
+        period: seconds between two passes.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, deployment: Deployment, period: float = PERIOD, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._deployment, self._period, self._clock = deployment, period, clock
+        self._due = clock() + period
+        self._read: Mapping[str, Any] = {}
+        self._running: threading.Thread | None = None
+
+    def after(self, plan: BatchPlan) -> None:
+        """Begin a pass if one is due; call it after each finished batch.
+
+        Args:
+            plan: of the batch.
+        """
+        if self._clock() < self._due or (self._running is not None and self._running.is_alive()):
+            return
+        self._due = self._clock() + self._period
+        # Of one pass ago: a batch that is run again after a crash still finds its input.
+        read, self._read = self._read, plan.positions
+        self._running = threading.Thread(target=self._run, args=(plan.revision, read), name="upkeep", daemon=True)
+        self._running.start()
+
+    def wait(self) -> None:
+        """Wait for the pass that is running."""
+        if self._running is not None:
+            self._running.join()
+
+    def _run(self, revision: int, read: Mapping[str, Any]) -> None:
+        try:
+            graph = self._deployment.graph(revision)
+            expire(self._deployment, graph, read)
+            for node in graph.nodes:
+                if node.is_logged:
+                    self._deployment.changes.tidy(node)
+        except Exception as error:  # noqa: BLE001  the job goes on without maintenance; an event is recorded
+            log.warning("upkeep: %s", error)
+            self._deployment.catalog.record_event("work", "error", f"upkeep: {error}")
+
+
+def expire(deployment: Deployment, graph: Graph, read: Mapping[str, Any]) -> None:
+    """Delete ingested events past their retention that every dataset has read.
+
+    Args:
+        deployment: the deployment.
+        graph: the graph of the datasets.
+        read: the position of each source, by its key.
+    """
+    now = time.time_ns() // 1000
+    for endpoint, keys in _endpoints(deployment, graph).items():
+        reached = [LogPosition.from_json(read[key]) if key in read else ORIGIN for key in keys]
+        endpoint.expire(now, min(reached))
+
+
+def _endpoints(deployment: Deployment, graph: Graph) -> Mapping[EndpointSource, list[str]]:
+    found: dict[EndpointSource, list[str]] = {}
+    for key, connector in _webhooks(graph):
+        found.setdefault(EndpointSource(deployment.directory, connector), []).append(key)
+    return found
+
+
+def _webhooks(graph: Graph) -> Iterator[tuple[str, Any]]:
+    for each in graph.sources():
+        if each.definition.connector.kind == "webhook":
+            yield each.key, each.definition.connector

@@ -1,0 +1,246 @@
+"""Switching a branch to its last commit once its backfill has caught up.
+
+A commit whose datasets need existing data waits: queries on its branch are answered by the commit before, whose operators go
+on running. Once the backfill is complete, the worker makes one more commit, of the same definitions: from that revision on
+every server answers by it, for all datasets at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from umbel.catalog.catalog import Catalog
+from umbel.catalog.switching import switch
+from umbel.definitions.records import Definitions
+from umbel.graph.graph import Graph, GraphNode, KeyedSource
+from umbel.runtime.deployment import JOB, Deployment, replaced
+from umbel.runtime.plans import BatchPlan
+from umbel.runtime.sources import open_sources
+
+EVERYTHING = 1 << 60
+"""A budget in bytes that no source exhausts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A branch whose last commit does not serve yet.
+
+    Args:
+        branch: its name.
+        head: the last commit.
+        serving: the commit that serves, 0 for none.
+    """
+
+    branch: str
+    head: int
+    serving: int
+
+
+def waiting_branches(catalog: Catalog, revision: int) -> list[Waiting]:
+    """Return the branches whose last commit did not serve yet as of a revision."""
+    serving = catalog.serving(revision)
+    heads = catalog.heads(revision)
+    return [Waiting(branch, head, serving[branch]) for branch, head in heads.items() if serving[branch] != head]
+
+
+def must_wait(deployment: Deployment, graph: Graph, branch: str) -> bool:
+    """Return whether datasets of a branch need data that they do not have.
+
+    Args:
+        deployment: the deployment.
+        graph: with the branch's new definitions.
+        branch: its name.
+    """
+    known = _serving_owners(deployment)
+    fresh = [node for node in graph.nodes_of(branch) if node.state_id not in known]
+    return bool(fresh) and _have_rows(deployment, graph, _entries(fresh))
+
+
+def _serving_owners(deployment: Deployment) -> set[str]:
+    """Return the state ids of the operators that answer any branch now."""
+    latest = deployment.catalog.latest()
+    graph, serving = deployment.graph(latest), deployment.catalog.serving(latest)
+    answering = (replaced(each) if replaced(each) in graph.names else each for each in serving)
+    return {node.state_id for branch in answering for node in graph.nodes_of(branch)}
+
+
+def _entries(nodes: list[GraphNode]) -> set[str]:
+    """Return the state ids of the source nodes upstream of some nodes."""
+    waiting, found, seen = list(nodes), set[str](), set[int]()
+    while waiting:
+        node = waiting.pop()
+        if node.number not in seen:
+            seen.add(node.number)
+            waiting.extend(node.parents)
+            found.update(() if node.parents else (node.state_id,))
+    return found
+
+
+def _have_rows(deployment: Deployment, graph: Graph, entries: set[str]) -> bool:
+    counts = deployment.catalog.counts()
+    taken = {dataset.partition("@")[0] for (dataset, what), count in counts.items() if what == "rows" and count}
+    for opened in open_sources(deployment.directory, graph):
+        # rows may have come by other sources, or have left the ingest log since
+        had_rows = graph.datasets[opened.dataset].name in taken
+        if graph.entries[opened.dataset].state_id in entries and (had_rows or _has_any(opened)):
+            return True
+    return False
+
+
+def _has_any(opened: Any) -> bool:
+    try:
+        found, _ = opened.reading.plan(None, 1)
+    except OSError:
+        return True  # the worker, which tries again, will find out
+    return bool(found)
+
+
+def switch_caught_up(deployment: Deployment, plan: BatchPlan, waiting: frozenset[str], epoch: int) -> list[int]:
+    """Switch the branches that caught up with the finished batch; return their new revisions.
+
+    Args:
+        deployment: the deployment.
+        plan: of the batch.
+        waiting: the state ids of the nodes that did not take part in it.
+        epoch: of the worker.
+    """
+    found = []
+    for each in waiting_branches(deployment.catalog, plan.revision):
+        graph = deployment.graph(plan.revision)
+        lags = {node.state_id for node in graph.nodes_of(each.branch)} & waiting
+        behind = {source.key for source in new_sources(graph, each)} & set(plan.behind)
+        if not lags and not behind:
+            revision = switch(deployment.catalog, JOB, epoch, each.branch, each.head)
+            found += [] if revision is None else [revision]
+    return found
+
+
+def new_sources(graph: Graph, waiting: Waiting) -> list[KeyedSource]:
+    """Return the sources of a branch that its serving commit does not read."""
+    read = {each.key for each in graph.sources_of(replaced(waiting.branch))}
+    return [each for each in graph.sources_of(waiting.branch) if each.key not in read]
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """The progress of a branch towards serving its last commit.
+
+    Args:
+        branch: its name.
+        serving: the revision that serves, 0 for none.
+        committed: the revision that is being backfilled.
+        datasets: those being backfilled, with the new version, and the serving version or None.
+        share: the share of the data that is processed.
+        error: the last failure of the backfill; empty if it did not fail.
+    """
+
+    branch: str
+    serving: int
+    committed: int
+    datasets: Mapping[str, tuple[int, int | None]]
+    share: float
+    error: str = ""
+
+    @property
+    def message(self) -> str:
+        """A description for messages."""
+        alike: dict[tuple[int, int | None], list[str]] = {}
+        for name, versions in self.datasets.items():
+            alike.setdefault(versions, []).append(name)
+        parts = [
+            _described(each, *versions, self.share) for versions, names in alike.items() for each in _listed(names)
+        ]
+        report = "; ".join(parts) or f"revision {self.committed} is being backfilled: {_percent(self.share)}"
+        return f"{report}; it failed and is tried again: {self.error}" if self.error else report
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The progress as JSON-compatible data."""
+        return {
+            "branch": self.branch,
+            "state": "failing" if self.error else "backfilling",
+            "serving": self.serving,
+            "committed": self.committed,
+            "share": round(self.share, 4),
+            "datasets": [{"name": name, "version": new, "serving": old} for name, (new, old) in self.datasets.items()],
+            "message": self.message,
+            "error": self.error,
+        }
+
+
+def _listed(names: Sequence[str]) -> Sequence[str]:
+    """Return the names, many in one text."""
+    return names if len(names) < 4 else [f"{names[0]}, {names[1]} and {len(names) - 2} more"]
+
+
+def _described(name: str, new: int, old: int | None, share: float) -> str:
+    serves = "nothing serves yet" if old is None else f"version {old} serves"
+    if new == old:
+        return f"version {new} of {name} is being backfilled anew: {_percent(share)}; what was there before serves"
+    return f"version {new} of {name} is being backfilled: {_percent(share)}; {serves}"
+
+
+def _percent(share: float) -> str:
+    return f"{int(share * 100)} %"
+
+
+def switches(deployment: Deployment, revision: int) -> list[Switch]:
+    """Return the progress of each branch that does not serve its last commit."""
+    return [_switch(deployment, each, revision) for each in waiting_branches(deployment.catalog, revision)]
+
+
+def branch_status(deployment: Deployment, branch: str) -> dict[str, Any]:
+    """Return a branch's serving revision, committed revision and backfill progress.
+
+    Raises:
+        UnknownName: there is no such branch.
+    """
+    revision, head = deployment.catalog.latest(), deployment.catalog.head(branch)
+    found = [each.plain for each in switches(deployment, revision) if each.branch == branch]
+    if found:
+        return found[0]
+    known = {"branch": branch, "state": "serving", "serving": head, "committed": head}
+    return {**known, "share": 1.0, "datasets": [], "message": f"revision {head} serves", "error": ""}
+
+
+def _switch(deployment: Deployment, each: Waiting, revision: int) -> Switch:
+    graph = deployment.graph(revision)
+    after, before = deployment.definitions(each.head), deployment.definitions(each.serving)
+    state = deployment.backfill_state()
+    fresh = {node.state_id for node in graph.nodes_of(each.branch)} - deployment.catalog.backfilled()
+    history = 1.0 if not graph.awaiting(fresh) else state.share
+    share = min([history, *_shares(deployment, graph, each)])
+    datasets = _changed(graph, each.branch, after, before)
+    return Switch(each.branch, each.serving, each.head, datasets, share, state.error)
+
+
+def _changed(graph: Graph, branch: str, after: Definitions, before: Definitions) -> dict[str, tuple[int, int | None]]:
+    new, old = graph.branch(branch).outputs, graph.branch(replaced(branch)).outputs
+    return {
+        name: (dataset.version, before.datasets[name].version if name in before.datasets else None)
+        for name, dataset in after.datasets.items()
+        if name not in old or old[name].state_id != new[name].state_id
+    }
+
+
+def _shares(deployment: Deployment, graph: Graph, each: Waiting) -> Iterator[float]:
+    """Yield the share read of each new source of a branch."""
+    last = deployment.catalog.progress(JOB, sys.maxsize)
+    positions = deployment.plans().read(last.state["plan"]).positions if last and "plan" in last.state else {}
+    new = {source.key for source in new_sources(graph, each)}
+    for opened in open_sources(deployment.directory, graph):
+        if opened.key in new:
+            total = _bytes(opened, None)
+            left = _bytes(opened, positions.get(opened.key)) if total else 0
+            yield 1.0 if not total else max(0.0, 1 - left / total)
+
+
+def _bytes(opened: Any, position: Any) -> int:
+    try:
+        found, _ = opened.reading.plan(position, EVERYTHING)
+    except OSError:
+        return 0
+    return sum(size for _, size in found)

@@ -1,0 +1,111 @@
+"""Conversion of JSON values to type inputs: texts to bytes, NaN and infinities."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import singledispatch
+from typing import Any
+
+import polars as pl
+
+from umbel.errors import InvalidValue
+from umbel.types import dtypes
+from umbel.types.raw import column_of
+
+Turn = Callable[[Any], Any]
+"""Converts one value, not null, to another form."""
+
+SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def revive(frame: pl.DataFrame, types: Mapping[str, dtypes.DType]) -> pl.DataFrame:
+    """Convert the JSON values of columns of known types; invalid values stay unchanged."""
+    turns = {name: lenient(reader(dtype)) for name, dtype in types.items() if name in frame.columns}
+    texts = {name: turn for name, turn in turns.items() if turn and frame[name].dtype in (pl.String, pl.Object)}
+    return frame.with_columns(column_of(name, each(turn, frame[name].to_list())) for name, turn in texts.items())
+
+
+def each(turn: Turn | None, values: Sequence[Any]) -> list[Any]:
+    """Return values converted to another form; null stays null."""
+    if turn is None:
+        return list(values)
+    return [None if value is None else turn(value) for value in values]
+
+
+def lenient(turn: Turn | None) -> Turn | None:
+    """Return a converter leaving values refused by `turn` unchanged."""
+
+    def attempt(value: Any) -> Any:
+        try:
+            return turn(value) if turn else value
+        except InvalidValue:
+            return value
+
+    return turn and attempt
+
+
+@singledispatch
+def reader(dtype: dtypes.DType) -> Turn | None:
+    """Return a converter from JSON values to a type's input, None if unneeded."""
+    return None
+
+
+@reader.register
+def _(dtype: dtypes.Optional | dtypes.Restricted) -> Turn | None:
+    return reader(dtype.of)
+
+
+@reader.register
+def _(dtype: dtypes.Float) -> Turn | None:
+    return _read_float
+
+
+def _read_float(value: Any) -> Any:
+    return SPECIAL.get(value, value) if isinstance(value, str) else value
+
+
+@reader.register
+def _(dtype: dtypes.Bytes) -> Turn | None:
+    return _read_bytes
+
+
+def _read_bytes(value: Any) -> bytes:
+    try:
+        if isinstance(value, str):
+            return base64.b64decode(value, validate=True)
+    except ValueError:
+        pass
+    raise InvalidValue(f"expected bytes in base64, got {value!r:.80}")
+
+
+@reader.register
+def _(dtype: dtypes.List) -> Turn | None:
+    turn = reader(dtype.of)
+    return turn and (lambda values: each(turn, values) if isinstance(values, list) else values)
+
+
+@reader.register
+def _(dtype: dtypes.Embedding) -> Turn | None:
+    return lambda values: each(_read_float, values) if isinstance(values, list) else values
+
+
+@reader.register
+def _(dtype: dtypes.Dict) -> Turn | None:
+    turn = reader(dtype.of)
+    return turn and (lambda record: _fields(record, dict.fromkeys(record, turn)) if _is_object(record) else record)
+
+
+@reader.register
+def _(dtype: dtypes.Record) -> Turn | None:
+    turns = {name: turn for name, of in dtype.members() if (turn := reader(of))}
+    return (lambda record: _fields(record, turns) if _is_object(record) else record) if turns else None
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _fields(record: Mapping[str, Any], turns: Mapping[str, Turn]) -> dict[str, Any]:
+    return {name: each(turns.get(name), (value,))[0] for name, value in record.items()}

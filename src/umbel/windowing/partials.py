@@ -1,0 +1,187 @@
+"""The partial states of an aggregation: one per algebra, as columns of a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from umbel.aggregates.aggregate import Aggregate
+from umbel.aggregates.columns import Columns
+from umbel.changes import runs
+from umbel.changes.runs import Flags, Ints, lengths, numbers
+from umbel.types.schema import WEIGHT, Schema
+
+GROUP = "_key_group"
+
+
+@dataclass(frozen=True)
+class Partials:
+    """The partial states of some aggregates; equal algebras share one.
+
+    Args:
+        parts: each algebra with its columns.
+    """
+
+    parts: tuple[tuple[Aggregate, Columns], ...]
+
+    @classmethod
+    def of(cls, aggregates: Iterable[Aggregate], rows: Schema, *, is_retractable: bool) -> Partials:
+        """Return the states of `aggregates` over `rows`."""
+        algebras = dict.fromkeys(each.algebra for each in aggregates)
+        parts = (
+            (each, Columns(each.column or "", each.input(rows), f"_state{number}.", is_retractable))
+            for number, each in enumerate(algebras)
+        )
+        return cls(tuple(parts))
+
+    @property
+    def columns(self) -> dict[str, pl.DataType]:
+        """The columns of all states."""
+        return {name: dtype for each, at in self.parts for name, dtype in at.schema(each.state(at)).items()}
+
+    @property
+    def contents(self) -> dict[str, pl.DataType]:
+        """The state columns without the reference points (`origins`) of the others."""
+        origins = {at.name(part) for each, at in self.parts for part in each.origins}
+        return {name: dtype for name, dtype in self.columns.items() if name not in origins}
+
+    def only(self, aggregates: Iterable[Aggregate]) -> Partials:
+        """Return the states needed by some aggregates."""
+        needed = {each.algebra for each in aggregates}
+        return Partials(tuple((each, at) for each, at in self.parts if each in needed))
+
+    def lift(self, rows: pl.DataFrame, begins: Flags, others: Sequence[pl.Expr]) -> pl.DataFrame:
+        """Return one state for each run of rows, with the expressions in `others`."""
+        lifted = [expression for each, at in self.parts for expression in at.full(each.lift(at))]
+        return self._tidied(_grouped(rows, begins).agg(*others, *lifted).drop(GROUP))
+
+    def merge(self, states: pl.DataFrame, begins: Flags, others: Sequence[pl.Expr]) -> pl.DataFrame:
+        """Return one merged state for each run of states, with the expressions in `others`.
+
+        States alone in their run are returned unchanged.
+        """
+        sizes = lengths(begins)
+        alone = sizes == 1
+        if alone.all():
+            return states
+        is_alone = np.repeat(alone, sizes)
+        merged = self._merged(states.filter(~is_alone), begins[~is_alone], others).select(states.columns)
+        order = np.argsort(np.concatenate((np.flatnonzero(alone), np.flatnonzero(~alone))), kind="stable")
+        return pl.concat([states.filter(is_alone), merged], rechunk=True)[order]
+
+    def accumulate(self, states: pl.DataFrame, slots: Ints, others: Sequence[pl.Expr]) -> pl.DataFrame:
+        """Return for each state its running merge within its slot; slots are in order."""
+        positions = np.arange(len(slots)) - np.searchsorted(slots, slots)
+        offset, farthest = 1, int(positions.max(initial=0))
+        while offset <= farthest:
+            later = np.flatnonzero(positions >= offset)
+            rows = np.concatenate((np.arange(len(slots)), later))
+            sources = np.concatenate((np.arange(len(slots)), later - offset))
+            order = np.argsort(rows, kind="stable")
+            owners = rows[order]
+            begins = np.concatenate(([True], owners[1:] != owners[:-1]))
+            states = self.merge(states[sources[order]], begins, others)
+            offset *= 2
+        return states
+
+    def settle(self, states: pl.DataFrame) -> pl.DataFrame:
+        """Compact states: drop the parts needed only for retractions."""
+        for each, at in self.parts:
+            states = each.settle(states, at)
+        return states
+
+    def results(
+        self, states: pl.DataFrame, aggregates: Iterable[Aggregate], *, for_emission: bool = False
+    ) -> list[pl.Series]:
+        """Return the value of each aggregate, named after its field.
+
+        Null states have the empty value.
+
+        Args:
+            states: `_weight`, the state columns and, where aggregates need the queried instant, `_time`.
+            aggregates: the requested aggregates.
+            for_emission: True for values of emitted rows, which are null if they do not fit their type; otherwise such values
+                raise.
+        """
+        positions = dict(self.parts)
+        found: list[pl.Series] = []
+        for each in aggregates:
+            worth = each.emitted if for_emission else each.result
+            value = worth(states, positions[each.algebra])
+            column = states.select(value).to_series() if isinstance(value, pl.Expr) else value
+            found.append(column.alias(each.into_field))
+        return found
+
+    def empty(self) -> list[pl.Expr]:
+        """Return expressions for an empty state: nulls."""
+        return [pl.lit(None, dtype).alias(name) for name, dtype in self.columns.items()]
+
+    def _merged(self, states: pl.DataFrame, begins: Flags, others: Sequence[pl.Expr]) -> pl.DataFrame:
+        parts = [expression for each, at in self.parts for expression in at.full(each.merge(at))]
+        return self._tidied(_grouped(states, begins).agg(*others, *parts).drop(GROUP))
+
+    def _tidied(self, states: pl.DataFrame) -> pl.DataFrame:
+        for each, at in self.parts:
+            states = each.tidy(states, at)
+        return states.cast({name: dtype for name, dtype in self.columns.items() if states.schema[name] != dtype})
+
+
+def _grouped(frame: pl.DataFrame, begins: Flags) -> pl.dataframe.group_by.GroupBy:
+    """Group rows by their runs; runs are in order, so that grouping only slices."""
+    group = pl.Series(GROUP, numbers(begins).astype(np.uint32)).set_sorted()
+    return frame.with_columns(group).group_by(GROUP, maintain_order=True)
+
+
+PAIRS = 4_000_000
+"""The maximum number of (point, state) pairs processed at once."""
+ASKER = "_key_asker"
+
+Counted = Callable[[Ints, Ints], Flags]
+"""Returns a mask of the pairs that count, from the positions of their points and of their states."""
+
+
+def fold(
+    states: pl.DataFrame, low: Ints, high: Ints, partials: Partials, counted: Counted | None = None
+) -> pl.DataFrame:
+    """Return the merged state of each range [low, high) of states.
+
+    The columns are `_weight` and the state columns, which are null for an empty range.
+
+    Args:
+        states: with `_weight`.
+        low: one for each point.
+        high: one for each point.
+        partials: the states that are merged.
+        counted: selects the states of a range that count; all when None.
+    """
+    columns = states.select(WEIGHT, *partials.columns)
+    asker = pl.lit(0, pl.Int64).alias(ASKER)
+    found = [columns.clear().with_columns(asker)]
+    for part in _parts(high - low):
+        point, entry = runs.expand(low[part], high[part])
+        point = point + part.start
+        if counted is not None:
+            requested = counted(point, entry)
+            point, entry = point[requested], entry[requested]
+        if len(point):
+            pairs = columns[entry].with_columns(pl.Series(ASKER, point))
+            found.append(partials.merge(pairs, runs.changes(point), [pl.col(ASKER).first(), pl.col(WEIGHT).sum()]))
+    merged = pl.concat(found, rechunk=True)
+    position = np.full(len(low), -1)
+    position[merged[ASKER].to_numpy()] = np.arange(len(merged))
+    index = pl.Series(position).set(pl.Series(position < 0), None)
+    return merged.select(pl.all().gather(index)).with_columns(pl.col(WEIGHT).fill_null(0))
+
+
+def _parts(sizes: Ints) -> Iterator[slice]:
+    """Yield slices of the points with a bounded number of pairs each."""
+    total = np.cumsum(np.maximum(sizes, 0))
+    start = 0
+    while start < len(sizes):
+        done = total[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(total, done + PAIRS, "right")))
+        yield slice(start, stop)
+        start = stop

@@ -1,0 +1,51 @@
+"""Points (keys as of instants) for lookups of aggregates, and the form of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from umbel.aggregates.aggregate import Aggregate
+from umbel.changes.runs import Flags, Ints
+from umbel.windowing.tiling import ID
+
+FOUND, HISTORY, CHANGED = "_found", "_history", "_changed"
+TIME = "_time"
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """The points of a query: keys, each as of an instant.
+
+    Args:
+        ids: of the keys, from 0.
+        at: the instants, µs.
+    """
+
+    ids: Ints
+    at: Ints
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> Points:
+        """Return the points of a frame with `_key_id` and `_time`."""
+        return cls(frame[ID].to_numpy().astype(np.int64), frame[TIME].dt.epoch("us").to_numpy())
+
+
+def shown(
+    aggregates: tuple[Aggregate, ...], values: Mapping[str, pl.Series], found: Flags, changed: Ints
+) -> pl.DataFrame:
+    """Return the values of points with `_found` and `_changed`.
+
+    Keys not found have the missing value of each aggregate; `_changed` is the instant since when the values have been unchanged.
+    """
+    mask = pl.Series(FOUND, found)
+    since = pl.Series(CHANGED, changed).set(~mask, None).cast(pl.Datetime("us", "UTC"))
+    columns = [mask]
+    for each in aggregates:
+        value = values[each.into_field]
+        missing = pl.Series([each.missing], dtype=value.dtype)
+        columns.append(value.zip_with(mask, missing.new_from_index(0, len(value))).alias(each.into_field))
+    return pl.DataFrame([*columns, since])

@@ -1,0 +1,146 @@
+"""Session windows: rows of a key with gaps below a limit form one window.
+
+Columns of an entry: `_time_first` and `_time_last` (the span of its instants, µs), `_weight` and the partial states. Where rows
+may be retracted, which can split a session, an entry is an instant until it is final; otherwise an entry is a session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from umbel.aggregates.aggregate import Aggregate
+from umbel.changes import runs
+from umbel.changes.runs import Flags, Ints
+from umbel.changes.versions import TIME, difference
+from umbel.types.schema import AT, SEQ, WEIGHT
+from umbel.types.windows import SECOND, Session
+from umbel.windowing.grids import ALWAYS, LATER
+from umbel.windowing.panes import BEGIN, END, INSTANT
+from umbel.windowing.partials import Partials
+from umbel.windowing.tiling import FIRST, ID, LAST
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """The sessions of keys: their entries and their emitted results.
+
+    Args:
+        keys: the columns of the group.
+        timestamp: of the input.
+        window: has the gap that ends a session.
+        aggregates: the aggregates.
+        partials: their states.
+        is_retractable: True if rows may be retracted.
+        is_final: True if a session is emitted only when it is over.
+    """
+
+    keys: tuple[str, ...]
+    timestamp: str
+    window: Session
+    aggregates: tuple[Aggregate, ...]
+    partials: Partials
+    is_retractable: bool
+    is_final: bool
+
+    @cached_property
+    def columns(self) -> dict[str, pl.DataType]:
+        """The columns of an entry."""
+        return {FIRST: pl.Int64(), LAST: pl.Int64(), WEIGHT: pl.Int64(), **self.partials.columns}
+
+    def is_partial(self, changes: pl.DataFrame) -> bool:
+        """Return True if changes have been pre-aggregated by `combine`."""
+        return FIRST in changes.columns
+
+    def combine(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return partial entries of changes: one for each key and instant."""
+        read = dict.fromkeys(
+            [*self.keys, self.timestamp, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT]
+        )
+        instant = pl.col(self.timestamp).dt.epoch("us")
+        placed = rows.select(*read, instant.alias(FIRST), instant.alias(LAST))
+        ordered = runs.ordered(placed, [*self.keys, FIRST])
+        begins = runs.key_changes(ordered, self.keys) | runs.changes(ordered[FIRST].to_numpy())
+        latest = pl.col(self.timestamp).filter(pl.col(WEIGHT) > 0).max()
+        others = [pl.col(*self.keys).first(), latest, *_SPANS]
+        return self.partials.lift(ordered, begins, others)
+
+    def for_windows(self, partial: pl.DataFrame) -> pl.DataFrame:
+        """Return partial entries, with `_key_id`, in stored form."""
+        return partial.select(ID, *self.columns)
+
+    def fold(self, entries: pl.DataFrame) -> pl.DataFrame:
+        """Return entries, old and new of some keys in any order, merged and in order."""
+        ordered = runs.ordered(entries, [ID, FIRST, LAST])
+        begins = runs.changes(ordered[ID].to_numpy(), ordered[FIRST].to_numpy(), ordered[LAST].to_numpy())
+        if self.is_retractable:
+            return self._merged(ordered, begins).filter(pl.col(WEIGHT) != 0)
+        return self._merged(ordered, self._begins(ordered))
+
+    def sessions(self, entries: pl.DataFrame) -> pl.DataFrame:
+        """Return the sessions formed by entries in order."""
+        return self._merged(entries, self._begins(entries)) if self.is_retractable else entries
+
+    def _merged(self, ordered: pl.DataFrame, begins: Flags) -> pl.DataFrame:
+        return self.partials.merge(ordered, begins, [pl.col(ID).first(), *_SPANS])
+
+    def _begins(self, ordered: pl.DataFrame) -> Flags:
+        """Return a mask of the first entry of each session.
+
+        A session begins at another key, or after more than the gap, in whole seconds.
+        """
+        reached = ordered.select(pl.col(LAST).cum_max().over(ID)).to_series().to_numpy()
+        first = ordered[FIRST].to_numpy()
+        begins = runs.changes(ordered[ID].to_numpy())
+        begins[1:] |= first[1:] // SECOND * SECOND - reached[:-1] // SECOND * SECOND > self.window.gap_us
+        return begins
+
+    # emission
+
+    def _over(self, sessions: pl.DataFrame) -> Ints:
+        """Return for each session the first instant at which it is over."""
+        last: Ints = sessions[LAST].to_numpy() // SECOND * SECOND + self.window.gap_us + SECOND
+        return last
+
+    def corrections(self, before: pl.DataFrame, after: pl.DataFrame, added: pl.DataFrame, mark: int) -> pl.DataFrame:
+        """Return the changes to emitted sessions caused by added entries."""
+        old, new = (self._rows(self.sessions(each), ALWAYS, mark) for each in (before, after))
+        return difference(old, new)
+
+    def emitted(self, entries: pl.DataFrame, mark: int, horizon: int) -> pl.DataFrame:
+        """Return the sessions that are over after `mark` and at or before `horizon`."""
+        return self._rows(self.sessions(entries), mark, horizon)
+
+    def _rows(self, sessions: pl.DataFrame, mark: int, horizon: int) -> pl.DataFrame:
+        if self.is_final:
+            over = self._over(sessions)
+            sessions = sessions.filter((mark < over) & (over <= horizon))
+        end = (pl.col(LAST) + 1).cast(INSTANT)
+        spans = sessions.select(ID, end.alias(TIME), pl.col(FIRST).cast(INSTANT).alias(BEGIN), end.alias(END))
+        values = self.partials.results(sessions, self.aggregates, for_emission=True)
+        rows = pl.DataFrame([*spans.get_columns(), *values])
+        return rows.with_columns(pl.col(TIME).alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
+
+    def due(self, entries: pl.DataFrame, after: int, keys: int) -> Ints:
+        """Return for each key the first instant after `after` at which a session is over.
+
+        `LATER` if there is none, or if results do not wait for the end.
+        """
+        due = np.full(keys, LATER)
+        if self.is_final:
+            sessions = self.sessions(entries)
+            over = self._over(sessions)
+            np.minimum.at(due, sessions[ID].to_numpy()[over > after], over[over > after])
+        return due
+
+    def forget(self, entries: pl.DataFrame, final: int, keys: int) -> pl.DataFrame:
+        """Return the entries of sessions that are not final."""
+        sessions = self.sessions(entries)
+        ids = runs.numbers(self._begins(entries)) if self.is_retractable else np.arange(len(entries))
+        return entries.filter((self._over(sessions) > final)[ids])
+
+
+_SPANS = [pl.col(FIRST).min(), pl.col(LAST).max(), pl.col(WEIGHT).sum()]

@@ -1,0 +1,332 @@
+"""Point lookups in tiles: values of keys as of instants.
+
+They are computed from the stored entries or from the changes the entries were made of. Both ways place every row at an instant,
+its own or the middle of its tile's span, and count the rows placed in the window. So they return the same values, rounding
+included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from umbel.aggregates.point_states import Spans
+from umbel.changes import runs
+from umbel.changes.runs import Flags, Ints, Sorted
+from umbel.state.tables import State
+from umbel.types.schema import WEIGHT
+from umbel.types.windows import SECOND, Continuous
+from umbel.windowing.groups import KEY, Groups, with_ids
+from umbel.windowing.partials import Partials, fold
+from umbel.windowing.points import HISTORY, TIME, Points, shown
+from umbel.windowing.tiles import TABLE, Effects, Moments, Tiles, exceeds, middle
+from umbel.windowing.tiling import BASE, ENDED, FIRST, ID, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW
+
+POSITION = "_time_place"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The entries of one window, sorted by key and position.
+
+    Args:
+        states: their states and weights.
+        ids: of their keys.
+        position: the instant, in µs, that determines whether an entry is in the window.
+        since: the instant its first change takes effect.
+        until: the instant its last change takes effect.
+        grain: the maximum distance of an entry's position from its instants, µs.
+        is_running: True if each state is the running merge of all entries before it as well.
+    """
+
+    states: pl.DataFrame
+    ids: Ints
+    position: Ints
+    since: Ints
+    until: Ints
+    grain: int
+    is_running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Single changes at the positions of the entries of one window.
+
+    They are sorted by key and time.
+
+    Args:
+        number: of the window.
+        entries: the changes as entries.
+        ids: of their keys.
+        position: the instant, in µs, that determines whether a change is in the window.
+        until: the instant it takes effect.
+    """
+
+    number: int
+    entries: pl.DataFrame
+    ids: Ints
+    position: Ints
+    until: Ints
+
+    def changes(self, tiles: Tiles) -> Moments:
+        """Return the instants at which they change the values of the window."""
+        window, weight = np.full(len(self.ids), self.number), self.entries[WEIGHT].to_numpy()
+        return Moments.of(self.ids, Effects.of(tiles, self.ids, window, self.position, self.until, self.until, weight))
+
+
+@dataclass(frozen=True, slots=True)
+class TileReader:
+    """Point lookups.
+
+    Args:
+        tiles: the layout of the entries.
+    """
+
+    tiles: Tiles
+
+    def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
+        """Return the value of each point from the state.
+
+        Args:
+            state: of the operator.
+            points: `_key` and `_time`.
+        """
+        keys = points[KEY].unique().sort()
+        entries = state.table(TABLE, self.tiles.columns).numbered(keys)
+        return self.answer(entries, with_ids(points.select(KEY, TIME), keys))
+
+    def answer(self, entries: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
+        """Return the value of each point from the stored entries.
+
+        Args:
+            entries: with `_key_id`, in stored order.
+            queries: `_key_id` and `_time`.
+
+        Returns:
+            One row for each point: `_found`, `_history` (the entries do not have the value; `replay` must compute it),
+            `_changed` (the instant since when the values have been unchanged) and the aggregates.
+        """
+        points = Points.of(queries)
+        seen = SINCE if self.tiles.is_keyed else FIRST
+        existed = (pl.col(WINDOW) == BASE) | self.tiles.has_rows()
+        born = _born(entries.filter(existed), seen, points)
+        base = entries.filter(pl.col(WINDOW) == BASE)
+        horizon = np.full(_size(points, entries), -NEVER)
+        horizon[base[ID].to_numpy()] = base[LAST].to_numpy()
+        found = born <= points.at
+        placed = (self._retained(entries, number) for number in range(len(self.tiles.windows)))
+        values, cut = self._values(placed, points, queries[TIME])
+        history = cut | (found & (points.at < horizon[points.ids])) | self._are_unknown(entries, points)
+        changed = self._changes(entries).before(points)
+        return shown(self.tiles.aggregates, values, found, changed).insert_column(1, pl.Series(HISTORY, history))
+
+    def replay(self, changes: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
+        """Return the value of each point from the changes of the input.
+
+        It equals the value `answer` would return at that instant, once all changes up to it have arrived.
+
+        Args:
+            changes: of the input, at least those of the queried keys.
+            queries: the key columns and `_time`.
+
+        Returns:
+            One row for each point: `_found`, `_changed` and the aggregates.
+        """
+        keys = Groups(queries, self.tiles.keys)
+        points = Points.of(keys.numbered(queries))
+        partial = self._lifted(changes, keys)
+        born = _born(partial.filter(pl.col(WEIGHT) != 0), SINCE if self.tiles.is_keyed else FIRST, points)
+        exact = [self._exact(partial, number) for number in range(len(self.tiles.windows))]
+        values, _ = self._values((self._replayed(each, points) for each in exact), points, queries[TIME])
+        changed = np.maximum.reduce([each.changes(self.tiles).before(points) for each in exact])
+        return shown(self.tiles.aggregates, values, born <= points.at, changed)
+
+    def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
+        """Return every instant at which the values of a key change, once each.
+
+        The columns are the key columns and `_time`.
+        """
+        keys = Groups(changes, self.tiles.keys)
+        partial = self._lifted(changes, keys)
+        found = (self._exact(partial, number).changes(self.tiles).frame for number in range(len(self.tiles.windows)))
+        return keys.named(pl.concat(found).unique())
+
+    def _lifted(self, changes: pl.DataFrame, keys: Groups) -> pl.DataFrame:
+        """Return the changes of some keys as partial entries, without retracted ones."""
+        partial = keys.numbered(self.tiles.lift(keys.known(changes)))
+        return partial.filter(~self.tiles.is_empty_entry()) if self.tiles.is_keyed else partial
+
+    def _retained(self, entries: pl.DataFrame, number: int) -> Placed:
+        forever = self.tiles.windows[number].is_forever
+        mine = entries.filter((pl.col(WINDOW) == number) | ((pl.col(WINDOW) == BASE) & forever))
+        first, last = mine[FIRST].to_numpy(), mine[LAST].to_numpy()
+        position = np.zeros(len(mine), np.int64) if forever else middle(first, last)
+        since, until = (mine[name].to_numpy() for name in (SINCE, UNTIL)) if self.tiles.is_keyed else (first, last)
+        return Placed(
+            mine, mine[ID].to_numpy().astype(np.int64), position, since, until, int(self.tiles.grains[number])
+        )
+
+    def _exact(self, partial: pl.DataFrame, number: int) -> Exact:
+        entries = self.tiles.for_window(partial, number).sort(ID, FIRST)
+        ids = entries[ID].to_numpy().astype(np.int64)
+        until = entries[UNTIL if self.tiles.is_keyed else LAST].to_numpy()
+        return Exact(number, entries, ids, self._rounded(entries, ids, number), until)
+
+    def _replayed(self, exact: Exact, points: Points) -> Placed:
+        """Return changes merged into the pieces of a window's entries that the points distinguish.
+
+        There are as few pieces as the points allow.
+        """
+        number, entries, ids, until = exact.number, exact.entries, exact.ids, exact.until
+        forever = self.tiles.windows[number].is_forever
+        position = np.zeros(len(ids), np.int64) if forever else exact.position
+        order = np.lexsort((points.at, points.ids))
+        queries = Sorted(points.ids[order], points.at[order])
+        piece = queries.first_at_or_after(ids, until)
+        requested = piece < queries.first_at_or_after(ids + 1, np.full(len(ids), -NEVER))
+        order = np.lexsort((until, piece, position, ids))
+        order = order[requested[order]]
+        begins = runs.changes(ids[order], position[order], piece[order])
+        partials = self._needed(number)
+        columns = {POSITION: position[order], UNTIL: until[order]}
+        states = (
+            entries[order]
+            .select(ID, WEIGHT, *partials.columns)
+            .with_columns(pl.Series(*each) for each in columns.items())
+        )
+        spans = [pl.col(ID, POSITION).first(), pl.col(UNTIL).max(), pl.col(WEIGHT).sum()]
+        pieces = partials.merge(states, begins, spans)
+        if forever:
+            pieces = partials.accumulate(pieces, pieces[ID].to_numpy(), spans)
+        last = pieces[UNTIL].to_numpy()
+        where = last if forever else pieces[POSITION].to_numpy()
+        return Placed(
+            pieces, pieces[ID].to_numpy().astype(np.int64), where, last, last, int(self.tiles.grains[number]), forever
+        )
+
+    def _rounded(self, entries: pl.DataFrame, ids: Ints, number: int) -> Ints:
+        """Return the position of each of some exact entries in order.
+
+        It is the entry's instant, or the middle of its tile if that is collapsed.
+        """
+        first = entries[FIRST].to_numpy()
+        tile = runs.changes(ids, first // self.tiles.grains[number])
+        whole = exceeds(tile, tile | runs.changes(first), self.tiles.tiling.exact)
+        starts = np.flatnonzero(tile)
+        ends = np.append(starts[1:], len(first)) - 1
+        halfway = np.repeat(middle(first[starts], first[ends[: len(starts)]]), runs.lengths(tile))
+        return np.where(whole, halfway, first)
+
+    def _changes(self, entries: pl.DataFrame) -> Moments:
+        """Return the instants at which entries, in stored order, change their keys' values."""
+        ids, window, first, last, weight = (entries[name].to_numpy() for name in (ID, WINDOW, FIRST, LAST, WEIGHT))
+        since, until = (entries[name].to_numpy() for name in ((SINCE, UNTIL) if self.tiles.is_keyed else (LAST, LAST)))
+        ids = ids.astype(np.int64)
+        return Moments.of(ids, Effects.of(self.tiles, ids, window, middle(first, last), since, until, weight))
+
+    def _are_unknown(self, entries: pl.DataFrame, points: Points) -> Flags:
+        """Return a mask of the points whose values only history knows; see `are_unknown`."""
+        mask = np.zeros(len(points.at), np.bool_)
+        if not self.tiles.is_keyed or not (retracted := entries[RETRACTED].to_numpy()).any():
+            return mask
+        ids = entries[ID].to_numpy().astype(np.int64)
+        (requested,) = np.isin(points.ids, ids[retracted]).nonzero()
+        low, high = (np.searchsorted(ids, points.ids[requested], side) for side in ("left", "right"))
+        owners, rows = runs.expand(low, high)
+        mask[requested] = are_unknown(
+            self.tiles, Spans(owners, len(requested)), points.at[requested], lambda name: entries[name].to_numpy()[rows]
+        )
+        return mask
+
+    def _values(
+        self, placed: Iterator[Placed], points: Points, instants: pl.Series
+    ) -> tuple[dict[str, pl.Series], Flags]:
+        values: dict[str, pl.Series] = {}
+        cut = np.zeros(len(points.at), np.bool_)
+        for number, entries in enumerate(placed):
+            window = self.tiles.windows[number]
+            states, crossed = _folded(entries, points, window, self._needed(number))
+            cut |= crossed
+            mine = [each for each in self.tiles.aggregates if each.window == window]
+            results = self.tiles.partials.results(states.with_columns(instants.alias(TIME)), mine)
+            values |= {column.name: column for column in results}
+        return values, cut
+
+    def _needed(self, number: int) -> Partials:
+        return self.tiles.partials.only(
+            each for each in self.tiles.aggregates if each.window == self.tiles.windows[number]
+        )
+
+
+def are_unknown(tiles: Tiles, spans: Spans, at: Ints, read: Callable[[str], Any]) -> Flags:
+    """Return a mask of the points whose values only history knows.
+
+    The instants of an entry may be those of retracted effects. That matters where such an entry may have changed the values
+    last, may be all there is of its key, or is about to leave its window.
+
+    Args:
+        tiles: the layout of the entries.
+        spans: the entries of the points' keys, in stored order.
+        at: the instant of each point, µs.
+        read: returns a column of the entries.
+    """
+    window, first, last, since, until = (read(name) for name in (WINDOW, FIRST, LAST, SINCE, UNTIL))
+    weight, now, length = np.ascontiguousarray(read(WEIGHT)), spans.spread(at), tiles.lengths[window]
+    retracted = read(RETRACTED) != 0
+    here, left = retracted & (since <= now), last + length + SECOND
+    effects = Effects.of(tiles, spans.owners, window, middle(first, last), since, until, weight).latest(now)
+    unsure = np.where(here, np.maximum(effects, np.where(left <= now, left, -NEVER)), -NEVER)
+    sure = np.where(retracted, -NEVER, effects)
+    existed = ~retracted & ((window == BASE) | (weight != 0) | (read(ENDED) != 0))
+    leaving = here & (first + length <= now) & (now <= left)
+    mask: Flags = spans.largest(unsure, -NEVER) >= spans.largest(sure, -NEVER)
+    mask |= spans.least(np.where(existed, since, NEVER), NEVER) > at
+    mask |= spans.largest(leaving, empty=False)
+    return mask & spans.largest(here, empty=False)
+
+
+def _folded(entries: Placed, points: Points, window: Continuous, partials: Partials) -> tuple[pl.DataFrame, Flags]:
+    """Return the state of each point in a window, and a mask of cut points.
+
+    The state is null where the window is empty. A point is cut if it lies between the first and the last change of an entry in
+    it.
+    """
+    low, high = _ranges(entries, points, window)
+    cut = np.zeros(len(points.at), np.bool_)
+
+    def counted(point: Ints, entry: Ints) -> Flags:
+        at = points.at[point]
+        is_in: Flags = entries.until[entry] <= at
+        cut[point[~is_in & (entries.since[entry] <= at)]] = True
+        return is_in
+
+    return fold(entries.states, low, high, partials, counted), cut
+
+
+def _ranges(entries: Placed, points: Points, window: Continuous) -> tuple[Ints, Ints]:
+    """Return for each point the range of the entries that may count."""
+    search = Sorted(entries.ids, entries.position)
+    if entries.is_running:
+        high = search.first_after(points.ids, points.at)
+        return np.maximum(high - 1, search.first_at_or_after(points.ids, np.full(len(points.at), -NEVER))), high
+    if window.duration_us is None:
+        ends = np.full(len(points.at), NEVER)
+        return search.first_at_or_after(points.ids, -ends), search.first_after(points.ids, ends)
+    begin = points.at // SECOND * SECOND - window.duration_us
+    return search.first_at_or_after(points.ids, begin), search.first_after(points.ids, points.at + entries.grain)
+
+
+def _size(points: Points, entries: pl.DataFrame) -> int:
+    return int(max(points.ids.max(initial=-1), entries[ID].to_numpy().max(initial=0))) + 1
+
+
+def _born(existed: pl.DataFrame, seen: str, points: Points) -> Ints:
+    """Return for each point the first instant of its key."""
+    born = np.full(_size(points, existed), NEVER)
+    np.minimum.at(born, existed[ID].to_numpy(), existed[seen].to_numpy())
+    found: Ints = born[points.ids]
+    return found

@@ -1,0 +1,322 @@
+"""Continuous windows as tiles: partial states on a fixed time grid.
+
+The tiles of a key are bounded in number, and exact while they have only a small number of instants.
+
+For each group key and each window there is a list of *entries*. Tile n of a window of length w covers [n·g, (n+1)·g), g being a
+hundredth of w. A tile has one entry for each instant up to 8 of them; with the ninth it collapses into one entry for the span of
+its instants, which then counts as a whole: when the middle of its span is in the window. For rows that are only ever inserted the
+entries are a function of the set of rows, in any order and any batches.
+
+Columns of an entry, instants in µs:
+
+| column | meaning |
+|---|---|
+| `_time_window` | the number of the window; −1 for the base of the key |
+| `_time_first`, `_time_last` | the span of its instants |
+| `_at_first`, `_at_last` | keyed input only: the span in which its changes take effect |
+| `_weight` | its net number of rows |
+| `_weight_ended` | keyed input only: the net number of rows that end in it |
+| `_has_retracted` | keyed input only: effects were retracted that it does not keep apart, so that its instants are bounds |
+| `_state…` | the partial states |
+
+The base has the states of unbounded windows from before the watermark. Its `_time_first` is the first instant of the key ever,
+its `_time_last` the horizon: the entries do not have the values before that instant any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+
+import numpy as np
+import polars as pl
+
+from umbel.aggregates.aggregate import Aggregate
+from umbel.changes import runs
+from umbel.changes.runs import Flags, Ints, Sorted
+from umbel.types.schema import AT, SEQ, WEIGHT
+from umbel.types.windows import SECOND, Continuous
+from umbel.windowing.partials import Partials
+from umbel.windowing.points import TIME, Points
+from umbel.windowing.tiling import BASE, ENDED, FIRST, ID, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW, Tiling
+
+TABLE = "tiles"
+"""The state's table of entries."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The entries of continuous windows: lifted from rows, merged and dropped.
+
+    Args:
+        keys: the columns of the group.
+        timestamp: of the input.
+        anchor: the column with a row's instant.
+        windows: the distinct windows.
+        aggregates: the aggregates.
+        partials: their states.
+        tiling: the grid.
+        is_keyed: True if rows end at an instant of their own, so that changes have `_at` apart from the row's time.
+        is_retractable: True if rows may be retracted.
+        is_bounded: True if the watermark bounds the age of rows.
+    """
+
+    keys: tuple[str, ...]
+    timestamp: str
+    anchor: str
+    windows: tuple[Continuous, ...]
+    aggregates: tuple[Aggregate, ...]
+    partials: Partials
+    tiling: Tiling
+    is_keyed: bool
+    is_retractable: bool
+    is_bounded: bool = True
+
+    @cached_property
+    def grains(self) -> Ints:
+        """The length of the tiles of each window, µs."""
+        return np.array([self.tiling.grain(window) for window in self.windows], np.int64)
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """The length of each window, µs; the last one is that of the base."""
+        return np.array([*(each.duration_us or NEVER for each in self.windows), NEVER], np.int64)
+
+    @cached_property
+    def columns(self) -> dict[str, pl.DataType]:
+        """The columns of an entry."""
+        instants = {SINCE: pl.Int64(), UNTIL: pl.Int64()}
+        entered = {**instants, ENDED: pl.Int64(), RETRACTED: pl.Boolean()} if self.is_keyed else {}
+        span = {WINDOW: pl.Int8(), FIRST: pl.Int64(), LAST: pl.Int64(), **entered}
+        return {**span, WEIGHT: pl.Int64(), **self.partials.columns}
+
+    @cached_property
+    def spans(self) -> list[pl.Expr]:
+        """The merge expressions of the columns of entries other than the states."""
+        keyed = [pl.col(SINCE).min(), pl.col(UNTIL).max(), pl.col(ENDED).sum(), pl.col(RETRACTED).any()]
+        entered = keyed if self.is_keyed else []
+        return [pl.col(FIRST).min(), pl.col(LAST).max(), *entered, pl.col(WEIGHT).sum()]
+
+    @property
+    def forever(self) -> int | None:
+        """The number of the unbounded window; None if there is none."""
+        return next((number for number, window in enumerate(self.windows) if window.is_forever), None)
+
+    # rows to partial entries
+
+    def lift(self, rows: pl.DataFrame, *, grain: int | None = None) -> pl.DataFrame:
+        """Return partial entries of changes, one for each key and instant.
+
+        They are not assigned to windows yet.
+
+        Args:
+            rows: changes.
+            grain: the length of a tile, µs: a tile with too many instants to be exact collapses into one entry. Never when None.
+        """
+        placed = self._placed(rows)
+        order = [FIRST, UNTIL] if self.is_keyed else [FIRST]
+        ordered = runs.ordered(placed, [*self.keys, *order])
+        instant = runs.changes(*(ordered[name].to_numpy() for name in order))
+        key = runs.key_changes(ordered, self.keys)
+        begins = key | instant
+        if grain is not None:
+            first = ordered[FIRST].to_numpy()
+            tile = key | runs.changes(first // grain)
+            begins = tile | (begins & ~exceeds(tile, begins, self.tiling.exact))
+        named = [pl.col(name).first() for name in self.keys]
+        latest = [] if self.timestamp in self.keys else [pl.col(self.timestamp).max()]
+        return self.partials.lift(ordered, begins, [*named, *latest, *self.spans])
+
+    def combine(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return a minimal set of partial entries of changes.
+
+        They lose nothing that any window needs.
+        """
+        if self.is_retractable:
+            return self.lift(rows)
+        return self.lift(rows, grain=gcd(*map(int, self.grains)))
+
+    def _placed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        instant = pl.col(self.anchor).dt.epoch("us")
+        placed = [instant.alias(FIRST), instant.alias(LAST)]
+        if self.is_keyed:
+            entered = pl.max_horizontal(instant, pl.col(AT).dt.epoch("us"))
+            ended = pl.when(pl.col(AT) > pl.col(self.anchor)).then(-pl.col(WEIGHT)).otherwise(0)
+            placed += [
+                entered.alias(SINCE),
+                entered.alias(UNTIL),
+                ended.alias(ENDED),
+                pl.lit(value=False).alias(RETRACTED),
+            ]
+        read = dict.fromkeys(
+            [*self.keys, self.timestamp, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT]
+        )
+        return rows.select(*read, *placed)
+
+    # partial entries to entries of windows
+
+    def for_windows(self, partial: pl.DataFrame) -> pl.DataFrame:
+        """Return partial entries once for each window."""
+        each = [self.for_window(partial, number) for number in range(len(self.windows))]
+        return pl.concat(each) if len(each) > 1 else each[0]
+
+    def for_window(self, partial: pl.DataFrame, number: int) -> pl.DataFrame:
+        """Return partial entries, with `_key_id`, as entries of one window."""
+        frame = partial.with_columns(pl.lit(number, pl.Int8).alias(WINDOW))
+        if self.is_keyed and self.windows[number].is_forever:
+            frame = frame.with_columns(pl.col(UNTIL).alias(FIRST), pl.col(UNTIL).alias(LAST))
+        return frame.with_columns(self._unneeded(number)).select(ID, *self.columns)
+
+    def _unneeded(self, number: int) -> list[pl.Expr]:
+        return [
+            pl.lit(None, dtype).alias(name)
+            for name, dtype in self.partials.columns.items()
+            if number not in self._readers[name]
+        ]
+
+    @cached_property
+    def _readers(self) -> dict[str, list[int]]:
+        """The numbers of the windows that need each state column.
+
+        The column is null in the entries of other windows.
+        """
+        readers: dict[str, list[int]] = {name: [] for name in self.partials.columns}
+        for number, window in enumerate(self.windows):
+            for name in self.partials.only(each for each in self.aggregates if each.window == window).columns:
+                readers[name] += [number, BASE] if window.is_forever else [number]
+        return readers
+
+    def only_needed(self, entries: pl.DataFrame) -> pl.DataFrame:
+        """Return merged entries with unneeded state columns of a window reset to null."""
+        partly = [name for name, readers in self._readers.items() if len({*readers} - {BASE}) < len(self.windows)]
+        return entries.with_columns(pl.when(pl.col(WINDOW).is_in(self._readers[name])).then(name) for name in partly)
+
+    def is_empty_entry(self) -> pl.Expr:
+        """Return an expression for empty entries: single effects, fully retracted."""
+        states = [_holds(pl.col(name), dtype) for name, dtype in self.partials.contents.items()]
+        return IS_SINGLE & ~self.has_rows() & ~pl.any_horizontal(pl.lit(value=False), *states)
+
+    def has_rows(self) -> pl.Expr:
+        """Return an expression for entries with rows, or with rows that have ended.
+
+        All rows of any other entry were retracted.
+        """
+        there = pl.col(WEIGHT) != 0
+        return there | (pl.col(ENDED) != 0) if self.is_keyed else there
+
+
+IS_SINGLE = (pl.col(FIRST) == pl.col(LAST)) & (pl.col(SINCE) == pl.col(UNTIL))
+"""An expression for entries of one effect, of keyed input."""
+
+
+def _holds(state: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Return an expression for non-empty values of a state column."""
+    if isinstance(dtype, pl.List):
+        return state.list.len().fill_null(0) > 0
+    if isinstance(dtype, pl.Boolean):
+        return state.fill_null(value=False)
+    return state.fill_null(0) != 0 if dtype.is_numeric() else state.is_not_null()
+
+
+def exceeds(outer: Flags, inner: Flags, limit: int) -> Flags:
+    """Return a mask of the rows whose outer run has more than `limit` inner runs."""
+    inside = np.add.reduceat(inner.astype(np.int64), np.flatnonzero(outer)) if len(outer) else np.empty(0, np.int64)
+    return np.repeat(inside > limit, runs.lengths(outer))
+
+
+# instants of changes: values change when rows arrive, are retracted, and leave the window
+
+MANY = 2**40
+"""Larger than the number of rows of any entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """The instants at which entries change values, one pair for each entry.
+
+    Args:
+        comes: the instant the entry enters its window; before all instants (−NEVER) if that changes no value.
+        leaves: the instant the content of its position leaves the window; before all instants if nothing is left there, after all
+            of them (NEVER) in an unbounded window.
+    """
+
+    comes: Ints
+    leaves: Ints
+
+    @classmethod
+    def of(
+        cls, tiles: Tiles, ids: Ints, window: Ints, position: Ints, since: Ints, until: Ints, weight: Ints
+    ) -> Effects:
+        """Return the effects of entries.
+
+        Args:
+            tiles: their tiles.
+            ids: of their keys, equal ones adjacent; within them windows and positions.
+            window: the numbers of their windows, that of the base last.
+            position: the instant, in µs, that determines whether an entry is in the window.
+            since: the instant its first change takes effect.
+            until: the instant its last change takes effect.
+            weight: its net number of rows.
+        """
+        leaves = (position + tiles.lengths[window]) // SECOND * SECOND + SECOND
+        in_time = until < leaves
+        begins = runs.changes(ids, window, position)
+        # an entry that ends after it left had its timely rows until then, whatever its net weight
+        counted = np.where(in_time, weight, np.where(since < leaves, MANY, 0))
+        alive = np.add.reduceat(counted, np.flatnonzero(begins)) if len(begins) else weight
+        gone = np.repeat(alive == 0, runs.lengths(begins))
+        seen = in_time if tiles.is_keyed else in_time & (~gone | (window == BASE))
+        return cls(np.where(seen, until, -NEVER), np.where(gone, -NEVER, leaves))
+
+    @property
+    def last(self) -> Ints:
+        """The last instant at which each entry changes a value."""
+        last: Ints = np.maximum(self.comes, self.leaves)
+        return last
+
+    def latest(self, at: Ints) -> Ints:
+        """Return for each entry its last change at or before an instant.
+
+        Before all instants (−NEVER) if there is none.
+        """
+        parts = (np.where(each <= at, each, -NEVER) for each in (self.comes, self.leaves))
+        latest: Ints = np.maximum(*parts)
+        return latest
+
+
+def middle(first: Ints, last: Ints) -> Ints:
+    """Return the positions of entries: the middle of their spans."""
+    return first + (last - first) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """The instants at which the values of keys change, in any order."""
+
+    ids: Ints
+    at: Ints
+
+    @classmethod
+    def of(cls, ids: Ints, effects: Effects) -> Moments:
+        """Return the instants of effects on keys."""
+        at = np.concatenate((effects.comes, effects.leaves))
+        some = (at > -NEVER) & (at < NEVER)
+        return cls(np.concatenate((ids, ids))[some], at[some])
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """A frame of the instants: `_key_id` and `_time`."""
+        at = pl.Series(TIME, self.at).cast(pl.Datetime("us", "UTC"))
+        return pl.DataFrame([pl.Series(ID, self.ids.astype(np.uint32)), at])
+
+    def before(self, points: Points) -> Ints:
+        """Return for each point the last change of its key at or before it.
+
+        Before all instants (−NEVER) if there is none.
+        """
+        order = np.lexsort((self.at, self.ids))
+        search = Sorted(self.ids[order], self.at[order])
+        position = search.first_after(points.ids, points.at) - 1
+        known = position >= search.first_at_or_after(points.ids, np.full(len(points.at), -NEVER))
+        return np.where(known, np.append(self.at[order], -NEVER)[np.where(known, position, -1)], -NEVER)

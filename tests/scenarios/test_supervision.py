@@ -1,0 +1,166 @@
+"""`umbel run` as processes: who may commit, what is left when it is killed while it starts, and what is told of its worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.scenarios.server import HOST, ServerProcess, free_port
+from tests.unit.serving import flights
+from tests.unit.serving.conftest import DEPARTURES
+from umbel.api.commit import check_commit
+from umbel.processes.locks import alone
+from umbel.runtime.commit import commit
+from umbel.runtime.deployment import Deployment
+
+PATIENCE = 240.0
+
+
+def wait(condition: Callable[[], object], said: Callable[[], str] = str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, said()
+        time.sleep(0.05)
+
+
+class Marked:
+    """A command of umbel whose processes are told from all others by a variable of their environment."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.mark, self.folder, self.out = uuid.uuid4().hex, folder, folder / "out"
+        path = os.pathsep.join(filter(None, sys.path))
+        environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "300", "UMBEL_TEST_MARK": self.mark}
+        command = [sys.executable, "-m", "umbel.cli.main", *arguments, "--dir", str(folder / "umbel")]
+        with self.out.open("ab") as out:
+            self.process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
+
+    def said(self) -> str:
+        logs = (self.folder / "umbel" / "logs").glob("*er.log")
+        return self.out.read_text() + "".join(path.read_text() for path in logs)
+
+    def processes(self) -> list[psutil.Process]:
+        return [each for each in psutil.process_iter() if self._is_marked(each)]
+
+    def runs(self, word: str) -> bool:
+        for each in self.processes():
+            try:
+                if any(word in part for part in each.cmdline()):
+                    return True
+            except psutil.Error:
+                continue
+        return False
+
+    def _is_marked(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get("UMBEL_TEST_MARK") == self.mark and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+    def end(self) -> None:
+        for each in self.processes():
+            each.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Marked]]:
+    started: list[Marked] = []
+
+    def begin(*arguments: str) -> Marked:
+        started.append(Marked(tmp_path, *arguments))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.end()
+
+
+def test_a_run_that_is_refused_has_committed_nothing(tmp_path: Path, start: Callable[..., Marked]) -> None:
+    deployment = Deployment.at(tmp_path / "umbel", shards=1)
+    with alone(deployment.directory, "supervisor"):
+        second = start("run", flights.__name__, "--port", str(free_port()))
+        assert second.process.wait(PATIENCE) == 2
+    assert "another supervisor runs on" in second.said()
+    assert deployment.catalog.latest() == 0
+
+
+@pytest.mark.parametrize("word", ["work", "org.apache.spark"])
+def test_a_supervisor_that_is_killed_while_it_starts_leaves_nobody(start: Callable[..., Marked], word: str) -> None:
+    run = start("run", flights.__name__, "--port", str(free_port()), "--servers", "2", "-w", "1")
+    wait(lambda: run.runs(word), run.said)
+    run.process.kill()
+    run.process.wait()
+    wait(lambda: not run.processes(), lambda: str([each.cmdline()[:4] for each in run.processes()]))
+
+
+def test_a_worker_that_is_stopped_while_it_starts_leaves_no_jvm(tmp_path: Path, start: Callable[..., Marked]) -> None:
+    Deployment.at(tmp_path / "umbel", shards=1)
+    worker = start("work", "-w", "1")
+    wait(lambda: worker.runs("org.apache.spark"), worker.said)
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(PATIENCE) == 0
+    wait(lambda: not worker.processes())
+    assert '"state": "stopped"' in (tmp_path / "umbel" / "work.json").read_text()
+
+
+def doctored(directory: Path) -> str:
+    """Return what `umbel doctor` says of a folder in which something is wrong."""
+    doctor = [sys.executable, "-m", "umbel.cli.main", "doctor", "--dir", str(directory), "--host", HOST]
+    seen = subprocess.run(doctor, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert seen.returncode == 1, seen.stdout
+    return " ".join(seen.stdout.split())
+
+
+def kill_a_worker(start: Callable[..., Marked], directory: Path) -> None:
+    """Start a worker and kill it when it has said that it starts."""
+    worker = start("work", "-w", "1")
+    wait(lambda: f'"process": {worker.process.pid}' in (directory / "work.json").read_text())
+    worker.end()
+
+
+@pytest.mark.nightly
+def test_what_is_told_of_the_worker(tmp_path: Path, start: Callable[..., Marked]) -> None:
+    """One that was never there, that runs, that is paused, that was killed, that is started again and again."""
+    deployment = Deployment.at(tmp_path / "umbel", shards=1)
+    commit(deployment, check_commit(flights.DATASETS, flights.FEATURESETS))
+    server = ServerProcess(tmp_path)
+    try:
+        server.wait_until_ready()
+
+        def told() -> str:
+            found: httpx.Response = server.http.get("/readyz?deep")
+            assert (found.status_code == 200) == (found.json()["worker"]["state"] == "running"), found.text
+            assert server.http.get("/readyz").status_code == 200
+            return str(found.json()["worker"]["state"])
+
+        assert told() == "never started"
+        worker = start("work", "-w", "1")
+        wait(lambda: told() == "running", worker.said)
+        server.http.post("/api/v1/log", json={"webhook": "events", "endpoint": "departures", "data": DEPARTURES})
+        wait(lambda: server.http.get("/readyz?deep").json()["worker"]["batch"] is not None, worker.said)
+        wait(lambda: server.http.get("/readyz?deep").json()["lag"]["rows"] == 0, worker.said)
+        assert 'umbel_worker_state{state="running"} 1.0' in server.http.get("/api/v1/metrics").text
+        worker.process.send_signal(signal.SIGSTOP)
+        wait(lambda: told() == "stuck")
+        assert "no sign of life" in doctored(deployment.directory)
+        worker.end()
+        wait(lambda: told() == "stopped")
+        for _ in range(3):
+            kill_a_worker(start, deployment.directory)
+        start("work", "-w", "1")
+        wait(lambda: told() == "looping")
+        found = server.http.get("/readyz?deep").json()
+        assert "the worker is looping (it has ended" in found["message"]
+        assert found["worker"]["restarts"] >= 3
+    finally:
+        server.stop()

@@ -1,0 +1,48 @@
+"""Runs and ranges of sorted arrays, against loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from umbel.changes import runs
+
+
+def test_changes_and_numbers() -> None:
+    ids, at = np.array([1, 1, 1, 2, 2]), np.array([5, 5, 6, 6, 6])
+    begins = runs.changes(ids, at)
+    assert begins.tolist() == [True, False, True, True, False]
+    assert runs.numbers(begins).tolist() == [0, 0, 1, 2, 2]
+    assert runs.lengths(begins).tolist() == [2, 1, 2]
+    assert runs.lengths(runs.changes(np.array([], np.int64))).tolist() == []
+
+
+def test_key_changes_sees_every_column_and_null() -> None:
+    rows = pl.DataFrame({"a": [1, 1, 1, None, None], "b": ["x", "x", "y", "y", "y"]})
+    assert runs.key_changes(rows, ["a", "b"]).tolist() == [True, False, True, True, False]
+    assert runs.key_changes(rows.clear(), ["a"]).tolist() == []
+
+
+def test_expand() -> None:
+    owner, place = runs.expand(np.array([3, 7, 0]), np.array([5, 7, 1]))
+    assert owner.tolist() == [0, 0, 2]
+    assert place.tolist() == [3, 4, 0]
+
+
+def test_search_agrees_with_a_loop() -> None:
+    rng = np.random.default_rng(1)
+    slots = np.sort(rng.integers(0, 5, 60))
+    instants = rng.integers(-20, 20, 60)
+    instants = instants[np.lexsort((instants, slots))]
+    search = runs.Sorted(slots, instants)
+    asked_slots, requested = rng.integers(0, 6, 200), rng.integers(-25, 25, 200)
+    pairs = list(zip(slots, instants, strict=True))
+    for slot, at, found, after in zip(
+        asked_slots,
+        requested,
+        search.first_at_or_after(asked_slots, requested),
+        search.first_after(asked_slots, requested),
+        strict=True,
+    ):
+        assert found == sum(pair < (slot, at) for pair in pairs)
+        assert after == sum(pair <= (slot, at) for pair in pairs)

@@ -1,0 +1,77 @@
+"""The program as a shell starts it: by its name or by `python -m umbel`, its version, and what completes it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Umbel
+from umbel import __version__
+
+MODULE = [sys.executable, "-m", "umbel"]
+
+
+def ran(*arguments: str, **environment: str) -> str:
+    done = subprocess.run(
+        [*MODULE, *arguments], capture_output=True, text=True, check=True, env={**os.environ, **environment}
+    )
+    return done.stdout
+
+
+def test_python_m_umbel_is_umbel() -> None:
+    assert ran("--version") == f"umbel {__version__}\n"
+    assert "Usage: umbel " in ran("--help", COLUMNS="100")
+
+
+def test_the_version_is_an_option_and_a_command(umbel: Umbel) -> None:
+    assert umbel("--version").stdout == f"umbel {__version__}\n"
+    assert umbel("version").stdout.startswith(f"umbel {__version__}\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_that_completes(umbel: Umbel, shell: str) -> None:
+    script = umbel("completion", shell).stdout
+    assert f"_UMBEL_COMPLETE=complete_{shell}" in script
+    assert "umbel" in script
+
+
+def test_a_shell_that_is_not_known(umbel: Umbel) -> None:
+    failed = umbel("completion", "tcsh")
+    assert failed.exit_code == 2
+    assert "bash" in failed.output
+
+
+@pytest.mark.parametrize(
+    ("shell", "variables"),
+    [
+        ("bash", {"COMP_WORDS": "umbel dead", "COMP_CWORD": "1"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "umbel dead"}),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "umbel dead", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+    ],
+)
+def test_what_the_scripts_ask_is_answered(shell: str, variables: dict[str, str]) -> None:
+    assert "dead-letters" in ran(_UMBEL_COMPLETE=f"complete_{shell}", **variables)
+
+
+def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    program = tmp_path / "umbel"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m umbel "$@"\n')
+    program.chmod(0o755)
+    script = (
+        "source <(umbel completion bash)\n"
+        'for typed in "umbel dead" "umbel query-offline --tr"; do\n'
+        "  COMP_WORDS=($typed); COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 )); _umbel_completion umbel; echo ${COMPREPLY[@]}\n"
+        "done\n"
+    )
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [bash, "-c", script], capture_output=True, text=True, check=True, env={**os.environ, "PATH": path}
+    )
+    assert done.stdout.splitlines() == ["dead-letters", "--track"]

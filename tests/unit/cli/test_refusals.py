@@ -1,0 +1,114 @@
+"""What the command line refuses: with what is wrong, what to do and exit code 2, never with a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from umbel.cli.main import main
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("UMBEL_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setattr("umbel.cli.up.check", lambda *_: None)  # the port may be taken on this machine
+    monkeypatch.setattr("umbel.processes.process_tree.die_with_parent", lambda: None)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield tmp_path
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def told(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Run umbel in this process; return its exit code and what it said."""
+    monkeypatch.setattr(sys, "argv", ["umbel", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    shown = capsys.readouterr()
+    return int(ended.value.code or 0), shown.out + shown.err
+
+
+REFUSED = {
+    "a folder that is a file": (["--dir", "file"], "file cannot be made: File exists", "--dir"),
+    "a folder below a file": (["--dir", "file/below"], "below cannot be made: Not a directory", "--dir"),
+    "a folder that cannot be made": (["--dir", "/proc/umbel"], "/proc/umbel cannot be made", "--dir"),
+    "a store without a scheme": (["--store", "somewhere"], "no store is called ''", "lmdb:///path"),
+    "a misspelt store": (
+        ["--store", "lmbd:///tmp/x"],
+        "no store is called 'lmbd'; did you mean 'lmdb'?",
+        "lmdb:///path",
+    ),
+    "a store in a file": (["--store", "lmdb://file"], "is not a directory", "--store"),
+    "a store below a file": (["--store", "lmdb://file/below"], "is not a directory", "--store"),
+    "a store nowhere": (["--store", "lmdb://"], "needs a directory", "lmdb:///path"),
+    "an unknown setting": (
+        ["--store", "lmdb://s?mapsize=7"],
+        "unknown setting 'mapsize'; did you mean 'map_size'?",
+        "",
+    ),
+    "a wrong size": (["--store", "lmdb://s?map_size=7GB"], "map_size must be a number of bytes, found '7GB'", ""),
+    "a wrong sync": (["--store", "lmdb://s?sync=no"], "sync must be 'on' or 'off', found 'no'", ""),
+    "a store of one process": (["--store", "memory://"], "such a store is of one process", "--store"),
+    "no URL": (["--catalog", "somewhere"], "--catalog: the catalog's URL cannot be read", "sqlite:///"),
+    "another database": (["--catalog", "mysql://h/d"], "a catalog cannot be kept in 'mysql'", "sqlite:///"),
+    "a database in a folder": (["--catalog", "sqlite:///."], "cannot be opened: ", "--catalog"),
+    "a share that is none": (["--accuracy", "1"], "accuracy must be between 0 and 1", ""),
+}
+
+
+@pytest.mark.parametrize("command", ["up", "work", "serve"])
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_used(
+    what: str, command: str, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options, reason, remedy = REFUSED[what]
+    code, shown = told([command, *options], monkeypatch, capsys)
+    assert (code, reason in shown, remedy in shown, "Traceback" in shown, "secret" in shown) == (
+        2,
+        True,
+        True,
+        False,
+        False,
+    ), shown
+
+
+def test_a_driver_that_is_missing_is_told_with_what_installs_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)  # as if it were not installed
+    for scheme in ("postgresql", "postgres", "postgresql+psycopg"):
+        code, shown = told(["up", "--catalog", f"{scheme}://h/d"], monkeypatch, capsys)
+        assert (code, "secret" in shown) == (2, False)
+        assert "the package 'psycopg', which connects to postgresql, is not installed" in shown
+        assert "pip install 'psycopg[binary]'" in shown
+
+
+@pytest.mark.parametrize(
+    "command", [["lookup", "Plane", "tailnum=N1"], ["query", "Origin", "-i", "Origin.origin=JFK"], ["feature-log"]]
+)
+def test_where_no_server_is_it_is_told_how_to_start_one(
+    command: list[str], project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as free:  # bound, and nobody listens
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        code, shown = told([*command, "--url", url], monkeypatch, capsys)
+    assert (code, url in shown, "refused" in shown, "umbel run MODULE" in shown, "--url" in shown) == (
+        2,
+        True,
+        True,
+        True,
+        True,
+    )

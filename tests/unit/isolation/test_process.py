@@ -1,0 +1,177 @@
+"""Isolated children: results, errors, and processes that are lost."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from typing import Any
+
+import cloudpickle
+import psutil
+import pytest
+
+from umbel.errors import InvalidValue, UnknownName
+from umbel.isolation import child as child_side
+from umbel.isolation.memory import limited, resident
+from umbel.isolation.process import CallFailed, Child, ForkServer
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    found = ForkServer(())
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def child(server: ForkServer) -> Iterator[Child]:
+    found = Child(server)
+    yield found
+    found.close()
+
+
+def called(child: Child, function: Callable[[Any], Any], argument: Any = None, **named: Any) -> Any:
+    limits = {"seconds": 20.0, "memory": 256 * MEBIBYTE, **named}
+    pickled = cloudpickle.dumps(function)
+    return child.call(sha256(pickled).hexdigest(), lambda: pickled, argument, **limits)
+
+
+def process_of(child: Child) -> int:
+    return int(called(child, lambda _: os.getpid()))
+
+
+def test_a_child_remembers_functions_and_keeps_its_process(child: Child) -> None:
+    first = process_of(child)
+    assert called(child, lambda x: x + 1, 41) == 42
+    assert called(child, lambda _: bytes(3 * MEBIBYTE)) == bytes(3 * MEBIBYTE)
+    assert process_of(child) == first != os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda _: 1 / 0, "ZeroDivisionError: division by zero"),
+        (lambda _: sys.exit("enough"), "SystemExit: enough"),
+        (lambda _: InvalidValue("wrong").args[5], "IndexError"),
+        (lambda _: lambda: None, "local object|pickle|lambda"),
+    ],
+)
+def test_what_a_function_raises_is_told_and_loses_no_process(
+    child: Child, function: Callable[[Any], Any], reason: str
+) -> None:
+    before = process_of(child)
+    with pytest.raises(CallFailed, match=reason) as caught:
+        called(child, function)
+    assert caught.value.error is not None
+    assert process_of(child) == before
+
+
+def _spin(_: Any) -> None:
+    while True:
+        pass
+
+
+def _share(size: int) -> None:
+    shared = mmap.mmap(-1, size)
+    for start in range(0, size, mmap.PAGESIZE):
+        shared[start] = 1
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda _: os._exit(3), "its process ended: exit code 3"),
+        (lambda _: os.abort(), "its process ended: killed by SIGABRT"),
+        (lambda _: os.kill(os.getpid(), signal.SIGKILL), "its process ended: killed by SIGKILL"),
+        (lambda _: time.sleep(100), "it took longer than 0.3 s"),
+        (_spin, "it took longer than 0.3 s"),
+        (lambda _: os.closerange(3, 100), "its process ended"),
+        (lambda _: len(bytearray(8 << 30)), "it took more than 256 MiB of memory"),
+    ],
+)
+def test_a_process_that_is_lost_is_replaced(child: Child, function: Callable[[Any], Any], reason: str) -> None:
+    before = process_of(child)
+    with pytest.raises(CallFailed, match=reason) as caught:
+        called(child, function, seconds=0.3)
+    assert caught.value.error is None
+    assert not psutil.pid_exists(before), "and nothing is left of it"
+    assert process_of(child) != before
+
+
+def test_memory_that_no_limit_of_the_system_counts_is_seen_from_outside(child: Child) -> None:
+    with pytest.raises(CallFailed, match="more than 64 MiB"):
+        called(child, _share, 2 << 30, memory=64 * MEBIBYTE, seconds=60.0)
+
+
+def test_what_a_function_has_started_goes_with_it(child: Child) -> None:
+    def start(_: Any) -> int:
+        import subprocess
+
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]).pid
+
+    started = called(child, start)
+    assert psutil.pid_exists(started)
+    child.close()
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(started) and psutil.Process(started).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+
+
+def test_a_function_asks_and_is_answered(child: Child) -> None:
+    def answers(question: Any) -> Any:
+        if question == "wrong":
+            raise UnknownName("there is no 'wrong'")
+        return question * 2
+
+    assert called(child, lambda x: child_side.ask(x) + child_side.ask(1), 20, answers=answers) == 42
+    with pytest.raises(CallFailed, match="there is no 'wrong'") as caught:
+        called(child, lambda _: child_side.ask("wrong"), answers=answers)
+    assert caught.value.error["is_own"]
+    with pytest.raises(CallFailed, match="cannot be called"):
+        called(child, lambda _: child_side.ask(1))
+
+
+def test_children_end_with_the_process_that_started_them(tmp_path: Any) -> None:
+    script = """
+import sys, os, time, cloudpickle
+from umbel.isolation.process import Child, ForkServer
+child = Child(ForkServer(()))
+call = lambda f, **named: child.call(f.__qualname__ + str(named), lambda: cloudpickle.dumps(f), None, memory=1 << 30, **named)
+print(call(lambda _: os.getpid(), seconds=20), flush=True)
+print(call(lambda _: os.getppid(), seconds=21), flush=True)
+call(lambda _: time.sleep(1000), seconds=1000)
+"""
+    import subprocess
+
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        family = [int(parent.stdout.readline()) for _ in range(2)]
+        assert all(map(psutil.pid_exists, family))
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while any(psutil.pid_exists(each) and psutil.Process(each).status() != psutil.STATUS_ZOMBIE for each in family):
+        assert time.monotonic() < deadline, "a hung child goes, too"
+
+
+def test_a_fork_server_that_died_is_replaced(server: ForkServer, child: Child) -> None:
+    process_of(child)
+    assert server._process is not None
+    server._process.kill()
+    server._process.wait()
+    child.close()
+    assert process_of(child)
+
+
+def test_the_limit_of_memory_holds_only_within() -> None:
+    with limited(64 * MEBIBYTE), pytest.raises(MemoryError):
+        bytearray(512 * MEBIBYTE)
+    assert len(bytearray(512 * MEBIBYTE)) == 512 * MEBIBYTE
+    assert resident(os.getpid()) > 0
+    assert resident(1 << 22) == 0

@@ -1,0 +1,148 @@
+"""The real supervisor over fake children: whatever happens to it or to them, nobody is left behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from umbel.processes.supervision import Child, cause
+
+PROGRAM = Path(__file__).with_name("stubborn.py")
+PATIENCE = 60.0
+
+
+class Running:
+    """A supervisor in a process of its own."""
+
+    def __init__(self, folder: Path, *kinds: str) -> None:
+        self.folder, self._out = folder, folder / "out"
+        self.process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(folder), *kinds], stdout=self._out.open("wb")
+        )
+
+    @property
+    def said(self) -> str:
+        return self._out.read_text()
+
+    def pids(self, kind: str = "*", depth: str = "*") -> list[int]:
+        return [int(path.name.rpartition("-")[2]) for path in self.folder.glob(f"{kind}-{depth}-*")]
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.02)
+
+    def all_gone(self) -> bool:
+        return not any(_lives(pid) for pid in self.pids())
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Return what starts a supervisor; all of its processes are ended after the test."""
+    started: list[Running] = []
+
+    def begin(*kinds: str) -> Running:
+        started.append(Running(tmp_path, *kinds))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        for pid in [each.process.pid, *each.pids()]:
+            if _lives(pid):
+                psutil.Process(pid).kill()
+        each.process.wait()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_everything(start: Callable[..., Running], number: signal.Signals) -> None:
+    running = start("good", "deaf")
+    running.wait(lambda: len(running.pids()) == 4)
+    running.process.send_signal(number)
+    assert running.process.wait(PATIENCE) == 0
+    assert running.all_gone()
+    assert running.said.splitlines()[-1] == "ended"
+    assert "deaf (process" in running.said
+    assert "good (process" not in running.said
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.4, 0.5, 0.6])
+def test_a_signal_at_any_moment_of_the_start_stops_everything(start: Callable[..., Running], delay: float) -> None:
+    running = start("good", "deaf")
+    if delay:
+        running.wait(lambda: (running.folder / "good.log").exists())
+        time.sleep(delay - 0.4)
+    running.process.send_signal(signal.SIGTERM)
+    running.process.wait(PATIENCE)
+    assert running.all_gone()
+
+
+def test_when_the_supervisor_is_killed_its_children_stop(start: Callable[..., Running]) -> None:
+    running = start("good")
+    running.wait(lambda: len(running.pids()) == 2)
+    running.process.kill()
+    (pid,) = running.pids("good", "0")
+    running.wait(lambda: not _lives(pid))
+
+
+def test_what_dies_is_started_again_and_that_is_said(start: Callable[..., Running]) -> None:
+    running = start("good", "dying")
+    running.wait(lambda: len(running.pids("dying", "0")) >= 3)
+    assert "dying ended (exit code 3); starting it again in 0." in running.said
+    assert "the last words of the dying" in running.said
+    assert f"its log: {running.folder / 'dying.log'}" in running.said
+    # what the dead ones left behind goes, too
+    running.wait(lambda: sum(map(_lives, running.pids("dying", "1"))) <= 1)
+    assert all(map(_lives, running.pids("good")))
+    (good,) = running.pids("good", "0")
+    psutil.Process(good).kill()
+    running.wait(lambda: len(running.pids("good", "0")) == 2)
+    assert "good ended (killed by SIGKILL)" in running.said
+    running.process.send_signal(signal.SIGTERM)
+    running.process.wait(PATIENCE)
+    assert running.all_gone()
+
+
+def test_waits_grow_and_steady_children_are_forgiven() -> None:
+    child = Child("child", ["false"], first_wait=0.25)
+    waits = []
+    for lived in (0.0, 0.0, 0.0, 100.0, 0.0):
+        child.process = subprocess.Popen(["false"])
+        child.process.wait()
+        child.begun_at = time.monotonic() - lived
+        assert child.died() == 1
+        waits.append(round(child.start_at - time.monotonic(), 1))
+    assert waits == [0.2, 0.5, 1.0, 0.2, 0.5]
+    assert child.died() is None
+
+
+def test_causes_are_told_in_words() -> None:
+    assert [cause(code) for code in (0, 3, -9, -15, -99)] == [
+        "exit code 0",
+        "exit code 3",
+        "killed by SIGKILL",
+        "killed by SIGTERM",
+        "killed by signal 99",
+    ]
+
+
+def test_a_process_that_finds_damage_is_not_started_again(start: Callable[..., Running]) -> None:
+    running = start("damaged", "dying")
+    running.wait(lambda: running.said.count("dying ended") >= 3)  # those that may come back have, meanwhile
+    assert running.said.count("damaged") == 1
+    assert "damaged has stopped, and is not started again:\nplan 7 is missing" in running.said
+    assert len(running.pids("damaged", "0")) == 1

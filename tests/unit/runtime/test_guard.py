@@ -1,0 +1,235 @@
+"""The guard of a worker: which rows are rejected, what becomes of the others, and what is remembered."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.unit.operators.frames import changes, leaf, schema
+from umbel.catalog.verdicts import PERMANENT, Verdicts
+from umbel.errors import InvalidValue, Terminal, Transient
+from umbel.functions.computed import ByFunction
+from umbel.functions.guarding import applied, guarded
+from umbel.functions.user_function import UserFunction
+from umbel.operators.assign import Assign, Assigned
+from umbel.operators.operator import RowWise
+from umbel.runtime import guard as module
+from umbel.runtime.deployment import Deployment
+from umbel.runtime.function_limits import FunctionLimits
+from umbel.runtime.guard import WorkerGuard, row_hashes
+from umbel.runtime.in_flight import FOLDER, InFlight
+from umbel.types.dtypes import Int
+
+ROWS = schema(a=int, s=str)
+SHORT = FunctionLimits(row_seconds=0.3, batch_seconds=1.0, memory=256.0)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Deployment:
+    return Deployment.at(tmp_path, shards=1)
+
+
+def assign(function: Callable[[Any], Any]) -> Assign:
+    computed = ByFunction(UserFunction(function))
+    return Assign(parents=(leaf(ROWS),), pipeline="D.p", columns=(Assigned("b", Int(), computed),))
+
+
+def rows(*values: int, weight: int = 1) -> pl.DataFrame:
+    return changes(ROWS, *((value, f"s{value}", n, n, weight) for n, value in enumerate(values)))
+
+
+def suspected(place: Deployment, operator: RowWise) -> WorkerGuard:
+    Verdicts(place.catalog).suspect([operator.code_id])
+    return WorkerGuard(place, SHORT)
+
+
+def each(act: Callable[[int], int]) -> Callable[[Any], Any]:
+    return lambda df: df["a"].map(act).astype("Int64")
+
+
+def test_without_a_guard_what_is_raised_reaches_the_caller() -> None:
+    with pytest.raises(Terminal, match="ZeroDivisionError"):
+        applied(assign(each(lambda a: 1 // a)), rows(1, 0))
+
+
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 300])
+def test_the_rows_that_raise_are_found_and_the_others_are_as_if_they_had_never_been(
+    place: Deployment, count: int
+) -> None:
+    operator = assign(each(lambda a: 10 // (a % 7)))
+    guard = WorkerGuard(place, SHORT)
+    with guarded(guard):
+        made = applied(operator, rows(*range(count)))
+    good = [a for a in range(count) if a % 7]
+    assert made["a"].to_list() == good
+    assert made["b"].to_list() == [10 // (a % 7) for a in good]
+    assert guard.counts == {operator.id: count - len(good)}
+    assert [letter.raw for letter in guard.rejected] == [
+        f'{{"a":{a},"s":"s{a}","t":"{at}"}}'.encode() for a, at in _times(count) if not a % 7
+    ]
+    assert "ZeroDivisionError: integer division or modulo by zero (at " in guard.rejected[0].reason
+    assert f"{Path(__file__).name}:" in guard.rejected[0].reason
+    assert guard.rejected[0].title == "assign in pipeline 'D.p', function <lambda>"
+    assert not Verdicts(place.catalog).known().verdicts, "they raise again"
+
+
+def _times(count: int) -> list[tuple[int, str]]:
+    shown = rows(*range(count))["t"].dt.strftime("%Y-%m-%dT%H:%M:%S+00:00")
+    return list(enumerate(shown))
+
+
+def test_values_that_do_not_fit_reject_their_rows(place: Deployment) -> None:
+    guard = WorkerGuard(place, SHORT)
+    with guarded(guard):
+        made = applied(assign(lambda df: df["a"].map(lambda a: "one" if a == 1 else a)), rows(0, 1, 2))
+    assert made["b"].to_list() == [0, 2]
+    assert "expected an integer dtype for int, found object" in guard.rejected[0].reason
+
+
+def test_a_function_that_looks_at_all_rows_sees_those_that_are_left(place: Deployment) -> None:
+    def share(df: Any) -> Any:
+        if (df["a"] < 0).any():
+            raise ValueError("negative")
+        return df["a"] * 0 + len(df)
+
+    with guarded(WorkerGuard(place, SHORT)):
+        assert applied(assign(share), rows(1, 2, -1, 3))["b"].to_list() == [3, 3, 3]
+
+
+def test_a_function_that_fails_only_together_keeps_what_its_parts_make(place: Deployment) -> None:
+    def alone(df: Any) -> Any:
+        if len(df) > 1:
+            raise ValueError("too many")
+        return df["a"]
+
+    guard = WorkerGuard(place, SHORT)
+    with guarded(guard):
+        assert applied(assign(alone), rows(1, 2, 3))["b"].to_list() == [1, 2, 3]
+    assert not guard.rejected
+
+
+def test_a_retraction_of_a_rejected_row_is_no_letter(place: Deployment) -> None:
+    guard = WorkerGuard(place, SHORT)
+    with guarded(guard):
+        assert applied(assign(each(lambda a: 1 // a)), rows(0, weight=-1)).is_empty()
+    assert not guard.rejected
+    assert not guard.counts.total()
+
+
+def test_what_may_pass_is_not_held_against_rows(place: Deployment) -> None:
+    def locked(_: Any) -> Any:
+        raise Transient("the catalog is locked")
+
+    with guarded(WorkerGuard(place, SHORT)), pytest.raises(Exception, match="the catalog is locked"):
+        applied(assign(locked), rows(1))
+
+
+def test_a_lost_row_stays_out_even_if_the_function_would_now_take_it(place: Deployment, tmp_path: Path) -> None:
+    flag = tmp_path / "hang"
+    flag.touch()
+
+    def slow(a: int, flag: str = str(flag)) -> int:
+        while a in {2, 4} and Path(flag).exists():
+            time.sleep(0.01)
+        return a
+
+    operator = assign(each(slow))
+    first = suspected(place, operator)
+    with guarded(first):
+        made = applied(operator, rows(1, 2, 3, 4))
+    assert made["a"].to_list() == [1, 3]
+    flag.unlink()
+    for is_marked in (True, False):
+        again = WorkerGuard(place, SHORT, is_marked=is_marked)
+        with guarded(again):
+            assert applied(operator, rows(1, 2, 3, 4)).equals(made)
+            assert applied(operator, rows(1, 2, 3, 4)[3:]).is_empty()
+        assert [each.reason for each in again.rejected[:2]] == [each.reason for each in first.rejected]
+        assert "longer than 0.3 s" in first.rejected[0].reason
+    other = assign(lambda df: df["a"] + 1)
+    with guarded(WorkerGuard(place, SHORT)):
+        assert applied(other, rows(1, 2))["b"].to_list() == [2, 3], "another function is not judged by it"
+
+
+def test_a_function_that_loses_its_process_for_every_row_is_given_up(place: Deployment) -> None:
+    operator = assign(each(lambda _: time.sleep(100) or 1))
+    guard, begun = suspected(place, operator), time.monotonic()
+    with guarded(guard):
+        assert applied(operator, rows(*range(200))).is_empty()
+    assert guard.counts.total() == 200
+    assert "not tried" in guard.rejected[-1].reason
+    assert time.monotonic() - begun < 200 * SHORT.row_seconds
+    with guarded(WorkerGuard(place, SHORT)):
+        begun = time.monotonic()
+        assert applied(operator, rows(*range(200))).is_empty()
+        assert time.monotonic() - begun < SHORT.row_seconds, "recorded, so not tried again"
+
+
+def test_a_suspect_that_behaves_is_trusted_again_but_not_for_ever(
+    place: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CLEAN", 3)
+    operator = assign(lambda df: df["a"] * 0 + __import__("os").getpid())
+    here = set()
+    for times in range(1, PERMANENT + 1):
+        guard = suspected(place, operator)
+        module._process_of(place, os.getpid())._clean.clear()
+        for _ in range(3):
+            with guarded(guard):
+                here.add(applied(operator, rows(1))["b"].item() == os.getpid())
+        assert here == {False}
+        here.clear()
+        assert (operator.code_id in Verdicts(place.catalog).known().suspects) == (times == PERMANENT)
+
+
+def test_the_function_a_process_died_in_is_a_suspect(place: Deployment) -> None:
+    script = """
+import os, sys
+from pathlib import Path
+from umbel.runtime.in_flight import InFlight
+marks = InFlight(Path(sys.argv[1]))
+with marks.calling("good", "a good one", 60, 0):
+    pass
+with marks.calling("bad", "assign of D.p", 60, 0):
+    if sys.argv[2] == "exit":
+        os._exit(1)
+    print("in it", flush=True)
+    sys.stdin.read()
+"""
+    command = [sys.executable, "-c", script, str(place.directory)]
+    marks = InFlight(place.directory)
+    subprocess.run([*command, "exit"], check=False)
+    assert list(marks.left_behind()) == [("bad", "assign of D.p")]
+    assert list(marks.left_behind()) == [], "it is said once"
+    with subprocess.Popen([*command, "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as lives:
+        assert lives.stdout is not None
+        assert lives.stdout.readline() == "in it\n"
+        assert list(marks.left_behind()) == [], "a process that lives is not suspected"
+        lives.kill()
+    assert WorkerGuard(place)._known.suspects == {"bad"}
+    assert "assign of D.p was running" in place.catalog.events()[0].text
+    assert list((place.directory / FOLDER).glob("*")) == []
+
+
+def test_a_row_is_known_by_its_values(place: Deployment) -> None:
+    one, two = row_hashes(rows(1, 1))
+    assert one != two, "their times differ"
+    again = rows(1).with_columns(pl.lit(7).alias("_seq"), pl.lit(-1).alias("_weight"))
+    assert row_hashes(again) == [one]
+    assert row_hashes(rows(1).select("s", "a", "t")) == [one]
+    assert row_hashes(rows(1).with_columns(pl.lit(None).alias("more"))) == [one]
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "inf", "nan"])
+def test_a_limit_is_a_positive_number(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("UMBEL_FUNCTION_ROW_SECONDS", text)
+    with pytest.raises(InvalidValue, match="UMBEL_FUNCTION_ROW_SECONDS must be a positive number"):
+        FunctionLimits.from_environment()

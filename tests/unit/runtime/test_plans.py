@@ -1,0 +1,115 @@
+"""Plans on disk: one that is damaged or missing is refused by name, and so is one that has read what is gone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.unit.serving.conftest import DEPARTURES
+from tests.unit.serving.flights import DATASETS
+from umbel.api.commit import check_commit
+from umbel.errors import Damaged
+from umbel.log.ingest import IngestLog
+from umbel.log.segments import Segment, directory_of
+from umbel.runtime.batch import drain
+from umbel.runtime.commit import commit
+from umbel.runtime.deployment import Deployment
+from umbel.runtime.plans import Plans
+
+
+class Numbers:
+    """A source that has something new each time."""
+
+    dataset, source, key, is_bounded, has_ended = "D", 0, "k", False, False
+
+    def plan(self, position: int | None, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], int]:
+        at = (position or 0) + 1
+        return [({"begin": at * 1000}, 10)], at
+
+    def check(self, position: int | None) -> None:
+        pass
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> Plans:
+    plans = Plans(tmp_path / "plans", lambda: (1, [Numbers()]), 100, lambda: False)
+    assert [plans.next(number) for number in range(3)] == [1, 2, 3]
+    return plans
+
+
+def test_a_changed_byte_is_noticed_wherever_it_is(plans: Plans, tmp_path: Path) -> None:
+    path = tmp_path / "plans" / "000000000003.json"
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for change in (1, 4, 128):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ change]) + whole[place + 1 :])
+            with pytest.raises(Damaged, match=r"plan 3 is damaged: plans/000000000003.json"):
+                plans.read(3)
+    path.write_bytes(whole)
+    assert plans.read(3).positions == {"k": 3}
+
+
+def test_a_missing_plan_is_told_with_the_last_there_is(plans: Plans) -> None:
+    for number in (4, 57):
+        with pytest.raises(Damaged, match=rf"plan {number} is missing: plans/0+{number}.json; the last one there is 3"):
+            plans.next(number)
+
+
+def test_plans_of_the_first_version_are_read(plans: Plans, tmp_path: Path) -> None:
+    plan = plans.read(3)
+    (tmp_path / "plans" / "000000000003.json").write_text(json.dumps(asdict(plan), separators=(",", ":")))
+    assert plans.read(3) == plan
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Deployment:
+    deployment = Deployment.at(tmp_path, shards=2)
+    commit(deployment, check_commit(DATASETS, []))
+    return deployment
+
+
+def send(place: Deployment, rows: list[dict[str, object]]) -> None:
+    log = IngestLog(place.directory, "events", "departures")
+    log.append_blocking(orjson.dumps(rows), len(rows))
+    log.close()
+
+
+def test_a_damaged_record_is_a_dead_letter_and_the_rest_is_processed(place: Deployment) -> None:
+    for row in DEPARTURES:
+        send(place, [row])
+    path = Segment(directory_of(place.directory, "events", "departures"), 1).path
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    drain(place)
+    assert place.catalog.counts() == {
+        ("Departure", "rows"): len(DEPARTURES) - 1,
+        ("Departure", "dead"): 1,
+        ("Departure", "damaged"): 1,
+    }
+    (letter,) = place.catalog.dead_letters("Departure")
+    assert letter.reason.startswith("the ingest log is damaged: ingest/events/departures/00000000000000000001.seg, ")
+    assert "up to 1 rows are lost, from row 0 on" in letter.reason
+    assert letter.position.startswith("events/departures: segment 1, byte 32, ")
+    assert letter.raw == bytes(data)[32 : 32 + letter.size]
+    assert drain(place) == 0
+
+
+def test_what_was_read_and_is_gone_stops_the_job_with_a_remedy(place: Deployment) -> None:
+    send(place, DEPARTURES)
+    drain(place)
+    plans = place.plans()
+    plans.check(plans.last())
+    shutil.rmtree(directory_of(place.directory, "events", "departures"))
+    send(place, DEPARTURES[:1])
+    for attempt in (lambda: drain(place), lambda: place.plans().check(plans.last())):
+        with pytest.raises(Damaged, match=r"ingest log ingest/events/departures was read up to segment 1") as refused:
+            attempt()
+        assert str(refused.value.hint).startswith("restore umbel's folder as a whole from one backup")

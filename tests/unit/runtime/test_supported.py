@@ -1,0 +1,93 @@
+"""What a server would have to ignore is refused when it is committed; the mock client, which tests, takes it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from umbel.api.commit import check_commit
+from umbel.api.sink import sink
+from umbel.connectors import Kafka, Webhook, source
+from umbel.datasets import Count, Dataset, dataset, field, pipeline
+from umbel.dtypes import Continuous
+from umbel.errors import NotSupported
+from umbel.lib import inputs
+from umbel.runtime.commit import commit
+from umbel.runtime.deployment import Deployment
+from umbel.testing import MockClient
+
+__owner__ = "tests@example.com"
+BROKER = Kafka(
+    name="broker",
+    bootstrap_servers="localhost:9092",
+    security_protocol="PLAINTEXT",
+    sasl_mechanism="PLAIN",
+    sasl_plain_username="user",
+    sasl_plain_password="password",
+)
+
+
+def events(**options: str) -> Dataset:
+    @source(Webhook(name="web").endpoint("events"), disorder="1d", cdc="append")
+    @dataset(**options)
+    class Event:
+        user: int
+        at: datetime
+
+    return Event
+
+
+def counts(event: Dataset, env: str | None = None) -> Dataset:
+    @sink(BROKER.topic("counts"), cdc="debezium", env=env)
+    @dataset
+    class Counts:
+        user: int = field(key=True)
+        count: int
+        at: datetime
+
+        @pipeline
+        @inputs(event)
+        def counted(cls, rows: Dataset) -> Dataset:
+            return rows.groupby("user").aggregate(count=Count(window=Continuous("1h")))
+
+    return Counts
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Deployment:
+    return Deployment.at(tmp_path, shards=1)
+
+
+@pytest.mark.parametrize("preview", [False, True])
+def test_a_sink_is_refused_by_a_server(place: Deployment, preview: bool) -> None:
+    event = events()
+    datasets = [event, counts(event)]
+    with pytest.raises(
+        NotSupported, match=r"dataset 'Counts' has a sink of kind 'kafka'.*test_supported\.py:\d+"
+    ) as report:
+        commit(place, check_commit(datasets, ()), preview=preview)
+    assert report.value.code == "not-supported"
+    assert place.catalog.latest() == 0
+    assert MockClient().commit("m", datasets=datasets).ok
+
+
+def test_a_sink_for_another_environment_is_no_hindrance(place: Deployment) -> None:
+    event = events()
+    assert commit(place, check_commit([event, counts(event, env="prod")], (), "dev"))["revision"] == 1
+
+
+def test_a_history_that_would_not_be_kept_to_is_refused(place: Deployment) -> None:
+    event = events(history="30d")
+    with pytest.raises(NotSupported, match=r"dataset 'Event': history='30d'"):
+        commit(place, check_commit([event], ()))
+    assert MockClient().commit("m", datasets=[event]).ok
+    assert commit(place, check_commit([events(history="2y")], ()))["revision"] == 1  # the same as saying nothing
+    assert commit(place, check_commit([events()], ()))["new"] == []
+
+
+def test_all_of_it_is_told_at_once(place: Deployment) -> None:
+    event = events(history="1y")
+    with pytest.raises(NotSupported, match=r"(?s)2 options.*'Event': history='365d'.*'Counts' has a sink"):
+        commit(place, check_commit([event, counts(event)], ()))
