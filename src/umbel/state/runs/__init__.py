@@ -1,0 +1,1 @@
+"""State as a journal and sorted runs: keyed tables written and merged by whole columns."""

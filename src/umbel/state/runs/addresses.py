@@ -1,0 +1,180 @@
+"""Addresses of entries: the hash of keys, the order of stored frames, and their merge.
+
+An address is a 64-bit hash of the encoded key, the encoded key itself and the columns of the table's order. Frames are sorted by
+it, so that search and merge are calls over whole columns. Two keys may share a hash: the key is compared on every hit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from umbel.errors import InvalidValue
+from umbel.state.arrow import binary_array, binary_parts
+from umbel.state.runs.rules import HASH, KEY, SOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from umbel.state.runs.rules import TableSchema
+
+Hashes = NDArray[np.uint64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+ONE_BY_ONE = 32
+"""Up to so many points are searched one by one: each of the steps for all together costs as much as a search."""
+_WORD = 8
+_SEED, _STEP = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+_MIX = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
+_SHIFT = np.uint64(33)
+_TURN, _REST = np.uint64(27), np.uint64(37)
+
+
+def hash_keys(keys: pl.Series) -> Hashes:
+    """Return a 64-bit hash of each encoded key.
+
+    It is part of the stored format: the same in every version and process, whatever the library versions. The bytes are
+    taken as little-endian words of 8, the last one filled with zeros; each is mixed into the hash by multiplications and
+    shifts, and the length starts it.
+    """
+    offsets, data = binary_parts(binary_array(keys))
+    lengths = np.diff(offsets)
+    hashes: Hashes = lengths.astype(np.uint64) * _SEED + _STEP
+    longest = int(lengths.max()) if len(lengths) else 0
+    if longest and longest == lengths.min():
+        matrix = np.zeros((len(lengths), -(-longest // _WORD) * _WORD), np.uint8)
+        matrix[:, :longest] = data[offsets[0] : offsets[-1]].reshape(-1, longest)
+        for word in np.ascontiguousarray(matrix.view("<u8").T):
+            hashes = _next(hashes, word)
+        return _mixed(hashes)
+    padded = np.concatenate((data, np.zeros(_WORD, np.uint8)))
+    words = np.ndarray((len(padded) - _WORD + 1,), "<u8", padded, strides=(1,))
+    for at in range(0, longest, _WORD):
+        rows = np.flatnonzero(lengths > at)
+        spare = np.maximum(_WORD - (lengths[rows] - at), 0).astype(np.uint64) * np.uint64(8)
+        hashes[rows] = _next(hashes[rows], words[offsets[rows] + at] & (~np.uint64(0) >> spare))
+    return _mixed(hashes)
+
+
+def _next(hashes: Hashes, word: Hashes) -> Hashes:
+    mixed = hashes ^ _mixed(word * _STEP)
+    return ((mixed << _TURN) | (mixed >> _REST)) * _SEED + _STEP
+
+
+def _mixed(numbers: Hashes) -> Hashes:
+    for factor in _MIX:
+        numbers = (numbers ^ (numbers >> _SHIFT)) * factor
+    return numbers ^ (numbers >> _SHIFT)
+
+
+def stored_frame(rows: pl.DataFrame, schema: TableSchema, name: str) -> pl.DataFrame:
+    """Return rows with the hashes of their keys, sorted by address.
+
+    Rows of one address remain in order.
+
+    Args:
+        rows: `_key` and the columns of the schema.
+        schema: of the table.
+        name: the table's name, for messages.
+
+    Raises:
+        InvalidValue: a column is missing or has another type, or a part of the address is null.
+    """
+    expected = pl.Schema({column: dtype for column, dtype in schema.stored.items() if column != HASH})
+    try:
+        rows = rows.select(expected.names())
+    except pl.exceptions.ColumnNotFoundError as error:
+        raise InvalidValue(f"table {name!r}: the rows lack a column: {error}") from error
+    if rows.schema != expected:
+        differ = {column: dtype for column, dtype in rows.schema.items() if expected[column] != dtype}
+        raise InvalidValue(f"table {name!r}: columns have other types than the table: {differ}")
+    if any(rows[column].null_count() for column in (KEY, *schema.order)):
+        raise InvalidValue(f"table {name!r}: a null in an address, one of {[KEY, *schema.order]}")
+    hashed = rows.select(pl.Series(HASH, hash_keys(rows[KEY])), pl.all())
+    return _sorted(hashed, [*schema.order])
+
+
+def _sorted(rows: pl.DataFrame, order: list[str]) -> pl.DataFrame:
+    found = rows.sort(HASH, *order, maintain_order=True)
+    same = (found[HASH] == found[HASH].shift(1)) & (found[KEY] != found[KEY].shift(1))
+    return rows.sort(HASH, KEY, *order, maintain_order=True) if same.any() else found
+
+
+def merge_frames(frames: Sequence[pl.DataFrame], schema: TableSchema, *, complete: bool) -> pl.DataFrame:
+    """Return the merge of sorted frames by the table's rule.
+
+    Args:
+        frames: stored frames of the table, oldest first.
+        schema: of the table.
+        complete: True if no older entries of these addresses exist elsewhere.
+    """
+    if len(frames) == 1 and not complete:
+        return frames[0]
+    rows = _sorted(with_sources(frames), [*schema.order])
+    begins = beginnings(rows, (HASH, KEY, *schema.order))
+    return schema.rule.merge(rows, begins, complete=complete).drop(SOURCE)
+
+
+def with_sources(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the rows of frames, each with the number of its frame."""
+    numbered = [
+        frame.hstack([pl.Series(SOURCE, np.full(frame.height, number, np.uint32))])
+        for number, frame in enumerate(frames)
+    ]
+    return pl.concat(numbered) if len(numbered) > 1 else numbered[0]
+
+
+def beginnings(rows: pl.DataFrame, columns: Iterable[str]) -> Flags:
+    """Return a mask of the rows that differ in a column from the row before."""
+    begins = np.zeros(rows.height, np.bool_)
+    begins[:1] = True
+    for name in columns:
+        column = rows[name]
+        if column.dtype == pl.Binary:
+            begins[1:] |= (column.slice(1) != column.slice(0, max(0, len(column) - 1))).to_numpy()
+        else:
+            numbers = column.to_physical().to_numpy()
+            begins[1:] |= numbers[1:] != numbers[:-1]
+    return begins
+
+
+def expanded(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return the row numbers of many ranges in turn, and each row's range."""
+    counts = high - low
+    total = int(counts.sum())
+    before = np.cumsum(counts) - counts
+    ranges = np.repeat(np.arange(len(low)), counts)
+    return np.arange(total) + np.repeat(low - before, counts), ranges
+
+
+def search_all(values: Hashes, points: Hashes) -> tuple[Ints, Ints]:
+    """Return the range of positions of each point among sorted values."""
+    low, high = values.searchsorted(points, "left"), values.searchsorted(points, "right")
+    return low.astype(np.int64), high.astype(np.int64)
+
+
+def search(values: NDArray[Any], bounds: tuple[Ints, Ints], points: NDArray[Any], *, right: bool) -> Ints:
+    """Return the insertion position of each point within its own range of sorted values.
+
+    Args:
+        values: sorted within each range.
+        bounds: first position and end of each point's range.
+        points: the values to find.
+        right: True for the position after equal values.
+    """
+    low, high = bounds[0].copy(), bounds[1].copy()
+    if len(points) <= ONE_BY_ONE:
+        side: Literal["left", "right"] = "right" if right else "left"
+        places = zip(low.tolist(), high.tolist(), points, strict=True)
+        return np.array([start + values[start:end].searchsorted(point, side) for start, end, point in places], np.int64)
+    while (is_open := low < high).any():
+        middle = (low + high) >> 1
+        found = values[np.minimum(middle, len(values) - 1)]
+        goes_on = is_open & ((found <= points) if right else (found < points))
+        low = np.where(goes_on, middle + 1, low)
+        high = np.where(is_open & ~goes_on, middle, high)
+    return low

@@ -1,0 +1,229 @@
+"""The file port of a shard, and its implementation on a local folder.
+
+A shard needs little of its storage: names below a prefix, whole files put at once, one file appended to, a put that fails
+where the name is taken, and a lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from umbel.errors import Transient
+from umbel.state import disk
+from umbel.state.failpoints import reach
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DRAFT = ".draft"
+
+
+class ShardFiles(Protocol):
+    """The files of one shard; names are relative, with `/` between folder and file."""
+
+    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of a range of a file; FileNotFoundError if there is none."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """Return a file's size in bytes, None if there is none."""
+        ...
+
+    def map(self, name: str) -> pa.Buffer:
+        """Return a file's content, mapped where the storage can; it stays readable after a `delete`."""
+        ...
+
+    def put(self, name: str, data: bytes | memoryview) -> None:
+        """Write a whole file, durably; readers find it whole or not at all."""
+        ...
+
+    def put_new(self, name: str, data: bytes | memoryview) -> bool:
+        """Write a whole file like `put`; False if the name is taken."""
+        ...
+
+    def append(self, name: str, at: int, data: bytes | memoryview) -> None:
+        """Write at an offset of an existing file, durably."""
+        ...
+
+    def note(self, name: str, at: int, data: bytes) -> None:
+        """Write at an offset of an existing file; durable with the next `append`."""
+        ...
+
+    def cut(self, name: str, size: int) -> None:
+        """Truncate a file, durably."""
+        ...
+
+    def list(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder, sorted; unfinished ones are left out."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Delete a file, if it exists."""
+        ...
+
+    def sweep(self, folder: str) -> None:
+        """Delete unfinished files of dead writers; only for the one writer of a folder."""
+        ...
+
+    @contextmanager
+    def locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:
+        """Hold an exclusive lock; yield False if it is taken and `wait` is False."""
+        ...
+
+
+class LocalFiles:
+    """The files of a shard in a local folder.
+
+    Args:
+        root: the folder, made when something is written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        file = disk.open_file(self.root / name, disk.READ)
+        try:
+            length = (os.fstat(file).st_size if end is None else end) - start
+            pieces = []
+            while length > 0 and (piece := os.pread(file, length, start)):
+                pieces.append(piece)
+                start, length = start + len(piece), length - len(piece)
+            return b"".join(pieces)
+        finally:
+            disk.close(file)
+
+    def size(self, name: str) -> int | None:
+        try:
+            return os.stat(self.root / name).st_size  # noqa: PTH116 - once per snapshot, and twice as fast as Path.stat
+        except FileNotFoundError:
+            return None
+
+    def map(self, name: str) -> pa.Buffer:
+        with pa.memory_map(str(self.root / name)) as mapped:
+            return mapped.read_buffer()
+
+    def put(self, name: str, data: bytes | memoryview) -> None:
+        path = self.root / name
+        with _explained(path):
+            draft = self._draft(path, data)
+            reach("before a name")
+            disk.rename(draft, path)
+            reach("before a folder sync")
+            disk.sync_directory(path.parent)
+
+    def put_new(self, name: str, data: bytes | memoryview) -> bool:
+        path = self.root / name
+        with _explained(path):
+            draft = self._draft(path, data)
+            reach("before a name")
+            try:
+                disk.link(draft, path)
+            except FileExistsError:
+                disk.remove(draft)
+                return False
+            disk.remove(draft)
+            reach("before a folder sync")
+            disk.sync_directory(path.parent)
+        return True
+
+    def append(self, name: str, at: int, data: bytes | memoryview) -> None:
+        with _explained(self.root / name):
+            self._written(self.root / name, disk.WRITE, data, at)
+
+    def note(self, name: str, at: int, data: bytes) -> None:
+        with _explained(self.root / name):
+            file = disk.open_file(self.root / name)
+            try:
+                reach("before a write")
+                disk.write(file, data, at)
+            finally:
+                disk.close(file)
+
+    def cut(self, name: str, size: int) -> None:
+        with _explained(self.root / name):
+            file = disk.open_file(self.root / name)
+            try:
+                reach("before a write")
+                disk.cut(file, size)
+                reach("before a sync")
+                disk.sync(file)
+            finally:
+                disk.close(file)
+
+    def list(self, folder: str) -> list[str]:
+        try:
+            names = os.listdir(self.root / folder)  # noqa: PTH208 - once per snapshot
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in names if not name.endswith(_DRAFT))
+
+    def delete(self, name: str) -> None:
+        reach("before a removal")
+        disk.remove(self.root / name)
+
+    def sweep(self, folder: str) -> None:
+        path = self.root / folder
+        for draft in path.glob(f"*{_DRAFT}") if path.is_dir() else ():
+            disk.remove(draft)
+
+    @contextmanager
+    def locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:
+        disk.make_folder(self.root)
+        file = os.open(self.root / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            try:
+                yield True
+            finally:
+                # Closing alone would leave the lock to a child forked meanwhile.
+                fcntl.flock(file, fcntl.LOCK_UN)
+        finally:
+            os.close(file)
+
+    def _draft(self, path: Path, data: bytes | memoryview) -> Path:
+        disk.make_folder(path.parent)
+        draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_DRAFT}")
+        try:
+            self._written(draft, disk.NEW, data, 0)
+        except OSError:
+            disk.remove(draft)
+            raise
+        return draft
+
+    @staticmethod
+    def _written(path: Path, flags: int, data: bytes | memoryview, at: int) -> None:
+        file = disk.open_file(path, flags)
+        try:
+            reach("before a write")
+            disk.write(file, data, at)
+            reach("before a sync")
+            disk.sync(file)
+        finally:
+            disk.close(file)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Translate errors of writes into umbel's."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        hint = "free some disk space; nothing of this write is seen" if is_full else "check the disk"
+        name = f"{path.parent.name}/{path.name}"
+        raise Transient(f"the state file {name} cannot be written: {error.strerror}", hint=hint) from error

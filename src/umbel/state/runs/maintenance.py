@@ -1,0 +1,217 @@
+"""Maintenance of a shard beside its writer: flushes into runs and tiered merges.
+
+New files are computed without the lock of writers, from files that never change; then a new manifest swaps them in between two
+transactions. A lock of its own lets one thread or process do this at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from umbel.state.runs.journal import FOLDER as JOURNAL
+from umbel.state.runs.manifest import FOLDER as MANIFESTS
+from umbel.state.runs.manifest import RunEntry, RunPart, retained
+from umbel.state.runs.reading import SortedRows, merged_ranges
+from umbel.state.runs.rules import HASH
+from umbel.state.runs.run import pack_run
+from umbel.state.runs.shard import RUNS, Shard, ShardView
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from umbel.state.runs.manifest import Manifest
+
+MAINTENANCE_LOCK = "maintenance.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """The runs to merge next.
+
+    Args:
+        table: their table.
+        inputs: adjacent runs, oldest first.
+        complete: True if the table has no older runs.
+    """
+
+    table: str
+    inputs: tuple[RunEntry, ...]
+    complete: bool
+
+
+def maintain(shard: Shard, *, flush_bytes: int | None = None) -> bool:
+    """Flush and merge what is due; False if another thread or process does.
+
+    Args:
+        shard: the shard.
+        flush_bytes: bytes of final rows from which on they are flushed; by default as the shard's options say.
+
+    Raises:
+        Transient: the disk is full or fails; the shard is as before.
+        Damaged: a file differs from its checksum; the shard is as before.
+    """
+    limit = shard.options.flush_bytes if flush_bytes is None else flush_bytes
+    with shard.files.locked(MAINTENANCE_LOCK, wait=False) as is_alone:
+        if not is_alone:
+            return False
+        shard.files.sweep(RUNS)
+        view = shard.refresh()
+        if view.memtable.size and view.memtable.size >= limit:
+            _flush(shard, view)
+        while (plan := next_merge(shard, shard.refresh().manifest)) is not None:
+            if not _merge(shard, plan):
+                break
+        _clean(shard)
+    return True
+
+
+def next_merge(shard: Shard, manifest: Manifest) -> MergePlan | None:
+    """Return the runs to merge next, of the lowest tier with enough; else None."""
+    found: list[tuple[int, MergePlan]] = []
+    for table, entries in manifest.runs.items():
+        if table not in shard.schemas:
+            continue
+        for tier in {entry.tier for entry in entries}:
+            inputs = tuple(entry for entry in entries if entry.tier == tier)
+            if len(inputs) >= shard.options.fan:
+                found.append((tier, MergePlan(table, inputs, inputs[0] == entries[0])))
+    return min(found, key=lambda each: each[0])[1] if found else None
+
+
+def _flush(shard: Shard, view: ShardView) -> bool:
+    """Write the final rows in memory as runs; pending records remain live."""
+    memtable, manifest = view.memtable, view.manifest
+    if not set(memtable.blocks) <= set(shard.schemas):
+        return False  # a process that knows all tables will do it
+    fresh = {}
+    for table, blocks in memtable.blocks.items():
+        parts = _written(shard, table, blocks, view, complete=not manifest.runs.get(table))
+        if parts:
+            fresh[table] = RunEntry(0, parts)
+    with shard.writing() as now:
+        if not now.manifest.has_same_journal(manifest):
+            return False
+        runs = dict(now.manifest.runs)
+        for table, entry in fresh.items():
+            runs[table] = (*runs.get(table, ()), entry)
+        shard.publish(
+            replace(
+                now.manifest,
+                position=view.position,
+                live=memtable.live,
+                stamps=dict(memtable.stamps),
+                final=dict(memtable.final),
+                horizons=dict(memtable.horizons),
+                dropped={name: at for name, at in manifest.dropped.items() if at > view.position},
+                runs=runs,
+            )
+        )
+    return True
+
+
+def _merge(shard: Shard, plan: MergePlan) -> bool:
+    """Merge runs into one of the next tier; return False if they were dropped meanwhile."""
+    view = shard.refresh()
+    names = [part.name for entry in plan.inputs for part in entry.parts]
+    if not set(names) <= set(view.files):
+        return False
+    parts = _written(shard, plan.table, [view.files[name] for name in names], view, complete=plan.complete)
+    with shard.writing() as now:
+        entries = now.manifest.runs.get(plan.table, ())
+        if not set(plan.inputs) <= set(entries):
+            return False
+        at = entries.index(plan.inputs[0])
+        merged = (RunEntry(plan.inputs[0].tier + 1, parts),) if parts else ()
+        left = [*entries[:at], *merged, *entries[at + len(plan.inputs) :]]
+        runs = {**now.manifest.runs, plan.table: tuple(left)}
+        shard.publish(replace(now.manifest, runs={table: each for table, each in runs.items() if each}))
+    return True
+
+
+def _written(
+    shard: Shard, table: str, sources: Sequence[SortedRows], view: ShardView, *, complete: bool
+) -> tuple[RunPart, ...]:
+    """Write the merge of sources as the files of a run, range by range."""
+    schema, parts = shard.schemas[table], []
+    horizon = view.memtable.horizons.get(table)
+    for piece in merged_ranges(sources, schema, shard.options.part_rows, complete=complete):
+        rows = schema.unexpired(piece, horizon) if complete or schema.rule.drops_early else piece
+        if rows.height:
+            name, data = f"{uuid.uuid4().hex}.run", pack_run(rows, table)
+            shard.files.put(f"{RUNS}/{name}", data)
+            parts.append(RunPart(name, rows.height, len(data), rows[HASH][0], rows[HASH][-1]))
+    return tuple(parts)
+
+
+def _clean(shard: Shard) -> None:
+    """Delete the files that no retained manifest names; readers that mapped them keep them."""
+    with shard.writing():
+        for folder in (MANIFESTS, JOURNAL):
+            shard.files.sweep(folder)
+        manifests = retained(shard.files)
+    if not manifests:
+        return
+    names = set().union(*(manifest.names for manifest in manifests))
+    for name in shard.files.list(RUNS):
+        if name not in names:
+            shard.files.delete(f"{RUNS}/{name}")
+    before = min(manifest.position.number for manifest in manifests)
+    shard.journal.delete(before, set().union(*(manifest.journals for manifest in manifests)))
+
+
+class Maintainer:
+    """A thread that maintains a shard when it is woken.
+
+    Args:
+        shard: the shard.
+        stall: the bytes of final rows, as a multiple of the limit of flushes, at which `wake` waits for the thread.
+    """
+
+    def __init__(self, shard: Shard, stall: int = 4) -> None:
+        self._shard, self._stall = shard, stall * shard.options.flush_bytes
+        self._changed = threading.Condition()
+        self._is_due = self._is_closed = self._is_busy = False
+        self.error: Exception | None = None
+        """The error of the last maintenance, None if it succeeded; it is tried again at the next `wake`."""
+        self._thread = threading.Thread(target=self._run, name="state-maintenance", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Wake the thread; wait for it while the writer is far ahead.
+
+        Raises:
+            Exception: the error of the last maintenance, if it failed and the writer is far ahead.
+        """
+        with self._changed:
+            self._is_due = True
+            self._changed.notify_all()
+            size = self._shard.refresh().memtable.size
+            if size >= self._stall:
+                self._changed.wait_for(lambda: not self._is_due and not self._is_busy)
+                if self.error is not None:
+                    raise self.error
+
+    def close(self) -> None:
+        """End the thread after the work at hand."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._is_due or self._is_closed)
+                if self._is_closed:
+                    return
+                self._is_due, self._is_busy = False, True
+            try:
+                maintain(self._shard)
+                self.error = None
+            except Exception as error:  # noqa: BLE001 - kept for the writer: the thread must not end while it waits
+                self.error = error

@@ -1,0 +1,227 @@
+"""Manifests: numbered versions of a shard's list of files, each written once.
+
+A version is published by a put that fails where its number is taken: of two writers that start from one version, one wins and the
+other one has to look again.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from umbel.errors import Damaged
+from umbel.state.port import Fenced, OldState, Stamp
+from umbel.state.runs.run import REMEDY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from umbel.state.runs.files import ShardFiles
+
+FOLDER = "manifest"
+RETAINED = 2
+"""Versions that are retained, with the files they name: a reader may have read one and not yet opened its files."""
+_FORMAT = 1
+_START = 64
+_ATTEMPTS = 100
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class JournalPosition:
+    """A position in a shard's journal: file number and offset."""
+
+    number: int = 1
+    offset: int = _START
+
+
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """One file of a run.
+
+    Args:
+        name: of the file.
+        rows: number of rows.
+        size: in bytes.
+        low: the lowest hash.
+        high: the highest hash.
+    """
+
+    name: str
+    rows: int
+    size: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """A run: files with ascending, disjoint ranges of hashes.
+
+    Args:
+        tier: 0 for a flushed run, one more for each merge.
+        parts: its files.
+    """
+
+    tier: int
+    parts: tuple[RunPart, ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(part.rows for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRecord:
+    """A record before the journal's position that its batch may still replace.
+
+    Args:
+        number: of the journal's file.
+        start: offset of the record.
+        end: offset after it.
+        state_ids: the operators for which it still counts.
+    """
+
+    number: int
+    start: int
+    end: int
+    state_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A version of a shard's list of files.
+
+    Args:
+        version: its number, from 1; 0 before the first.
+        position: records of the journal from here on count.
+        live: earlier records that count, too.
+        stamps: the last write of each state id at the position.
+        final: the last batch and step of each state id that cannot be replaced by a batch that is run again.
+        horizons: of tables, in µs.
+        dropped: where each deleted state id was deleted; its earlier records do not count.
+        runs: of each table, oldest first.
+    """
+
+    version: int = 0
+    position: JournalPosition = field(default_factory=JournalPosition)
+    live: tuple[LiveRecord, ...] = ()
+    stamps: Mapping[str, Stamp] = field(default_factory=dict)
+    final: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    horizons: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, JournalPosition] = field(default_factory=dict)
+    runs: Mapping[str, tuple[RunEntry, ...]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all run files."""
+        return {part.name for entries in self.runs.values() for entry in entries for part in entry.parts}
+
+    @property
+    def journals(self) -> set[int]:
+        """The numbers of the journal's files before the position that still count."""
+        return {record.number for record in self.live}
+
+    def has_same_journal(self, other: Manifest) -> bool:
+        """Return True if the same records of the journal count."""
+        return (self.position, self.live, self.dropped) == (other.position, other.live, other.dropped)
+
+
+def read_latest(files: ShardFiles, known: Manifest | None = None) -> Manifest:
+    """Return the latest version.
+
+    Args:
+        files: of the shard.
+        known: a version read before; returned if it is still the latest.
+
+    Raises:
+        Damaged: the latest version differs from its checksum.
+    """
+    if known is not None and known.version and _is_latest(files, known.version):
+        return known
+    for _ in range(_ATTEMPTS):
+        names = files.list(FOLDER)
+        if not names:
+            return Manifest()
+        try:
+            return _parsed(files.read(f"{FOLDER}/{names[-1]}"), names[-1])
+        except FileNotFoundError:  # newer ones were published meanwhile, and it was deleted
+            continue
+    raise Damaged("the manifests of a shard of the state cannot be read", hint=REMEDY)
+
+
+def publish(files: ShardFiles, manifest: Manifest) -> Manifest:
+    """Write the next version, and return it.
+
+    Args:
+        files: of the shard.
+        manifest: its content, with the version it was made from.
+
+    Raises:
+        Fenced: another writer has published a version since then.
+    """
+    found = replace(manifest, version=manifest.version + 1)
+    data = json.dumps(_encoded(found), separators=(",", ":")).encode()
+    is_new = files.put_new(f"{FOLDER}/{_name(found.version)}", b"%08x\n%b" % (zlib.crc32(data), data))
+    if not is_new or files.list(FOLDER)[-1] != _name(found.version):
+        raise Fenced(f"version {found.version} of a shard's manifest was published by another writer")
+    for name in files.list(FOLDER)[:-RETAINED]:
+        files.delete(f"{FOLDER}/{name}")
+    return found
+
+
+def retained(files: ShardFiles) -> list[Manifest]:
+    """Return the versions whose files have to stay."""
+    return [_parsed(files.read(f"{FOLDER}/{name}"), name) for name in files.list(FOLDER)[-RETAINED:]]
+
+
+def _name(version: int) -> str:
+    return f"{version:012d}.json"
+
+
+def _is_latest(files: ShardFiles, version: int) -> bool:
+    # Versions are deleted in order: where this one exists, the next one has not been deleted, either.
+    is_last = files.size(f"{FOLDER}/{_name(version + 1)}") is None
+    return is_last and files.size(f"{FOLDER}/{_name(version)}") is not None
+
+
+def _encoded(manifest: Manifest) -> dict[str, Any]:
+    position = manifest.position
+    return {
+        "format": _FORMAT,
+        "version": manifest.version,
+        "position": [position.number, position.offset],
+        "live": [[each.number, each.start, each.end, list(each.state_ids)] for each in manifest.live],
+        "stamps": {name: [each.epoch, each.batch, each.step] for name, each in manifest.stamps.items()},
+        "final": {name: list(each) for name, each in manifest.final.items()},
+        "horizons": dict(manifest.horizons),
+        "dropped": {name: [each.number, each.offset] for name, each in manifest.dropped.items()},
+        "runs": {
+            table: [[run.tier, [[p.name, p.rows, p.size, p.low, p.high] for p in run.parts]] for run in entries]
+            for table, entries in manifest.runs.items()
+        },
+    }
+
+
+def _parsed(data: bytes, name: str) -> Manifest:
+    crc, _, text = data.partition(b"\n")
+    if crc != b"%08x" % zlib.crc32(text):
+        raise Damaged(f"the manifest {name} of the state is damaged: it differs from its checksum", hint=REMEDY)
+    found = json.loads(text)
+    if found["format"] != _FORMAT:
+        raise OldState.found(f"format {found['format']} of manifests", f"format {_FORMAT}")
+    return Manifest(
+        version=found["version"],
+        position=JournalPosition(*found["position"]),
+        live=tuple(LiveRecord(number, start, end, tuple(ids)) for number, start, end, ids in found["live"]),
+        stamps={state_id: Stamp(*each) for state_id, each in found["stamps"].items()},
+        final={state_id: (each[0], each[1]) for state_id, each in found["final"].items()},
+        horizons=found["horizons"],
+        dropped={state_id: JournalPosition(*each) for state_id, each in found["dropped"].items()},
+        runs={
+            table: tuple(RunEntry(tier, tuple(RunPart(*part) for part in parts)) for tier, parts in entries)
+            for table, entries in found["runs"].items()
+        },
+    )

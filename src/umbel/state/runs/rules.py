@@ -1,0 +1,177 @@
+"""Merge rules of tables: the meaning of several entries with one address.
+
+A rule gets rows sorted by address, within an address oldest first, and returns the rows of their merge in the same order.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from umbel.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Flags = NDArray[np.bool_]
+
+KEY = "_key"
+HASH = "_hash"
+SOURCE = "_source"
+"""The number of the sorted frame a row comes from, oldest first."""
+REMOVED = "_removed"
+NET_WEIGHT = "_weight"
+_GROUP = "_group"
+
+
+class MergeRule(ABC):
+    """The meaning of several entries with one address."""
+
+    @property
+    def marks(self) -> dict[str, pl.DataType]:
+        """The columns that the rule adds to the stored rows."""
+        return {}
+
+    @property
+    def drops_early(self) -> bool:
+        """True if expired rows may be dropped before the oldest entries are merged."""
+        return True
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The marks that are part of a lookup's result."""
+        return ()
+
+    @abstractmethod
+    def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool) -> pl.DataFrame:
+        """Return the merged rows.
+
+        Args:
+            rows: by address, within an address oldest first; with `SOURCE`.
+            begins: mask of the first row of each address.
+            complete: True if no older entries of these addresses exist elsewhere.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceRule(MergeRule):
+    """The newest group of rows of an address wins; a tombstone removes the address."""
+
+    @property
+    def marks(self) -> dict[str, pl.DataType]:
+        return {REMOVED: pl.Boolean()}
+
+    @property
+    def drops_early(self) -> bool:
+        return False  # the group before it would come back
+
+    def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool) -> pl.DataFrame:
+        source = rows[SOURCE].to_numpy()
+        starts = np.flatnonzero(begins)
+        ends = np.append(starts[1:], len(source))
+        remaining = source == np.repeat(source[ends - 1], ends - starts) if len(starts) else begins
+        if complete:
+            remaining = remaining & ~rows[REMOVED].to_numpy()
+        return rows if remaining.all() else rows.filter(pl.Series(remaining))
+
+
+@dataclass(frozen=True, slots=True)
+class SumRule(MergeRule):
+    """Partial states of an address are merged into one row by Polars expressions.
+
+    Args:
+        states: the merge expression of each column, associative and commutative; the merge of a single row must be that row.
+        empty: an expression for merged rows that equal no row at all, such as a count of 0.
+    """
+
+    states: Mapping[str, pl.Expr] = field(hash=False)
+    empty: pl.Expr | None = field(default=None, hash=False)
+
+    def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool) -> pl.DataFrame:
+        if not begins.all():
+            group = pl.Series(_GROUP, np.cumsum(begins)).set_sorted()
+            address = [pl.col(name).first() for name in rows.columns if name not in self.states]
+            states = [expression.alias(name) for name, expression in self.states.items()]
+            merged = rows.with_columns(group).group_by(_GROUP, maintain_order=True).agg(*address, *states)
+            rows = merged.select(rows.columns).cast({name: rows.schema[name] for name in self.states})
+        if complete and self.empty is not None:
+            rows = rows.filter(~self.empty)
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class CollectRule(MergeRule):
+    """All rows of an address are retained, equal ones with their summed weight."""
+
+    @property
+    def marks(self) -> dict[str, pl.DataType]:
+        return {NET_WEIGHT: pl.Int64()}
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        return (NET_WEIGHT,)
+
+    def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool) -> pl.DataFrame:
+        nonzero = pl.col(NET_WEIGHT) != 0
+        if begins.all():
+            return rows.filter(nonzero)
+        numbers = np.cumsum(begins)
+        shared = np.bincount(numbers)[numbers] > 1
+        numbered = rows.with_columns(pl.Series(_GROUP, numbers))
+        identity = [name for name in numbered.columns if name not in (NET_WEIGHT, SOURCE)]
+        several = numbered.filter(pl.Series(shared)).group_by(identity, maintain_order=True)
+        merged = several.agg(pl.col(NET_WEIGHT).sum(), pl.col(SOURCE).last()).select(numbered.columns)
+        both = pl.concat([numbered.filter(pl.Series(~shared)), merged]).filter(nonzero)
+        return both.sort(_GROUP, maintain_order=True).drop(_GROUP)
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The columns of a table and the meaning of its entries.
+
+    Args:
+        columns: the values, name and Polars type.
+        rule: the meaning of several entries with one address.
+        order: the columns that make up the address after the key, name and type: whole numbers or instants, never null.
+        expires: an expression for the instant from which on a row is not needed, compared with the table's horizon; it reads one
+            row at a time. Null is never.
+
+    Raises:
+        InvalidValue: the expiry reads columns that differ between entries which are merged into one.
+    """
+
+    columns: Mapping[str, Any]
+    rule: MergeRule
+    order: Mapping[str, Any] = field(default_factory=dict)
+    expires: pl.Expr | None = None
+
+    def __post_init__(self) -> None:
+        if self.expires is not None and isinstance(self.rule, SumRule):
+            read = set(self.expires.meta.root_names()) - set(self.order)
+            if read:
+                raise InvalidValue(
+                    f"the expiry of a summed table reads {sorted(read)}, which differ between partial states of one address",
+                    hint=f"use the columns of the address only: {list(self.order)}",
+                )
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The columns of a stored frame, in order."""
+        return {HASH: pl.UInt64(), KEY: pl.Binary(), **self.order, **self.columns, **self.rule.marks}
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The columns of a lookup's result after the key."""
+        return (*self.order, *self.columns, *self.rule.shown)
+
+    def unexpired(self, rows: pl.DataFrame, horizon: int | None) -> pl.DataFrame:
+        """Return the rows that do not expire at or before a horizon, in µs."""
+        if self.expires is None or horizon is None:
+            return rows
+        at = pl.lit(horizon, pl.Int64).cast(pl.Datetime("us", "UTC"))
+        return rows.filter((self.expires <= at).fill_null(value=False).not_())
