@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.unit.api.cases import Cases, check_refused
+from tests.unit.refusals import Cases, check_refused
 from umbel.api.bucketize import bucketize
 from umbel.types.windows import Continuous, Hopping, Tumbling, Window
 

@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 import pytest
 
-from tests.unit.api.cases import Cases, check_refused
+from tests.unit.refusals import Cases, check_refused
 from umbel.aggregates import Count
 from umbel.api.commit import check_commit
 from umbel.api.dataset import Dataset, dataset

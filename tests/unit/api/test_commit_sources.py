@@ -5,12 +5,12 @@ from typing import Any, Optional
 
 import pytest
 
-from tests.unit.api.cases import Cases, check_refused
+from tests.unit.refusals import Cases, check_refused
 from umbel.api.commit import check_commit
 from umbel.api.dataset import dataset
 from umbel.api.field import field
 from umbel.api.metadata import meta
-from umbel.connectors import S3, Avro, Kafka, Kinesis, PubSub, Sample, eval, ref, source  # noqa: A004
+from umbel.connectors import S3, Avro, Kafka, Kinesis, PubSub, Sample, eval, ref, source
 from umbel.definitions.preproc import ConstantColumn, Evaluated, ReferenceColumn
 from umbel.definitions.records import Sampling
 from umbel.expr import col

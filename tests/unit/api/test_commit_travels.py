@@ -16,7 +16,7 @@ from umbel.api.featureset import featureset
 from umbel.api.field import field
 from umbel.api.inputs import inputs, outputs
 from umbel.api.pipeline import pipeline
-from umbel.connectors import S3, Kafka, Kinesis, Postgres, Sample, Webhook, at_timestamp, eval, ref, sink, source  # noqa: A004
+from umbel.connectors import S3, Kafka, Kinesis, Postgres, Sample, Webhook, at_timestamp, eval, ref, sink, source
 from umbel.definitions.serde import dump, load
 from umbel.dtypes import Continuous, Decimal, Embedding, Session, Tumbling, Window, between, oneof, regex, struct
 from umbel.expr import col, now, when

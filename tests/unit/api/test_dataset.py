@@ -7,7 +7,7 @@ from typing import Any, Optional
 import cloudpickle
 import pytest
 
-from tests.unit.api.cases import Cases, check_refused
+from tests.unit.refusals import Cases, check_refused
 from umbel.api.dataset import Dataset, dataset, index, record_of
 from umbel.api.field import field
 from umbel.api.metadata import desc, meta
@@ -366,3 +366,22 @@ def test_fields_may_have_the_names_of_methods() -> None:
         at: datetime
 
     assert desc(Item) == "what it is"
+
+
+def test_the_only_datetime_is_the_timestamp_and_a_marked_one_wins() -> None:
+    @dataset
+    class Event:
+        k: int
+        at: datetime
+
+    @dataset
+    class Two:
+        k: int = field(key=True)
+        # overridden
+        note: Optional[str] = field().meta(description="where mail goes")
+        updated_at: datetime = field(timestamp=True)
+        created_at: datetime
+
+    assert (Event.timestamp_field, Event.key_fields) == ("at", [])
+    assert (Two.timestamp_field, [str(each) for each in Two.key_fields]) == ("updated_at", ["k"])
+    assert desc(Two.note) == "where mail goes"

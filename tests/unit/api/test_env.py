@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.api.cases import Cases, check_refused
+from tests.unit.refusals import Cases, check_refused
 from umbel.definitions.env import Selector, check_env, selector
 
 refused = Cases()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import umbel.lib
-from tests.unit.api.cases import Cases, check_refused
 from tests.unit.api.streams import FOREVER, Events
+from tests.unit.refusals import Cases, check_refused
 from umbel.aggregates import Count
 from umbel.api import expect
 from umbel.api.dataset import Dataset, dataset, record_of
@@ -17,6 +17,7 @@ from umbel.api.field import field
 from umbel.api.inputs import inputs
 from umbel.api.metadata import meta
 from umbel.api.pipeline import pipeline
+from umbel.types.windows import Tumbling
 
 refused = Cases()
 
@@ -27,7 +28,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "expect_column_values_to_be_in_type_list": {"column": "a", "type_list": ["int"]},
     "expect_column_values_to_be_in_set": {"column": "a", "value_set": [1]},
     "expect_column_values_to_not_be_in_set": {"column": "a", "value_set": [1]},
-    "expect_column_values_to_be_between": {"column": "a", "min_value": 1, "max_value": 2, "strict_min": True},
+    "expect_column_values_to_be_between": {
+        "column": "a",
+        "min_value": 1,
+        "max_value": 2,
+        "strict_min": False,
+        "strict_max": True,
+    },
     "expect_column_value_lengths_to_be_between": {"column": "a", "min_value": 1},
     "expect_column_value_lengths_to_equal": {"column": "a", "value": 1},
     "expect_column_values_to_match_regex": {"column": "a", "regex": "x"},
@@ -45,6 +52,20 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "expect_column_value_lengths_to_be_between": {"max_value": None},
+    "expect_column_pair_values_to_be_equal": {"ignore_row_if": "both_values_are_missing"},
+}
+IGNORED = {
+    "result_format": None,
+    "row_condition": None,
+    "condition_parser": None,
+    "include_config": True,
+    "catch_exceptions": None,
+    "meta": None,
+}
+
+
 def test_every_expectation_is_tested() -> None:
     assert sorted(ARGUMENTS) == sorted(expect.__all__)
 
@@ -52,14 +73,15 @@ def test_every_expectation_is_tested() -> None:
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_returns_its_name_and_its_arguments(name: str) -> None:
     function = getattr(umbel.lib, name)
-    report, arguments = function(**ARGUMENTS[name], meta={"note": 1})
-    assert report == name
-    assert {**ARGUMENTS[name], "meta": {"note": 1}, "include_config": True}.items() <= arguments.items()
-    assert {"result_format", "row_condition", "condition_parser", "catch_exceptions"} <= set(arguments)
     single = "column" in ARGUMENTS[name]
+    found, arguments = function(**ARGUMENTS[name])
+    assert found == name
+    assert arguments == DEFAULTS.get(name, {}) | ARGUMENTS[name] | ({"mostly": None} if single else {}) | IGNORED
+    assert function(*ARGUMENTS[name].values()) == (found, arguments)
     assert ("mostly" in arguments) == single
     if single:
         assert function(**ARGUMENTS[name], mostly=0.9)[1]["mostly"] == 0.9
+    assert function(**ARGUMENTS[name], meta={"a": 1}, include_config=False)[1]["meta"] == {"a": 1}
 
 
 def with_expectations(*methods: Callable[..., Any]) -> Dataset:
@@ -87,8 +109,16 @@ def two_parameters(cls: Any, other: Any) -> Any:
     return []
 
 
-refused.add("two", lambda: with_expectations(expectations(listing), expectations(listing)), ValueError, "D")
-refused.add("parameters", lambda: expectations(two_parameters), ValueError, "cls")
+def second(cls: Any) -> Any:
+    return []
+
+
+refused.add(
+    "two", lambda: with_expectations(expectations(listing), expectations(second)), ValueError, "D", "listing", "second"
+)
+refused.add("parameters", lambda: expectations(two_parameters), ValueError, "two_parameters", "cls")
+refused.add("self", lambda: expectations(lambda self: []), ValueError, "cls")
+refused.add("meta above", lambda: meta(owner="a@b.co")(expectations(listing)), ValueError, "listing", "meta")
 refused.add("version", lambda: expectations(version="1"), TypeError, "version")  # type: ignore[call-overload]
 refused.add("positional version", lambda: expectations(1), TypeError, "version")  # type: ignore[call-overload]
 refused.add("no list", lambda: with_expectations(expectations(lambda cls: 3)), TypeError, "list")
@@ -105,6 +135,10 @@ def with_meta() -> None:
 
 @refused(ValueError, "Totals", "continuous")
 def on_terminal() -> None:
+    over(FOREVER)
+
+
+def over(window: Any) -> Dataset:
     @dataset(index=True)
     class Totals:
         uid: int = field(key=True)
@@ -114,11 +148,17 @@ def on_terminal() -> None:
         @pipeline
         @inputs(Events)
         def p(cls, events):
-            return events.groupby("uid").aggregate(n=Count(window=FOREVER))
+            return events.groupby("uid").aggregate(n=Count(window=window))
 
         @expectations
         def e(cls):
-            return []
+            return [expect.expect_column_values_to_be_between(column=str(cls.n), min_value=0)]
+
+    return Totals
+
+
+def test_values_of_discrete_windows_may_be_expected() -> None:
+    assert record_of(over(Tumbling("1h"))).expectations is not None
 
 
 @pytest.mark.parametrize(("define", "error", "texts"), refused.found)

@@ -6,7 +6,7 @@ from typing import Any, Optional
 import pandas as pd
 import pytest
 
-from tests.unit.api.cases import Cases, check_refused
+from tests.unit.refusals import Cases, check_refused
 from umbel.api.dataset import dataset
 from umbel.api.expectations import expectations
 from umbel.api.extractor import extractor
@@ -310,6 +310,7 @@ refuse_extractor("not ts", lambda cls, now: 1, TypeError, "'ts'", "'now'")
 refuse_extractor("input featureset", lambda cls, ts, a: 1, TypeError, "'Request'", "Featureset", given=(Request,))
 refuse_extractor("input field", lambda cls, ts, a: 1, TypeError, "Field", given=(Users.age,))
 refuse_extractor("input unknown", lambda cls, ts, a: 1, ValueError, "'zz'", "a, b", "'FS'", given=("zz",))
+refuse_extractor("input kind", lambda cls, ts, a: 1, TypeError, "'FS'", "5", given=(5,))
 refuse_extractor("no inputs", lambda cls, ts: 1, ValueError, "@inputs", given=())
 refuse_extractor("no outputs", lambda cls, ts: 1, ValueError, "@outputs", made=())
 refuse_extractor("output foreign", lambda cls, ts: 1, TypeError, "'Request.uid'", "'Request'", made=(Request.uid,))

@@ -15,7 +15,7 @@ from umbel.api.field import field
 from umbel.api.inputs import inputs
 from umbel.api.metadata import meta
 from umbel.api.pipeline import pipeline
-from umbel.connectors import Kafka, Sample, Webhook, eval, ref, sink, source  # noqa: A004
+from umbel.connectors import Kafka, Sample, Webhook, eval, ref, sink, source
 from umbel.expr import col, lit, when
 from umbel.functions.fingerprint import fingerprint
 from umbel.graph.graph import Graph

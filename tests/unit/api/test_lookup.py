@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.unit.api.cases import Cases, check_refused
+from tests.unit.refusals import Cases, check_refused
 from umbel.api.dataset import dataset
 from umbel.api.field import field
 from umbel.api.lookup import current

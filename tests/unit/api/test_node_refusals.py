@@ -2,16 +2,17 @@
 
 import warnings
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
 
-from tests.unit.api.cases import Cases, check_refused
 from tests.unit.api.streams import FOREVER, Cities, Events, Users, built
-from umbel.aggregates import Count, ExpDecaySum
+from tests.unit.refusals import Cases, check_refused
+from umbel.aggregates import Average, Count, Distinct, ExpDecaySum, FirstK, LastK, Max, Min, Quantile, Sum
 from umbel.api.dataset import Dataset
 from umbel.expr import col
-from umbel.types.windows import Hopping, Tumbling
+from umbel.types.windows import Hopping, Session, Tumbling
 
 refused = Cases()
 
@@ -104,6 +105,34 @@ refuse(
 refuse("join: clash", lambda e, u: e.join(u, "left", on=["uid"]), EU, ValueError, "'at'", "Events", "Users")
 refuse("join: unknown field", lambda e, u: e.join(u, "left", on=["uid"], fields=["zz"]), EU, ValueError, "'zz'")
 refuse("join: key as field", lambda e, u: e.join(u, "left", on=["uid"], fields=["uid"]), EU, ValueError, "'uid'")
+refuse("union: types", lambda e: e + e.assign("amount", int, len), E, ValueError, "amount", "int", "float", "D.p")
+refuse("rename: empty", lambda e: e.rename({}), E, ValueError, "rename", "D.p")
+refuse("rename: unknown", lambda e: e.rename({"zz": "y"}), E, ValueError, "zz", "D.p", "amount")
+refuse("rename: existing", lambda e: e.rename({"uid": "note"}), E, ValueError, "note", "D.p")
+refuse("drop: key", lambda u: u.drop("uid"), U, ValueError, "'uid'", "D.p", "city, at")
+refuse("drop: timestamp", lambda e: e.drop("t"), E, ValueError, "'t'", "D.p", "amount")
+refuse("drop: unknown", lambda e: e.drop(["zz"]), E, ValueError, "zz", "D.p", "amount")
+refuse("select: nothing", lambda e: e.select(), E, ValueError, "D.p")
+refuse("dropnull: not optional", lambda e: e.dropnull("amount"), E, ValueError, "'amount'", "D.p")
+refuse("dropnull: timestamp", lambda e: e.dropnull("t"), E, ValueError, "'t'", "D.p")
+refuse("dropnull: unknown", lambda e: e.dropnull("zz"), E, ValueError, "zz", "D.p")
+refuse("dropnull: nothing optional", lambda c: c.dropnull(), (Cities,), ValueError, "D.p")
+refuse("explode: unknown", lambda e: e.explode("zz"), E, ValueError, "zz", "D.p")
+refuse("explode: no list", lambda e: e.explode("amount"), E, (TypeError, ValueError), "'amount'", "float", "D.p")
+refuse("filter: optional", lambda e: e.filter(col("note") == "x"), E, TypeError, "Optional[bool]", "D.p")
+refuse("assign: compile", lambda e: e.assign(n=(col("tags") + 1).astype(int)), E, ValueError, "'n'", "str", "D.p")
+refuse("assign: key by expression", lambda u: u.assign(uid=col("uid").astype(int)), U, ValueError, "'uid'", "D.p")
+refuse("assign: timestamp", lambda e: e.assign(t=col("t").astype(datetime)), E, ValueError, "'t'", "D.p")
+refuse(
+    "transform: key",
+    lambda u: u.transform(len, schema={"uid": str, "city": str, "ut": datetime}),
+    U,
+    TypeError,
+    "'uid'",
+    "int",
+    "str",
+    "D.p",
+)
 for bad, text in {
     ("1d",): "pair",
     ("1d", None): "None",
@@ -200,7 +229,9 @@ refuse(
     lambda e: e.groupby("uid").aggregate(a=Count(window=FOREVER), b=Count(window=Tumbling("1h"))),
     E,
     ValueError,
+    "D.p",
     "Continuous",
+    "Tumbling",
 )
 refuse(
     "aggregate: lookbacks",
@@ -230,6 +261,68 @@ refuse(
     "drop",
     "terminal",
 )
+
+
+def aggregated(name: str, make: Callable[[], Any], error: type[Exception], *texts: str) -> None:
+    refuse(f"aggregate: {name}", lambda e: e.groupby("uid").aggregate(x=make()), E, error, *texts)
+
+
+aggregated("sum of text", lambda: Sum(of="note", window=FOREVER), TypeError, "'note'", "str", "D.p")
+aggregated("average of text", lambda: Average(of="note", window=FOREVER), TypeError, "'note'", "str")
+aggregated("min of text", lambda: Min(of="note", window=FOREVER), TypeError, "'note'", "str")
+aggregated("unknown column", lambda: Sum(of="zz", window=FOREVER), ValueError, "zz")
+aggregated(
+    "distinct of datetimes", lambda: Distinct(of="at", unordered=True, window=FOREVER), TypeError, "at", "datetime"
+)
+aggregated("distinct in order", lambda: Distinct(of="uid", unordered=False, window=FOREVER), ValueError, "unordered")
+aggregated("unique and exact", lambda: Count(of="uid", unique=True, window=FOREVER), ValueError, "unique")
+aggregated("unique of nothing", lambda: Count(unique=True, approx=True, window=FOREVER), ValueError, "of")
+aggregated("count without nulls", lambda: Count(of="uid", dropnull=True, window=FOREVER), ValueError, "uid")
+aggregated(
+    "last without nulls",
+    lambda: LastK(of="uid", limit=2, dedup=False, dropnull=True, window=FOREVER),
+    ValueError,
+    "uid",
+)
+aggregated(
+    "first without nulls",
+    lambda: FirstK(of="uid", limit=2, dedup=False, dropnull=True, window=FOREVER),
+    TypeError,
+    "uid",
+)
+aggregated("default of another type", lambda: Max(of="uid", default=1.5, window=FOREVER), TypeError, "1.5", "int")
+aggregated("quantile above one", lambda: Quantile(of="uid", p=2, approx=True, window=FOREVER), ValueError, "2")
+aggregated("exact quantile", lambda: Quantile(of="uid", p=0.5, window=FOREVER), ValueError, "approx")
+aggregated("half-life", lambda: ExpDecaySum(of="uid", half_life="1x", window=FOREVER), ValueError, "1x")
+aggregated("session", lambda: Count(window=Session("1d")), ValueError, "Session")
+aggregated("misspelt argument", lambda: Sum(off="uid", window=FOREVER), ValueError, "off")
+refuse(
+    "aggregate: along a number",
+    lambda e: e.groupby("uid").aggregate(n=Count(window=FOREVER), along=5),
+    E,
+    ValueError,
+    "D.p",
+    "5",
+)
+for window in (None, Tumbling("1d")):
+    refuse(
+        f"groupby: optional key, {window}",
+        lambda e, window=window: e.groupby("uid", "note", window=window).aggregate(n=Count(window=FOREVER)),
+        E,
+        TypeError,
+        "'note'",
+        "Optional[str]",
+    )
+refuse("first: optional key", lambda e: e.groupby("uid", "note").first(), E, TypeError, "'note'", "Optional[str]")
+for method in ("filter", "assign", "dedup", "agregate", "groupby", "join"):
+    refuse(
+        f"groupby: {method} after it",
+        lambda e, method=method: getattr(e.groupby("uid"), method)(),
+        E,
+        AttributeError,
+        method,
+        "first",
+    )
 
 
 @pytest.mark.parametrize(("define", "error", "texts"), refused.found)

@@ -6,16 +6,18 @@ from typing import Any, Optional
 import pandas as pd
 import pytest
 
-from tests.unit.api.cases import Cases, check_refused
 from tests.unit.api.streams import FOREVER, Events, Users
-from umbel.aggregates import Count
-from umbel.api.dataset import dataset, record_of
+from tests.unit.refusals import Cases, check_refused, refusal
+from umbel.aggregates import Average, Count, ExpDecaySum, Sum
+from umbel.api.dataset import Dataset, dataset, record_of
 from umbel.api.field import field
 from umbel.api.inputs import includes, inputs
 from umbel.api.metadata import desc, meta
 from umbel.api.pipeline import pipeline
 from umbel.definitions.records import leaves
+from umbel.expr import col
 from umbel.operators.leaf import Leaf
+from umbel.types.windows import Continuous, Tumbling
 
 refused = Cases()
 
@@ -152,6 +154,7 @@ def terminal_input() -> None:
     "value column 'amount' is float in the pipeline, Optional[float] in the dataset",
     "value column 'uid' (int) is in the dataset, but not in the pipeline",
     "value column 'extra' (str) is in the dataset, but not in the pipeline",
+    "value column 'note' is Optional[str] in the pipeline, str in the dataset",
     "test_pipeline.py:",
 )
 def other_schema() -> None:
@@ -160,12 +163,13 @@ def other_schema() -> None:
         uid: int
         amount: Optional[float]
         extra: str
+        note: str
         u: datetime
 
         @pipeline
         @inputs(Events)
         def p(cls, events):
-            return events.select("uid", "amount").groupby("uid").latest()
+            return events.select("uid", "amount", "note").groupby("uid").latest()
 
 
 @refused(ValueError, "D", "duplicate pipeline name 'p'")
@@ -217,3 +221,115 @@ def test_functions_of_a_pipeline_carry_its_includes() -> None:
     condition = record_of(D).pipelines[0].output.parents[0].condition  # type: ignore[attr-defined]
     assert condition.function.includes == (helper,)
     assert condition.function(pd.DataFrame({"uid": [1, 2]})).tolist() == [False, True]
+
+
+@dataset
+class A:
+    k: int
+    v: float
+    o: Optional[str]
+    t: datetime
+
+
+def terminal(window: object = Continuous("1h"), **options: object) -> Dataset:
+    @dataset(index=True)
+    class Agg:
+        k: int = field(key=True)
+        n: int
+        t: datetime
+
+        @pipeline
+        @inputs(A)
+        def p(cls, a: Dataset):
+            return a.groupby("k").aggregate(n=Count(window=window), **options)
+
+    return Agg
+
+
+def test_datasets_of_discrete_windows_and_final_ones_are_inputs() -> None:
+    def over(D: Dataset) -> Dataset:
+        @dataset
+        class Next:
+            k: int = field(key=True)
+            n: int
+            t: datetime
+
+            @pipeline
+            @inputs(D)
+            def q(cls, d: Dataset):
+                return d
+
+        return Next
+
+    with refusal(TypeError, "q", "Agg"):
+        over(terminal(Continuous("forever")))
+    over(terminal(Tumbling("1h")))
+    over(terminal(emit="final"))
+
+
+def test_nothing_follows_a_terminal_node() -> None:
+    for name, step in {
+        "filter": lambda n: n.filter(col("n") > 1),
+        "assign": lambda n: n.assign(x=col("n").astype(int)),
+        "transform": lambda n: n.transform(lambda df: df),
+        "rename": lambda n: n.rename({"n": "m"}),
+        "drop": lambda n: n.drop("n"),
+        "select": lambda n: n.select("k", "n"),
+        "dropnull": lambda n: n.dropnull(),
+        "changelog": lambda n: n.changelog(delete="d"),
+        "groupby": lambda n: n.groupby("n").aggregate(m=Count(window=Continuous("1h"))),
+    }.items():
+        with refusal(ValueError, name if name != "groupby" else "aggregate", "terminal", "B.p"):
+
+            @dataset
+            class B:
+                k: int = field(key=True)
+                n: int
+                t: datetime
+
+                @pipeline
+                @inputs(A)
+                def p(cls, a: Dataset):
+                    return step(a.groupby("k").aggregate(n=Count(window=Continuous("1h"))))
+
+    with refusal(ValueError, "terminal", "C.p"):
+
+        @dataset
+        class C:
+            k: int = field(key=True)
+            n: float
+            t: datetime
+
+            @pipeline
+            @inputs(A)
+            def p(cls, a: Dataset):
+                made = a.groupby("k").aggregate(n=ExpDecaySum(of="v", half_life="1h", window=Continuous("forever")))
+                return made.filter(col("n") > 1)
+
+
+def test_wrong_aggregates() -> None:
+    with refusal(TypeError, "'v'", "int", "float", "W.p"):
+
+        @dataset
+        class W:
+            k: int = field(key=True)
+            v: int
+            t: datetime
+
+            @pipeline
+            @inputs(A)
+            def p(cls, a: Dataset):
+                return a.groupby("k").aggregate(v=Sum(of="v", window=Continuous("1h")))
+
+    with refusal(TypeError, "avg", "Optional[float]", "float", "X.p"):
+
+        @dataset
+        class X:
+            k: int = field(key=True)
+            avg: float
+            t: datetime
+
+            @pipeline
+            @inputs(A)
+            def p(cls, a: Dataset):
+                return a.groupby("k").aggregate(avg=Average(of="v", window=Continuous("1h"), default=None))

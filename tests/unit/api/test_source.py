@@ -1,13 +1,15 @@
 """`@source` and `@sink` (api §3.2, §3.3, §15)."""
 
+import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Optional
 
+import pandas as pd
 import pytest
 
 import umbel.sources
-from tests.unit.api.cases import Cases, check_refused
+from tests.unit.refusals import Cases, check_refused, refusal
 from umbel.api.dataset import Dataset, dataset, record_of
 from umbel.api.field import field
 from umbel.api.metadata import meta
@@ -25,13 +27,15 @@ from umbel.connectors import (
     SnapshotData,
     Snowflake,
     Webhook,
-    eval,  # noqa: A004
+    eval,
     ref,
     sink,
     source,
 )
 from umbel.expr import col
+from umbel.testing import MockClient, log
 
+__owner__ = "team@example.com"
 refused = Cases()
 WEB = Webhook(name="w").endpoint("e")
 POSTGRES = Postgres(name="p", host="h", db_name="d", username="u", password="x")
@@ -232,3 +236,53 @@ def test_disorder_and_cdc_are_needed() -> None:
     with pytest.raises(TypeError, match="cdc"):
         source(WEB, disorder="1d")  # type: ignore[call-arg]
     assert eval(col("a")).schema is None
+
+
+def keyless(**options: object) -> Dataset:
+    @source(WEB, disorder="14d", cdc="append", **options)
+    @dataset
+    class D:
+        a: int
+        b: Optional[float]
+        c: str
+        t: datetime
+
+    return D
+
+
+def test_the_older_spelling_still_feeds_a_dataset() -> None:
+    from umbel.dtypes import Dict, Option
+    from umbel.lib.schema import Option as Option2
+    from umbel.sources import Postgres as OldPostgres
+    from umbel.sources import source as old_source
+
+    assert Option2 is Option
+    postgres = OldPostgres(name="p", host="h", db_name="d", username="u", password="p")
+    with pytest.warns(DeprecationWarning) as report:
+
+        @old_source(postgres.table("user"), every="1m", cursor="update_time", lateness="1d", tier="prod")
+        @dataset
+        class User:
+            uid: int = field(key=True)
+            tags: Dict[int]
+            nick: Option[str]
+            update_time: datetime
+
+    text = " ".join(str(each.message) for each in report)
+    for word in ("lateness", "disorder", "tier", "env", "cursor", "umbel.connectors"):
+        assert word in text
+    assert report[0].filename == __file__
+    client = MockClient()
+    assert client.commit("m", datasets=[User], env="prod").status_code == 200
+    log(User, pd.DataFrame({"uid": [1], "tags": [{"a": 1}], "nick": [None], "update_time": [datetime(2024, 1, 1)]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert old_source(OldPostgres.get("p").table("t"), lateness="1h")(keyless())
+    for old, new in (("lateness", "disorder"), ("tier", "env"), ("cursor", "table")):
+        with refusal(TypeError, old, new):
+            source(WEB, cdc="append", disorder="1d", **{old: "1d"})
+
+
+def test_a_sink_names_the_wrong_duration() -> None:
+    with refusal(ValueError, "every", "zz"):
+        sink(S3(name="s").bucket("b", prefix="p", format="delta"), how="incremental", every="zz")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from datetime import UTC, datetime
 from typing import Any, Optional
 
+import pandas as pd
 import pytest
 
 from tests.unit.expr.table import check, fails, refused
+from tests.unit.refusals import refusal
 from umbel.errors import InvalidAttribute
 from umbel.expr import Expr, InvalidExprException, col, lit, when
 from umbel.types.annotations import oneof
@@ -117,3 +120,59 @@ def test_otherwise_is_last() -> None:
 def test_a_condition_without_then_is_no_operand(use: Any) -> None:
     with pytest.raises(InvalidExprException, match="when without then"):
         use(when(col("a") > 1))
+
+
+SCHEMA = {"i": int, "b": bool, "o": Optional[int]}
+
+ALONE = when(col("b"))
+
+
+def test_when_alone_goes_on_with_then() -> None:
+    chosen = ALONE.then(1)
+    assert chosen.when(col("o").isnull()).then(2).otherwise(3).typeof(SCHEMA) is int
+    assert chosen.typeof(SCHEMA) == Optional[int]
+
+
+@pytest.mark.parametrize("alone", [ALONE, ALONE.then(1).when(col("b"))], ids=["first", "second"])
+@pytest.mark.parametrize("method", ["when", "otherwise", "els", "select"])
+def test_when_alone_has_no(alone, method: str) -> None:
+    with refusal(AttributeError, method, "then", at=False):
+        getattr(alone, method)(col("b"))
+
+
+USES = {
+    "typeof": lambda e: e.typeof(SCHEMA),
+    "eval": lambda e: e.eval(pd.DataFrame({"b": [True]}), {"b": bool}),
+    "matches_type": lambda e: e.matches_type(int, SCHEMA),
+    "astype": lambda e: e.astype(int),
+    "isnull": lambda e: e.isnull(),
+    "fillnull": lambda e: e.fillnull(1),
+    "num": lambda e: e.num.abs(),
+    "str": lambda e: e.str.len(),
+    "list": lambda e: e.list.len(),
+    "dt": lambda e: e.dt.year,
+    "struct": lambda e: e.struct.get("x"),
+    "dict": lambda e: e.dict.len(),
+    "abs": lambda e: e.abs(),
+    "invert": lambda e: ~e,
+    "neg": lambda e: -e,
+    "bool": bool,
+    "item": lambda e: e[0],
+    "iter": list,
+    "contains": lambda e: 1 in e,
+    "nested": lambda e: col("i") + e,
+    "condition": lambda e: when(e),
+    "value": lambda e: when(col("b")).then(e),
+}
+
+BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "and_", "or_", "xor", "eq", "ne", "lt", "le", "gt", "ge"]
+
+USES |= {name: (lambda e, name=name: getattr(operator, name)(e, 1)) for name in BINARY}
+
+USES |= {f"r{name}": (lambda e, name=name: getattr(operator, name)(1, e)) for name in BINARY}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_when_alone_is_no_expression(use: str) -> None:
+    with pytest.raises(InvalidExprException):
+        USES[use](ALONE)

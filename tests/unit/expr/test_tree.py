@@ -38,7 +38,7 @@ TEXTS: list[tuple[Expr, str]] = [
     (1 + A, '1 + col("a")'),
     (lit(1) + 2, "lit(1) + 2"),
     (lit(1) < A, 'lit(1) < col("a")'),
-    (1 < A, 'col("a") > 1'),  # noqa: SIM300
+    (1 < A, 'col("a") > 1'),
     ((A + B) * 2, '(col("a") + col("b")) * 2'),
     (2 - (A - B), '2 - (col("a") - col("b"))'),
     (A // B % 2, '(col("a") // col("b")) % 2'),
@@ -179,7 +179,7 @@ def test_typeof_speaks_python() -> None:
     assert B.typeof(schema) == Optional[str]
     assert col("p").typeof(schema) is P
     assert now().typeof(schema) is datetime
-    assert repeat(B, 2).typeof(schema) == typing.List[Optional[str]]  # noqa: UP006
+    assert repeat(B, 2).typeof(schema) == typing.List[Optional[str]]
     assert from_epoch(A, "second").typeof(schema) is datetime
     assert lit(datetime(2024, 1, 1, tzinfo=UTC), datetime).typeof({}) is datetime
 

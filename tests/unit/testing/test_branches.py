@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Optional
 
 import pandas as pd
 import pytest
 
+from tests.unit.refusals import refusal
 from umbel.connectors import Webhook, source
-from umbel.datasets import dataset, field, pipeline
+from umbel.datasets import Count, Dataset, dataset, field, pipeline
+from umbel.dtypes import Continuous
+from umbel.expr import col
 from umbel.featuresets import extractor, featureset
+from umbel.featuresets import feature as F
 from umbel.lib import inputs, outputs, secrets
-from umbel.testing import MockClient
+from umbel.testing import MockClient, log, mock
 
 __owner__ = "test@umbel.dev"
 
 JAN = datetime(2024, 1, 1, tzinfo=UTC)
 webhook = Webhook(name="hook")
+ROWS = pd.DataFrame({"k": [1, 1, 2], "v": [1, 2, 3], "t": [JAN, datetime(2024, 1, 2), JAN]})
 
 
 @source(webhook.endpoint("users"), disorder="1d", cdc="upsert")
@@ -51,15 +57,6 @@ def test_a_new_branch_is_empty_and_checked_out(client):
     assert uids(client) == [1]
 
 
-def test_rows_reach_every_branch_that_has_the_endpoint(client):
-    client.init_branch("empty")
-    client.clone_branch("dev", "main")
-    client.log("hook", "users", rows(1))
-    assert uids(client) == [1]
-    client.checkout("main")
-    assert uids(client) == [1]
-
-
 def test_a_clone_has_definitions_and_data_of_its_own(client):
     client.log("hook", "users", rows(1, 2))
     client.clone_branch("dev", "main")
@@ -72,46 +69,6 @@ def test_a_clone_has_definitions_and_data_of_its_own(client):
     assert uids(client) == [1, 2]
     client.log_to("Users", rows(4))
     assert uids(client) == [1, 2, 4]
-
-
-def test_delete(client):
-    client.init_branch("a")
-    client.init_branch("b")
-    client.delete_branch("a")
-    assert client.branch() == "b"
-    client.delete_branch("b")
-    assert client.branch() == "main"
-    assert client.list_branches() == ["main"]
-
-
-def test_what_branches_refuse(client):
-    client.init_branch("dev")
-    with pytest.raises(ValueError, match="'dev' exists already"):
-        client.init_branch("dev")
-    with pytest.raises(Exception, match="'dev' exists already"):
-        client.clone_branch("dev", "main")
-    with pytest.raises(Exception, match="'main' exists already"):
-        client.clone_branch("main", "main")
-    with pytest.raises(Exception, match="'nowhere' does not exist"):
-        client.clone_branch("new", "nowhere")
-    with pytest.raises(Exception, match="'nowhere' does not exist"):
-        client.delete_branch("nowhere")
-    with pytest.raises(Exception, match="main"):
-        client.delete_branch("main")
-    with pytest.raises(ValueError, match="branch name"):
-        client.init_branch("with space")
-
-
-def test_checkout_never_fails_what_follows_may(client):
-    client.checkout("nowhere")
-    assert client.branch() == "nowhere"
-    with pytest.raises(KeyError, match="'nowhere' does not exist; branches: main"):
-        client.get_dataset_df("Users")
-    client.checkout("fresh", init=True)
-    client.commit(message="users", datasets=[Users])
-    assert uids(client) == []
-    client.checkout("main", init=True)
-    assert client.list_branches() == ["main", "fresh"]
 
 
 def test_a_client_may_begin_on_another_branch():
@@ -154,13 +111,154 @@ def test_secrets_in_pipelines_and_extractors(client):
     assert found["User.mark"].tolist() == ["s3cret"]
 
 
-def test_secrets(client):
-    client.add_secret("key", "one")
-    assert client.get_secret("key") == "one"
-    client.update_secret("key", "two")
-    assert client.get_secret("key") == "two"
-    client.delete_secret("key")
-    with pytest.raises(KeyError, match="key"):
-        client.get_secret("key")
-    with pytest.raises(KeyError, match="other"):
-        client.update_secret("other", "x")
+def events(version: int = 1, *, extra: bool = False, name: str = "Events") -> Dataset:
+    fields = {"k": int, "v": int, "t": datetime} | ({"x": Optional[int]} if extra else {})
+    made = type(name, (), {"__annotations__": fields, "__module__": __name__})
+    return source(webhook.endpoint("e"), disorder="14d", cdc="append")(dataset(version=version)(made))
+
+
+def counts(of: Dataset, version: int = 1, bound: int = 0) -> Dataset:
+    @dataset(index=True, version=version)
+    class Counts:
+        k: int = field(key=True)
+        n: int
+        t: datetime
+
+        @pipeline
+        @inputs(of)
+        def p(cls, e: Dataset):
+            return e.filter(col("v") > bound).groupby("k").aggregate(n=Count(window=Continuous("forever")))
+
+    return Counts
+
+
+@featureset
+class Features:
+    k: int = F()
+    n: Optional[int] = F(counts(events()).n)
+    secret: str = F()
+
+    @extractor
+    @inputs("k")
+    @outputs("secret")
+    def record_event(cls, ts: pd.Series, k: pd.Series):
+        return pd.Series([secrets.get("word")] * len(k), name="secret")
+
+
+def n_of(client: MockClient) -> list:
+    df = client.query(
+        outputs=["Features.n"], inputs=["Features.k"], input_dataframe=pd.DataFrame({"Features.k": [1, 2, 3]})
+    )
+    return df["Features.n"].tolist()
+
+
+@mock
+def test_log_reaches_all_branches(client: MockClient) -> None:
+    e = events()
+    client.commit("m", [e, counts(e)])
+    client.init_branch("empty")
+    client.clone_branch("copy", "main")
+    assert client.branch() == "copy"
+    client.log("hook", "e", ROWS)
+    assert len(client.get_dataset_df("Events")) == 3
+    client.checkout("main")
+    assert len(client.get_dataset_df("Events")) == 3
+    client.checkout("empty")
+    with refusal(Exception, "Events"):
+        client.get_dataset_df("Events")
+    client.log("hook", "e", ROWS)
+    client.checkout("main")
+    assert len(client.get_dataset_df("Events")) == 6
+
+
+@mock
+def test_clones_diverge(client: MockClient) -> None:
+    e = events()
+    client.commit("m", [e, counts(e)], [Features])
+    client.log("hook", "e", ROWS)
+    client.clone_branch("b", from_branch="main")
+    assert n_of(client) == [2, 1, pd.NA]
+    log(e, pd.DataFrame({"k": [3], "v": [1], "t": [JAN]}))
+    assert n_of(client) == [2, 1, 1]
+    client.checkout("main")
+    assert n_of(client) == [2, 1, pd.NA]
+    client.checkout("b")
+    client.commit("m", [e, counts(e, 2, bound=1)], [Features])
+    client.checkout("main")
+    client.log("hook", "e", ROWS)
+    assert n_of(client) == [4, 2, pd.NA]
+    client.checkout("b")
+    assert n_of(client) == [1, 1, pd.NA]
+
+
+@mock
+def test_branches_begin_and_end(client: MockClient) -> None:
+    assert client.branch() == "main"
+    assert client.list_branches() == ["main"]
+    client.init_branch("a/b-c_1.2")
+    assert client.branch() == "a/b-c_1.2"
+    with refusal(ValueError, "'a/b-c_1.2' exists already"):
+        client.init_branch("a/b-c_1.2")
+    with refusal(ValueError, "branch name", "sp ace"):
+        client.init_branch("sp ace")
+    for target, origin in (("main", "main"), ("x", "nowhere"), ("main", "a/b-c_1.2")):
+        with refusal(Exception, origin if origin == "nowhere" else target):
+            client.clone_branch(target, origin)
+    assert sorted(client.list_branches()) == ["a/b-c_1.2", "main"]
+    with refusal(Exception, "main"):
+        client.delete_branch("main")
+    with refusal(Exception, "nowhere", "main"):
+        client.delete_branch("nowhere")
+    client.init_branch("z")
+    client.delete_branch("a/b-c_1.2")
+    assert client.branch() == "z"
+    client.delete_branch("z")
+    assert client.branch() == "main"
+
+
+@mock
+def test_missing_branches(client: MockClient) -> None:
+    client.checkout("nowhere")
+    assert client.branch() == "nowhere"
+    for call in (
+        lambda: client.commit("m", [events()]), lambda: client.get_dataset_df("Events"), lambda: client.get_datasets(),
+        lambda: client.query(inputs=[], outputs=["A.b"], input_dataframe=pd.DataFrame()),
+        lambda: client.lookup("Events", pd.DataFrame({"k": [1]})), lambda: client.inspect("Events"),
+        lambda: client.erase("Events", pd.DataFrame({"k": [1]})),
+    ):  # fmt: skip
+        with refusal(KeyError, "nowhere", "main"):
+            call()
+    client.checkout("new", init=True)
+    assert client.list_branches() == ["main", "new"]
+    client.checkout("main", init=True)
+    assert client.branch() == "main"
+    client.checkout("new")
+    client.commit("m", [events()])
+    assert client.get_dataset_df("Events").empty
+
+
+@mock
+def test_secrets(client: MockClient) -> None:
+    e = events()
+    client.commit("m", [e, counts(e)], [Features])
+    query = {"outputs": [Features.secret], "inputs": [Features.k], "input_dataframe": pd.DataFrame({"Features.k": [1]})}
+    with refusal(Exception, "word", "record_event", "Features"):
+        client.query(**query)
+    with refusal(KeyError, "word"):
+        client.get_secret("word")
+    client.add_secret(name="word", value="open")
+    assert client.get_secret(name="word") == "open"
+    assert client.query(**query)["Features.secret"].tolist() == ["open"]
+    client.init_branch("other")
+    assert client.get_secret("word") == "open"
+    client.checkout("main")
+    client.update_secret(name="word", value="shut")
+    assert client.query(**query)["Features.secret"].tolist() == ["shut"]
+    client.delete_secret(name="word")
+    for call in (
+        lambda: client.get_secret("word"),
+        lambda: client.update_secret("word", "x"),
+        lambda: client.delete_secret("word"),
+    ):
+        with refusal(KeyError, "word"):
+            call()

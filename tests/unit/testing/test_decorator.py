@@ -45,6 +45,7 @@ def test_the_signature_is_hidden_and_the_result_returned():
     assert example.__name__ == "example"
     number, client = example(number=4)
     assert number == 4
+    assert example()[0] == 3
     assert isinstance(client, MockClient)
 
 
@@ -87,5 +88,6 @@ def test_older_places():
 
 def test_almost_equal():
     assert almost_equal(1.0, 1.0000001)
+    assert not almost_equal(1.0, 1.0 + 1e-5)
     assert not almost_equal(1.0, 1.1)
     assert almost_equal(1.0, 1.1, epsilon=0.2)

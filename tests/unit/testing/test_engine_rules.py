@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import List, Optional  # noqa: UP035
+from typing import List, Optional
 
 import pandas as pd
 import pytest
@@ -23,7 +23,7 @@ class Rows:
     k: int
     s: str
     price: Decimal[2]
-    tags: List[str]  # noqa: UP006
+    tags: List[str]
     t: datetime
 
 
@@ -110,7 +110,7 @@ def assigned(dtype, function):
         k: int
         s: str
         price: Decimal[2]
-        tags: List[str]  # noqa: UP006
+        tags: List[str]
         t: datetime
 
         @pipeline

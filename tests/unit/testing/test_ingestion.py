@@ -7,6 +7,7 @@ from datetime import datetime
 import pandas as pd
 import pytest
 
+from tests.unit.refusals import refusal
 from tests.unit.testing.shop import (
     DAY,
     JAN,
@@ -18,7 +19,7 @@ from tests.unit.testing.shop import (
     users,
     webhook,
 )
-from umbel.connectors import eval, source  # noqa: A004
+from umbel.connectors import eval, source
 from umbel.datasets import dataset, pipeline
 from umbel.expr import col
 from umbel.lib import inputs
@@ -43,14 +44,15 @@ def test_equal_rows_of_a_keyless_dataset_count(client):
     ("change", "message"),
     [
         ({"name": None}, "column 'name' of type str: null"),
-        ({"age": "old"}, r"column 'age' of type Optional\[int\]: expected int, got 'old'"),
+        ({"age": "old"}, "column 'age' of type Optional[int]: expected int, got 'old'"),
+        ({"uid": None}, "column 'uid' of type int: null"),
         ({"t": "whenever"}, "column 't' of type datetime"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused_with_all_others(client, change, message):
-    with pytest.raises(Exception, match=f"Schema validation failed during data insertion to Users: .*{message}"):
+    with refusal(Exception, "Schema validation failed during data insertion to Users: ", message):
         client.log("hook", "users", pd.concat([ROWS, ROWS.head(1).assign(**change)]))
-    with pytest.raises(ValueError, match="column 'name' of type str: the column is missing"):
+    with refusal(ValueError, "column 'name' of type str: the column is missing"):
         client.log("hook", "users", ROWS.drop(columns="name"))
     assert client.get_dataset_df("Users").empty
 
@@ -63,9 +65,9 @@ def test_further_columns_are_ignored_and_no_rows_are_fine(client):
 
 
 def test_unknown_endpoints(client):
-    with pytest.raises(Exception, match="endpoint 'nowhere' of webhook 'hook'"):
+    with refusal(Exception, "endpoint 'nowhere' of webhook 'hook'"):
         client.log("hook", "nowhere", ROWS)
-    with pytest.raises(Exception, match="webhook 'other'"):
+    with refusal(Exception, "webhook 'other'", "users"):
         client.log("other", "users", ROWS)
 
 

@@ -1,9 +1,12 @@
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from tests.unit.refusals import refusal
 from umbel.errors import InvalidType, InvalidValue
 from umbel.types.durations import duration_us, format_duration, parse_duration
+from umbel.types.windows import Continuous
 
 
 @pytest.mark.parametrize(
@@ -85,3 +88,24 @@ def test_duration_us_takes_timedelta():
 )
 def test_formats(microseconds, text):
     assert format_duration(microseconds) == text
+
+
+DURATIONS = {
+    "1y": 365 * 86400, "1w": 7 * 86400, "2d": 2 * 86400, "3h": 10800, "1m": 60, "5s": 5, "1.5h": 5400,
+    "1d 2h": 86400 + 7200, "2h1d": 86400 + 7200, "1y2w3d4h5m6s": 365 * 86400 + 14 * 86400 + 3 * 86400 + 4 * 3600 + 306,
+    "0.5d": 43200, "1 d": 86400,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DURATIONS)
+def test_durations_of_windows(text: str) -> None:
+    assert Continuous(text).duration_total_seconds() == DURATIONS[text]
+
+
+@pytest.mark.parametrize(("text", "kind"), [
+    ("1D", ValueError), ("1M", ValueError), ("1q", ValueError), ("1month", ValueError), ("", ValueError),
+    ("12", TypeError), (12, TypeError), (None, TypeError), ("abc", ValueError), ("-1d", ValueError),
+])  # fmt: skip
+def test_bad_durations_of_windows(text: Any, kind: type[Exception]) -> None:
+    with refusal(kind, *([text] if isinstance(text, str) else [])):
+        Continuous(text)

@@ -1,5 +1,5 @@
 # Users spell annotations in every way there is.
-# ruff: noqa: UP006, UP035, F821
+# ruff: noqa: F821
 
 from typing import Dict, List, Optional, Union
 

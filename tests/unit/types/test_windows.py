@@ -3,6 +3,7 @@ from datetime import UTC, datetime
 import pandas as pd
 import pytest
 
+from tests.unit.refusals import refusal
 from umbel.expr import col
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling, Window
 
@@ -13,6 +14,7 @@ def test_continuous():
     assert window.duration_total_seconds() == 3600
     assert not window.is_forever
     assert window == Continuous("60m") != Continuous("2h")
+    assert Continuous("forever") == Continuous("forever") != window
     assert hash(window) == hash(Continuous("60m"))
 
 
@@ -29,6 +31,7 @@ def test_tumbling():
     assert window.lookback_total_seconds() == 2 * 86400
     assert window.stride == "1d"
     assert Tumbling("1d") != Tumbling("1d", "1d")
+    assert (Tumbling(duration="1h").lookback_total_seconds(), Tumbling("1h").stride_total_seconds()) == (0, 3600)
 
 
 def test_hopping():
@@ -38,15 +41,17 @@ def test_hopping():
     assert window.lookback_total_seconds() == 1
     assert window == Hopping("24h", "60m", "1s")
     assert Hopping("forever", "1d").is_forever
+    assert Hopping("forever", "1d").stride_total_seconds() == 86400
 
 
 def test_session():
     assert Session("30m").gap_total_seconds() == 1800
-    assert Session("30m") == Session("1800s")
+    assert Session(gap="30m") == Session("1800s")
 
 
 def test_kinds_differ():
     assert Continuous("1h") != Tumbling("1h")
+    assert Tumbling("1h") != Session("1h")
 
 
 def test_repr_is_the_call():
@@ -67,18 +72,20 @@ def test_repr_is_the_call():
         (lambda: Hopping("1d", "2d"), "stride '2d' is longer than duration '1d'"),
         (lambda: Hopping("1d", "1h", "z"), "lookback"),
         (lambda: Session("abc"), "gap"),
+        (lambda: Session("forever"), "gap"),
+        (lambda: Tumbling(5), "duration"),
         (lambda: Session(10), "gap"),
         (lambda: Continuous("1x"), "'x'"),
     ],
 )
 def test_bad_durations_are_value_errors(make, named):
-    with pytest.raises(ValueError, match=named):
+    with refusal(ValueError, named):
         make()
 
 
 @pytest.mark.parametrize("bad", ["10", 10])
 def test_continuous_lets_the_durations_own_error_through(bad):
-    with pytest.raises(TypeError):
+    with refusal(TypeError, bad):
         Continuous(bad)
 
 
@@ -86,6 +93,7 @@ def test_window_value():
     begin, end = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC)
     assert Window(begin=begin, end=end) == Window(begin, end)
     assert Window(begin, end).as_json() == {"begin": begin, "end": end}
+    assert Window(begin=begin, end=end).begin == begin
 
 
 def test_window_with_a_duration_is_continuous() -> None:

@@ -1,21 +1,20 @@
-"""`@source`: which rows a dataset takes and what becomes of them (api §3.2, §9.2)."""
+"""What sources make of the rows they take (api §3.2, §9.2)."""
 
-import time
-import warnings
 from datetime import datetime, timezone
 from typing import List, Optional
 
 import pandas as pd
-import pytest
 
-from tests.unit.rules.refusals import refused
-from umbel.connectors import S3, Kafka, Sample, Webhook, eval, ref, sink, source
+from tests.unit.refusals import refusal
+from umbel.connectors import Sample, Webhook, eval, ref, source
 from umbel.datasets import Dataset, dataset, field
 from umbel.expr import col
 from umbel.testing import MockClient, log, mock
 
 __owner__ = "team@example.com"
+
 webhook = Webhook(name="w")
+
 T = datetime(2024, 1, 1, tzinfo=timezone.utc)
 
 
@@ -84,33 +83,8 @@ def test_where() -> None:
 def test_columns_made_are_not_seen_by_others() -> None:
     D = keyless(preproc={"a": 100, "b": eval(lambda df: df["a"] * 1.0, schema={"a": int})})
     assert fed(ROWS, D)["b"].tolist() == [1.0, 2.0]
-    with refused(ValueError, "D", "b", "a"):
+    with refusal(ValueError, "D", "b", "a"):
         fed(ROWS, keyless(preproc={"a": 100, "b": eval(col("a") * 1.0)}))
-
-
-def test_each_dataset_gets_the_original_rows() -> None:
-    D = keyless(preproc={"a": eval(col("a") + 1, schema={"a": int})})
-
-    @source(webhook.endpoint("e"), disorder="14d", cdc="append", preproc={"a": eval(col("a") * 10, schema={"a": int})})
-    @dataset
-    class E:
-        a: int
-        t: datetime
-
-    client = MockClient()
-    client.commit("m", datasets=[D, E])
-    client.log("w", "e", pd.DataFrame(ROWS))
-    assert client.get_dataset_df("D")["a"].tolist() == [2, 3]
-    assert client.get_dataset_df("E")["a"].tolist() == [10, 20]
-
-
-def test_stacked_sources_feed_both() -> None:
-    D = source(webhook.endpoint("other"), disorder="1d", cdc="append")(keyless())
-    client = MockClient()
-    client.commit("m", datasets=[D])
-    client.log("w", "e", pd.DataFrame(ROWS))
-    client.log("w", "other", pd.DataFrame(ROWS))
-    assert len(client.get_dataset_df("D")) == 4
 
 
 def test_since_until_sample_are_not_applied_in_tests() -> None:
@@ -120,42 +94,11 @@ def test_since_until_sample_are_not_applied_in_tests() -> None:
     assert len(fed(ROWS, D)) == 2
 
 
-def test_bounded() -> None:
-    D = keyless(bounded=True, idleness="1s")
-    client = MockClient()
-    client.commit("m", datasets=[D])
-    assert client.log("w", "e", pd.DataFrame(ROWS)).status_code == 200
-    time.sleep(1.05)
-    assert client.log("w", "e", pd.DataFrame(ROWS)).status_code == 200
-    assert len(client.get_dataset_df("D")) == 2
-
-
-def test_rows_that_do_not_fit_are_refused_together() -> None:
-    client = MockClient()
-    client.commit("m", datasets=[keyless()])
-    bad = {
-        "missing": ({k: v for k, v in ROWS.items() if k != "c"}, ("c", "missing")),
-        "null": ({**ROWS, "a": [1, None]}, ("a", "int", "null")),
-        "type": ({**ROWS, "a": [1, "q"]}, ("a", "int", "q")),
-        "time": ({**ROWS, "t": [T, "q"]}, ("t", "datetime", "q")),
-    }
-    for frame, words in bad.values():
-        with refused(Exception, "Schema validation failed during data insertion to D", *words):
-            client.log("w", "e", pd.DataFrame(frame))
-        assert client.get_dataset_df("D").empty
-    assert client.log("w", "e", pd.DataFrame(ROWS)[:0]).status_code == 200
-    assert client.log("w", "e", pd.DataFrame()).status_code == 200
-    with refused(Exception, "nobody", "e"):
-        client.log("nobody", "e", pd.DataFrame(ROWS))
-    with refused(Exception, "w", "nowhere"):
-        client.log("w", "nowhere", pd.DataFrame(ROWS))
-
-
 def test_schema_of_eval() -> None:
     D = keyless(preproc={"b": eval(col("z") + 0.5, schema={"z": int})})
-    with refused(ValueError, "D", "z"):
+    with refusal(ValueError, "D", "z"):
         fed(ROWS, D)
-    with refused(ValueError, "D", "z"):
+    with refusal(ValueError, "D", "z"):
         fed({**ROWS, "z": ["q", "r"]}, D)
     assert fed({**ROWS, "z": ["1", "2"]}, D)["b"].tolist() == [1.5, 2.5]
 
@@ -193,47 +136,10 @@ def test_log(client: MockClient) -> None:
         a: int
         t: datetime
 
-    with refused(Exception, "Unknown"):
+    with refusal(Exception, "Unknown"):
         log(Unknown, pd.DataFrame({"a": [1], "t": [T]}))
-    with refused(Exception, "Sourceless", "a"):
+    with refusal(Exception, "Sourceless", "a"):
         log(Sourceless, pd.DataFrame({"a": ["q"], "t": [T]}))
-
-
-def test_older_spelling() -> None:
-    from umbel.dtypes import Dict, Option
-    from umbel.lib.schema import Option as Option2
-    from umbel.sources import Postgres as OldPostgres
-    from umbel.sources import source as old_source
-
-    assert Option2 is Option
-    postgres = OldPostgres(name="p", host="h", db_name="d", username="u", password="p")
-    with pytest.warns(DeprecationWarning) as report:
-
-        @old_source(postgres.table("user"), every="1m", cursor="update_time", lateness="1d", tier="prod")
-        @dataset
-        class User:
-            uid: int = field(key=True)
-            tags: Dict[int]
-            nick: Option[str]
-            update_time: datetime
-
-    text = " ".join(str(each.message) for each in report)
-    for word in ("lateness", "disorder", "tier", "env", "cursor", "umbel.connectors"):
-        assert word in text
-    assert report[0].filename == __file__
-    client = MockClient()
-    assert client.commit("m", datasets=[User], env="prod").status_code == 200
-    log(User, pd.DataFrame({"uid": [1], "tags": [{"a": 1}], "nick": [None], "update_time": [T]}))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert old_source(OldPostgres.get("p").table("t"), lateness="1h")(keyless())
-    for old, new in (("lateness", "disorder"), ("tier", "env"), ("cursor", "table")):
-        with refused(TypeError, old, new):
-            source(webhook.endpoint("e"), cdc="append", disorder="1d", **{old: "1d"})
-
-
-kafka = Kafka.get("k")
-S = S3.get("s")
 
 
 def test_a_mock_client_takes_rows_of_any_time() -> None:
@@ -243,12 +149,7 @@ def test_a_mock_client_takes_rows_of_any_time() -> None:
 
 
 def test_preproc_is_a_dict() -> None:
-    with refused(TypeError, "preproc", "dict"):
+    with refusal(TypeError, "preproc", "dict"):
         keyless(preproc=[("c", "const")])
-    with refused(ValueError, "D", "'c'", "expected str", "5"):
+    with refusal(ValueError, "D", "'c'", "expected str", "5"):
         fed(ROWS, keyless(preproc={"c": 5}))
-
-
-def test_a_sink_tells_which_duration_is_wrong() -> None:
-    with refused(ValueError, "every", "zz"):
-        sink(S3(name="s").bucket("b", prefix="p", format="delta"), how="incremental", every="zz")

@@ -6,7 +6,7 @@ from typing import List, Optional
 import pandas as pd
 import pytest
 
-from tests.unit.rules.refusals import refused
+from tests.unit.refusals import refusal
 from umbel.connectors import Webhook, source
 from umbel.datasets import Average, Count, Dataset, Max, Min, Sum, dataset, field, index, pipeline
 from umbel.dtypes import Continuous, Tumbling, Window, struct
@@ -179,14 +179,14 @@ def test_another_commit_replaces(client) -> None:
     client.commit(message="again", datasets=[Users])
     assert names(T) == [pd.NA]
     client.commit(message="other", datasets=[Visits])
-    with refused(ValueError, "'Users' is not committed", at=False):
+    with refusal(ValueError, "'Users' is not committed", at=False):
         names(T)
     users_v2 = _another_users()
     client.commit(message="v2", datasets=[users_v2])
     client.log("w", "Users", pd.DataFrame({"id": [1], "name": ["new"], "t": [T]}))
     rows, _ = users_v2.lookup(pd.Series([T]), id=pd.Series([1]))
     assert rows["name"].tolist() == ["new"]
-    with refused(ValueError, "version 2", "'id'"):
+    with refusal(ValueError, "version 2", "'id'"):
         names(T)
 
 
@@ -211,7 +211,7 @@ def test_branches(client) -> None:
     client.checkout("main")
     assert names(T + HOUR) == ["main"]
     client.init_branch("empty")
-    with refused(ValueError, "'Users' is not committed", at=False):
+    with refusal(ValueError, "'Users' is not committed", at=False):
         names(T)
     client.checkout("nowhere")
     with pytest.raises(KeyError, match="nowhere"):
@@ -246,13 +246,13 @@ def test_the_online_index_is_needed(client) -> None:
 
     client.commit(message="m", datasets=[Offline, Neither])
     one = {"uid": pd.Series([1])}
-    with refused(ValueError, "online"):
+    with refusal(ValueError, "online"):
         Offline.lookup(pd.Series([T]), **one)
-    with refused(ValueError, "define an index on dataset 'Neither'", at=False):
+    with refusal(ValueError, "define an index on dataset 'Neither'", at=False):
         Neither.lookup(pd.Series([T]), **one)
-    with refused(ValueError, "Users", "missing key 'uid'", at=False):
+    with refusal(ValueError, "Users", "missing key 'uid'", at=False):
         Users.lookup(pd.Series([T]))
-    with refused(ValueError, "1 timestamps, but 2", at=False):
+    with refusal(ValueError, "1 timestamps, but 2", at=False):
         Users.lookup(pd.Series([T]), uid=pd.Series([1, 2]))
 
 

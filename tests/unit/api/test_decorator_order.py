@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pandas as pd
 import pytest
 
-from tests.unit.rules.refusals import refused
+from tests.unit.refusals import refusal
 from umbel.api.commit import check_commit
 from umbel.api.dataset import Dataset as Made
 from umbel.api.dataset import record_of
@@ -152,7 +152,7 @@ def test_index_above_sources_below() -> None:
 
     assert record_of(People).online
     assert len(record_of(People).sources) == 1
-    with refused(ValueError, "above @dataset", at=False):
+    with refusal(ValueError, "above @dataset", at=False):
         dataset(index(people()))
 
 
@@ -188,13 +188,13 @@ def test_older_source_below_dataset() -> None:
 def test_checks_that_need_fields_take_place_when_the_dataset_exists() -> None:
     renaming = sink(_snowflake().table("t"), how="incremental", renames={"nope": "x"})
     noted = renaming(people())  # nothing is known of the fields yet
-    with refused(ValueError, "People", "nope", at=False):
+    with refusal(ValueError, "People", "nope", at=False):
         dataset(noted)
     made = dataset(source(W.endpoint("e"), disorder="1d", cdc="append")(people()))
-    with refused(ValueError, "People", "append"):
+    with refusal(ValueError, "People", "append"):
         check_commit([made], [])
     made = dataset(source(W.endpoint("e"), disorder="1d", cdc="upsert", preproc={"zip": 1})(people()))
-    with refused(ValueError, "People", "zip"):
+    with refusal(ValueError, "People", "zip"):
         check_commit([made], [])
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 import pandas as pd
 import pytest
 
-from tests.unit.rules.refusals import refused
+from tests.unit.refusals import refusal
 from umbel.connectors import Webhook, source
 from umbel.datasets import dataset, field
 from umbel.testing import MockClient, mock
@@ -44,7 +44,7 @@ def test_the_client_made_last_answers() -> None:
 
     @mock
     def inner(client) -> None:
-        with refused(ValueError, "'Users' is not committed", at=False):
+        with refusal(ValueError, "'Users' is not committed", at=False):
             names(T)
         client.commit(message="m", datasets=[Users])
         client.log("w", "Users", users((1, "inner", T)))

@@ -7,7 +7,7 @@ from typing import Any, List, Optional
 import pandas as pd
 import pytest
 
-from tests.unit.rules.refusals import refused
+from tests.unit.refusals import refusal
 from umbel.datasets import Dataset, dataset, field, pipeline
 from umbel.dtypes import Dict as OldDict
 from umbel.dtypes import Option, struct
@@ -115,7 +115,7 @@ def test_annotations_and_methods_are_inherited() -> None:
     class D(Keyed):
         at: Address
 
-    class Asked:
+    class Counted:
         uid: int
         n: int
 
@@ -126,7 +126,7 @@ def test_annotations_and_methods_are_inherited() -> None:
             return (uid + 1).rename("n")
 
     @featureset
-    class Q(Asked):
+    class Q(Counted):
         at: Optional[Address] = F(D.at)
 
     assert [each.name for each in D.fields] == ["uid", "t", "at"]
@@ -149,12 +149,12 @@ def test_datasets_and_featuresets_are_not_inherited_from() -> None:
     class Q:
         a: int
 
-    with refused(TypeError, "D", "inherited"):
+    with refusal(TypeError, "D", "inherited"):
 
         class E(D):
             b: int
 
-    with refused(TypeError, "Q", "inherited"):
+    with refusal(TypeError, "Q", "inherited"):
 
         class R(Q):
             b: int
@@ -212,7 +212,7 @@ def test_definitions_do_not_take_numbers_for_text() -> None:
         names: List[str]
         t: datetime
 
-    with refused(ValueError, "Q.s", "expected str", "1"):
+    with refusal(ValueError, "Q.s", "expected str", "1"):
 
         @featureset
         class Q:
@@ -233,17 +233,17 @@ def test_arguments_of_another_shape_are_told_apart() -> None:
         s: Optional[str] = F(D.s)
 
     client = MockClient()
-    with refused(TypeError, "datasets", "list", "D"):
+    with refusal(TypeError, "datasets", "list", "D"):
         client.commit("m", datasets=D)
     client.commit("m", datasets=[D], featuresets=[Q])
     requested = pd.DataFrame({"Q.uid": [1]})
-    with refused(TypeError, "inputs", "list", "Q.uid"):
+    with refusal(TypeError, "inputs", "list", "Q.uid"):
         client.query(inputs=Q.uid, outputs=[Q.s], input_dataframe=requested)
-    with refused(TypeError, "feature", "Dataset(D"):
+    with refusal(TypeError, "feature", "Dataset(D"):
         client.query(inputs=[Q.uid], outputs=[D], input_dataframe=requested)
-    with refused(ValueError, "Q.uid", "more than once"):
+    with refusal(ValueError, "Q.uid", "more than once"):
         client.query(inputs=[Q.uid], outputs=[Q.s], input_dataframe=pd.concat([requested, requested], axis=1))
-    with refused(ValueError, "fields", "list", "'s'"):
+    with refusal(ValueError, "fields", "list", "'s'"):
         client.lookup(D, keys=pd.DataFrame({"uid": [1]}), fields="s")
     rows, _ = client.lookup(D, keys=pd.DataFrame({"uid": [1]}), fields=[])
     assert rows.columns.tolist() == ["uid", "s", "t"]
@@ -255,7 +255,7 @@ def test_a_field_is_no_input_of_an_extractor() -> None:
         uid: int = field(key=True)
         t: datetime
 
-    with refused(TypeError, "'D.uid'", "Field", "Q"):
+    with refusal(TypeError, "'D.uid'", "Field", "Q"):
 
         @featureset
         class Q:

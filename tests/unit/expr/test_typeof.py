@@ -1,4 +1,4 @@
-"""§8.1 and §8.2 amended: `typeof` without a schema, `matches_type`, `when` alone."""
+"""`typeof` and `matches_type`, with and without a schema."""
 
 import operator
 from datetime import datetime
@@ -7,9 +7,9 @@ from typing import Dict, List, Optional
 import pandas as pd
 import pytest
 
-from tests.unit.rules.refusals import refused
+from tests.unit.refusals import refusal
 from umbel.dtypes import Decimal, between, oneof, regex, struct
-from umbel.expr import InvalidExprException, col, lit, now, when
+from umbel.expr import col, lit, now, when
 
 
 @struct
@@ -32,11 +32,12 @@ def test_constants_have_a_type_without_a_schema(expr, expected) -> None:
 
 @pytest.mark.parametrize("expr", [col("a"), col("a") + 1, when(col("a")).then(1), lit(1) + col("b").num.abs()], ids=str)
 def test_columns_need_a_schema(expr) -> None:
-    with refused(ValueError, "failed to compile expression", "not in the schema", at=False, remedy=False):
+    with refusal(ValueError, "failed to compile expression", "not in the schema", at=False, remedy=False):
         expr.typeof()
 
 
 SCHEMA = {"i": int, "f": float, "s": str, "b": bool, "o": Optional[int], "p": Point, "ps": List[Point], "d": Decimal[2]}
+
 MATCHES = [
     ("i", int, True), ("i", float, True), ("i", Optional[int], True), ("i", Optional[float], True), ("i", Decimal[2], True),
     ("i", str, False), ("i", bool, False), ("i", between(int, 1, 4), True), ("i", oneof(str, ["a"]), False),
@@ -60,26 +61,10 @@ def test_matches_type_of_constants_and_structs() -> None:
     assert Point.zip(x=lit([1], List[int]), y=lit([1.0], List[float])).matches_type(List[Point], SCHEMA)
     assert (col("i") / 2).matches_type(float, SCHEMA)
     assert not (col("i") / 2).matches_type(int, SCHEMA)
-    with refused(ValueError, "failed to compile expression", at=False, remedy=False):
+    with refusal(ValueError, "failed to compile expression", at=False, remedy=False):
         (col("i") + col("s")).matches_type(int, SCHEMA)
-    with refused(ValueError, "zz", at=False, remedy=False):
+    with refusal(ValueError, "zz", at=False, remedy=False):
         col("zz").matches_type(int, SCHEMA)
-
-
-ALONE = when(col("b"))
-
-
-def test_when_alone_goes_on_with_then() -> None:
-    chosen = ALONE.then(1)
-    assert chosen.when(col("o").isnull()).then(2).otherwise(3).typeof(SCHEMA) is int
-    assert chosen.typeof(SCHEMA) == Optional[int]
-
-
-@pytest.mark.parametrize("alone", [ALONE, ALONE.then(1).when(col("b"))], ids=["first", "second"])
-@pytest.mark.parametrize("method", ["when", "otherwise", "els", "select"])
-def test_when_alone_has_no(alone, method: str) -> None:
-    with refused(AttributeError, method, "then", at=False):
-        getattr(alone, method)(col("b"))
 
 
 USES = {
@@ -106,12 +91,9 @@ USES = {
     "condition": lambda e: when(e),
     "value": lambda e: when(col("b")).then(e),
 }
+
 BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "and_", "or_", "xor", "eq", "ne", "lt", "le", "gt", "ge"]
+
 USES |= {name: (lambda e, name=name: getattr(operator, name)(e, 1)) for name in BINARY}
+
 USES |= {f"r{name}": (lambda e, name=name: getattr(operator, name)(1, e)) for name in BINARY}
-
-
-@pytest.mark.parametrize("use", USES)
-def test_when_alone_is_no_expression(use: str) -> None:
-    with pytest.raises(InvalidExprException):
-        USES[use](ALONE)

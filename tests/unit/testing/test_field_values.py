@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.unit.rules.refusals import refused
+from tests.unit.refusals import refusal
 from umbel.connectors import Webhook, source
 from umbel.datasets import Dataset, dataset, field
 from umbel.dtypes import Decimal, Embedding, between, oneof, regex, struct
@@ -162,7 +162,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("T", "value", "word"), REFUSED, ids=lambda each: str(each)[:40])
 def test_refused(T: Any, value: Any, word: str) -> None:
-    with refused(ValueError, "Schema validation failed during data insertion to D", "v", word, "row 0"):
+    with refusal(ValueError, "Schema validation failed during data insertion to D", "v", word, "row 0"):
         kept(T, value)
 
 

@@ -1,4 +1,4 @@
-"""§2.5 and §6.3 amended: members of class bodies, extractors called directly."""
+"""Members of class bodies beside fields and features (api §2.5, §6.3)."""
 
 import multiprocessing
 import pickle
@@ -8,9 +8,8 @@ from typing import ClassVar, Optional
 
 import cloudpickle
 import pandas as pd
-import pytest
 
-from tests.unit.rules.refusals import refused
+from tests.unit.refusals import refusal
 from umbel.api.commit import check_commit
 from umbel.connectors import Webhook, source
 from umbel.datasets import Dataset, dataset, field, pipeline
@@ -20,11 +19,14 @@ from umbel.featuresets import extractor, featureset
 from umbel.featuresets import feature as F
 from umbel.functions.user_function import UserFunction
 from umbel.lib import inputs, outputs
-from umbel.testing import MockClient, mock
+from umbel.testing import mock
 
 __owner__ = "team@example.com"
+
 T = datetime(2024, 1, 1, tzinfo=timezone.utc)
+
 W = Webhook(name="w")
+
 RATE = 3
 
 
@@ -97,7 +99,7 @@ def test_members_of_a_dataset_outside() -> None:
     assert Scaled.plain(4) == 4
     assert (Scaled.FACTOR, Scaled.LIMITS["high"], Scaled.Names.column, Scaled.BASE) == (10, 3, "y", 1000)
     assert [each.name for each in Scaled.fields] == ["uid", "x", "y", "t"]
-    with refused(AttributeError, "nothing", at=False, remedy=False):
+    with refusal(AttributeError, "nothing", at=False, remedy=False):
         _ = Scaled.nothing
 
 
@@ -255,97 +257,10 @@ def test_what_cannot_travel_is_named() -> None:
             with cls.guard:
                 return a.rename("b")
 
-    with refused(ValueError, "guard"):
+    with refusal(ValueError, "guard"):
         check_commit([], [FS])
 
 
 def test_outside_functions_may_use_datasets() -> None:
     function = UserFunction(lambda x: Scaled.scaled(x))
     assert _elsewhere(function, 2) == 1020
-
-
-@featureset
-class Other:
-    z: int = F()
-
-
-@featureset
-class Direct:
-    a: int = F()
-    b: int
-    c: int
-    d: int
-
-    @extractor
-    @inputs("a", Other.z)
-    @outputs("b")
-    def one(cls, ts, a, z):
-        assert (a.name, z.name) == ("Direct.a", "Other.z")
-        assert str(cls.a) == "a"
-        return (a + z).rename("b")
-
-    @extractor
-    @inputs(a)
-    @outputs("c", "d")
-    def two(cls, ts, first):
-        assert first.name == "Direct.a"
-        return pd.DataFrame({"c": first, str(cls.d): first * 2})
-
-
-TS, A, Z = pd.Series([T, T]), pd.Series([1, 2]), pd.Series([10, 20], name="whatever")
-
-
-@pytest.mark.parametrize("cls", [Direct, Direct.original_cls], ids=["featureset", "class"])
-def test_extractors_called_directly(cls) -> None:
-    found = Direct.one(cls, TS, A, Z)
-    assert (found.name, found.tolist()) == ("Direct.b", [11, 22])
-    frame = Direct.two(cls, TS, A)
-    assert list(frame.columns) == ["Direct.c", "Direct.d"]
-    assert frame["Direct.d"].tolist() == [2, 4]
-    assert Direct.one(cls, TS, A, z=Z).tolist() == [11, 22]
-    assert Direct.two(cls, TS, first=A)["Direct.c"].tolist() == [1, 2]
-    assert (A.name, Z.name) == (None, "whatever")
-
-
-@pytest.mark.parametrize("series", [(), (A,), (A, Z, A)], ids=len)
-@pytest.mark.parametrize("kind", [ValueError, TypeError])
-def test_one_series_for_each_input(series, kind) -> None:
-    with refused(kind, "Direct.one", "'Direct.a', 'Other.z'", f"found {len(series)}"):
-        Direct.one(Direct, TS, *series)
-
-
-def test_extractors_still_run_in_queries() -> None:
-    client = MockClient()
-    client.commit(message="m", featuresets=[Direct, Other])
-    frame = pd.DataFrame({"Direct.a": [1], "Other.z": [5]})
-    found = client.query([Direct.a, Other.z], [Direct], frame)
-    assert found.iloc[0].tolist() == [1, 6, 1, 2]
-
-
-@featureset
-class Few:
-    a: int = F()
-    b: int
-
-    @extractor(env="prod")
-    @inputs("a")
-    @outputs("b")
-    def lacking(cls, ts):
-        return pd.Series([1], name="b")
-
-    @extractor(env="dev")
-    @outputs("b")
-    def good(cls, ts):
-        return pd.Series([2] * len(ts), name="b")
-
-
-@mock
-def test_parameters_are_counted_when_an_extractor_is_called(client) -> None:
-    one = pd.DataFrame({"Few.a": [1]})
-    client.commit(message="m", featuresets=[Few], env="dev")
-    assert client.query([Few.a], [Few.b], one)["Few.b"].tolist() == [2]
-    client.commit(message="m", featuresets=[Few], env="prod")
-    with pytest.raises(Exception, match=r"lacking in Few failed to run.*positional"):
-        client.query([Few.a], [Few.b], one)
-    with pytest.raises(TypeError):
-        Few.lacking(Few, TS, A)

@@ -1,0 +1,119 @@
+"""Dtypes of the columns of a query's result (api §7)."""
+
+from datetime import datetime, timezone
+from decimal import Decimal as PythonDecimal
+from typing import List, Optional
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from umbel.connectors import Webhook, source
+from umbel.datasets import dataset, field
+from umbel.dtypes import Decimal
+from umbel.featuresets import extractor, featureset
+from umbel.featuresets import feature as F
+from umbel.lib import inputs, outputs
+from umbel.testing import MockClient, log, mock
+
+__owner__ = "team@example.com"
+
+T = datetime(2024, 1, 1, tzinfo=timezone.utc)
+
+
+@source(Webhook(name="w").endpoint("Items"), disorder="1d", cdc="upsert")
+@dataset(index=True)
+class Items:
+    sku: int = field(key=True)
+    name: str
+    stock: Optional[int]
+    price: Decimal[2]
+    on: bool
+    t: datetime
+
+
+ROWS = pd.DataFrame(
+    {
+        "sku": [1, 2],
+        "name": ["one", "two"],
+        "stock": [5, None],
+        "price": [PythonDecimal("1.25"), PythonDecimal("2.50")],
+        "on": [True, False],
+        "t": [T, T],
+    }
+)
+
+
+@featureset
+class Basket:
+    sku: List[Optional[int]] = F()
+    name: List[Optional[str]] = F(Items.name)
+    stock: List[int] = F(Items.stock, default=-1)
+
+
+@featureset
+class Shapes:
+    x: int = F()
+    flag: bool
+    whole: int
+    real: float
+    text: Optional[str]
+
+    @extractor
+    @inputs("x")
+    @outputs("flag", "whole", "real", "text")
+    def made(cls, ts, x):
+        index = [f"row{at}" for at in range(len(x))]
+        return pd.DataFrame(
+            {
+                "flag": (x > 1).astype(bool).tolist(),
+                "whole": np.array(x, dtype="int32"),
+                "real": np.array(x, dtype="float32"),
+                "text": pd.Series(x.astype(str)).astype(object).tolist(),
+            },
+            index=index,
+        )
+
+
+@featureset
+class Same:
+    flag: bool = F(Shapes.flag)
+
+
+@mock
+def test_columns_of_python_extractors_keep_their_dtypes(client) -> None:
+    client.commit(message="m", datasets=[Items], featuresets=[Shapes, Same, Basket])
+    frame = pd.DataFrame({"Shapes.x": [1, 2]})
+    found = client.query([Shapes.x], [Shapes.flag, Shapes.whole, Shapes.real, Shapes.text, Same.flag], frame)
+    assert [str(found[name].dtype) for name in found.columns] == ["bool", "int32", "float32", "object", "bool"]
+    assert found.index.tolist() == [0, 1]
+    assert isinstance(found.index, pd.RangeIndex)
+    assert found["Shapes.flag"].tolist() == [False, True]
+    again = client.query_offline([Shapes.x], [Shapes.flag], timestamp_column="ts", input_dataframe=frame.assign(ts=T))
+    assert str(again["Shapes.flag"].dtype) == "bool"
+
+
+@pytest.mark.parametrize("dtype", ["int64", "Int64", "int32", "float64", "object"])
+def test_columns_given_keep_their_dtypes(dtype: str) -> None:
+    client = MockClient()
+    client.commit(message="m", featuresets=[Shapes])
+    frame = pd.DataFrame({"Shapes.x": pd.Series([1, 2], dtype=dtype)}).set_axis([5, 9])
+    found = client.query([Shapes.x], [Shapes.x, Shapes.flag], frame)
+    assert str(found["Shapes.x"].dtype) == dtype
+    assert found["Shapes.x"].tolist() == [1, 2]
+    assert found.index.tolist() == [0, 1]
+
+
+@mock
+def test_looked_up_columns_are_nullable(client) -> None:
+    @featureset
+    class Found:
+        sku: int = F()
+        stock: Optional[int] = F(Items.stock)
+        on: Optional[bool] = F(Items.on)
+        name: str = F(Items.name, default="?")
+
+    client.commit(message="m", datasets=[Items], featuresets=[Found])
+    log(Items, ROWS)
+    found = client.query([Found.sku], [Found.stock, Found.on, Found.name], pd.DataFrame({"Found.sku": [1, 7]}))
+    assert [str(found[name].dtype) for name in found.columns] == ["Int64", "boolean", "string"]
