@@ -101,7 +101,7 @@ def up(deployment: Deployment, answers: Policy, port: int, workers: int, servers
     """
     from umbel.cli.watching import Watch
     from umbel.processes.status import forget_status, note_failure
-    from umbel.processes.supervision import Child, Supervisor
+    from umbel.processes.supervision import SupervisedProcess, Supervisor
     from umbel.runtime.own_token import own_token
 
     deployment.check_state()
@@ -112,13 +112,13 @@ def up(deployment: Deployment, answers: Policy, port: int, workers: int, servers
     logs = deployment.directory / "logs"
     serve = ["serve", *common, *answers.arguments(), "--port", str(port), "--servers", str(servers)]
     children = [
-        Child.umbel("server", serve, logs / "server.log"),
-        Child.umbel(WORKER, ["work", *common, "-w", str(workers)], logs / "worker.log"),
+        SupervisedProcess.umbel("server", serve, logs / "server.log"),
+        SupervisedProcess.umbel(WORKER, ["work", *common, "-w", str(workers)], logs / "worker.log"),
     ]
     for child in children:
         child.environment = {**child.environment, **urls}  # no arguments: they may have passwords
 
-    def note(child: Child, reason: str, ran_for: float) -> None:
+    def note(child: SupervisedProcess, reason: str, ran_for: float) -> None:
         if child.name == WORKER:
             note_failure(deployment.directory, reason, ran_for)
 

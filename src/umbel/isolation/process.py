@@ -128,7 +128,7 @@ class ForkServer:
         return int.from_bytes(data, "big")
 
 
-class Child:
+class IsolatedProcess:
     """One isolated process, for one caller at a time.
 
     If a call kills it, another process is started for the next one.

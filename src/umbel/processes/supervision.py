@@ -33,7 +33,7 @@ Notify = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Child:
+class SupervisedProcess:
     """A process to run and restart.
 
     Args:
@@ -55,7 +55,7 @@ class Child:
     start_at: float = 0.0
 
     @classmethod
-    def umbel(cls, name: str, arguments: Sequence[str], log: Path | None = None) -> Child:
+    def umbel(cls, name: str, arguments: Sequence[str], log: Path | None = None) -> SupervisedProcess:
         """Return a subcommand of umbel as a child."""
         return cls(name, [sys.executable, "-P", "-m", "umbel.cli.main", *arguments], log)
 
@@ -110,11 +110,11 @@ class Supervisor:
 
     def __init__(
         self,
-        children: Sequence[Child],
+        children: Sequence[SupervisedProcess],
         notify: Notify,
         patience: float = PATIENCE,
         *,
-        on_end: Callable[[Child, str, float], None] = lambda *_: None,
+        on_end: Callable[[SupervisedProcess, str, float], None] = lambda *_: None,
     ) -> None:
         self._children, self._notify, self._patience, self._on_end = children, notify, patience, on_end
         self._signals = 0

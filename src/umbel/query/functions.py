@@ -71,7 +71,7 @@ Computed = tuple[str, pl.Series, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ExtractorCall:
     """The arguments of one extractor call.
 
     Args:
@@ -89,10 +89,10 @@ class Call:
         """The number of rows."""
         return len(self.at)
 
-    def row(self, number: int) -> Call:
+    def row(self, number: int) -> ExtractorCall:
         """Return the call for a single row."""
         columns = {name: column.slice(number, 1) for name, column in self.columns.items()}
-        return Call(self.at.slice(number, 1), columns, self.requested)
+        return ExtractorCall(self.at.slice(number, 1), columns, self.requested)
 
 
 class LookupSession(Protocol):
@@ -159,14 +159,14 @@ class FunctionStep(Step):
 
     def run(self, rows: QueryRows, session: QuerySession) -> None:
         columns = {each.fqn: rows.series(each.source) for each in self.arguments}
-        call = Call(rows.at, columns, tuple(each.fqn for each in self.returns if each.fqn not in rows.columns))
+        call = ExtractorCall(rows.at, columns, tuple(each.fqn for each in self.returns if each.fqn not in rows.columns))
         caller = session.caller
         found = self.compute(call, session) if caller is None else caller.compute(self, call, session)
         for fqn, column, dtype in found:
             rows.add(fqn, column)
             rows.dtypes[fqn] = dtype
 
-    def compute(self, call: Call, session: LookupSession) -> list[Computed]:
+    def compute(self, call: ExtractorCall, session: LookupSession) -> list[Computed]:
         """Call the extractor and return the requested features.
 
         Raises:
@@ -188,7 +188,7 @@ class FunctionStep(Step):
             current.reset(token)
         return list(self._columns(returned, call))
 
-    def _columns(self, returned: Any, call: Call) -> Iterator[Computed]:
+    def _columns(self, returned: Any, call: ExtractorCall) -> Iterator[Computed]:
         """Yield the computed features with their pandas dtypes.
 
         Features passed as query inputs are not replaced.
@@ -235,7 +235,7 @@ class FunctionStep(Step):
             )
         return found
 
-    def _check_height(self, each: Returned, height: int, call: Call) -> None:
+    def _check_height(self, each: Returned, height: int, call: ExtractorCall) -> None:
         if height != call.height:
             other = self.arguments[0].fqn if self.arguments else "the timestamps"
             raise ExtractorFailed(

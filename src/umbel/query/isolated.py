@@ -12,7 +12,7 @@ import polars as pl
 
 from umbel.api.secrets import secrets_from
 from umbel.isolation import child
-from umbel.query.functions import Call, Computed, FunctionStep, LookedUp
+from umbel.query.functions import Computed, ExtractorCall, FunctionStep, LookedUp
 from umbel.query.session import QuerySession
 
 MODULES = ("pandas", "umbel.query.isolated", "umbel.types.pandas", "umbel.api.featureset", "umbel.api.extractor")
@@ -29,7 +29,7 @@ class IsolatedStep:
 
     step: FunctionStep
 
-    def __call__(self, call: Call | None) -> list[Computed]:
+    def __call__(self, call: ExtractorCall | None) -> list[Computed]:
         if call is None:
             self.step.function.load()
             return []

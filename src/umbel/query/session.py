@@ -13,7 +13,7 @@ from umbel.definitions.records import DatasetDefinition
 from umbel.errors import InvalidValue, did_you_mean
 
 if TYPE_CHECKING:
-    from umbel.query.functions import Call, Computed, FunctionStep
+    from umbel.query.functions import Computed, ExtractorCall, FunctionStep
     from umbel.query.point_lookup import PointLookup
     from umbel.query.rows import Column, Instants
 
@@ -40,7 +40,7 @@ class LookupSource(Protocol):
 class Caller(Protocol):
     """Calls the users' extractors."""
 
-    def compute(self, step: FunctionStep, call: Call, session: QuerySession) -> list[Computed]:
+    def compute(self, step: FunctionStep, call: ExtractorCall, session: QuerySession) -> list[Computed]:
         """Return the features an extractor computes, or raise ExtractorFailed."""
 
 

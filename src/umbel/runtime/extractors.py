@@ -16,10 +16,10 @@ from hashlib import blake2b
 
 import cloudpickle
 
-from umbel.isolation.process import CallFailed, Child, ForkServer
+from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
 from umbel.query.functions import (
-    Call,
     Computed,
+    ExtractorCall,
     ExtractorEnded,
     ExtractorFailed,
     ExtractorRefused,
@@ -67,7 +67,7 @@ class Extractors:
         self._server = ForkServer(MODULES)
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(MOST)
-        self._idle: list[Child] = []
+        self._idle: list[IsolatedProcess] = []
         self._functions: OrderedDict[int, _Function] = OrderedDict()
 
     def start(self) -> None:
@@ -80,7 +80,7 @@ class Extractors:
             self._idle.clear()
         self._server.close()
 
-    def compute(self, step: FunctionStep, call: Call, session: QuerySession) -> list[Computed]:
+    def compute(self, step: FunctionStep, call: ExtractorCall, session: QuerySession) -> list[Computed]:
         """Return the features an extractor computes.
 
         Raises:
@@ -97,7 +97,7 @@ class Extractors:
                 raise _explained(step, call, why, row) from None
 
     def _called(
-        self, child: Child, function: _Function, call: Call, session: QuerySession, seconds: float
+        self, child: IsolatedProcess, function: _Function, call: ExtractorCall, session: QuerySession, seconds: float
     ) -> list[Computed]:
         def payload() -> bytes:
             return function.payload
@@ -116,7 +116,13 @@ class Extractors:
         return found
 
     def _row(
-        self, child: Child, function: _Function, call: Call, session: QuerySession, failed: CallFailed, deadline: float
+        self,
+        child: IsolatedProcess,
+        function: _Function,
+        call: ExtractorCall,
+        session: QuerySession,
+        failed: CallFailed,
+        deadline: float,
     ) -> tuple[int | None, CallFailed]:
         """Return the row that fails alone, and the reason.
 
@@ -150,7 +156,7 @@ class Extractors:
         return found
 
     @contextmanager
-    def _child(self, function: _Function, seconds: float) -> Iterator[Child]:
+    def _child(self, function: _Function, seconds: float) -> Iterator[IsolatedProcess]:
         """Lend a child process for a call."""
         deadline = time.monotonic() + seconds
         with (
@@ -170,15 +176,15 @@ class Extractors:
             hint=f"mend the extractor if it hangs, or allow it more time: {SECONDS}",
         )
 
-    def _lent(self, key: str) -> Child:
+    def _lent(self, key: str) -> IsolatedProcess:
         with self._lock:
             known = next((each for each in reversed(self._idle) if each.knows(key)), None)
             if known is not None:
                 self._idle.remove(known)
                 return known
-            return self._idle.pop() if self._idle else Child(self._server, yields=True)
+            return self._idle.pop() if self._idle else IsolatedProcess(self._server, yields=True)
 
-    def _returned(self, child: Child) -> None:
+    def _returned(self, child: IsolatedProcess) -> None:
         with self._lock:
             if len(self._idle) < IDLE:
                 self._idle.append(child)
@@ -196,7 +202,7 @@ def _taken(slots: threading.BoundedSemaphore, deadline: float, error: Callable[[
         slots.release()
 
 
-def _explained(step: FunctionStep, call: Call, failed: CallFailed, row: int | None) -> ExtractorFailed:
+def _explained(step: FunctionStep, call: ExtractorCall, failed: CallFailed, row: int | None) -> ExtractorFailed:
     """Return the error of a call, with the row it failed on."""
     if row is not None:
         values = ", ".join(f"{name}={column[row]!r:.100}" for name, column in call.columns.items())

@@ -26,7 +26,7 @@ from umbel.catalog.verdicts import Known, Verdicts
 from umbel.errors import Transient
 from umbel.functions.computed import ByFunction, Columns
 from umbel.isolation.child import report
-from umbel.isolation.process import CallFailed, Child, ForkServer
+from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
 from umbel.operators.operator import RowWise
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.function_limits import FunctionLimits
@@ -247,7 +247,7 @@ class _Process:
         self.verdicts = Verdicts(deployment.catalog)
         self.inflight = InFlight(deployment.directory)
         self._rows: dict[str, tuple[int, dict[str, str]]] = {}
-        self._child = Child(ForkServer(MODULES))
+        self._child = IsolatedProcess(ForkServer(MODULES))
         self._clean: Counter[str] = Counter()
 
     def known(self) -> Known:

@@ -59,7 +59,7 @@ _HEAP_TYPE = 1 << 9
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class AnnotationScope:
     """The scope for resolving annotations.
 
     Args:
@@ -72,9 +72,9 @@ class Scope:
     plain_classes: bool = True
     inside: tuple[type, ...] = ()
 
-    def within(self, cls: type, names: Mapping[str, Any]) -> Scope:
+    def within(self, cls: type, names: Mapping[str, Any]) -> AnnotationScope:
         """Return the scope of the fields of a class."""
-        return Scope(names, self.plain_classes, (*self.inside, cls))
+        return AnnotationScope(names, self.plain_classes, (*self.inside, cls))
 
 
 class Decimal:
@@ -142,7 +142,7 @@ def from_annotation(
         InvalidValue: a dictionary with keys that are not str.
     """
     try:
-        return read(annotation, Scope(names or {}, plain_classes))
+        return read(annotation, AnnotationScope(names or {}, plain_classes))
     except (InvalidType, InvalidValue) as error:
         location = ".".join(part for part in (subject, field) if part)
         message = f"{location}: {error.message}" if location else error.message
@@ -154,7 +154,7 @@ def to_annotation(dtype: dtypes.DType) -> Any:
     return dtype.annotation()
 
 
-def read(annotation: Any, scope: Scope) -> dtypes.DType:
+def read(annotation: Any, scope: AnnotationScope) -> dtypes.DType:
     """Return the type of an annotation, resolved in a scope."""
     annotation = _resolve(annotation, scope)
     if isinstance(annotation, dtypes.DType):
@@ -184,7 +184,7 @@ def _is_plain_class(annotation: Any) -> bool:
     return made_by_python and any(inspect.get_annotations(each) for each in lineage)
 
 
-def _resolve(annotation: Any, scope: Scope) -> Any:
+def _resolve(annotation: Any, scope: AnnotationScope) -> Any:
     if isinstance(annotation, typing.ForwardRef):
         annotation = annotation.__forward_arg__
     if not isinstance(annotation, str):
@@ -203,7 +203,7 @@ def _resolve(annotation: Any, scope: Scope) -> Any:
         raise InvalidType(f"'{annotation}' cannot be read as a type: {error}", hint=_FIELD_TYPES) from error
 
 
-def _optional(args: tuple[Any, ...], scope: Scope) -> dtypes.DType:
+def _optional(args: tuple[Any, ...], scope: AnnotationScope) -> dtypes.DType:
     members = [arg for arg in args if arg is not type(None) and arg is not None]
     if len(members) != 1:
         spelled = " and ".join(_spell(_resolve(member, scope)) for member in members)
@@ -212,11 +212,11 @@ def _optional(args: tuple[Any, ...], scope: Scope) -> dtypes.DType:
     return of if of.is_optional else dtypes.Optional(of)
 
 
-def _list(args: tuple[Any, ...], scope: Scope) -> dtypes.DType:
+def _list(args: tuple[Any, ...], scope: AnnotationScope) -> dtypes.DType:
     return dtypes.List(read(args[0], scope))
 
 
-def _dict(args: tuple[Any, ...], scope: Scope) -> dtypes.DType:
+def _dict(args: tuple[Any, ...], scope: AnnotationScope) -> dtypes.DType:
     key, value = args
     if _resolve(key, scope) is not str:
         raise InvalidValue(f"the keys of a Dict must be str, found {_spell(key)}", hint="Dict[str, ...]")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from umbel.errors import InvalidType
-from umbel.types.annotations import Scope, read
+from umbel.types.annotations import AnnotationScope, read
 from umbel.types.class_body import annotations_of, fields_in
 from umbel.types.dtypes import DType, Struct
 from umbel.types.structs import completed
@@ -14,7 +14,7 @@ from umbel.types.structs import completed
 _STRUCTS: dict[type, Struct] = {}
 
 
-def struct_of(cls: type, scope: Scope) -> Struct:
+def struct_of(cls: type, scope: AnnotationScope) -> Struct:
     """Return the type of values with the fields of a class.
 
     Users receive values as instances of a subclass with the members of structs: a constructor of fields, comparison by
@@ -36,7 +36,7 @@ def struct_of(cls: type, scope: Scope) -> Struct:
     return found
 
 
-def _field(cls: type, name: str, annotation: Any, scope: Scope) -> DType:
+def _field(cls: type, name: str, annotation: Any, scope: AnnotationScope) -> DType:
     try:
         return read(annotation, scope)
     except InvalidType as error:
@@ -69,7 +69,7 @@ def _reduce(self: Any) -> tuple[Any, ...]:
 
 
 def _again(cls: type, values: dict[str, Any]) -> Any:
-    return struct_of(cls, Scope({})).make(values)
+    return struct_of(cls, AnnotationScope({})).make(values)
 
 
 def _repr(self: Any) -> str:

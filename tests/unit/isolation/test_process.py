@@ -18,7 +18,7 @@ import pytest
 from umbel.errors import InvalidValue, UnknownName
 from umbel.isolation import child as child_side
 from umbel.isolation.memory import limited, resident
-from umbel.isolation.process import CallFailed, Child, ForkServer
+from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
 
 MEBIBYTE = 1 << 20
 
@@ -31,23 +31,23 @@ def server() -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def child(server: ForkServer) -> Iterator[Child]:
-    found = Child(server)
+def child(server: ForkServer) -> Iterator[IsolatedProcess]:
+    found = IsolatedProcess(server)
     yield found
     found.close()
 
 
-def called(child: Child, function: Callable[[Any], Any], argument: Any = None, **named: Any) -> Any:
+def called(child: IsolatedProcess, function: Callable[[Any], Any], argument: Any = None, **named: Any) -> Any:
     limits = {"seconds": 20.0, "memory": 256 * MEBIBYTE, **named}
     pickled = cloudpickle.dumps(function)
     return child.call(sha256(pickled).hexdigest(), lambda: pickled, argument, **limits)
 
 
-def process_of(child: Child) -> int:
+def process_of(child: IsolatedProcess) -> int:
     return int(called(child, lambda _: os.getpid()))
 
 
-def test_a_child_remembers_functions_and_keeps_its_process(child: Child) -> None:
+def test_a_child_remembers_functions_and_keeps_its_process(child: IsolatedProcess) -> None:
     first = process_of(child)
     assert called(child, lambda x: x + 1, 41) == 42
     assert called(child, lambda _: bytes(3 * MEBIBYTE)) == bytes(3 * MEBIBYTE)
@@ -64,7 +64,7 @@ def test_a_child_remembers_functions_and_keeps_its_process(child: Child) -> None
     ],
 )
 def test_what_a_function_raises_is_told_and_loses_no_process(
-    child: Child, function: Callable[[Any], Any], reason: str
+    child: IsolatedProcess, function: Callable[[Any], Any], reason: str
 ) -> None:
     before = process_of(child)
     with pytest.raises(CallFailed, match=reason) as caught:
@@ -96,7 +96,9 @@ def _share(size: int) -> None:
         (lambda _: len(bytearray(8 << 30)), "it took more than 256 MiB of memory"),
     ],
 )
-def test_a_process_that_is_lost_is_replaced(child: Child, function: Callable[[Any], Any], reason: str) -> None:
+def test_a_process_that_is_lost_is_replaced(
+    child: IsolatedProcess, function: Callable[[Any], Any], reason: str
+) -> None:
     before = process_of(child)
     with pytest.raises(CallFailed, match=reason) as caught:
         called(child, function, seconds=0.3)
@@ -105,12 +107,12 @@ def test_a_process_that_is_lost_is_replaced(child: Child, function: Callable[[An
     assert process_of(child) != before
 
 
-def test_memory_that_no_limit_of_the_system_counts_is_seen_from_outside(child: Child) -> None:
+def test_memory_that_no_limit_of_the_system_counts_is_seen_from_outside(child: IsolatedProcess) -> None:
     with pytest.raises(CallFailed, match="more than 64 MiB"):
         called(child, _share, 2 << 30, memory=64 * MEBIBYTE, seconds=60.0)
 
 
-def test_what_a_function_has_started_goes_with_it(child: Child) -> None:
+def test_what_a_function_has_started_goes_with_it(child: IsolatedProcess) -> None:
     def start(_: Any) -> int:
         import subprocess
 
@@ -124,7 +126,7 @@ def test_what_a_function_has_started_goes_with_it(child: Child) -> None:
         assert time.monotonic() < deadline
 
 
-def test_a_function_asks_and_is_answered(child: Child) -> None:
+def test_a_function_asks_and_is_answered(child: IsolatedProcess) -> None:
     def answers(question: Any) -> Any:
         if question == "wrong":
             raise UnknownName("there is no 'wrong'")
@@ -141,8 +143,8 @@ def test_a_function_asks_and_is_answered(child: Child) -> None:
 def test_children_end_with_the_process_that_started_them(tmp_path: Any) -> None:
     script = """
 import sys, os, time, cloudpickle
-from umbel.isolation.process import Child, ForkServer
-child = Child(ForkServer(()))
+from umbel.isolation.process import IsolatedProcess, ForkServer
+child = IsolatedProcess(ForkServer(()))
 call = lambda f, **named: child.call(f.__qualname__ + str(named), lambda: cloudpickle.dumps(f), None, memory=1 << 30, **named)
 print(call(lambda _: os.getpid(), seconds=20), flush=True)
 print(call(lambda _: os.getppid(), seconds=21), flush=True)
@@ -160,7 +162,7 @@ call(lambda _: time.sleep(1000), seconds=1000)
         assert time.monotonic() < deadline, "a hung child goes, too"
 
 
-def test_a_fork_server_that_died_is_replaced(server: ForkServer, child: Child) -> None:
+def test_a_fork_server_that_died_is_replaced(server: ForkServer, child: IsolatedProcess) -> None:
     process_of(child)
     assert server._process is not None
     server._process.kill()

@@ -42,11 +42,11 @@ def child(folder: Path, kind: str, depth: int) -> None:
 
 def supervise(folder: Path, kinds: list[str]) -> None:
     """Run the children until stopped."""
-    from umbel.processes.supervision import Child, Supervisor
+    from umbel.processes.supervision import SupervisedProcess, Supervisor
 
-    def fake(kind: str) -> Child:
+    def fake(kind: str) -> SupervisedProcess:
         command = [sys.executable, __file__, str(folder), "--child", kind, "0"]
-        return Child(kind, command, log=folder / f"{kind}.log", first_wait=0.05)
+        return SupervisedProcess(kind, command, log=folder / f"{kind}.log", first_wait=0.05)
 
     def tell(text: str) -> None:
         print(text, flush=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from umbel.processes.supervision import Child, cause
+from umbel.processes.supervision import SupervisedProcess, cause
 
 PROGRAM = Path(__file__).with_name("stubborn.py")
 PATIENCE = 60.0
@@ -118,7 +118,7 @@ def test_what_dies_is_started_again_and_that_is_said(start: Callable[..., Runnin
 
 
 def test_waits_grow_and_steady_children_are_forgiven() -> None:
-    child = Child("child", ["false"], first_wait=0.25)
+    child = SupervisedProcess("child", ["false"], first_wait=0.25)
     waits = []
     for lived in (0.0, 0.0, 0.0, 100.0, 0.0):
         child.process = subprocess.Popen(["false"])
