@@ -17,19 +17,19 @@ from umbel.catalog.removals import Removals
 from umbel.catalog.vault import Vault
 from umbel.definitions.records import Definitions
 from umbel.definitions.serde import load
-from umbel.errors import Damaged, InvalidValue, UmbelError
+from umbel.errors import Damaged, InvalidValue
 from umbel.graph.graph import MAIN, Graph
 from umbel.graph.tiled import tiled
 from umbel.log.reading import RESTORE
 from umbel.processes.privacy import make_private
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.changelogs import ChangeLogs, Dues
+from umbel.runtime.limits import Limits
 from umbel.runtime.plans import Plans
 from umbel.runtime.sources import open_sources
 from umbel.state.passwords import handed_on, received
 from umbel.state.port import Lasting, Store
 from umbel.state.urls import open_store
-from umbel.types.durations import parse_duration
 from umbel.windowing.tiling import Tiling
 
 JOB = "live"
@@ -43,12 +43,6 @@ BUDGET = 128 << 20
 """Bytes of input per batch."""
 DEFAULT = Tiling()
 _ELSEWHERE = "choose another folder, which this account may write to: --dir"
-AHEAD = "UMBEL_MAX_AHEAD"
-"""The environment variable that says how far ahead of processing time an event of a live source may be; `forever` for any."""
-LATE = "UMBEL_LATE_BYTES"
-"""The environment variable with the bytes of late records to store for each dataset."""
-LATE_BYTES = 8 << 20
-FARTHEST = 1000 * 365 * 86_400_000_000
 
 
 def replaced(branch: str) -> str:
@@ -78,7 +72,7 @@ class Deployment:
     budget: int = BUDGET
     tiling: Tiling = DEFAULT
     ahead: int | None = None
-    late: int = LATE_BYTES
+    late: int = Limits().late_bytes
 
     def __post_init__(self) -> None:
         self.encode()  # puts URLs that have passwords into the environment, before processes are started that need them
@@ -97,7 +91,7 @@ class Deployment:
     ) -> Deployment:
         """Open the deployment in a folder, or make one.
 
-        `UMBEL_MAX_AHEAD` (a duration, default 1d) and `UMBEL_LATE_BYTES` set the bounds of event time.
+        The bounds of event time are those of `Limits` in the environment.
 
         Args:
             directory: the folder.
@@ -122,8 +116,8 @@ class Deployment:
             int(fixed.setting("exact-instants", exact_instants, DEFAULT.exact)),
         )
         parts, store_url = int(fixed.setting("shards", shards, SHARDS)), store_url or f"lmdb://{folder / 'store'}"
-        bounds = _ahead_from_environment(), _late_from_environment()
-        return cls(folder, catalog_url, store_url, parts, budget, tiling, *bounds)
+        limits = Limits.from_environment()
+        return cls(folder, catalog_url, store_url, parts, budget, tiling, limits.max_ahead, limits.late_bytes)
 
     def encode(self) -> str:
         """Encode it as JSON, for other processes."""
@@ -292,28 +286,6 @@ class Fixed:
                 hint=f"leave --{name} out; or make another deployment: --dir",
             )
         return found
-
-
-def _ahead_from_environment() -> int | None:
-    """Return the environment's bound of future event times, in µs."""
-    text, hint = os.environ.get(AHEAD, "1d"), f"{AHEAD}=1d, or forever"
-    if text == "forever":
-        return None
-    try:
-        ahead = parse_duration(text)
-    except UmbelError as error:
-        raise InvalidValue(f"{AHEAD}={text}: {error.message}", hint=hint) from None
-    if ahead > FARTHEST:
-        raise InvalidValue(f"{AHEAD}={text}: more than 1000 years", hint=hint)
-    return ahead
-
-
-def _late_from_environment() -> int:
-    """Return the environment's limit of stored late records, in bytes."""
-    text = os.environ.get(LATE, str(LATE_BYTES))
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidValue(f"{LATE}={text} is not a number of bytes", hint=f"{LATE}={LATE_BYTES}, 0 for none")
-    return int(text)
 
 
 def _check_catalog(folder: Path, url: str | None) -> None:

@@ -16,6 +16,9 @@ T = TypeVar("T")
 _SIZE = re.compile(r"(\d+)\s*(|B|KiB|MiB|GiB|TiB|KB|MB|GB|TB)")
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _UNITS |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+DAY = 86_400_000_000
+FARTHEST = 1000 * 365 * DAY
+"""The longest distance of an event from processing time, in µs, that instants have room for."""
 
 
 def _size(text: str) -> int:
@@ -35,6 +38,15 @@ def _number(text: str) -> int:
     return int(text)
 
 
+def _ahead(text: str) -> int | None:
+    if text.strip() == "forever":
+        return None
+    ahead = parse_duration(text.strip())
+    if ahead > FARTHEST:
+        raise InvalidValue("more than 1000 years", hint="1d; forever for no limit")
+    return ahead
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of a deployment.
@@ -46,6 +58,8 @@ class Limits:
         stuck_after: seconds without progress after which a worker that has something to do is stuck.
         dead_letters_per_request: the number of rejected rows of one request that are stored.
         dead_letters_per_batch: the number of rejected rows of one batch that are stored.
+        max_ahead: µs that the event time of a live source may be ahead of processing time; None for no limit.
+        late_bytes: bytes of late records that are stored for each dataset.
     """
 
     backlog_bytes: int = 1 << 30
@@ -54,6 +68,8 @@ class Limits:
     stuck_after: float = 600.0
     dead_letters_per_request: int = 100
     dead_letters_per_batch: int = 10_000
+    max_ahead: int | None = DAY
+    late_bytes: int = 8 << 20
 
     @classmethod
     def from_environment(cls) -> Limits:
@@ -70,6 +86,8 @@ class Limits:
             _read("UMBEL_STUCK_AFTER", _seconds, usual.stuck_after),
             _read("UMBEL_DEAD_LETTERS_PER_REQUEST", _number, usual.dead_letters_per_request),
             _read("UMBEL_DEAD_LETTERS_PER_BATCH", _number, usual.dead_letters_per_batch),
+            _read("UMBEL_MAX_AHEAD", _ahead, usual.max_ahead),
+            _read("UMBEL_LATE_BYTES", _size, usual.late_bytes),
         )
 
 
