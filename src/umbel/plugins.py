@@ -105,11 +105,13 @@ class Registry:
         kind: `operator`, `aggregate` or `connector`, for messages.
         group: the package with umbel's own, and the group of entry points of other packages.
         base: their base class.
+        reserved: names that no class of another package may have, as something else is called that where it would be used.
     """
 
     kind: str
     group: str
     base: type
+    reserved: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         REGISTRIES[self.group] = self
@@ -187,6 +189,11 @@ class Registry:
         others = [each for each in self.entries().get(key, []) if each.value != entry.value]
         if key in self.own:
             raise self._taken(kind.__name__, _spelled(self.own[key]), described(entry))
+        if key in self.reserved:
+            raise PackageError(
+                f"{described(entry)} is called '{kind.__name__}', but '{key}' has another meaning in pipelines",
+                hint=f"rename the class: it is used by its name in lower case, as {key}(…)",
+            )
         if others:
             raise self._taken(kind.__name__, *sorted(map(described, (entry, others[0]))))
 

@@ -215,6 +215,30 @@ def test_errors(both: tuple[Platform, Platform], name: str) -> None:
     assert (message == local.message) is (name not in WORDED), (message, local.message)
 
 
+@pytest.mark.parametrize("name", ["with space", "", "ä", "a?b", 5, None, ("a",), "nowhere", "a/b"], ids=repr)
+def test_every_operation_refuses_such_a_branch(both: tuple[Platform, Platform], name: Any) -> None:
+    operations = {
+        **{key: READS[key] for key in ("all features", "offline", "lookup", "rows of a dataset")},
+        "erase": lambda c: c.erase(Users, asked(uid=[1])),
+        "erase in an unknown dataset": lambda c: c.erase("Nobody", asked(uid=[1])),
+        "commit": lambda c: c.commit(message="m", datasets=[Users]),
+        "incremental commit": lambda c: c.add(Users),
+        "clone": lambda c: c.clone_branch("new", name),
+        "delete": lambda c: c.delete_branch(name),
+    }
+    for key, call in operations.items():
+        found = []
+        for platform in both:
+            platform.client.checkout(name)
+            try:
+                found.append(refused(call, platform.client))
+            finally:
+                platform.client.checkout("main")
+        served, local = found
+        kind = UnknownName if name in ("nowhere", "a/b") else InvalidValue
+        assert type(local) is type(served) is kind, (key, str(served), str(local))
+
+
 def refused(call: Callable[[Client], Any], client: Client) -> UmbelError:
     with pytest.raises(UmbelError) as caught:
         call(client)

@@ -12,6 +12,7 @@ import pytest
 from tests.extending.install import declare
 from umbel import plugins
 from umbel.aggregates.aggregate import AGGREGATES
+from umbel.api.grouped import Grouped
 from umbel.api.node import Building, Node
 from umbel.connectors import CONNECTORS
 from umbel.definitions import serde
@@ -101,6 +102,27 @@ def test_a_name_of_umbel_cannot_be_taken(install: Install) -> None:
         serde._name(my_filter.Filter)
     assert serde._name(Filter) == "operators.filter.Filter"  # it works as before
     assert node().filter(lambda df: df["k"] > 0).operator.kind == "filter"
+
+
+@pytest.mark.parametrize("name", ["Join", "GroupBy", "Schema", "Then", "Operator", "Building", "Aggregate", "Lambda"])
+def test_a_name_that_means_something_else_in_a_pipeline_is_refused(install: Install, name: str) -> None:
+    install("odd-names", OPERATOR.format(name=name), op=f":{name}")
+    refusal = (
+        rf"package 'odd-names' 1\.0 \(odd_names:{name}\) is called '{name}', but '{name.lower()}' has another meaning"
+    )
+    with pytest.raises(PackageError, match=refusal) as refused:
+        OPERATORS.find(name)
+    assert refused.value.code == "package"
+    assert "rename the class" in str(refused.value)
+    assert [each for each in plugins.problems("umbel.operators") if "odd-names" in each]
+    kind = getattr(__import__("odd_names"), name)
+    with pytest.raises(PackageError, match=refusal):
+        serde._name(kind)
+
+
+def test_every_name_in_use_on_the_rows_of_a_pipeline_is_taken() -> None:
+    used = {each for each in {*dir(node()), *vars(Grouped)} if not each.startswith("_")}
+    assert used <= OPERATORS.reserved | set(OPERATORS.own)
 
 
 def test_two_packages_with_one_name_are_both_named(install: Install) -> None:

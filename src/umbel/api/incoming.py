@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,7 +100,11 @@ class Sample:
                 f"sample: the rate must lie between 0 and 1, found {self.rate!r}",
                 hint="sample=0.1 takes a tenth of the rows",
             )
-        if self.using is not None:
-            object.__setattr__(self, "using", tuple(str(name) for name in self.using))
+        provided: Any = self.using
+        if provided is not None:
+            if isinstance(provided, str) or not isinstance(provided, Iterable):
+                message = f"sample: `using` must be a list of columns, found {provided!r:.80}"
+                raise InvalidType(message, hint='Sample(0.5, using=["uid"])')
+            object.__setattr__(self, "using", tuple(str(name) for name in provided))
             if not self.using:
                 raise InvalidValue("sample: `using` is empty", hint="leave it out, or name columns")

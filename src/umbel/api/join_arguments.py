@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from umbel.errors import InvalidType, InvalidValue
@@ -19,7 +18,7 @@ def join_arguments(
     left_on: Any,
     right_on: Any,
     within: Any,
-    fields: Sequence[str] | None,
+    fields: Any,
 ) -> dict[str, Any]:
     """Return the fields of the join operator.
 
@@ -35,10 +34,17 @@ def join_arguments(
     return {
         "on": _pairs(subject, on, left_on, right_on),
         "inner": how == "inner",
-        "fields": None if fields is None else tuple(str(name) for name in fields),
+        "fields": _fields(subject, fields),
         "back": back,
         "ahead": ahead,
     }
+
+
+def _fields(subject: str, fields: Any) -> tuple[str, ...] | None:
+    if fields is None:
+        return None
+    is_empty = isinstance(fields, list | tuple) and not fields
+    return () if is_empty else tuple(_columns(subject, "fields", fields))
 
 
 def _pairs(subject: str, on: Any, left_on: Any, right_on: Any) -> tuple[tuple[str, str], ...]:
@@ -65,7 +71,9 @@ def _pairs(subject: str, on: Any, left_on: Any, right_on: Any) -> tuple[tuple[st
 
 def _columns(subject: str, argument: str, names: Any) -> list[str]:
     if not isinstance(names, list | tuple) or not names:
-        raise InvalidValue(f"{subject}: {argument} must be a list of column names, found {names!r}", hint='on=["uid"]')
+        raise InvalidValue(
+            f"{subject}: {argument} must be a list of column names, found {names!r}", hint=f'{argument}=["uid"]'
+        )
     return [str(name) for name in names]
 
 

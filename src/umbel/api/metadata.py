@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, Self, TypeVar, cast
 
 from umbel.definitions.records import Metadata
@@ -39,9 +39,11 @@ def metadata(
             raise InvalidValue(f"meta: {name} must be a string, found {value!r}", hint="a text")
     if owner and not EMAIL.fullmatch(owner):
         raise InvalidValue(f"meta: owner '{owner}' is not an email address", hint='owner="name@example.com"')
-    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+    provided: Any = tags
+    listed = tuple(provided) if isinstance(provided, Iterable) and not isinstance(provided, str) else (None,)
+    if not all(isinstance(tag, str) for tag in listed):
         raise InvalidValue(f"meta: tags must be a list of strings, found {tags!r}", hint='tags=["pii"]')
-    return Metadata(owner, description, tuple(tags), bool(deprecated), bool(deleted))
+    return Metadata(owner, description, listed, bool(deprecated), bool(deleted))
 
 
 def meta(

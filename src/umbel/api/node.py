@@ -9,6 +9,7 @@ from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Self
 
+from umbel.api.column_arguments import names_of, text_of, type_of, without_pandas
 from umbel.api.join_arguments import join_arguments
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, UnknownName, did_you_mean
 from umbel.expr import Expr
@@ -27,34 +28,10 @@ from umbel.operators.rename import Rename
 from umbel.operators.select import Drop, Select
 from umbel.operators.transform import Transform
 from umbel.operators.union import Union
-from umbel.types.annotations import from_annotation
 
 if TYPE_CHECKING:
     from umbel.api.dataset import Dataset
     from umbel.api.grouped import Grouped
-
-
-def names_of(positional: Sequence[Any], keyword: Any, subject: str, word: str = "columns") -> tuple[str, ...]:
-    """Return the column names of an operator call, positional or by keyword.
-
-    Raises:
-        InvalidValue: both ways are used at once, or an item is not a name.
-    """
-    if positional and keyword is not None:
-        raise InvalidValue(
-            f"{subject}: give columns either as positional arguments or as {word}=, not both",
-            hint=f'("a", "b"), or ({word}=["a", "b"])',
-        )
-    provided: Any = positional if keyword is None else (keyword,)
-    if len(provided) == 1 and not isinstance(provided[0], str) and isinstance(provided[0], Sequence):
-        provided = provided[0]
-    names = tuple(str(name) for name in provided)
-    wrong = [name for name in provided if not isinstance(name, str) and not hasattr(name, "dataset_name")]
-    if wrong:
-        raise InvalidValue(
-            f"{subject}: column names must be strings, found {wrong[0]!r}", hint="names of columns as text"
-        )
-    return names
 
 
 ASSIGN_ARGUMENTS = 3
@@ -183,9 +160,9 @@ class Node:
                 f"{subject}: expected (name, type, function), found {len(args)} arguments",
                 hint='assign("total", int, lambda df: ...)',
             )
-        name, annotation, func = args
-        computed = self._computed(func, "assign")
-        return self.then(Assign, columns=(Assigned(str(name), from_annotation(annotation), computed),))
+        name, annotation, func = text_of(args[0], subject, "the first argument"), args[1], args[2]
+        assigned = Assigned(name, type_of(annotation, subject, name), self._computed(func, "assign"))
+        return self.then(Assign, columns=(assigned,))
 
     def transform(self, func: Callable[..., Any], schema: Mapping[str, Any] | None = None) -> Self:
         """Replace the rows by the result of a function.
@@ -194,13 +171,14 @@ class Node:
             func: from a pandas frame to one with as many rows.
             schema: the type of every column it returns; None if columns and types are unchanged.
         """
+        subject, hint = f"transform in pipeline '{self.building.pipeline}'", "transform(lambda df: df, schema={...})"
         if not callable(func):
-            raise InvalidValue(
-                f"transform in pipeline '{self.building.pipeline}': expected a function, found {func!r}",
-                hint="transform(lambda df: df, schema={...})",
-            )
-        columns = tuple((name, from_annotation(_plain(annotation))) for name, annotation in (schema or {}).items())
-        return self.then(Transform, function=self.building.function(func), columns=columns)
+            raise InvalidValue(f"{subject}: expected a function, found {func!r}", hint=hint)
+        if not isinstance(schema, Mapping | None):
+            raise InvalidType(f"{subject}: schema must be a dict of columns and types, found {schema!r:.80}", hint=hint)
+        columns = {text_of(name, subject, "a key of schema"): kind for name, kind in (schema or {}).items()}
+        types = tuple((name, type_of(without_pandas(kind), subject, name)) for name, kind in columns.items())
+        return self.then(Transform, function=self.building.function(func), columns=types)
 
     def rename(self, columns: Mapping[str, str]) -> Self:
         """Rename columns: keys, values or the timestamp.
@@ -208,7 +186,13 @@ class Node:
         Args:
             columns: old names to new ones.
         """
-        return self.then(Rename, names=tuple((str(old), new) for old, new in columns.items()))
+        subject = f"rename in pipeline '{self.building.pipeline}'"
+        provided: Any = columns
+        if not isinstance(provided, Mapping):
+            message = f"{subject}: expected a dict of old and new names, found {provided!r:.80}"
+            raise InvalidType(message, hint='rename({"old": "new"})')
+        names = ((text_of(old, subject, "a key"), text_of(new, subject, "a value")) for old, new in columns.items())
+        return self.then(Rename, names=tuple(names))
 
     def drop(self, *args: str | Sequence[str], columns: Sequence[str] | None = None) -> Self:
         """Remove value columns."""
@@ -309,7 +293,9 @@ class Node:
                 f"changelog in pipeline '{self.building.pipeline}': give either delete= or insert=, the marker's name",
                 hint='changelog(delete="deleted")',
             )
-        return self.then(Changelog, marker=delete or insert, marks_deletes=delete is not None)
+        subject = f"changelog in pipeline '{self.building.pipeline}'"
+        marker = text_of(insert, subject, "insert") if delete is None else text_of(delete, subject, "delete")
+        return self.then(Changelog, marker=marker, marks_deletes=delete is not None)
 
     def union(self, *others: Node) -> Self:
         """Return the union of this and other inputs, including duplicates."""
@@ -379,12 +365,3 @@ def _assigned(subject: str, name: str, typed: Any) -> Assigned:
             hint='assign(total=(col("a") + col("b")).astype(int))',
         )
     return Assigned(name, typed.dtype, ByExpression(expression))
-
-
-_PANDAS = {"Int64Dtype": int, "Float64Dtype": float, "StringDtype": str, "BooleanDtype": bool}
-
-
-def _plain(annotation: Any) -> Any:
-    """Return the type for a pandas dtype, anything else unchanged."""
-    kind = annotation if isinstance(annotation, type) else type(annotation)
-    return _PANDAS.get(kind.__name__, annotation) if kind.__module__.startswith("pandas.") else annotation

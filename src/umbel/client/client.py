@@ -11,6 +11,7 @@ from umbel.client.names import (
     check_branch,
     check_frame,
     check_keys,
+    check_message,
     check_secret,
     check_secret_name,
     check_share,
@@ -78,6 +79,7 @@ class Client(OlderSpellings):
         """
         from umbel.api.commit import check_commit
 
+        check_message(message)
         before = self._transport.definitions(self._branch) if incremental else None
         definitions = check_commit(datasets, featuresets, env=env, before=before)
         objects = {str(each.__name__): each for each in (*(datasets or ()), *(featuresets or ()))}

@@ -54,6 +54,12 @@ def check_branch(name: Any) -> None:
         )
 
 
+def check_message(message: Any) -> None:
+    """Refuse a commit message that is not text."""
+    if not isinstance(message, str):
+        raise InvalidType(f"the message of a commit must be text, got {message!r:.80}", hint='commit("add orders", …)')
+
+
 def check_secret(name: str, value: Any) -> str:
     """Return a secret; refuse one that is not text."""
     check_secret_name(name)

@@ -31,7 +31,7 @@ from umbel.operators.operator import Operator
 
 ROOT = "umbel."
 PACKAGES = frozenset(
-    ["aggregates", "connectors", "definitions", "formats", "functions", "operators", "quality", "types"]
+    ["aggregates", "connectors", "definitions", "formats", "functions", "operators", "quality", "types", "windowing"]
 )
 """umbel's packages with the classes that definitions are made of; a reader imports no other module of umbel."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -269,7 +269,10 @@ def _is_default(item: Field[Any], value: Any) -> bool:
 def _name(kind: type) -> str:
     if not kind.__module__.startswith(ROOT):
         return plugins.name_of(kind)
-    return f"{kind.__module__.removeprefix(ROOT)}.{kind.__qualname__}"
+    module = kind.__module__.removeprefix(ROOT)
+    if module.partition(".")[0] not in PACKAGES:
+        raise InvalidValue(f"'{module}.{kind.__qualname__}' is no class that definitions are made of")
+    return f"{module}.{kind.__qualname__}"
 
 
 def _found(name: str) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
+from keyword import kwlist
 from typing import Any, ClassVar
 
 import polars as pl
@@ -130,7 +131,10 @@ class Operator(ABC):
         return f"{self.verb} in pipeline '{self.pipeline}'" if self.pipeline else self.verb
 
 
-OPERATORS = Registry("operator", "umbel.operators", Operator)
+METHODS = frozenset({"aggregate", "building", "groupby", "join", "operator", "schema", "then"})
+"""Names in use on the rows of a pipeline that no class of operators has."""
+
+OPERATORS = Registry("operator", "umbel.operators", Operator, METHODS | frozenset(map(str.lower, kwlist)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from umbel.client.names import check_branch
 from umbel.client.response import Response
 from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles
 from umbel.connectors.webhook import WebhookConnector
@@ -41,7 +42,13 @@ class LocalTransport:
         self._secrets = MockSecrets()
 
     def branch(self, name: str) -> MockBranch:
-        """Return a branch."""
+        """Return a branch.
+
+        Raises:
+            InvalidValue: it cannot be the name of one.
+            UnknownName: there is none.
+        """
+        check_branch(name)
         found = self._branches.get(name)
         if found is None:
             raise UnknownName(

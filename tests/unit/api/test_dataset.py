@@ -204,6 +204,8 @@ refused.add("erase key", lambda: field(erase_key=True), ValueError, "erase_key",
 refused.add("deleted field", lambda: field().meta(deleted=True), ValueError, "deleted")
 refused.add("deprecated field", lambda: field().meta(deprecated=True), ValueError, "deprecated")
 refused.add("owner", lambda: meta(owner="nobody"), ValueError, "'nobody'")
+for tags in ("pii", 3, None, [3]):
+    refused.add(f"tags {tags!r}", lambda tags=tags: meta(tags=tags), ValueError, "tags", repr(tags))
 refused.add("owner of a field", lambda: field().meta(owner="nobody"), ValueError, "'nobody'")
 refused.add("meta on a value", lambda: meta(owner="a@b.c")(3), TypeError, "3")
 
@@ -350,6 +352,10 @@ def not_a_class() -> None:
 @pytest.mark.parametrize(("define", "error", "texts"), refused.found)
 def test_refused(define: Any, error: type[Exception], texts: tuple[str, ...]) -> None:
     check_refused(define, error, texts)
+
+
+def test_tags_of_any_iterable_are_kept() -> None:
+    assert record_of(meta(tags=(each for each in ("a", "b")))(keyed())).meta.tags == ("a", "b")
 
 
 def test_unknown_keyword_of_meta() -> None:

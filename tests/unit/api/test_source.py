@@ -162,6 +162,8 @@ refused.add("sample", feed(sample=1.5), ValueError, "1.5")
 refused.add("negative sample", feed(sample=-0.1), ValueError, "-0.1")
 refused.add("sample of a class", feed(sample=Sample), ValueError, "sample")
 refused.add("empty using", lambda: Sample(0.5, using=[]), ValueError, "using")
+refused.add("using that is no list", lambda: Sample(0.5, using=3), TypeError, "using", "3")
+refused.add("using that is text", lambda: Sample(0.5, using="a"), TypeError, "using", "'a'")
 refused.add("env", feed(env=["a", "~b"]), ValueError, "env", "~b")
 for bad in ("", "~", "a b", ["a", ""], " "):  # type: ignore[assignment]
     refused.add(f"env {bad!r}", feed(env=bad), ValueError, "invalid env")

@@ -5,7 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from umbel.aggregates import Count
+from umbel.api.commit import check_commit
+from umbel.datasets import dataset, field, pipeline
+from umbel.definitions.records import Definitions
+from umbel.definitions.serde import dump, load
+from umbel.errors import InvalidValue
+from umbel.graph.tiled import tiled
+from umbel.lib import inputs, meta
+from umbel.types.windows import Continuous
+from umbel.windowing.tiling import Tiling
 
 PROGRAM = """
 from datetime import datetime
@@ -54,3 +70,41 @@ def test_struct_classes_of_modules_that_are_not_installed_have_stand_ins(tmp_pat
     (program / "shop_with_structs.py").write_text(PROGRAM, encoding="utf-8")
     run(WRITE, program, tmp_path / "definitions")
     assert run(READ, elsewhere, tmp_path / "definitions") == "5 EUR\n"
+
+
+def test_definitions_with_the_tiling_of_a_deployment_can_be_written_and_read() -> None:
+    """A deployment applies its tiling after the commit; definitions that have one anyhow are not lost."""
+
+    @meta(owner="shop@example.com")
+    @dataset
+    class Order:
+        user: int
+        at: datetime
+
+    @meta(owner="shop@example.com")
+    @dataset(index=True)
+    class Orders:
+        user: int = field(key=True)
+        n: int
+        at: datetime
+
+        @pipeline
+        @inputs(Order)
+        def count(cls, orders: Any) -> Any:
+            return orders.groupby("user").aggregate(n=Count(window=Continuous("1d")))
+
+    definitions = check_commit([Order, Orders], [])
+    made = {each.name: each for each in tiled(definitions.datasets.values(), Tiling(accuracy=0.5, exact=3))}
+    found = load(dump(Definitions(made, {}))).datasets["Orders"].output
+    assert found.tiling == Tiling(accuracy=0.5, exact=3)
+    assert found.id == made["Orders"].output.id != definitions.datasets["Orders"].output.id
+
+
+def test_what_a_reader_refuses_cannot_be_written() -> None:
+    @dataclass(frozen=True)
+    class Odd:
+        x: int = 1
+
+    Odd.__module__ = "umbel.serving.gate"
+    with pytest.raises(InvalidValue, match=r"'serving\.gate\..*Odd' is no class that definitions are made of"):
+        dump(Definitions({}, {}, env=Odd()))

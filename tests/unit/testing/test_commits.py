@@ -205,6 +205,9 @@ def test_members(client: MockClient) -> None:
         client.commit("m", featuresets=[Features])
     with pytest.raises(TypeError):
         client.commit(datasets=[events()])
+    for message in (b"m", {"m"}, None, 3):
+        with refusal(TypeError, "message of a commit", repr(message)):
+            client.commit(message, datasets=[events()])
 
 
 @mock
