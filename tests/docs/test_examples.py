@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from umbel_reference import examples
@@ -20,7 +19,12 @@ from umbel_reference.pages import operator_classes
 import umbel
 import umbel.expr
 from umbel import aggregates
+from umbel.aggregates import Count
+from umbel.aggregates.aggregate import AGGREGATES
+from umbel.expr import Expr
 from umbel.expr.registry import FUNCTIONS, Function
+from umbel.operators.filter import Filter
+from umbel.operators.operator import OPERATORS
 
 SOURCE = Path(umbel.__file__).parent
 LANGUAGE = ("umbel.operators.", "umbel.aggregates.", "umbel.expr.", "wrong")
@@ -52,13 +56,22 @@ def described(function: Function) -> str:
     return f"{inspect.getdoc(function.build)}\n{inspect.getdoc(public) or ''}"
 
 
+METHODS = ("typeof", "matches_type", "eval", "astype")
+"""Methods of expressions that are no registered functions."""
+EVALUATION = {"evaluate", "judge", "matches"}
+"""Public functions of `umbel.expr` that make no expression, but compute them over frames."""
+
+
 def documented() -> dict[str, str]:
     """Return the docstring of each thing that must have an example."""
-    classes: list[Any] = [getattr(aggregates, name) for name in aggregates.__all__]
-    made = [each for each in classes if not inspect.isabstract(each)]
+    own = [each for each in OPERATORS.every() if not each.is_internal]
+    made = [each for each in AGGREGATES.every() if each.__name__ in aggregates.__all__ and not inspect.isabstract(each)]
+    public = [getattr(umbel.expr, name) for name in umbel.expr.__all__ if name not in EVALUATION]
     return {
-        **{f"operator {each.__name__}": inspect.getdoc(each) or "" for each in operator_classes()},
+        **{f"operator {each.__name__}": inspect.getdoc(each) or "" for each in (*own, *operator_classes())},
         **{f"aggregate {each.__name__}": each.__doc__ or "" for each in made},
+        **{f"function {each.__name__}": inspect.getdoc(each) or "" for each in public if inspect.isfunction(each)},
+        **{f"method {name}": inspect.getdoc(getattr(Expr, name)) or "" for name in METHODS},
         **{
             f"expression {key}": described(each)
             for key, each in FUNCTIONS.items()
@@ -77,10 +90,22 @@ def test_examples_print_what_they_show(module: ModuleType) -> None:
     assert found
 
 
+def without_example() -> list[str]:
+    """Return what has no example, and must have one."""
+    return [name for name, text in documented().items() if PROMPT not in text]
+
+
 def test_every_operator_aggregate_and_function_has_an_example() -> None:
-    texts = documented()
-    assert [name for name, text in texts.items() if PROMPT not in text] == []
-    assert len(texts) > 90
+    assert without_example() == []
+    assert len(documented()) > 110
+
+
+def test_one_without_an_example_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = FUNCTIONS["num.abs"].build
+    for each in (Filter, Count, umbel.expr.col, Expr.typeof, build):
+        monkeypatch.setattr(each, "__doc__", "No example.")
+    found = ["operator Filter", "aggregate Count", "function col", "method typeof", "expression num.abs"]
+    assert without_example() == found
 
 
 def test_a_wrong_example_is_found() -> None:

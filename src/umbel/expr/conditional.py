@@ -135,5 +135,11 @@ class Condition:
 
 
 def when(condition: Any) -> Condition:
-    """Start a conditional: `when(c).then(x).otherwise(y)`. A null condition counts as false."""
+    """Start a conditional: `when(c).then(x).otherwise(y)`. A null condition counts as false.
+
+    >>> values(when(col("amount") > 9).then(lit("big")).when(col("amount") > 5).then(lit("mid")), amount=[10, 7, 5])
+    ['big', 'mid', None]
+    >>> values(when(col("coupon") > 1).then(1).otherwise(0), coupon=[2, 1, None])
+    [1, 0, 0]
+    """
     return Condition((), to_expr(condition))

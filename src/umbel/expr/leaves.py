@@ -106,15 +106,27 @@ def leaf(reference: Reference) -> Expr:
 
 
 def col(name: str) -> Expr:
-    """Refer to a column by name."""
+    """Refer to a column by name.
+
+    >>> values(col("amount") * 2, amount=[10, 7])
+    [20, 14]
+    """
     return Col(_name(name, "col"))
 
 
 def var(name: str) -> Expr:
-    """Refer to the element bound by `list.map` or `list.filter`."""
+    """Refer to the element bound by `list.map` or `list.filter`.
+
+    >>> values(col("prices").list.map("price", var("price") + 1), prices=[[1, 2], []])
+    [[2, 3], []]
+    """
     return Var(_name(name, "var"))
 
 
 def now() -> Expr:
-    """Refer to the present instant."""
+    """Refer to the present instant.
+
+    >>> values(now().dt.since(col("at")) > 0, at=[datetime(2024, 1, 1), datetime(2199, 1, 1)])
+    [True, False]
+    """
     return Now()

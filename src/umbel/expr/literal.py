@@ -76,6 +76,11 @@ def lit(value: Any, type: Any = None) -> Literal:
         value: an int, float, str, bool or None; anything JSON-able with a type.
         type: its type; needed for lists, dicts, structs, datetimes and decimals.
     Errors: InvalidExprException "cannot infer type"; InvalidValue for a value outside the type.
+
+    >>> values(col("amount") + lit(5), amount=[10, 7])
+    [15, 12]
+    >>> lit([1, 2], List[int]).typeof()
+    typing.List[int]
     """
     if type is None:
         return _inferred(value)

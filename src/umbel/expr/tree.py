@@ -84,6 +84,9 @@ class Expr(ABC):
         Without `schema`, only expressions of constants have a type.
 
         Errors: InvalidValue "failed to compile expression: ..." naming the function and the types.
+
+        >>> (col("amount") / 2).typeof({"amount": int})
+        <class 'float'>
         """
         from umbel.expr.boundary import python_type, types_of
 
@@ -96,6 +99,9 @@ class Expr(ABC):
         for int, Decimal for numbers, and a restriction of it, which is then checked row by row.
 
         Errors: InvalidValue "failed to compile expression: ..." naming the function and the types.
+
+        >>> (col("amount") + 1).matches_type(float, {"amount": int}), (col("amount") + 1).matches_type(str, {"amount": int})
+        (True, False)
         """
         from umbel.expr.boundary import type_of, types_of
         from umbel.expr.lattice import matches
@@ -124,6 +130,9 @@ class Expr(ABC):
             context: `{"now": datetime}` sets the value of `now()`.
         Errors: InvalidExprException for a missing column, InvalidValue when a value does not fit its type or the
             evaluation fails.
+
+        >>> (col("amount") + 1).eval(pd.DataFrame({"amount": [10, 7]}), {"amount": int}).tolist()
+        [11, 8]
         """
         from umbel.expr.boundary import evaluate_pandas
 
@@ -306,7 +315,15 @@ class Expr(ABC):
         return apply("num.floor", self)
 
     def astype(self, dtype: Any) -> TypedExpr:
-        """Declare the type of the whole expression; the result accepts no further operations."""
+        """Declare the type of the whole expression; the result accepts no further operations.
+
+        >>> show(lambda orders: orders.assign(cents=(col("amount") * 100).astype(int)).select("user", "cents"), Order)
+        user  cents  at
+        ann   1000   09:00
+        bob   700    09:30
+        ann   500    10:15
+        ann   500    10:15
+        """
         from umbel.expr.typed import TypedExpr
 
         return TypedExpr(self, dtype)
