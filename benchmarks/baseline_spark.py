@@ -47,11 +47,11 @@ def run() -> list[Figure]:
 def figures(folder: str) -> list[Figure]:
     """Measure the baseline on a folder of NDJSON files."""
     measured = measure("benchmarks.baseline_spark", folder)
-    told = measured.report
-    note = f"{told['rows']:,.0f} rows in {told['batches']:.0f} batches, {told['seconds']:.1f} s"
+    report = measured.report
+    note = f"{report['rows']:,.0f} rows in {report['batches']:.0f} batches, {report['seconds']:.1f} s"
     return [
-        Figure("Spark's own stateful streaming", told["rows"] / told["seconds"], "rows/s", note=note),
-        Figure("Spark's own, after its first batch", told["steady"], "rows/s"),
+        Figure("Spark's own stateful streaming", report["rows"] / report["seconds"], "rows/s", note=note),
+        Figure("Spark's own, after its first batch", report["steady"], "rows/s"),
         Figure("Spark's own, peak memory", measured.rss / GIB, "GiB", note="resident, all processes"),
     ]
 

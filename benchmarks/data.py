@@ -58,5 +58,5 @@ def _file(generator: np.random.Generator, rows: int, number: int, files: int) ->
 
 
 if __name__ == "__main__":
-    rows_asked, files_asked = (int(argument) for argument in sys.argv[1:3])
-    print(transactions(rows_asked, files_asked))
+    rows_requested, files_requested = (int(argument) for argument in sys.argv[1:3])
+    print(transactions(rows_requested, files_requested))

@@ -89,8 +89,8 @@ def _measured(url: str) -> tuple[list[float], list[float]]:
 
 def _watch(url: str, watched: queue.Queue[tuple[int, float] | None], seen: list[float]) -> None:
     with httpx.Client(base_url=url) as client:
-        while (probe := watched.get()) is not None:
-            uid, since = probe
+        while (sample := watched.get()) is not None:
+            uid, since = sample
             while not _found(client, uid):
                 time.sleep(0.005)
             seen.append((time.monotonic() - since) * 1000)

@@ -95,7 +95,7 @@ class Hourly:
 
 @featureset
 class Features:
-    """What is asked."""
+    """The queried features."""
 
     uid: int = F()
     events: int = F(Daily.events, default=0)
@@ -170,11 +170,11 @@ def _steps(size: int) -> list[float]:
     client = MockClient()
     client.commit(message="steps", datasets=[Events, Users, Daily, Hourly], featuresets=[Features])
     rows = _rows(size)
-    asked = pd.DataFrame({"Features.uid": rows["uid"]})
+    requested = pd.DataFrame({"Features.uid": rows["uid"]})
     return [
         _timed(lambda: client.log("benchmark", "users", rows)),
         _timed(lambda: client.log("benchmark", "events", rows)),
-        _timed(lambda: client.query(inputs=[Features.uid], outputs=[Features], input_dataframe=asked)),
+        _timed(lambda: client.query(inputs=[Features.uid], outputs=[Features], input_dataframe=requested)),
     ]
 
 

@@ -2,7 +2,7 @@
 
 python -m benchmarks.load PORT FILE SECONDS CONNECTIONS [RATE [PATH [ARRIVALS]]]
 
-FILE has a JSON body per line; they are posted to PATH in turn, or the path is asked for by GET where FILE is "-". With RATE,
+FILE has a JSON body per line; they are posted to PATH in turn, or the path is requested by GET where FILE is "-". With RATE,
 requests per second, each is due at an instant of its own and its latency counts from then, whether or not it could be sent on
 time; else a connection sends the next one when it has an answer. ARRIVALS are `even`, or `random`: independent of each other, as
 those of many users are. The last line printed is the report, as JSON; `late` in it is how late the generator itself was at most,

@@ -80,20 +80,20 @@ def memory_of(root: psutil.Process) -> tuple[int, int, int]:
     rss = pss = anonymous = 0
     for process in _tree(root):
         try:
-            told = process.memory_full_info()
+            memory = process.memory_full_info()
         except psutil.Error:
             continue
-        rss += told.rss
-        pss += getattr(told, "pss", told.rss)
-        anonymous += told.rss - told.shared
+        rss += memory.rss
+        pss += getattr(memory, "pss", memory.rss)
+        anonymous += memory.rss - memory.shared
     return rss, pss, anonymous
 
 
 def free_port() -> int:
     """Return a port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port
 
 

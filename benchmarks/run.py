@@ -42,21 +42,21 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.py") if "\ndef run(" in path.read_text(encoding="utf-8"))
 
 
-def main(asked: list[str]) -> int:
-    """Run the benchmarks asked for, all where none is; return how many figures miss their bar."""
+def main(requested: list[str]) -> int:
+    """Run the named benchmarks, all by default; return how many figures miss their bar."""
     known = [name for name in names() if name != Path(__file__).stem]
-    if unknown := sorted(set(asked) - set(known)):
+    if unknown := sorted(set(requested) - set(known)):
         raise SystemExit(f"no benchmark {', '.join(unknown)}; there are: {', '.join(known)}")
     console = Console(width=None if sys.stdout.isatty() else 140)
     _warm_up()
     results: dict[str, list[Figure]] = {}
-    for name in asked or known:
+    for name in requested or known:
         with console.status(f"{name} …"):
             begun = time.monotonic()
             results[name] = in_own_process(name)
         console.print(f"[dim]{name}: {time.monotonic() - begun:.0f} s[/dim]")
     console.print(table(results))
-    if not asked:
+    if not requested:
         RESULTS.write_text(json.dumps(record(results), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return sum(figure.is_reached is False for figures in results.values() for figure in figures)
 

@@ -128,8 +128,8 @@ class Server:
     ) -> dict[str, float]:
         """Return the report of a load, with the CPU time the server took for each request, in ms."""
         before = self._cpu()
-        told = self.load(file, seconds, connections, rate, arrivals=arrivals)
-        return {**told, "cpu": (self._cpu() - before) / told["requests"] * 1e3}
+        report = self.load(file, seconds, connections, rate, arrivals=arrivals)
+        return {**report, "cpu": (self._cpu() - before) / report["requests"] * 1e3}
 
     def load(
         self,

@@ -30,13 +30,13 @@ def figures(folder: str) -> list[Figure]:
     """Measure on a folder of NDJSON files."""
     baseline = measure("benchmarks.baseline_spark", folder)
     measured = measure("benchmarks.write_path", folder)
-    told, theirs = measured.report, baseline.report
-    ours, other = told["rows"] / told["seconds"], theirs["rows"] / theirs["seconds"]
-    note = f"{told['rows']:,.0f} rows in {told['batches']:.0f} batches, {told['seconds']:.1f} s"
+    report, theirs = measured.report, baseline.report
+    ours, other = report["rows"] / report["seconds"], theirs["rows"] / theirs["seconds"]
+    note = f"{report['rows']:,.0f} rows in {report['batches']:.0f} batches, {report['seconds']:.1f} s"
     return [
-        Figure("umbel, after its first batch", told["steady"], "rows/s"),
+        Figure("umbel, after its first batch", report["steady"], "rows/s"),
         Figure("Spark's own stateful streaming, after its first batch", theirs["steady"], "rows/s"),
-        Figure("umbel / Spark's own, after the first batch", told["steady"] / theirs["steady"], "×", at_least=4),
+        Figure("umbel / Spark's own, after the first batch", report["steady"] / theirs["steady"], "×", at_least=4),
         Figure("umbel, start and all", ours, "rows/s", note=note),
         Figure("Spark's own, start and all", other, "rows/s", note=f"{theirs['seconds']:.1f} s"),
         Figure("umbel / Spark's own, start and all", ours / other, "×", note="most of it is Spark's start"),
@@ -71,7 +71,7 @@ def stream(folder: str, place: Path) -> dict[str, float]:
     from umbel.spark.job import LiveJob
     from umbel.spark.session import Settings, running
 
-    wanted = sum(sum(1 for _ in path.open("rb")) for path in Path(folder).glob("*.ndjson"))
+    expected = sum(sum(1 for _ in path.open("rb")) for path in Path(folder).glob("*.ndjson"))
     deployment = Deployment.at(place)
     commit(deployment, definitions("benchmarks.transactions"))
     done, finished, rows = threading.Event(), list[tuple[float, int]](), 0
@@ -80,7 +80,7 @@ def stream(folder: str, place: Path) -> dict[str, float]:
         nonlocal rows
         rows += counts.get(("Transaction", "rows"), 0)
         finished.append((time.time(), rows))
-        if rows >= wanted:
+        if rows >= expected:
             done.set()
 
     with running(Settings(place, slots=SLOTS)) as session:

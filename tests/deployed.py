@@ -33,7 +33,7 @@ def wait_until(condition: Callable[[], Any], what: Callable[[], Any], within: fl
     """Wait until a condition is true.
 
     Args:
-        condition: asked again and again.
+        condition: polled.
         what: describes how things are, when time is up.
         within: seconds.
     """
@@ -47,7 +47,7 @@ class Deployed:
     """A deployment.
 
     Args:
-        folder: where it is kept.
+        folder: of the deployment.
         shards: of its state.
         budget: bytes of input per batch.
         settings: further ones.
@@ -110,14 +110,14 @@ class Deployed:
 
 
 @contextmanager
-def live(deployed: Deployed, spark: Any, small: int, told: list[Any] | None = None) -> Iterator[Callable[..., None]]:
+def live(deployed: Deployed, spark: Any, small: int, counted: list[Any] | None = None) -> Iterator[Callable[..., None]]:
     """Run the live job for a `with` block; yields what waits until so many rows of each dataset are done with.
 
     Args:
         deployed: where.
         spark: the session.
         small: batches up to so many bytes are run by the driver.
-        told: gets the counts of each batch.
+        counted: gets the counts of each batch.
     """
     from umbel.spark.job import LiveJob
 
@@ -125,17 +125,17 @@ def live(deployed: Deployed, spark: Any, small: int, told: list[Any] | None = No
         deployed.deployment,
         spark,
         small=small,
-        on_batch=lambda _, counts: told.append(counts) if told is not None else None,
+        on_batch=lambda _, counts: counted.append(counts) if counted is not None else None,
     )
     query = job.start()
 
-    def caught_up(wanted: Mapping[str, int]) -> None:
+    def caught_up(expected: Mapping[str, int]) -> None:
         def is_done() -> bool:
             assert query.isActive, str(query.exception())
             done = deployed.taken()
-            return all(done.get(name, 0) >= count for name, count in wanted.items())
+            return all(done.get(name, 0) >= count for name, count in expected.items())
 
-        wait_until(is_done, lambda: (deployed.taken(), dict(wanted)))
+        wait_until(is_done, lambda: (deployed.taken(), dict(expected)))
 
     try:
         yield caught_up

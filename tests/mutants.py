@@ -106,12 +106,12 @@ def mutants(path: Path) -> Iterator[Mutant]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for number, node in enumerate(ast.walk(tree)):
         for kind in range(2):
-            probe = copy.deepcopy(node) if isinstance(node, MUTABLE) else node
-            if probe is node or not _mutate(probe, kind):
+            mutant = copy.deepcopy(node) if isinstance(node, MUTABLE) else node
+            if mutant is node or not _mutate(mutant, kind):
                 continue
             changed = copy.deepcopy(tree)
             _mutate(next(each for place, each in enumerate(ast.walk(changed)) if place == number), kind)
-            change = f"{_short(ast.unparse(node))}  →  {_short(ast.unparse(probe))}"
+            change = f"{_short(ast.unparse(node))}  →  {_short(ast.unparse(mutant))}"
             yield Mutant(path, node.lineno, change, ast.unparse(changed), isinstance(node, ast.Compare))
 
 

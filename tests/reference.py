@@ -181,7 +181,7 @@ def is_found(changes: Sequence[Change], now: int) -> bool:
 def changed(
     changes: Sequence[Change], now: int, windows: Sequence[tuple[int | None, Callable[[int], int]]], *, is_keyed: bool
 ) -> int | None:
-    """Return the last instant up to `now` at which rows came, were taken back, or left, in any window: (length, place)."""
+    """Return the last instant up to `now` at which rows came, were retracted, or left, in any window: (length, place)."""
     net: Counter[tuple[Any, ...]] = Counter()
     for change in changes:
         net[change.time, max(change.time, change.at), str(change.values)] += change.weight
@@ -189,7 +189,7 @@ def changed(
     for length, place in windows:
         homes: dict[int, list[tuple[int, int]]] = {}
         for (time, at, _), weight in net.items():
-            if weight or not is_keyed:  # what was taken back is still an instant of its tile
+            if weight or not is_keyed:  # what was retracted is still an instant of its tile
                 homes.setdefault(place(at if is_keyed and length is None else time), []).append((at, weight))
         for home, effects in homes.items():
             leaves = 2**62 if length is None else (home + length) // SECOND * SECOND + SECOND

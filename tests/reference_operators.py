@@ -51,7 +51,7 @@ def grouped(changes: Iterable[Change], keys: Sequence[str]) -> dict[Group, list[
 
 
 def last_seen(change: Change) -> tuple[Any, ...]:
-    """Return by what the last one seen of some rows is told: its place in the source, then its values."""
+    """Return by what the last one seen of some rows is known: its place in the source, then its values."""
     return order_of(change)[1:]
 
 
@@ -237,13 +237,13 @@ def along(flow: Flow, column: str) -> Flow:
     return Flow([replace(each, at=each.values[column], time=each.values[column]) for each in flow.changes], flow.keys)
 
 
-def frontier(flow: Flow) -> int | None:
+def newest_time(flow: Flow) -> int | None:
     """Return the largest instant among rows."""
     return max((each.time for each in flow.changes if each.weight > 0), default=None)
 
 
 def aggregated(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], seen: int) -> Flow:
-    """Return the results of discrete windows that the newest row told of, `seen`, has closed.
+    """Return the results of discrete windows that the newest row, at `seen`, has closed.
 
     Args:
         aggregates: with window and name.
@@ -258,7 +258,7 @@ def aggregated(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], see
 
 
 def slid(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], seen: int) -> Flow:
-    """Return the results of continuous windows that are told: at each instant before `seen` at which a row enters or leaves."""
+    """Return the emitted results of continuous windows: at each instant before `seen` at which a row enters or leaves."""
     lengths = {each.window.duration_us for each in aggregates} - {None}
     changes = []
     for key, mine in grouped(flow.changes, keys).items():
@@ -274,7 +274,7 @@ def slid(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], seen: int
 
 
 def _rows(aggregates: Sequence[Any], changes: list[Change], closed: int) -> dict[int, Values]:
-    """Return the row of one key by the instant it begins: what each window told last, or the value of nothing."""
+    """Return the row of one key by the instant it begins: what each window emitted last, or the value of nothing."""
     report = {
         window: hopping(
             [each for each in aggregates if each.window == window],

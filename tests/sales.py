@@ -242,7 +242,7 @@ def total(rows: list[Row], now: datetime, **key: Any) -> Row | None:
 
 def tier_total(rows: list[Row], now: datetime, tier: str) -> Row | None:
     mine = [row for row in rows if row["t"] <= now and row["tier"] == tier]
-    # not `t`: instants of rows that belonged to the tier for a while count in a crowded tile
+    # not `t`: instants of rows that belonged to the tier for a while count in a collapsed tile
     return {"tier": tier, "count": len(mine), "total": sum(window(mine, now))} if mine else None
 
 

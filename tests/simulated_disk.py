@@ -1,6 +1,6 @@
 """A disk that forgets: the file operations of umbel on real files, and what of them is left after the power failed.
 
-Content is on disk once its file is synced, a name once its folder is. Before each operation the disk can be told to fail there;
+Content is on disk once its file is synced, a name once its folder is. Before each operation the disk can be made to fail there;
 `left` then gives the files that are there afterwards: without anything that was not synced, with all of it, or with some.
 """
 
@@ -117,18 +117,18 @@ class Disk:
                 else:
                     del self.durable[path]
 
-    def left(self, target: Path, kept: str = "nothing", seed: int = 0) -> None:
+    def left(self, target: Path, survives: str = "nothing", seed: int = 0) -> None:
         """Write what is left after a power failure.
 
         Args:
             target: a folder that is made anew.
-            kept: of what was not synced: `nothing`, `all` or `some`.
+            survives: of what was not synced: `nothing`, `all` or `some`.
             seed: of chance.
         """
         chance = random.Random(seed)
         names = dict(self.durable)
         for path in sorted({*self.names, *self.durable}):
-            if kept == "all" or (kept == "some" and chance.random() < 0.5):
+            if survives == "all" or (survives == "some" and chance.random() < 0.5):
                 names.pop(path, None)
                 names |= {path: self.names[path]} if path in self.names else {}
         shutil.rmtree(target, ignore_errors=True)
@@ -140,13 +140,13 @@ class Disk:
             if file is None:
                 place.mkdir()
             else:
-                place.write_bytes(self._content(file, kept, chance))
+                place.write_bytes(self._content(file, survives, chance))
 
     @staticmethod
-    def _content(file: File, kept: str, chance: random.Random) -> bytes:
-        if kept == "all" or (kept == "some" and chance.random() < 0.3):
+    def _content(file: File, survives: str, chance: random.Random) -> bytes:
+        if survives == "all" or (survives == "some" and chance.random() < 0.3):
             return bytes(file.content)
-        if kept == "some" and len(file.content) > len(file.durable) and file.content.startswith(file.durable):
+        if survives == "some" and len(file.content) > len(file.durable) and file.content.startswith(file.durable):
             end = chance.randrange(len(file.durable), len(file.content) + 1)
             return bytes(file.content[:end])
         return file.durable

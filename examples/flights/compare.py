@@ -44,7 +44,7 @@ def compare_windows(
     """Compare every window of every served row.
 
     Args:
-        served: `key`, `at` (the instant asked), and a column `<aggregate>_<window>` for each of both.
+        served: `key`, `at` (the queried instant), and a column `<aggregate>_<window>` for each of both.
         events: the departures, of all keys.
         not_found: what is served before a key's first event.
     """
@@ -97,8 +97,8 @@ def _compare_window(
         return Comparison(len(values))
     if length is not None and not is_exact(events, at, length) and fits_a_cut(values, events, at, length):
         return Comparison(len(values), rounded=len(values))
-    told = ", ".join(f"{name} served {values[name]!r}, recomputed {expected[name]!r}" for name in wrong)
-    return Comparison(len(values), differences=(f"{what} at {at}: {told}",))
+    differing = ", ".join(f"{name} served {values[name]!r}, recomputed {expected[name]!r}" for name in wrong)
+    return Comparison(len(values), differences=(f"{what} at {at}: {differing}",))
 
 
 def _compare_value(what: str, served: object, expected: object) -> Comparison:

@@ -165,18 +165,18 @@ def _show_features(server: Server) -> None:
     console.print(table)
 
 
-def _wait(server: Server, what: str, wanted: dict[str, int], within: float = 900) -> None:
+def _wait(server: Server, what: str, expected: dict[str, int], within: float = 900) -> None:
     """Show progress until all rows are taken in, and queries are answered from them."""
-    total, deadline = sum(wanted.values()), time.monotonic() + within
+    total, deadline = sum(expected.values()), time.monotonic() + within
     with _bar(what, total, "") as show:
         while True:
             taken = server.taken()
-            done = sum(min(taken.get(name, 0), count) for name, count in wanted.items())
+            done = sum(min(taken.get(name, 0), count) for name, count in expected.items())
             show(done, "")
-            if all(taken.get(name, 0) >= count for name, count in wanted.items()) and server.serves():
+            if all(taken.get(name, 0) >= count for name, count in expected.items()) and server.serves():
                 return
             if time.monotonic() > deadline:
-                raise SystemExit(f"only {taken} of {wanted} after {within:.0f} s; the log is {server.log}")
+                raise SystemExit(f"only {taken} of {expected} after {within:.0f} s; the log is {server.log}")
             time.sleep(0.2)
 
 

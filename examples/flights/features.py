@@ -1,4 +1,4 @@
-"""Flights as features: what is declared here is all that umbel is told.
+"""Flights as features: what is declared here is all that umbel knows.
 
     umbel run examples.flights.features
 
@@ -112,12 +112,12 @@ class Departure:
     @pipeline
     @inputs(Flight)
     def left(cls, flights):  # type: ignore[no-untyped-def]
-        kept = {"carrier": str, "flight": int, "tailnum": str, "origin": str, "dest": str, "delay": int}
+        carried = {"carrier": str, "flight": int, "tailnum": str, "origin": str, "dest": str, "delay": int}
         return (
             flights.filter(~col("dep_time").isnull())
             .assign(delay=col("dep_delay").fillnull(0).astype(int))
             .dropnull("tailnum")
-            .transform(departed, schema={**kept, "time_hour": datetime})
+            .transform(departed, schema={**carried, "time_hour": datetime})
             .rename({"time_hour": "at"})
         )
 
@@ -311,6 +311,6 @@ class FlightFeatures:
     @inputs("destinations")
     @outputs("shuttles")
     def of_destinations(cls, ts: pd.Series, destinations: pd.Series) -> pd.Series:
-        """Say whether few airports recur among the last destinations."""
-        few = [len(set(each)) * 2 <= len(each) for each in destinations]
-        return pd.Series(few, name="shuttles", dtype="boolean")
+        """Return whether the last destinations are mostly the same airports."""
+        is_shuttle = [len(set(each)) * 2 <= len(each) for each in destinations]
+        return pd.Series(is_shuttle, name="shuttles", dtype="boolean")

@@ -20,7 +20,7 @@ class Killer:
     Args:
         server: whose worker is killed.
         kills: how often.
-        tell: told of each.
+        tell: called with each.
     """
 
     def __init__(self, server: Server, kills: int, tell: Callable[[str], None]) -> None:

@@ -89,7 +89,7 @@ def window(events: pl.DataFrame, at: datetime, length: timedelta | None) -> Valu
 
 
 def is_exact(events: pl.DataFrame, at: datetime, length: timedelta | None) -> bool:
-    """Tell whether the tiles answer this window exactly: whether the one it cuts holds few distinct instants."""
+    """Return whether the tiles answer this window exactly: whether the one it cuts has not collapsed."""
     if length is None:
         return True
     width = length // timedelta(microseconds=1) // TILES

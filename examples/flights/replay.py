@@ -40,13 +40,13 @@ def requests(tables: Tables, month: int) -> Iterator[tuple[str, list[dict[str, o
         delay = timedelta(minutes=late.uniform(0, 300)) if late.random() < LATE else timedelta()
         known.append((row["_known"] + delay, "weather", row))
     known.sort(key=lambda each: each[0])
-    held: dict[str, list[dict[str, object]]] = {"flights": [], "weather": []}
+    buffered: dict[str, list[dict[str, object]]] = {"flights": [], "weather": []}
     for _, endpoint, row in known:
-        held[endpoint].append({name: value for name, value in row.items() if name != "_known"})
-        if len(held[endpoint]) == REQUEST:
-            yield endpoint, held[endpoint]
-            held[endpoint] = []
-    yield from ((endpoint, rows) for endpoint, rows in held.items() if rows)
+        buffered[endpoint].append({name: value for name, value in row.items() if name != "_known"})
+        if len(buffered[endpoint]) == REQUEST:
+            yield endpoint, buffered[endpoint]
+            buffered[endpoint] = []
+    yield from ((endpoint, rows) for endpoint, rows in buffered.items() if rows)
 
 
 def replay(
@@ -54,30 +54,30 @@ def replay(
     tables: Tables,
     month: int,
     rate: float,
-    told: Callable[[int, Freshness], None],
+    on_request: Callable[[int, Freshness], None],
     stop: threading.Event,
 ) -> Freshness:
     """Post a month, `rate` rows a second at the most; measure freshness on the way.
 
     Args:
-        told: called after each request with the rows sent so far.
+        on_request: called after each request with the rows sent so far.
         stop: set when the measuring should end with the replay.
     """
     fresh, sent, begun = Freshness(), 0, time.monotonic()
-    probe = Probe(server, fresh)
+    watcher = FreshnessWatch(server, fresh)
     for number, (endpoint, rows) in enumerate(requests(tables, month)):
         time.sleep(max(0.0, begun + sent / rate - time.monotonic()))
         server.post(endpoint, rows, f"{month}-{number}")
         sent += len(rows)
         if endpoint == "flights":
-            probe.watch(rows)
-        told(sent, fresh)
+            watcher.watch(rows)
+        on_request(sent, fresh)
     stop.set()
-    probe.end()
+    watcher.end()
     return fresh
 
 
-class Probe:
+class FreshnessWatch:
     """Watches for one posted departure at a time until it is served."""
 
     def __init__(self, server: Server, fresh: Freshness) -> None:

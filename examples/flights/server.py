@@ -1,4 +1,4 @@
-"""An umbel of our own for the demo: started as a user would, asked over HTTP."""
+"""An umbel of our own for the demo: started as a user would, queried over HTTP."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Server:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port

@@ -64,7 +64,7 @@ def test_requests_that_could_not_be_sent_count_from_when_they_were_due(tmp_path:
 
 
 @pytest.mark.parametrize("kind", ["even", "random"])
-def test_as_many_are_due_as_was_asked_for(kind: str) -> None:
+def test_as_many_are_due_as_were_requested(kind: str) -> None:
     instants = list(islice(arrivals(kind, 1000), 20_000))
     assert instants == sorted(instants)
     assert instants[-1] == pytest.approx(20, rel=0.05)

@@ -1,4 +1,4 @@
-"""Cases: definitions, what is logged, what is asked and what the answer must be. Every engine runs the same cases."""
+"""Cases: definitions, what is logged, what is queried and what the answer must be. Every engine runs the same cases."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Table:
 
     def run(self, session: Session) -> None:
         found = sorted(shown([row[name] for name in self.columns]) for row in session.table(self.dataset))
-        wanted = sorted(map(shown, self.rows))
-        assert found == wanted, f"{self.dataset}: found {_lines(found)}\nexpected {_lines(wanted)}"
+        expected = sorted(map(shown, self.rows))
+        assert found == expected, f"{self.dataset}: found {_lines(found)}\nexpected {_lines(expected)}"
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class AsOf:
         for instant, (row, is_found) in zip(at, found, strict=True):
             values = self.expected[instant]
             assert is_found == (values is not None), f"{self.dataset} {self.key} at {instant}: found={is_found}"
-            wanted = [self.unfound.get(name) for name in self.columns] if values is None else values
-            told = [row[name] for name in self.columns]
-            assert shown(told) == shown(wanted), f"{self.dataset} at {instant}: found {told}, expected {wanted}"
+            expected = [self.unfound.get(name) for name in self.columns] if values is None else values
+            actual = [row[name] for name in self.columns]
+            assert shown(actual) == shown(expected), f"{self.dataset} at {instant}: found {actual}, expected {expected}"
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Features:
         inputs = list(self.rows[0])
         found = session.query(inputs, list(self.expected), self.rows, self.at)
         for name, values in self.expected.items():
-            told = [row[name] for row in found]
-            assert shown(told) == shown(values), f"{name}: found {told}, expected {values}"
+            actual = [row[name] for row in found]
+            assert shown(actual) == shown(values), f"{name}: found {actual}, expected {values}"
 
 
 @dataclass(frozen=True)

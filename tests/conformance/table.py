@@ -1,7 +1,7 @@
 """What is proven and by which cases, as a page of the documentation: `python -m tests.conformance.table` writes it.
 
 Nothing of it is written by hand: operators, aggregates, windows and expressions are those of the plans the cases commit; that
-rows are taken back or late is what an aggregation gets to see when a case is played.
+rows are retracted or late is what an aggregation gets to see when a case is played.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ with plain Python: `tests/laws/test_programs.py`. Some of these pipelines run on
 {operators}
 ## Aggregates
 
-The kind of input is what the aggregation gets to see: only rows that come, also rows that are taken back, rows older than
+The kind of input is what the aggregation gets to see: only rows that come, also rows that are retracted, rows older than
 some that came before.
 
 {aggregates}

@@ -1,4 +1,4 @@
-"""What is held to contracts: stores, and buckets on S3. A store of another package joins by `UMBEL_CONTRACT_STORES`."""
+"""Contracts of stores and of buckets on S3. A store of another package joins by `UMBEL_CONTRACT_STORES`."""
 
 from __future__ import annotations
 

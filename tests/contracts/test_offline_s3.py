@@ -41,7 +41,7 @@ def deployed(folder: Path) -> None:
     drain(place)
 
 
-def asked() -> pl.DataFrame:
+def requested() -> pl.DataFrame:
     """Return rows to ask about: some departures, at instants around them."""
     numbers = pl.int_range(ROWS, eager=True)
     begun = pl.lit("2013-12-01T10:00:00Z").str.to_datetime("%+", time_zone="UTC")
@@ -53,13 +53,13 @@ def asked() -> pl.DataFrame:
     )
 
 
-def followed(client: Client, told: dict[str, Any], within: float = 180) -> dict[str, Any]:
+def followed(client: Client, report: dict[str, Any], within: float = 180) -> dict[str, Any]:
     deadline = time.monotonic() + within
-    while told["status"] in ("PENDING", "RUNNING"):
-        assert time.monotonic() < deadline, told
+    while report["status"] in ("PENDING", "RUNNING"):
+        assert time.monotonic() < deadline, report
         time.sleep(0.2)
-        told = client.track_offline_query(told["request_id"])
-    return told
+        report = client.track_offline_query(report["request_id"])
+    return report
 
 
 def put_rows(server: S3Server, bucket: str, rows: pl.DataFrame) -> pyarrow.fs.S3FileSystem:
@@ -108,22 +108,22 @@ def test_from_s3_to_s3_through_a_restart(
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("UMBEL_BUCKETS", raising=False)
-    rows = asked()
+    rows = requested()
     storage = put_rows(s3, how, rows)
     deployed(tmp_path)
     with serving(tmp_path) as (server, client):
-        told = begun(client, how)
-        wait_until(lambda: client.track_offline_query(told["request_id"])["status"] == "RUNNING", lambda: told)
+        report = begun(client, how)
+        wait_until(lambda: client.track_offline_query(report["request_id"])["status"] == "RUNNING", lambda: report)
         for process in (server.process, *server.family()) if how == "killed" else ():
             process.kill()
     with serving(tmp_path) as (_, client):
-        told = followed(client, told)
-        assert (told["status"], told["completion_rate"], told["failure_rate"]) == ("COMPLETED", 1.0, 0.0), told
+        report = followed(client, report)
+        assert (report["status"], report["completion_rate"], report["failure_rate"]) == ("COMPLETED", 1.0, 0.0), report
         head, renamed = rows.head(2000), {"Origin.origin": "who"}
         expected = client.query_offline(
             ["Origin.origin"], OUTPUTS, "at", head.to_pandas(), feature_to_column_map=renamed
         )
-    folder = f"{how}/{told['output_prefix']}"
+    folder = f"{how}/{report['output_prefix']}"
     found = storage.get_file_info(pyarrow.fs.FileSelector(folder, recursive=True))
     assert sorted(each.base_name for each in found if each.is_file) == ["_SUCCESS", "part-00000.parquet"]
     with storage.open_input_file(f"{folder}part-00000.parquet") as source:

@@ -51,7 +51,7 @@ def fresh(tmp_path: Path) -> Iterator[tuple[Platform, Platform]]:
         yield begun(served), begun(mocked())
 
 
-def asked(**columns: Any) -> pd.DataFrame:
+def frame(**columns: Any) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
@@ -64,7 +64,7 @@ def who(*uids: Any) -> pd.DataFrame:
 
 
 AT = pd.Series([JAN, JAN - DAY, JAN + DAY, JAN + 2 * DAY])
-DATED = asked(**{"User.uid": [1, 1, 1, 3], "at": AT})
+DATED = frame(**{"User.uid": [1, 1, 1, 3], "at": AT})
 OFFLINE = [each for each in User.features if each.name != "live"]
 
 READS: dict[str, Callable[[Client], Any]] = {
@@ -79,36 +79,36 @@ READS: dict[str, Callable[[Client], Any]] = {
     "an alias of an input": lambda c: c.query([Computed.who], [Alias.same], who(1)),
     "inputs in their dtype": lambda c: c.query([User.uid], [User.uid], users(1, 2, dtype="int32")),
     "inputs as text": lambda c: c.query([User.uid], [User.uid, User.name], users("1", "2", dtype="object")),
-    "no inputs": lambda c: c.query([], [Constant.day], asked(other=[1, 2, 3])),
+    "no inputs": lambda c: c.query([], [Constant.day], frame(other=[1, 2, 3])),
     "no inputs, offline": lambda c: c.query_offline([], [Constant.day], "at", DATED),
     "no inputs and no rows": lambda c: c.query([], [Constant.day], pd.DataFrame()),
     "a workflow": lambda c: c.query([User.uid], [User.name], users(1), workflow="fraud", sampling_rate=0.5),
     "offline": lambda c: c.query_offline([User.uid], OFFLINE, "at", DATED),
     "offline extractors": lambda c: c.query_offline(
-        [Computed.who], [Computed], "when", asked(**{"Computed.who": [1, 1], "when": ["2024-01-01", "2023-01-01"]})
+        [Computed.who], [Computed], "when", frame(**{"Computed.who": [1, 1], "when": ["2024-01-01", "2023-01-01"]})
     ),
     "offline with other columns": lambda c: c.query_offline(
-        [User.uid], [User.uid, User.name], "at", asked(id=[1, 2], at=[JAN, JAN]), feature_to_column_map={User.uid: "id"}
+        [User.uid], [User.uid, User.name], "at", frame(id=[1, 2], at=[JAN, JAN]), feature_to_column_map={User.uid: "id"}
     ),
     "offline with two features of one column": lambda c: c.query_offline(
         [User.uid, Computed.who],
         [User.name, Computed.twice],
         "at",
-        asked(id=[1, 2], at=[JAN, JAN]),
+        frame(id=[1, 2], at=[JAN, JAN]),
         feature_to_column_map={User.uid: "id", Computed.who: "id"},
     ),
     "options of NumPy": lambda c: c.query(
         [User.uid], [User.name], users(1), log=np.bool_(False), sampling_rate=np.float32(0.5)
     ),
-    "lookup": lambda c: c.lookup(Users, asked(uid=[1, 2, 3])),
-    "lookup by name": lambda c: c.lookup("Spent", asked(uid=["1", 2])),
-    "lookup of one field": lambda c: c.lookup(Users, asked(uid=[1]), ["tags"]),
-    "lookup of fields": lambda c: c.lookup(Users, asked(uid=[1]), [Users.price, "name"]),
-    "lookup as of instants": lambda c: c.lookup(Users, asked(uid=[1, 1, 1, 2]), timestamps=AT),
-    "lookup of no keys": lambda c: c.lookup(Users, asked(uid=[])),
+    "lookup": lambda c: c.lookup(Users, frame(uid=[1, 2, 3])),
+    "lookup by name": lambda c: c.lookup("Spent", frame(uid=["1", 2])),
+    "lookup of one field": lambda c: c.lookup(Users, frame(uid=[1]), ["tags"]),
+    "lookup of fields": lambda c: c.lookup(Users, frame(uid=[1]), [Users.price, "name"]),
+    "lookup as of instants": lambda c: c.lookup(Users, frame(uid=[1, 1, 1, 2]), timestamps=AT),
+    "lookup of no keys": lambda c: c.lookup(Users, frame(uid=[])),
     "rows of a dataset": lambda c: c.inspect("Orders").sort_values(["uid", "t"], ignore_index=True),
     "branches": lambda c: (c.branch(), c.list_branches()),
-    "erasing in an unknown dataset": lambda c: c.erase("Nobody", asked(uid=[1])).status_code,
+    "erasing in an unknown dataset": lambda c: c.erase("Nobody", frame(uid=[1])).status_code,
     "no rows logged": lambda c: c.log("shop", "users", USERS.head(0)).status_code,
 }
 
@@ -118,8 +118,8 @@ REFUSALS: dict[str, Callable[[Client], Any]] = {
     "an unknown input": lambda c: c.query(["User.id"], [User.name], users(1)),
     "a featureset as an input": lambda c: c.query([User], [User.name], users(1)),
     "features that are no list": lambda c: c.query("User.uid", [User.name], users(1)),
-    "no extractor": lambda c: c.query([User.name], [User.orders], asked(**{"User.name": ["x"]})),
-    "a missing column": lambda c: c.query([User.uid], [User.name], asked(uid=[1])),
+    "no extractor": lambda c: c.query([User.name], [User.orders], frame(**{"User.name": ["x"]})),
+    "a missing column": lambda c: c.query([User.uid], [User.name], frame(uid=[1])),
     "a value of another type": lambda c: c.query([User.uid], [User.name], users("x", dtype="object")),
     "rows that are no frame": lambda c: c.query([User.uid], [User.name], [1]),
     "rows of Polars": lambda c: c.query([User.uid], [User.name], pl.DataFrame({"User.uid": [1]})),
@@ -132,28 +132,28 @@ REFUSALS: dict[str, Callable[[Client], Any]] = {
     "no offline index": lambda c: c.query_offline([User.uid], [User.live], "at", DATED),
     "no instants": lambda c: c.query_offline([User.uid], [User.name], "when", DATED),
     "instants that are none": lambda c: c.query_offline(
-        [User.uid], [User.name], "at", asked(**{"User.uid": [1], "at": ["soon"]})
+        [User.uid], [User.name], "at", frame(**{"User.uid": [1], "at": ["soon"]})
     ),
     "neither a frame nor files": lambda c: c.query_offline([User.uid], [User.name], "at"),
     "a frame and files": lambda c: c.query_offline([User.uid], [User.name], "at", DATED, input_s3="x"),
     "offline rows that are no frame": lambda c: c.query_offline([User.uid], [User.name], "at", {"User.uid": [1]}),
-    "lookup in an unknown dataset": lambda c: c.lookup("Nobody", asked(uid=[1])),
-    "lookup without an index": lambda c: c.lookup("Orders", asked(uid=[1])),
-    "lookup without an offline index": lambda c: c.lookup("OnlyOnline", asked(uid=[1]), timestamps=pd.Series([JAN])),
-    "lookup of an unknown field": lambda c: c.lookup(Users, asked(uid=[1]), ["nme"]),
-    "lookup of fields that are no list": lambda c: c.lookup(Users, asked(uid=[1]), "name"),
-    "lookup by a missing key": lambda c: c.lookup(Users, asked(id=[1])),
-    "lookup by a key of another type": lambda c: c.lookup(Users, asked(uid=["x"])),
-    "lookup by a null": lambda c: c.lookup(Users, asked(uid=[None])),
+    "lookup in an unknown dataset": lambda c: c.lookup("Nobody", frame(uid=[1])),
+    "lookup without an index": lambda c: c.lookup("Orders", frame(uid=[1])),
+    "lookup without an offline index": lambda c: c.lookup("OnlyOnline", frame(uid=[1]), timestamps=pd.Series([JAN])),
+    "lookup of an unknown field": lambda c: c.lookup(Users, frame(uid=[1]), ["nme"]),
+    "lookup of fields that are no list": lambda c: c.lookup(Users, frame(uid=[1]), "name"),
+    "lookup by a missing key": lambda c: c.lookup(Users, frame(id=[1])),
+    "lookup by a key of another type": lambda c: c.lookup(Users, frame(uid=["x"])),
+    "lookup by a null": lambda c: c.lookup(Users, frame(uid=[None])),
     "lookup by no columns": lambda c: c.lookup(Users, pd.DataFrame()),
     "lookup by keys of Polars": lambda c: c.lookup(Users, pl.DataFrame({"uid": [1]})),
     "lookup by keys that are no frame": lambda c: c.lookup(Users, [1]),
-    "lookup of other instants than keys": lambda c: c.lookup(Users, asked(uid=[1]), timestamps=AT),
-    "lookup of no dataset": lambda c: c.lookup(3, asked(uid=[1])),
+    "lookup of other instants than keys": lambda c: c.lookup(Users, frame(uid=[1]), timestamps=AT),
+    "lookup of no dataset": lambda c: c.lookup(3, frame(uid=[1])),
     "rows of an unknown dataset": lambda c: c.inspect("Nobody"),
-    "erasing by another key": lambda c: c.erase(Users, asked(id=[1])),
-    "erasing where no key is marked": lambda c: c.erase(Spent, asked(uid=[1])),
-    "erasing in no dataset": lambda c: c.erase(3, asked(uid=[1])),
+    "erasing by another key": lambda c: c.erase(Users, frame(id=[1])),
+    "erasing where no key is marked": lambda c: c.erase(Spent, frame(uid=[1])),
+    "erasing in no dataset": lambda c: c.erase(3, frame(uid=[1])),
     "an unknown endpoint": lambda c: c.log("shop", "nowhere", USERS),
     "no rows for an unknown endpoint": lambda c: c.log("shop", "nowhere", USERS.head(0)),
     "rows to log that are no frame": lambda c: c.log("shop", "users", [{"uid": 1}]),
@@ -219,8 +219,8 @@ def test_errors(both: tuple[Platform, Platform], name: str) -> None:
 def test_every_operation_refuses_such_a_branch(both: tuple[Platform, Platform], name: Any) -> None:
     operations = {
         **{key: READS[key] for key in ("all features", "offline", "lookup", "rows of a dataset")},
-        "erase": lambda c: c.erase(Users, asked(uid=[1])),
-        "erase in an unknown dataset": lambda c: c.erase("Nobody", asked(uid=[1])),
+        "erase": lambda c: c.erase(Users, frame(uid=[1])),
+        "erase in an unknown dataset": lambda c: c.erase("Nobody", frame(uid=[1])),
         "commit": lambda c: c.commit(message="m", datasets=[Users]),
         "incremental commit": lambda c: c.add(Users),
         "clone": lambda c: c.clone_branch("new", name),
@@ -255,7 +255,7 @@ def extended() -> Any:
 
 
 def more(client: Client) -> Any:
-    return client.query(["More.uid"], ["More.name"], asked(**{"More.uid": [1, 2]}))
+    return client.query(["More.uid"], ["More.name"], frame(**{"More.uid": [1, 2]}))
 
 
 LATE = USERS.tail(1).assign(name="late", t=JAN - DAY)
@@ -265,11 +265,11 @@ NAMES = READS["lookup as of instants"]
 
 def erased(platform: Platform) -> Iterator[Any]:
     client = platform.client
-    yield client.erase(Users, asked(uid=[1])).status_code
-    yield client.lookup(Users, asked(uid=[1, 2]))
+    yield client.erase(Users, frame(uid=[1])).status_code
+    yield client.lookup(Users, frame(uid=[1, 2]))
     client.log("shop", "users", NEWER)
     platform.settle()
-    yield client.lookup(Users, asked(uid=[1, 2]))
+    yield client.lookup(Users, frame(uid=[1, 2]))
 
 
 def cloned(platform: Platform) -> Iterator[Any]:
@@ -290,18 +290,18 @@ def cloned(platform: Platform) -> Iterator[Any]:
 def emptied(platform: Platform) -> Iterator[Any]:
     client = platform.client
     client.init_branch("new")
-    yield type(refused(lambda c: c.lookup(Users, asked(uid=[1])), client))
+    yield type(refused(lambda c: c.lookup(Users, frame(uid=[1])), client))
     client.checkout("main")
     client.commit(message="none")
-    yield type(refused(lambda c: c.lookup(Users, asked(uid=[1])), client))
+    yield type(refused(lambda c: c.lookup(Users, frame(uid=[1])), client))
 
 
 def late(platform: Platform) -> Iterator[Any]:
     client = platform.client
     client.log("shop", "users", pd.concat([NEWER, LATE]), batch_size=1)
     platform.settle()
-    yield client.lookup(Users, asked(uid=[1]))
-    yield client.lookup(Users, asked(uid=[1, 1]), timestamps=pd.Series([JAN - DAY, JAN + DAY]))
+    yield client.lookup(Users, frame(uid=[1]))
+    yield client.lookup(Users, frame(uid=[1, 1]), timestamps=pd.Series([JAN - DAY, JAN + DAY]))
 
 
 def nowhere(platform: Platform) -> Iterator[Any]:

@@ -172,7 +172,7 @@ def test_weather_is_the_latest_within_the_hour_before() -> None:
     assert joined["plane_seats"].to_list() == [100] * 8 + [None]
 
 
-def served_windows(own: pl.DataFrame, *asked: datetime) -> pl.DataFrame:
+def served_windows(own: pl.DataFrame, *instants: datetime) -> pl.DataFrame:
     """Return what a correct server answers."""
     rows = [
         {"origin": "JFK", "at": at}
@@ -181,7 +181,7 @@ def served_windows(own: pl.DataFrame, *asked: datetime) -> pl.DataFrame:
             for name, length in WINDOWS.items()
             for aggregate, value in (window(own, at, length) if at >= NOON else NOT_FOUND).items()
         }
-        for at in asked
+        for at in instants
     ]
     return pl.DataFrame(rows, infer_schema_length=None)
 

@@ -83,7 +83,7 @@ BY_NAME = {
 """The modules that import others by name, which the check of layers cannot see; reasons: docs/decisions/0003-layers.md."""
 
 
-def test_modules_are_imported_by_name_in_few_places() -> None:
+def test_modules_are_imported_by_name_in_known_places() -> None:
     names = {"import_module", "__import__"}
     found = {
         str(path.relative_to(ROOT / "src"))

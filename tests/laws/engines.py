@@ -44,7 +44,7 @@ class Outcome:
         lookups: answers from the state.
         logs: the change logs, by the owner of the node.
         stream_times: how far each operator saw, by its id.
-        watermarks: up to where operators have told final results, by their ids.
+        watermarks: up to where operators have emitted final results, by their ids.
     """
 
     graph: Graph
@@ -64,16 +64,16 @@ class Outcome:
         found: Counter[tuple[Any, ...]] = Counter()
         for frame in self.logs.get(node.state_id, []):
             for row in frame.select(*names, WEIGHT).iter_rows():
-                found[tuple(map(told, row[:-1]))] += row[-1]
+                found[tuple(map(comparable, row[:-1]))] += row[-1]
         return Counter({row: count for row, count in found.items() if count})
 
 
-def told(value: Any) -> Any:
+def comparable(value: Any) -> Any:
     """Return a value so that it can be counted and compared: floats to six digits."""
     value = micros_of(value)
     if isinstance(value, float):
         return round(float(f"{value:.12g}"), 6) + 0.0  # sums of floats differ in their last digits by their order
-    return tuple(map(told, value)) if isinstance(value, list | tuple) else value
+    return tuple(map(comparable, value)) if isinstance(value, list | tuple) else value
 
 
 # ---- in one call -----------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class Live:
 
     def feed(self, pieces: Iterable[Piece]) -> None:
         """Run a batch over some rows of some sources."""
-        outbox = StageOutput()
+        output = StageOutput()
         newest: list[tuple[str, datetime]] = []
         watermarks = self.time.watermarks(self.graph)
         keys = {(source.dataset, source.ordinal): source.key for source in self.graph.sources()}
@@ -125,13 +125,13 @@ class Live:
             changes = self.program.frame(name, rows)
             mark = watermarks.get(keys[name, ordinal])
             assert mark is None or (changes[AT] >= mark).all(), "the rows come within the disorder"
-            emit(self.graph.entries[name], changes, outbox)
+            emit(self.graph.entries[name], changes, output)
             newest.append((keys[name, ordinal], changes[AT].max()))
         stamp = Stamp(1, self.batch)
         clocks = self.time.clocks(self.graph)
         running = InProcess(self.graph, self.store)
         stream_times = self.time.stream_times_by_node(self.graph)
-        self.settle(running, running.run(outbox, stamp, clocks), stamp, stream_times, clocks)
+        self.settle(running, running.run(output, stamp, clocks), stamp, stream_times, clocks)
         for source, latest in newest:
             self.time.saw(source, latest)
         self.batch += 1
@@ -232,20 +232,20 @@ def _backfill(live: Live, fresh: frozenset[str], chance: random.Random) -> None:
     cuts = sorted({0, live.batch, *(chance.randint(0, live.batch) for _ in range(chance.choice((0, 1, 2))))})
     for step, (first, last) in enumerate(pairwise(cuts)):
         stamp = Stamp(1, BEFORE_ALL - len(cuts) + step)
-        mail: list[Any] = []
+        packets: list[Any] = []
         for node in graph.history_of(fresh):
-            outbox = StageOutput()
-            hand_on(node, live.log(node, first, last), fresh, outbox)
-            result.add(outbox)
-            mail += address(graph, outbox, live.shards)
+            output = StageOutput()
+            hand_on(node, live.log(node, first, last), fresh, output)
+            result.add(output)
+            packets += address(graph, output, live.shards)
         for stage in range(1, graph.depth + 1):
-            mail = _merged(live, mail, stage, fresh, stamp, result, chance)
+            packets = _merged(live, packets, stage, fresh, stamp, result, chance)
     live.settle(InProcess(graph, live.store, fresh), result, Stamp(1, BEFORE_ALL), {}, live.time.clocks(graph))
 
 
 def _merged(
     live: Live,
-    mail: list[Any],
+    packets: list[Any],
     stage: int,
     fresh: frozenset[str],
     stamp: Stamp,
@@ -256,17 +256,17 @@ def _merged(
     nodes = live.graph.stage(stage, fresh)
     onward = []
     for shard in range(live.shards):
-        mine = [envelope for envelope in mail if envelope[2] == shard]
+        mine = [envelope for envelope in packets if envelope[2] == shard]
         chance.shuffle(mine)
         arrived = StageInput.sort(batches(mine), {node.number for node in nodes})
         onward += arrived.onward
         if shard in arrived.blobs:
-            outbox, inbox = StageOutput(), arrived.open(shard)
+            output, inbox = StageOutput(), arrived.open(shard)
             with live.store.transaction(shard, [node.state_id for node in nodes], stamp) as transaction:
-                run_shard(nodes, inbox, transaction, {}, outbox)
-            result.add(outbox)
-            onward += address(live.graph, outbox, live.shards)
+                run_shard(nodes, inbox, transaction, {}, output)
+            result.add(output)
+            onward += address(live.graph, output, live.shards)
     return onward
 
 
-__all__ = ["Edge", "Outcome", "at_rest", "in_one_call", "streamed", "told"]
+__all__ = ["Edge", "Outcome", "at_rest", "comparable", "in_one_call", "streamed"]

@@ -33,7 +33,7 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 Entry = tuple[type, dict[str, Any]]
 
 CONTINUOUS = (Continuous("30s"), Continuous("90s"), Continuous("forever"))
-CROWDED = (Continuous("4000s"), Continuous("9000s"), Continuous("90s"))
+COLLAPSING = (Continuous("4000s"), Continuous("9000s"), Continuous("90s"))
 """Windows whose tiles, of 40 s and of 90 s, can hold more instants than they keep apart."""
 DISCRETE = (Tumbling("30s"), Tumbling("1m"), Hopping("90s", "30s"), Hopping("forever", "30s"))
 BACK = (Tumbling("30s", lookback="20s"), Hopping("1m", "30s", lookback="20s"))

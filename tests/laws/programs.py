@@ -41,8 +41,8 @@ def _filter(draw: Draw, twin: Twin, known: Known) -> Twin | None:
     return twin.filter(draw(st.sampled_from(found))) if found else None
 
 
-def _fresh(twin: Twin, *wanted: str) -> str:
-    return next(name for name in (*wanted, *(f"n{i}" for i in range(99))) if name not in twin.schema.names)
+def _fresh(twin: Twin, *preferred: str) -> str:
+    return next(name for name in (*preferred, *(f"n{i}" for i in range(99))) if name not in twin.schema.names)
 
 
 def _assign(draw: Draw, twin: Twin, known: Known) -> Twin | None:
@@ -127,12 +127,12 @@ def _choice(draw: Draw, twin: Twin, known: Known) -> Twin | None:
 
 
 def _join(draw: Draw, twin: Twin, known: Known) -> Twin | None:
-    rights = [each for each in known.tables if _left_on(twin, each, None) and _kept(twin, each)]
+    rights = [each for each in known.tables if _left_on(twin, each, None) and _carried(twin, each)]
     if not rights:
         return None
     right = draw(st.sampled_from(rights))
     within = draw(st.sampled_from(((None, 0), (20, 0), (60, 10), (None, 10)))) if not twin.keys else (None, 0)
-    fields = draw(st.lists(st.sampled_from(_kept(twin, right)), min_size=1, unique=True))
+    fields = draw(st.lists(st.sampled_from(_carried(twin, right)), min_size=1, unique=True))
     left_on = _left_on(twin, right, draw)
     assert left_on is not None
     return twin.join(right, left_on, fields, how=draw(st.sampled_from(("left", "inner"))), within=within)
@@ -146,7 +146,7 @@ def _left_on(twin: Twin, right: Twin, draw: Draw | None) -> list[str] | None:
     return [draw(st.sampled_from(names)) if draw else names[0] for names in fitting]
 
 
-def _kept(twin: Twin, right: Twin) -> list[str]:
+def _carried(twin: Twin, right: Twin) -> list[str]:
     """Return the right columns that can be taken over."""
     return [name for name in (*right.schema.value_names, right.schema.timestamp) if name not in twin.schema.names]
 
@@ -159,12 +159,12 @@ def _along(draw: Draw, twin: Twin) -> str | None:
     return draw(st.sampled_from(names)) if names and draw(st.booleans()) else None
 
 
-def _asked(draw: Draw, twin: Twin, known: Known) -> Twin | None:
+def _queried(draw: Draw, twin: Twin, known: Known) -> Twin | None:
     keys = _keys(draw, twin)
     if not keys:
         return None
     along = _along(draw, twin)
-    chosen = menus.aggregates(draw, twin, draw(st.sampled_from((menus.CONTINUOUS, menus.CROWDED))), queried=True)
+    chosen = menus.aggregates(draw, twin, draw(st.sampled_from((menus.CONTINUOUS, menus.COLLAPSING))), queried=True)
     return twin.aggregate(keys, chosen, along=along)
 
 
@@ -230,7 +230,7 @@ def _chain(draw: Draw, known: Known) -> Twin:
     for _ in range(draw(st.integers(1, 4))):
         operations = ROW_WISE if draw(st.integers(0, 2)) == 0 else STATEFUL
         twin = draw(st.sampled_from(operations))(draw, twin, known) or twin
-    return (_asked(draw, twin, known) or twin) if draw(st.integers(0, 2)) == 0 else twin
+    return (_queried(draw, twin, known) or twin) if draw(st.integers(0, 2)) == 0 else twin
 
 
 def _read(derived: dict[str, Twin]) -> set[str]:

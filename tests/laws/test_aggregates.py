@@ -160,24 +160,26 @@ def assert_states(states: Partials, one: pl.DataFrame, other: pl.DataFrame, magn
             assert a == b, name
 
 
-@given(kept=histories, taken=histories, order=st.randoms(use_true_random=False), now=st.integers(2 * HOUR, 9 * HOUR))
+@given(
+    retained=histories, taken=histories, order=st.randoms(use_true_random=False), now=st.integers(2 * HOUR, 9 * HOUR)
+)
 @examples(10)
-def test_rows_taken_back_leave_nothing(kept: list[Change], taken: list[Change], order: Any, now: int) -> None:
+def test_retracted_rows_leave_nothing(retained: list[Change], taken: list[Change], order: Any, now: int) -> None:
     states = partials(is_retractable=True)
     gone = [Change(c.at, c.time, c.values, 1, c.seq + 1000) for c in taken]
-    changes = [*kept, *gone, *(Change(c.at, c.time, c.values, -1, c.seq) for c in gone)]
-    if not changes or not fitting(kept):
+    changes = [*retained, *gone, *(Change(c.at, c.time, c.values, -1, c.seq) for c in gone)]
+    if not changes or not fitting(retained):
         return
     order.shuffle(changes)
     state = merged(states, [lifted(states, changes, apart=True)])
     for each in (state, states.settle(state)):
-        found, wanted = results(states, each, now), expected(kept, now)
+        found, required = results(states, each, now), expected(retained, now)
         for place, aggregate in enumerate(ALL):
             if isinstance(aggregate, Stddev):  # its variance is as good as the squares that were there
-                off = found[place] * abs(found[place]) - wanted[place] * abs(wanted[place])
+                off = found[place] * abs(found[place]) - required[place] * abs(required[place])
                 assert abs(off) <= 1e-9 * magnitude(changes) ** 2
-                found[place] = wanted[place]
-        assert_rows(found, wanted, magnitude(changes), changes)
+                found[place] = required[place]
+        assert_rows(found, required, magnitude(changes), changes)
 
 
 @given(changes=histories)
@@ -224,11 +226,11 @@ def test_quantile_error(p: float, shape: str) -> None:
         "uniform": rng.uniform(1e6, 1e6 + 1, 20_000),
         "mixed": np.concatenate([np.zeros(5000), -rng.lognormal(0, 9, 5000), rng.integers(-9, 9, 10_000)]),
     }[shape]
-    wanted = Quantile(of="f", p=p, approx=True, into_field="q")
-    states = Partials.of([wanted], STREAM, is_retractable=False)
+    required = Quantile(of="f", p=p, approx=True, into_field="q")
+    states = Partials.of([required], STREAM, is_retractable=False)
     rows = pl.DataFrame({"f": drawn, "_weight": np.ones(len(drawn), np.int64)})
     begins = np.arange(len(drawn)) % 1000 == 0
     parts = states.lift(rows, begins, [pl.col("_weight").sum()])
-    (found,) = states.results(merged(states, [parts]), [wanted])
+    (found,) = states.results(merged(states, [parts]), [required])
     exact = np.sort(drawn)[min(len(drawn) - 1, int(p * len(drawn)))]
     assert abs(found[0] - exact) <= 0.01 * abs(exact)

@@ -71,17 +71,17 @@ def leaf(name: str, schema: Schema) -> Leaf:
     return Leaf(dataset=name, version=1, columns=schema)
 
 
-def versions(given_rows: list[tuple[int, int, str]]) -> dict[int, list[tuple[int, int]]]:
+def versions(drawn_rows: list[tuple[int, int, str]]) -> dict[int, list[tuple[int, int]]]:
     """Return for each key its (minute, value) pairs in time order; of one minute the last given wins."""
     found: dict[int, dict[int, int]] = {}
-    for number, (key, minute, _) in enumerate(given_rows):
+    for number, (key, minute, _) in enumerate(drawn_rows):
         found.setdefault(key, {})[minute] = number
     return {key: sorted(by_minute.items()) for key, by_minute in found.items()}
 
 
 @given(batches, st.sampled_from([None, 2]), st.sampled_from([0, 1]), st.booleans())
 @examples(60)
-def test_as_of_join_is_confluent(given_batches: Any, back: int | None, ahead: int, inner: bool) -> None:
+def test_as_of_join_is_confluent(drawn_batches: Any, back: int | None, ahead: int, inner: bool) -> None:
     engine, sides = Engine(), (leaf("L", LEFT), leaf("R", RIGHT))
     index = Index(parents=(sides[1],), dataset="R", mode=IndexMode.UPSERT)
     minute = 60_000_000
@@ -89,7 +89,7 @@ def test_as_of_join_is_confluent(given_batches: Any, back: int | None, ahead: in
         parents=sides, on=(("k", "k"),), inner=inner, back=back and back * minute, ahead=ahead * minute, fields=("r",)
     )
     out, lefts, rights = [], [], []
-    for left_rows, right_rows in given_batches:
+    for left_rows, right_rows in drawn_batches:
         lefts += left_rows
         numbered = [{"k": k, "r": len(rights) + i, "rt": at(m)} for i, (k, m, _) in enumerate(right_rows)]
         rights += right_rows
@@ -97,9 +97,9 @@ def test_as_of_join_is_confluent(given_batches: Any, back: int | None, ahead: in
         left = engine.changes(LEFT, [{"k": k, "v": v, "t": at(m)} for k, m, v in left_rows])
         out.append(engine.step(join, left, right))
     expected: Counter[Any] = Counter()
-    timeline = versions(rights)
+    history = versions(rights)
     for key, minute_of, value in lefts:
-        fits = [(m, number) for m, number in timeline.get(key, []) if m <= minute_of + ahead]
+        fits = [(m, number) for m, number in history.get(key, []) if m <= minute_of + ahead]
         found = fits[-1] if fits and (back is None or fits[-1][0] >= minute_of - back) else None
         if found or not inner:
             expected[key, value, at(minute_of), found and found[1], at(minute_of)] += 1
@@ -108,14 +108,14 @@ def test_as_of_join_is_confluent(given_batches: Any, back: int | None, ahead: in
 
 @given(batches, st.booleans())
 @examples(60)
-def test_table_join_is_confluent(given_batches: Any, inner: bool) -> None:
+def test_table_join_is_confluent(drawn_batches: Any, inner: bool) -> None:
     engine, sides = Engine(), (leaf("L", TABLE), leaf("R", RIGHT))
     indexes = [Index(parents=(side,), dataset=side.dataset, mode=IndexMode.UPSERT) for side in sides]
     join = TableJoin(parents=sides, on=(("k", "k"),), inner=inner, fields=("r",))
     out: list[pl.DataFrame] = []
     lefts: list[tuple[int, int, str]] = []
     rights: list[tuple[int, int, str]] = []
-    for left_rows, right_rows in given_batches:
+    for left_rows, right_rows in drawn_batches:
         frames = []
         named = [{"id": i, "k": ord(v) - ord("a"), "v": v, "t": at(m)} for i, m, v in left_rows]
         numbered = [{"k": k % 2, "r": len(rights) + i, "rt": at(m)} for i, (k, m, _) in enumerate(right_rows)]
@@ -150,27 +150,27 @@ def _overlaps(lefts: list[tuple[int, int, str]], right: dict[int, list[tuple[int
     return Counter({row: count for row, count in report.items() if count})
 
 
-def _latest(given_rows: list[tuple[int, int, str]]) -> Counter[Any]:
+def _latest(drawn_rows: list[tuple[int, int, str]]) -> Counter[Any]:
     report: Counter[Any] = Counter()
-    for key, story in versions(given_rows).items():
+    for key, story in versions(drawn_rows).items():
         for (minute, number), later in zip(story, [*story[1:], None], strict=True):
-            report[key, given_rows[number][2], at(minute), at(minute)] += 1
+            report[key, drawn_rows[number][2], at(minute), at(minute)] += 1
             if later:
-                report[key, given_rows[number][2], at(minute), at(later[0])] -= 1
+                report[key, drawn_rows[number][2], at(minute), at(later[0])] -= 1
     return Counter({row: count for row, count in report.items() if count})
 
 
-def _first(given_rows: list[tuple[int, int, str]]) -> Counter[Any]:
+def _first(drawn_rows: list[tuple[int, int, str]]) -> Counter[Any]:
     best: dict[int, tuple[int, int]] = {}
-    for number, (key, minute, _) in enumerate(given_rows):
+    for number, (key, minute, _) in enumerate(drawn_rows):
         best[key] = min(best.get(key, (minute, number)), (minute, number))
-    return Counter({(k, given_rows[n][2], at(m), at(m)): 1 for k, (m, n) in best.items()})
+    return Counter({(k, drawn_rows[n][2], at(m), at(m)): 1 for k, (m, n) in best.items()})
 
 
-def _dedup(given_rows: list[tuple[int, int, str]], window: str) -> Counter[Any]:
+def _dedup(drawn_rows: list[tuple[int, int, str]], window: str) -> Counter[Any]:
     report: Counter[Any] = Counter()
-    for key in {row[0] for row in given_rows}:
-        mine = sorted((m, n) for n, (k, m, _) in enumerate(given_rows) if k == key)
+    for key in {row[0] for row in drawn_rows}:
+        mine = sorted((m, n) for n, (k, m, _) in enumerate(drawn_rows) if k == key)
         for (minute, number), later in zip(mine, [*mine[1:], None], strict=True):
             ends = {
                 "instant": later is None or later[0] != minute,
@@ -178,7 +178,7 @@ def _dedup(given_rows: list[tuple[int, int, str]], window: str) -> Counter[Any]:
                 "session": later is None or later[0] - minute >= 2,
             }
             if ends[window]:
-                report[key, given_rows[number][2], at(minute), at(minute)] += 1
+                report[key, drawn_rows[number][2], at(minute), at(minute)] += 1
     return report
 
 
@@ -189,18 +189,18 @@ def _made(kind: str) -> tuple[Keyed, Any]:
         return Latest(parents=(source,), keys=("k",)), _latest
     if kind == "first":
         return First(parents=(source,), keys=("k",)), _first
-    return Dedup(parents=(source,), by=("k",), window=window[kind]), lambda given_rows: _dedup(given_rows, kind)
+    return Dedup(parents=(source,), by=("k",), window=window[kind]), lambda drawn_rows: _dedup(drawn_rows, kind)
 
 
 @pytest.mark.parametrize("kind", ["latest", "first", "instant", "tumbling", "session"])
 @given(st.lists(rows, max_size=4), st.data())
 @examples(40)
-def test_choices_are_confluent_and_undone_by_retraction(kind: str, given_batches: Any, data: st.DataObject) -> None:
-    """Rows come in batches; some are taken back again: what is left decides."""
+def test_choices_are_confluent_and_undone_by_retraction(kind: str, drawn_batches: Any, data: st.DataObject) -> None:
+    """Rows come in batches; some are retracted again: what is left decides."""
     engine = Engine()
     operator, expected = _made(kind)
     out, fed = [], []
-    for batch in given_batches:
+    for batch in drawn_batches:
         if batch:
             frame = engine.changes(LEFT, [{"k": k, "v": v, "t": at(m)} for k, m, v in batch])
             fed += list(zip(batch, frame.iter_slices(1), strict=True))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.aggregating import instant
 from tests.comparing import assert_rows, same
-from tests.laws.engines import Live, Outcome, at_rest, in_one_call, streamed, told
+from tests.laws.engines import Live, Outcome, at_rest, comparable, in_one_call, streamed
 from tests.laws.programs import programs
 from tests.laws.sources import BEGIN, EVENTS, ITEMS, PLACES, PRICES, USERS
 from tests.laws.twins import Program, Source, Step, Twin, World, micros_of, stored
@@ -39,7 +39,7 @@ def changes(world: World, program: Program, dataset: str) -> Counter[tuple[Any, 
     found: Counter[tuple[Any, ...]] = Counter()
     for each in world.flows[dataset].changes:
         values = {**each.values, schema.timestamp: each.time}
-        found[(*(told(values[name]) for name in sorted(schema.names)), each.at)] += each.weight
+        found[(*(comparable(values[name]) for name in sorted(schema.names)), each.at)] += each.weight
     return Counter({row: count for row, count in found.items() if count})
 
 
@@ -47,27 +47,27 @@ def check(program: Program, outcome: Outcome, points: list[int]) -> None:
     """Assert that an engine says what the reference says."""
     world = program.world(outcome.watermarks)
     if any(outcome.stream_times.get(operator, newest) != newest for operator, newest in world.stream_times.items()):
-        # what has been seen stays seen, even if the row was taken back
+        # what has been seen stays seen, even if the row was retracted
         assert all(outcome.stream_times[operator] >= newest for operator, newest in world.stream_times.items())
         world = program.world(outcome.watermarks, outcome.stream_times)
     for name, twin in program.derived.items():
-        if twin.asked is not None:
-            check_asked(program, outcome, name, twin.asked(world).changes, points)
+        if twin.queried is not None:
+            check_queried(program, outcome, name, twin.queried(world).changes, points)
             continue
-        found, wanted = outcome.changes(name), changes(world, program, name)
-        assert found == wanted, f"{name}\ntoo many: {found - wanted}\nmissing: {wanted - found}"
+        found, expected = outcome.changes(name), changes(world, program, name)
+        assert found == expected, f"{name}\ntoo many: {found - expected}\nmissing: {expected - found}"
         if twin.keys:
             check_lookups(program, outcome, world, name, points)
 
 
-def asked_frame(
-    program: Program, name: str, keys: Sequence[str], asked: list[tuple[tuple[Any, ...], int]]
+def queried_frame(
+    program: Program, name: str, keys: Sequence[str], queried: list[tuple[tuple[Any, ...], int]]
 ) -> tuple[pl.DataFrame, pl.Series]:
     """Return keys and instants as a lookup gets them; the order of its columns says nothing."""
     types = {key: program.derived[name].schema.dtypes[key] for key in keys}
-    rows = [[stored(part, dtype) for part, dtype in zip(key, types.values(), strict=True)] for key, _ in asked]
+    rows = [[stored(part, dtype) for part, dtype in zip(key, types.values(), strict=True)] for key, _ in queried]
     frame = pl.DataFrame(rows, schema={column: dtype.polars() for column, dtype in types.items()}, orient="row")
-    return frame.select(sorted(keys)), pl.Series([instant(at) for _, at in asked], dtype=pl.Datetime("us", "UTC"))
+    return frame.select(sorted(keys)), pl.Series([instant(at) for _, at in queried], dtype=pl.Datetime("us", "UTC"))
 
 
 def check_lookups(program: Program, outcome: Outcome, world: World, name: str, points: list[int]) -> None:
@@ -78,18 +78,18 @@ def check_lookups(program: Program, outcome: Outcome, world: World, name: str, p
     requested = [(key, at) for key in groups for at in sorted({*points, *edges})]
     if not requested:
         return
-    rows, found = outcome.lookup(name, *asked_frame(program, name, flow.keys, requested))
+    rows, found = outcome.lookup(name, *queried_frame(program, name, flow.keys, requested))
     for (key, at), row, is_there in zip(requested, rows.iter_rows(named=True), found, strict=True):
         expected = current(flow, key, at)
         assert is_there == (expected is not None), f"{name} {key} at {at}: found={is_there}"
         if expected is not None:
             values = {**expected.values, schema.timestamp: expected.time}
-            assert {column: told(value) for column, value in row.items()} == {
-                column: told(values[column]) for column in schema.names
+            assert {column: comparable(value) for column, value in row.items()} == {
+                column: comparable(values[column]) for column in schema.names
             }, f"{name} {key} at {at}"
 
 
-def check_asked(program: Program, outcome: Outcome, name: str, flow: list[Change], points: list[int]) -> None:
+def check_queried(program: Program, outcome: Outcome, name: str, flow: list[Change], points: list[int]) -> None:
     """Assert that the aggregate at the end of a pipeline has the values of its windows at every instant of interest."""
     operator: Any = program.derived[name].node.operator
     groups = grouped(flow, operator.keys)
@@ -98,7 +98,7 @@ def check_asked(program: Program, outcome: Outcome, name: str, flow: list[Change
     requested = [(key, at) for key in groups for at in sorted({*points, *edges})]
     if not requested:
         return
-    rows, found = outcome.lookup(name, *asked_frame(program, name, operator.keys, requested))
+    rows, found = outcome.lookup(name, *queried_frame(program, name, operator.keys, requested))
     for (key, at), row, is_there in zip(requested, rows.iter_rows(named=True), found, strict=True):
         mine = groups[key]
         stays = operator.along is not None and not operator.parents[0].inserts_only
@@ -106,11 +106,11 @@ def check_asked(program: Program, outcome: Outcome, name: str, flow: list[Change
         for window in operator.windows:
             over = [each for each in operator.aggregates if each.window == window]
             values = [micros_of(row[each.into_field]) for each in over]
-            expected = [asked_values(over, mine, at, place, is_there) for place in places(operator, window, mine, at)]
+            expected = [queried_values(over, mine, at, place, is_there) for place in places(operator, window, mine, at)]
             check_one_of(values, expected, f"{name} {key} at {at} over {window}")
 
 
-def asked_values(aggregates: list[Any], changes: list[Change], at: int, place: Place, is_there: bool) -> list[Any]:
+def queried_values(aggregates: list[Any], changes: list[Change], at: int, place: Place, is_there: bool) -> list[Any]:
     """Return the values of aggregates over one window."""
     return [
         continuous(each, changes, at, each.window.duration_us, place) if is_there else each.missing
@@ -121,7 +121,7 @@ def asked_values(aggregates: list[Any], changes: list[Change], at: int, place: P
 def places(operator: Any, window: Any, changes: list[Change], at: int) -> list[Place]:
     """Return the ways a window can be cut: where tiles have instants.
 
-    It is one way where rows are only ever inserted. Where they are taken back, a tile may have become one before.
+    It is one way where rows are only ever inserted. Where they are retracted, a tile may have become one before.
     """
     if window.is_forever:
         return [int]
@@ -133,10 +133,10 @@ def places(operator: Any, window: Any, changes: list[Change], at: int) -> list[P
     return [int, *(lambda time, to=to: to if begin <= time < end else time for to in (begin - 1, end))]
 
 
-def check_one_of(values: list[Any], wanted: list[list[Any]], what: str) -> None:
+def check_one_of(values: list[Any], expected: list[list[Any]], what: str) -> None:
     """Assert that all values together are one of some lists."""
-    if not any(all(same(one, other, 1e3) for one, other in zip(values, each, strict=True)) for each in wanted):
-        assert_rows(values, wanted[0], 1e3, what)
+    if not any(all(same(one, other, 1e3) for one, other in zip(values, each, strict=True)) for each in expected):
+        assert_rows(values, expected[0], 1e3, what)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -187,7 +187,7 @@ def test_one_column_holds_two_keys() -> None:
     again_and_again(Program.numbered({"E": Source(EVENTS, events)}, {"P": pairs, "D": joined}, 1000))
 
 
-def test_rows_of_one_row_are_told_apart_by_their_values() -> None:
+def test_rows_of_one_row_are_distinguished_by_their_values() -> None:
     """Which of the elements of a list comes last must not depend on how a correction brings them."""
     events = (event(0, "a", 10, l=[1]), event(0, "a", 10, l=[2, 0]))
     last = Twin.of("E", EVENTS, appends=True).explode(["l"]).latest("k")
@@ -213,7 +213,7 @@ def test_of_equal_rows_one_is_first() -> None:
 
 
 def test_final_results_wait_for_a_watermark() -> None:
-    """The first batch of a stream, which has none yet, told everything."""
+    """The first batch of a stream, which has none yet, emitted everything."""
     seconds = (0, 5, 40, 41)
     rows = tuple(Change(BEGIN + n * SECOND, BEGIN + n * SECOND, {"id": 0, "c": n, "u": None}) for n in seconds)
     counted = Twin.of("U", USERS, appends=False).aggregate(
@@ -223,7 +223,7 @@ def test_final_results_wait_for_a_watermark() -> None:
 
 
 def test_final_results_come_out_though_their_rows_have_ended() -> None:
-    """They came out when the next row that passed the filter was read, not when the watermark told that they are final."""
+    """They came out when the next row that passed the filter was read, not when the watermark made them final."""
     events = (event(1, "a", 0), *(event(1, "b", n) for n in range(40, 200, 5)))
     first = Twin.of("E", EVENTS, appends=True).filter(Step("g == 'a'", col("g") == "a", lambda row: row["g"] == "a"))
     counted = first.aggregate(["k"], [Count(into_field="n")], window=Session("15s"), emit="final")
@@ -244,7 +244,7 @@ def test_a_row_that_is_superseded_does_not_count_along_another_column() -> None:
 
 
 def test_rows_of_two_sources_with_one_place_come_in_one_order() -> None:
-    """Of rows with the same key, instant and number the one that came last was kept, and the other's changes remained."""
+    """Of rows with the same key, instant and number the one that came last stayed, and the other's changes remained."""
     place = {"s": (0, None), "n": None, "open": True}
     rows = [
         Change(BEGIN + at * SECOND, BEGIN + at * SECOND, {**place, "d": Fixed(d)}, seq=at)

@@ -116,14 +116,14 @@ def test_the_order_of_merging_is_nothing(
 
 
 @pytest.mark.parametrize("aggregate", ALL, ids=name)
-@given(kept=histories, taken=histories)
+@given(retained=histories, taken=histories)
 @examples(5)
-def test_what_is_taken_back_was_never_there(aggregate: Aggregate, kept: list[Change], taken: list[Change]) -> None:
+def test_what_is_retracted_was_never_there(aggregate: Aggregate, retained: list[Change], taken: list[Change]) -> None:
     states = Partials.of([aggregate], STREAM, is_retractable=True)
     gone = [Change(c.at, c.time, c.values, 1, c.seq + 1000) for c in taken]
     back = [Change(c.at, c.time, c.values, -1, c.seq) for c in gone]
-    found = result(states, aggregate, lifted(states, [*gone, *kept, *back]))
+    found = result(states, aggregate, lifted(states, [*gone, *retained, *back]))
     if aggregate.kind == "Stddev":  # its variance is as good as the squares that were there
-        assert found**2 == pytest.approx(result(states, aggregate, lifted(states, kept)) ** 2, abs=1e-2, rel=1e-6)
+        assert found**2 == pytest.approx(result(states, aggregate, lifted(states, retained)) ** 2, abs=1e-2, rel=1e-6)
         return
-    assert_rows([found], [result(states, aggregate, lifted(states, kept))], 1e6 * len(kept + taken), kept)
+    assert_rows([found], [result(states, aggregate, lifted(states, retained))], 1e6 * len(retained + taken), retained)

@@ -195,7 +195,7 @@ def test_a_typed_column_is_judged_like_its_values(dtype, column):
 
 
 @given(st.integers(31_536_000, 9_000_000_000), st.integers(0, 999_999))
-def test_epoch_numbers_are_told_apart_by_magnitude(second, micro):
+def test_epoch_numbers_are_distinguished_by_magnitude(second, micro):
     micros = second * 1_000_000 + micro
     assert from_number(second) == second * 1_000_000
     assert from_number(micros // 1_000) == micros // 1_000 * 1_000

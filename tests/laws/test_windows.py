@@ -1,4 +1,4 @@
-"""Discrete windows tell what the naive reference does, however rows arrive, and correct it when rows are late or taken back."""
+"""Discrete windows emit what the naive reference does, however rows arrive, and correct it when rows are late or retracted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def of(window: Any) -> list[Any]:
     return [type(each)(**{**vars(each), "window": window}) for each in PLAIN]
 
 
-def frontier(changes: list[tuple[int, Change]]) -> int:
+def newest_time(changes: list[tuple[int, Change]]) -> int:
     return max(change.time for _, change in changes if change.weight > 0) // SECOND * SECOND
 
 
@@ -62,7 +62,7 @@ def rows(found: pl.DataFrame, operator: Aggregation, key: int) -> list[tuple[Any
     return [(micros(row["t"]), *(row[name] for name in names)) for row in began.iter_rows(named=True)]
 
 
-def check_timeline(found: pl.DataFrame, key: int) -> None:
+def check_history(found: pl.DataFrame, key: int) -> None:
     """Assert that each row of a key ends where the next one begins, and the last one never."""
     mine = found.filter(pl.col("k") == key)
     assert mine["_weight"].abs().to_list() == [1] * len(mine)
@@ -73,9 +73,9 @@ def check_timeline(found: pl.DataFrame, key: int) -> None:
     assert ends.drop("_at", "_weight").equals(begins[:-1].drop("_at", "_weight"))
 
 
-def check(found: pl.DataFrame, operator: Aggregation, wanted: dict[int, dict[int, list[Any]]]) -> None:
-    for key, results in wanted.items():
-        check_timeline(found, key)
+def check(found: pl.DataFrame, operator: Aggregation, expected: dict[int, dict[int, list[Any]]]) -> None:
+    for key, results in expected.items():
+        check_history(found, key)
         got = rows(found, operator, key)
         assert [row[0] for row in got] == sorted(results), key
         for row in got:
@@ -90,7 +90,7 @@ def test_timelines(window: Any, drawn: Any, order: Any) -> None:
     job = Job(aggregation(*of(window)))
     for batch in batches(changes, order, 4):
         job.feed(frame(batch), parts=order.randrange(1, 3))
-    closed = frontier(changes) - window.lookback_us
+    closed = newest_time(changes) - window.lookback_us
     expected = {
         key: hopping(PLAIN, [c for k, c in changes if k == key], window.duration_us, window.stride_us, closed)
         for key in (1, 2)
@@ -101,7 +101,7 @@ def test_timelines(window: Any, drawn: Any, order: Any) -> None:
 @pytest.mark.parametrize("window", WINDOWS[:4], ids=str)
 @given(drawn=streams, gone=st.sets(st.integers(0, 24)), order=orders)
 @examples(15)
-def test_rows_taken_back(window: Any, drawn: Any, gone: Any, order: Any) -> None:
+def test_retracted_rows(window: Any, drawn: Any, gone: Any, order: Any) -> None:
     changes = inserts(drawn)
     back = [(key, Change(c.at, c.time, c.values, -1, c.seq)) for n, (key, c) in enumerate(changes) if n in gone]
     job = Job(aggregation(*of(window), appends=False))
@@ -112,7 +112,7 @@ def test_rows_taken_back(window: Any, drawn: Any, gone: Any, order: Any) -> None
     expected = {}
     for key in (1, 2):
         left = live(c for k, c in [*changes, *back] if k == key)
-        expected[key] = hopping(PLAIN, left, window.duration_us, window.stride_us, frontier(changes))
+        expected[key] = hopping(PLAIN, left, window.duration_us, window.stride_us, newest_time(changes))
     check(job.changes(), job.operator, expected)
 
 
@@ -129,7 +129,7 @@ def test_watermark_forgets_only_what_it_may(window: Any, drawn: Any, order: Any,
         seen = max(seen, *(change.time - disorder * SECOND for _, change in batch))
     expected = {
         key: hopping(
-            PLAIN, [c for k, c in changes if k == key], window.duration_us, window.stride_us, frontier(changes)
+            PLAIN, [c for k, c in changes if k == key], window.duration_us, window.stride_us, newest_time(changes)
         )
         for key in (1, 2)
     }
@@ -161,10 +161,14 @@ def test_windows_of_different_lengths(drawn: Any, order: Any) -> None:
         job.feed(frame(batch))
     for key in (1, 2):
         mine = [c for k, c in changes if k == key]
-        check_timeline(job.changes(), key)
+        check_history(job.changes(), key)
         parts = {
             w: hopping(
-                [a for a in operator.aggregates if a.window == w], mine, w.duration_us, w.stride_us, frontier(changes)
+                [a for a in operator.aggregates if a.window == w],
+                mine,
+                w.duration_us,
+                w.stride_us,
+                newest_time(changes),
             )
             for w in (short, long, ever)
         }
@@ -195,7 +199,7 @@ def test_window_as_key(window: Any, drawn: Any, order: Any, appends: bool) -> No
     assert (found["_weight"] == 1).all()
     for key in (1, 2):
         mine = [c for k, c in changes if k == key]
-        expected = hopping(PLAIN, mine, window.duration_us, window.stride_us, frontier(changes))
+        expected = hopping(PLAIN, mine, window.duration_us, window.stride_us, newest_time(changes))
         got = rows(found, job.operator, key)
         spans = [(micros(w["begin"]), micros(w["end"])) for w in found.filter(pl.col("k") == key)["window"]]
         assert spans == [(end - window.duration_us, end) for end in sorted(expected)]
@@ -283,7 +287,7 @@ def test_cumulative_windows_of_a_table(drawn: Any, order: Any) -> None:
     for batch in batches(changes, order, 4):
         job.feed(frame(batch, TABLE))
     expected = {
-        key: hopping(PLAIN, [c for k, c in changes if k == key], None, window.stride_us, frontier(changes))
+        key: hopping(PLAIN, [c for k, c in changes if k == key], None, window.stride_us, newest_time(changes))
         for key in (1, 2)
     }
     check(job.changes(), job.operator, expected)

@@ -32,7 +32,7 @@ class World:
         flows: of the datasets.
         seen: the largest instant each operator has seen, by its id, where an engine has seen more than there is in the end.
         stream_times: the largest instant there is in the end.
-        watermarks: of the operators that tell final results, by their ids: up to where they have told them.
+        watermarks: of the operators that emit final results, by their ids: up to where they have emitted them.
     """
 
     flows: dict[str, Flow]
@@ -42,7 +42,7 @@ class World:
 
     def stream_time(self, operator: str, flow: Flow) -> int:
         """Return up to where a window has seen rows."""
-        newest = naive.frontier(flow)
+        newest = naive.newest_time(flow)
         if newest is not None:
             self.stream_times[operator] = newest
         return max(self.seen.get(operator, -(2**62)), -(2**62) if newest is None else newest)
@@ -68,14 +68,14 @@ class Twin:
         node: as umbel has them.
         plain: as the reference computes them.
         text: how they are made.
-        asked: what answers for them if they end in an aggregate that is asked: its input, as the reference computes it.
+        queried: what answers for them if they end in an aggregate that is queried: its input, as the reference computes it.
         declared: the columns of the dataset they end in, in an order of its own; None for that of the pipeline.
     """
 
     node: Node
     plain: Naive
     text: str
-    asked: Naive | None = None
+    queried: Naive | None = None
     declared: Schema | None = None
 
     @property
@@ -215,9 +215,9 @@ class Twin:
             return self.plain(world) if along is None else naive.along(self.plain(world), along)
 
         if operator.is_terminal:
-            return Twin(node, lambda world: Flow([], tuple(keys)), text, asked=read)
+            return Twin(node, lambda world: Flow([], tuple(keys)), text, queried=read)
 
-        def told(world: World) -> Flow:
+        def emitted(world: World) -> Flow:
             flow = read(world)
             seen = world.watermarks.get(operator.id)
             if seen is None:
@@ -232,7 +232,7 @@ class Twin:
                 return naive.by_window(flow, tuple(keys), aggregates, window, seen)
             return naive.aggregated(flow, tuple(keys), aggregates, seen)
 
-        return Twin(node, told, text)
+        return Twin(node, emitted, text)
 
 
 @dataclass(frozen=True)

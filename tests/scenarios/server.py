@@ -73,7 +73,7 @@ class ServerProcess:
 
 def free_port() -> int:
     """Return a port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        port: int = listener.getsockname()[1]
         return port

@@ -73,7 +73,7 @@ def test_an_extractor_computes_and_looks_up(server: ServerProcess) -> None:
     "kind",
     [pytest.param(kind, marks=pytest.mark.nightly if kind in ("spin", "abort", "segv") else ()) for kind in KINDS],
 )
-def test_a_request_is_told_which_extractor_failed_on_which_row(server: ServerProcess, kind: str) -> None:
+def test_the_answer_names_the_extractor_and_the_row_that_failed(server: ServerProcess, kind: str) -> None:
     process = psutil.Process(server.process.pid)
     code, text = EXPECTED[kind]
     for whats in ([kind], ["fine", kind, "good"]):

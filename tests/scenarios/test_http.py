@@ -30,7 +30,7 @@ from umbel.runtime.deployment import Deployment
 
 EMPTY = b'{"webhook": "events", "endpoint": "departures", "data": []}'
 LOG = b"POST /api/v1/log HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-PROBE = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+HEALTH_CHECK = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 def place(folder: Path) -> Deployment:
@@ -69,7 +69,7 @@ def body(rows: list[dict[str, Any]]) -> dict[str, Any]:
         (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
         (b"GET /healthz HTTP/1.1\r\nHost: x\r\nx: " + b"a" * 1_000_000 + b"\r\n\r\n", b"431"),
         (b"GET /api/v1/dataset/%ff%00/inspect HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"404"),
-        (PROBE, b"200"),
+        (HEALTH_CHECK, b"200"),
     ],
     ids=lambda value: repr(value[-60:]),
 )
@@ -166,8 +166,8 @@ def test_when_the_parent_is_killed_the_port_is_free(tmp_path: Path) -> None:
     running.process.wait()
     _, left = psutil.wait_procs(family, timeout=30)
     assert left == []
-    with socket.socket() as probe:
-        probe.bind((HOST, running.port))
+    with socket.socket() as listener:
+        listener.bind((HOST, running.port))
 
 
 def test_several_processes_share_the_work_and_the_figures(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_server_stops_though_its_threads_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("servers", ["1", "2"])
-def test_what_is_to_be_kept_of_queries_outlives_the_server(tmp_path: Path, servers: str) -> None:
+def test_the_feature_log_outlives_the_server(tmp_path: Path, servers: str) -> None:
     place(tmp_path)
     query = {
         "inputs": ["Origin.origin"],

@@ -90,7 +90,7 @@ def run(folder: Path, victims: list[str], chance: random.Random) -> None:
         worker.mind()
         return deployed.taken() == {"Sales": len(rows), "Users": len(users)}
 
-    def told() -> Any:
+    def state() -> Any:
         return deployed.taken(), len(rows), len(users), (folder / "worker.log").read_text(errors="replace")[-3000:]
 
     try:
@@ -101,10 +101,10 @@ def run(folder: Path, victims: list[str], chance: random.Random) -> None:
                 fresh := USERS[wave] if wave < len(USERS) else [{"user": wave % 6, "tier": f"t{wave}", "t": at(wave)}]
             )
             deployed.log("users", fresh)
-            wait_until(lambda: is_planned(before), told)  # noqa: B023
+            wait_until(lambda: is_planned(before), state)  # noqa: B023
             time.sleep(chance.uniform(0, 1.5))  # any instant of the batch
             worker.kill(victim)
-        wait_until(is_done, told, within=300)
+        wait_until(is_done, state, within=300)
         check_all(deployed, rows, users)
     finally:
         worker.end()

@@ -143,7 +143,7 @@ def test_pages_of_other_sites_and_other_names_are_refused(running: Running) -> N
     assert b" 400 " in raw(running, twice).split(b"\r\n")[0]  # type: ignore[arg-type]
 
 
-def test_roles_are_kept_and_revoked(running: Running) -> None:
+def test_roles_are_enforced_and_revoked(running: Running) -> None:
     place = ["--dir", str(running.folder / "umbel")]
     made = umbel("token", "create", "board", "--role", "reader", *place, environment=running.account)
     token = made.stdout.strip()

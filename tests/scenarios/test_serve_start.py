@@ -35,7 +35,7 @@ def test_a_server_that_cannot_open_its_deployment_says_so_at_once(tmp_path: Path
     assert "Traceback" not in found.stderr
 
 
-def test_server_processes_that_cannot_open_the_deployment_are_given_up(tmp_path: Path) -> None:
+def test_server_processes_that_cannot_open_the_deployment_are_not_restarted(tmp_path: Path) -> None:
     """A supervisor opens the deployment itself, so the processes of its server are the first to meet the damage."""
     found = ended(tmp_path, 2, {PARENT: str(os.getpid())})
     assert found.returncode == 2, found.stderr

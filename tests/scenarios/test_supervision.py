@@ -1,4 +1,4 @@
-"""`umbel run` as processes: who may commit, what is left when it is killed while it starts, and what is told of its worker."""
+"""`umbel run` as processes: who may commit, what is left when it is killed while it starts, and the report on its worker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def wait(condition: Callable[[], object], said: Callable[[], str] = str) -> None
 
 
 class Marked:
-    """A command of umbel whose processes are told from all others by a variable of their environment."""
+    """A command of umbel whose processes are recognised by a variable of their environment."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.mark, self.folder, self.out = uuid.uuid4().hex, folder, folder / "out"
@@ -129,7 +129,7 @@ def kill_a_worker(start: Callable[..., Marked], directory: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_what_is_told_of_the_worker(tmp_path: Path, start: Callable[..., Marked]) -> None:
+def test_the_reported_state_of_the_worker(tmp_path: Path, start: Callable[..., Marked]) -> None:
     """One that was never there, that runs, that is paused, that was killed, that is started again and again."""
     deployment = Deployment.at(tmp_path / "umbel", shards=1)
     commit(deployment, check_commit(flights.DATASETS, flights.FEATURESETS))
@@ -137,28 +137,28 @@ def test_what_is_told_of_the_worker(tmp_path: Path, start: Callable[..., Marked]
     try:
         server.wait_until_ready()
 
-        def told() -> str:
+        def reported() -> str:
             found: httpx.Response = server.http.get("/readyz?deep")
             assert (found.status_code == 200) == (found.json()["worker"]["state"] == "running"), found.text
             assert server.http.get("/readyz").status_code == 200
             return str(found.json()["worker"]["state"])
 
-        assert told() == "never started"
+        assert reported() == "never started"
         worker = start("work", "-w", "1")
-        wait(lambda: told() == "running", worker.said)
+        wait(lambda: reported() == "running", worker.said)
         server.http.post("/api/v1/log", json={"webhook": "events", "endpoint": "departures", "data": DEPARTURES})
         wait(lambda: server.http.get("/readyz?deep").json()["worker"]["batch"] is not None, worker.said)
         wait(lambda: server.http.get("/readyz?deep").json()["lag"]["rows"] == 0, worker.said)
         assert 'umbel_worker_state{state="running"} 1.0' in server.http.get("/api/v1/metrics").text
         worker.process.send_signal(signal.SIGSTOP)
-        wait(lambda: told() == "stuck")
+        wait(lambda: reported() == "stuck")
         assert "no sign of life" in doctored(deployment.directory)
         worker.end()
-        wait(lambda: told() == "stopped")
+        wait(lambda: reported() == "stopped")
         for _ in range(3):
             kill_a_worker(start, deployment.directory)
         start("work", "-w", "1")
-        wait(lambda: told() == "looping")
+        wait(lambda: reported() == "looping")
         found = server.http.get("/readyz?deep").json()
         assert "the worker is looping (it has ended" in found["message"]
         assert found["worker"]["restarts"] >= 3

@@ -114,7 +114,7 @@ class Worker:
 
 
 class Asker(threading.Thread):
-    """Asks for the totals of all users over one connection, so of one server process, until told to stop."""
+    """Queries the totals of all users over one connection, so of one server process, until stopped."""
 
     def __init__(self, port: int) -> None:
         super().__init__(daemon=True)

@@ -60,7 +60,7 @@ def put_bad(folder: Path, deployed: Deployed) -> tuple[list[Row], int]:
 
 
 class Run:
-    """Everything that happens, in one form of execution; what was there is kept for the tests."""
+    """Everything that happens, in one form of execution; the tests get what was there."""
 
     def __init__(self, folder: Path, spark: Any, small: int) -> None:
         self.deployed, self._files = Deployed(folder / "umbel"), folder / "files"

@@ -24,8 +24,8 @@ def doubled(batches):
     import pyarrow as pa
     for batch in batches:
         numbers = [2 * number for number in batch["id"].to_pylist()]
-        told = f"{sys.executable} {os.environ['POLARS_MAX_THREADS']}"
-        yield pa.RecordBatch.from_pydict({"number": numbers, "worker": [told] * len(numbers)})
+        described = f"{sys.executable} {os.environ['POLARS_MAX_THREADS']}"
+        yield pa.RecordBatch.from_pydict({"number": numbers, "worker": [described] * len(numbers)})
 
 with running(Settings(Path(sys.argv[1]), slots=2)) as session:
     rows = session.range(4, numPartitions=2).mapInArrow(doubled, "number long, worker string").collect()

@@ -72,7 +72,7 @@ class User:
     # Who it is.
     uid: int = field(key=True, erase_key=True).meta(tags=["id"])
     country: oneof(str, ["FR", "DE"])  # type: ignore[valid-type]
-    mail: Optional[str]
+    email: Optional[str]
     seen: List[datetime]
     by_shop: Dict[str, int]
     credit: Decimal[2]
@@ -168,7 +168,7 @@ def test_buyers(client: MockClient) -> None:
         {
             "uid": [1],
             "country": ["FR"],
-            "mail": [None],
+            "email": [None],
             "seen": [[]],
             "by_shop": [{}],
             "credit": [0],
@@ -211,8 +211,8 @@ class Seen:
             orders.filter(col("price") > 1.0).drop("price"), orders.select("uid")
         )
         changed = users.changelog(delete="gone").select(columns=["uid"]).rename({"updated": "at"})
-        listed = users.changelog(insert="new").select("uid", "mail", "seen").dropnull("mail").explode("seen")
-        found = listed.drop("mail", "seen").dedup(by="uid").rename({"updated": "at"}).transform(lambda df: df)
+        listed = users.changelog(insert="new").select("uid", "email", "seen").dropnull("email").explode("seen")
+        found = listed.drop("email", "seen").dedup(by="uid").rename({"updated": "at"}).transform(lambda df: df)
         latest: Dataset = orders.groupby("uid").latest().changelog(delete="gone").select("uid")
         return ordered + changed + found + latest + orders.groupby("uid").first().changelog("gone").select("uid")
 

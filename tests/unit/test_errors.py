@@ -36,7 +36,7 @@ def test_codes_differ():
     assert len({kind.code for kind in kinds}) == len(kinds)
 
 
-def test_all_faults():
+def test_all_errors():
     raise_all([], InvalidType, "bad:")
     with pytest.raises(InvalidType) as caught:
         raise_all([InvalidValue("one", hint="h"), "two"], InvalidType, "bad:", where="app.py:3", hint="mend")

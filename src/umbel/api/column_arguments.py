@@ -34,7 +34,7 @@ def names_of(positional: Sequence[Any], keyword: Any, subject: str, word: str = 
 
 
 def text_of(name: Any, subject: str, role: str) -> str:
-    """Return a column name that was passed as text or as a field of a dataset.
+    """Return a column name passed as text or as a field of a dataset.
 
     Raises:
         InvalidType: it is something else, or empty.

@@ -100,7 +100,7 @@ class Maintenance:
         self._due = self._clock() + self._period
         # Of one pass ago: a batch that is run again after a crash still finds its input.
         read, self._read = self._read, plan.positions
-        self._running = threading.Thread(target=self._run, args=(plan.revision, read), name="upkeep", daemon=True)
+        self._running = threading.Thread(target=self._run, args=(plan.revision, read), name="maintenance", daemon=True)
         self._running.start()
 
     def wait(self) -> None:
@@ -116,8 +116,8 @@ class Maintenance:
                 if node.is_logged:
                     self._deployment.changes.tidy(node)
         except Exception as error:  # noqa: BLE001  the job goes on without maintenance; an event is recorded
-            log.warning("upkeep: %s", error)
-            self._deployment.catalog.record_event("work", "error", f"upkeep: {error}")
+            log.warning("maintenance: %s", error)
+            self._deployment.catalog.record_event("work", "error", f"maintenance: {error}")
 
 
 def expire(deployment: Deployment, graph: Graph, read: Mapping[str, Any]) -> None:

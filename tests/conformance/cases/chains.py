@@ -115,7 +115,7 @@ PROBES: list[Step] = [
     ),
     AsOf("Total", {"shop": 1}, ("profit",), {at("00:09"): None, at("00:10"): (9,), at("02:00"): (24,)}),
 ]
-# Item b gets a cost before its sale: its profit joins all that was told about that hour.
+# Item b gets a cost before its sale: its profit joins all values of that hour.
 LATE = Log("Prices", [{"item": "b", "cost": 90, "t": at("00:05")}])
 CORRECTED: list[Step] = [
     AsOf("Hourly", {"shop": 1}, ("profit", "sales"), {at("01:00"): (18, 2), at("02:00"): (15, 1), at("03:00"): (0, 0)}),

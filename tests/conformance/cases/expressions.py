@@ -114,7 +114,7 @@ def timestamp() -> Any:
 
 Derived = derived()
 COLUMNS = (*(f"v_{name}" for name in VALUES), "t")
-WANTED = [(*(value for _, _, value in VALUES.values()), T)]
+EXPECTED = [(*(value for _, _, value in VALUES.values()), T)]
 CASES = [
-    Case("every function of expressions", [Facts, Derived], [Log("Facts", [ROW]), Table("Derived", COLUMNS, WANTED)])
+    Case("every function of expressions", [Facts, Derived], [Log("Facts", [ROW]), Table("Derived", COLUMNS, EXPECTED)])
 ]

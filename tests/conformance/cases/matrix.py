@@ -155,14 +155,14 @@ def _decayed(name: str, flow: Flow, aggregate: Any, window: Any) -> Step:
     """Return the lookups of a decaying sum: of the rows in the last closed window, as of the instant of the lookup."""
     stride = window.duration_us if isinstance(window, Tumbling) else window.stride_us
     answers: dict[datetime, Sequence[Any] | None] = {}
-    for probe in PROBES:
-        end = micros(probe) // stride * stride
+    for queried_at in PROBES:
+        end = micros(queried_at) // stride * stride
         closed = live(each for each in flow.changes if each.at < end)
         begin = (
             min((each.time for each in closed), default=end) if window.duration_us is None else end - window.duration_us
         )
         inside = [each for each in closed if each.time >= begin]
-        answers[probe] = [value(aggregate, inside, micros(probe))] if closed else None
+        answers[queried_at] = [value(aggregate, inside, micros(queried_at))] if closed else None
     return AsOf(name, {"uid": 1}, ("decayed",), answers)
 
 
@@ -174,11 +174,13 @@ def _checks(name: str, flow: Flow, window: Any, of: str) -> list[Step]:
         return [Table(name, ("uid", "window", *columns, "t"), [_row(each, ("window", *columns)) for each in found])]
     if isinstance(window, Continuous):
         values = [
-            continuous(each, flow.changes, micros(probe), window.duration_us) for probe in PROBES for each in named
+            continuous(each, flow.changes, micros(queried_at), window.duration_us)
+            for queried_at in PROBES
+            for each in named
         ]
-        assert all(is_found(flow.changes, micros(probe)) for probe in PROBES)
+        assert all(is_found(flow.changes, micros(queried_at)) for queried_at in PROBES)
         size = len(named)
-        answers = {probe: values[n * size : (n + 1) * size] for n, probe in enumerate(PROBES)}
+        answers = {queried_at: values[n * size : (n + 1) * size] for n, queried_at in enumerate(PROBES)}
         return [AsOf(name, {"uid": 1}, columns, answers)]
     seen = max(each.time for each in flow.changes)
     report = naive.aggregated(flow, ("uid",), named, seen).changes

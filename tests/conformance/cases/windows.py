@@ -45,7 +45,7 @@ def counted(name: str, window):
 
 
 Hourly = counted("Hourly", Tumbling("1h"))
-HeldBack = counted("HeldBack", Tumbling("1h", lookback="1h"))
+LookedBack = counted("LookedBack", Tumbling("1h", lookback="1h"))
 TwoHours = counted("TwoHours", Hopping("2h", "1h"))
 Ever = counted("Ever", Hopping("forever", "1h"))
 Sliding = counted("Sliding", Continuous("1h"))
@@ -74,7 +74,7 @@ def by_window(name: str, window):
 ByHour = by_window("ByHour", Tumbling("1h"))
 Sessions = by_window("Sessions", Session("10m"))
 
-DATASETS = [Events, Hourly, HeldBack, TwoHours, Ever, Sliding, Total, ByHour]
+DATASETS = [Events, Hourly, LookedBack, TwoHours, Ever, Sliding, Total, ByHour]
 
 
 def rows(name: str, counts: dict[str, int]) -> Table:
@@ -101,7 +101,7 @@ CHANGE_POINTS = {
 
 PROBES: list[Step] = [
     rows("Hourly", {"01:00": 2, "02:00": 1, "03:00": 0, "04:00": 1}),
-    rows("HeldBack", {"01:00": 2, "02:00": 1, "03:00": 0}),
+    rows("LookedBack", {"01:00": 2, "02:00": 1, "03:00": 0}),
     rows("TwoHours", {"01:00": 2, "02:00": 3, "03:00": 1, "04:00": 1}),
     rows("Ever", {"01:00": 2, "02:00": 3, "04:00": 4}),
     spans(
@@ -158,7 +158,7 @@ CASES = [
     Case("windows over several calls", DATASETS, [*(Log("Events", [row]) for row in ROWS), *PROBES]),
     Case("windows, newest first", DATASETS, [*(Log("Events", [row]) for row in reversed(ROWS)), *PROBES]),
     Case(
-        "the frontier is that of all keys",
+        "stream time is that of all keys",
         DATASETS,
         [
             Log("Events", ROWS[:2]),

@@ -39,15 +39,15 @@ def test_the_window_that_ended_last(window: Any, duration: int, stride: int, min
 
 def test_what_else_is_an_instant() -> None:
     expected = Window(begin=EPOCH, end=EPOCH + timedelta(hours=1))
-    for given in ("1970-01-01T01:30:00Z", 5400, pd.Timestamp("1970-01-01 01:30")):
-        assert bucketize(pd.Series([given, given]), "1h").tolist() == [expected, expected]
+    for passed in ("1970-01-01T01:30:00Z", 5400, pd.Timestamp("1970-01-01 01:30")):
+        assert bucketize(pd.Series([passed, passed]), "1h").tolist() == [expected, expected]
     assert bucketize(pd.Series([EPOCH + timedelta(hours=1), None]), "1h").tolist() == [expected, None]
     with pytest.raises(ValueError, match="'soon'"):
         bucketize(pd.Series(["soon"]), "1h")
 
 
-for given in (3, Continuous("1h"), ("1h",), None):
-    refused.add(f"window {given}", lambda given=given: bucketize(EPOCH, given), ValueError, "bucketize")
+for passed in (3, Continuous("1h"), ("1h",), None):
+    refused.add(f"window {passed}", lambda passed=passed: bucketize(EPOCH, passed), ValueError, "bucketize")
 refused.add("forever", lambda: bucketize(EPOCH, Hopping("forever", "1h")), ValueError, "forever")
 
 

@@ -225,8 +225,8 @@ def test_what_has_changed_needs_a_higher_version(old: Dataset, new: Dataset, fit
         check_commit([new], [], before=before)
     else:
         check_refused(lambda: check_commit([new], [], before=before), ValueError, (f"'{new.__name__}'", "version"))
-    given = [EVENTS, new] if new.__name__ != "Events" else [new]
-    assert new.__name__ in check_commit(given, []).datasets
+    datasets = [EVENTS, new] if new.__name__ != "Events" else [new]
+    assert new.__name__ in check_commit(datasets, []).datasets
 
 
 def test_a_signature_ignores_sources_and_a_fingerprint_does_not_ignore_versions() -> None:

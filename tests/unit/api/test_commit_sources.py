@@ -110,10 +110,10 @@ def test_preproc_where_and_sample_as_they_are_committed() -> None:
     (found,) = check_commit([made], []).datasets["Noted"].sources
     preproc = dict(found.preproc)
     assert (preproc["uid"], preproc["note"]) == (ReferenceColumn(("a", "b")), ConstantColumn("x"))
-    few, where = preproc["few"], found.where
-    assert isinstance(few, Evaluated)
+    limited, where = preproc["few"], found.where
+    assert isinstance(limited, Evaluated)
     assert where is not None
-    assert [name for name, _ in few.reads] == ["few2"]
+    assert [name for name, _ in limited.reads] == ["few2"]
     assert [name for name, _ in where.reads] == ["limit", "uid"]
     assert found.sample == Sampling(0.5, ("kept",))
 

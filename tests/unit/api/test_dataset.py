@@ -354,7 +354,7 @@ def test_refused(define: Any, error: type[Exception], texts: tuple[str, ...]) ->
     check_refused(define, error, texts)
 
 
-def test_tags_of_any_iterable_are_kept() -> None:
+def test_tags_may_be_any_iterable() -> None:
     assert record_of(meta(tags=(each for each in ("a", "b")))(keyed())).meta.tags == ("a", "b")
 
 

@@ -220,7 +220,7 @@ def test_definitions_do_not_take_numbers_for_text() -> None:
             s: str = F(D.s, default=1)
 
 
-def test_arguments_of_another_shape_are_told_apart() -> None:
+def test_arguments_of_another_shape_are_distinguished() -> None:
     @dataset(index=True)
     class D:
         uid: int = field(key=True)

@@ -36,10 +36,10 @@ def test_what_two_selectors_share_is_what_some_environment_says() -> None:
         assert bool(first.shared_with(second)) == naive
 
 
-for given in ("", " ", "~", "a b", ["a", "~b"], ["~"], ["", "a"]):
-    refused.add(f"selector {given!r}", lambda given=given: selector(given, "here"), ValueError, "here")
-for given in (3, [3], {"a": 1}.values()):
-    refused.add(f"selector {given!r}", lambda given=given: selector(given, "here"), TypeError, "here")
+for passed in ("", " ", "~", "a b", ["a", "~b"], ["~"], ["", "a"]):
+    refused.add(f"selector {passed!r}", lambda passed=passed: selector(passed, "here"), ValueError, "here")
+for passed in (3, [3], {"a": 1}.values()):
+    refused.add(f"selector {passed!r}", lambda passed=passed: selector(passed, "here"), TypeError, "here")
 refused.add("commit ~a", lambda: check_env("~a"), ValueError, "~a")
 refused.add("commit empty", lambda: check_env(""), ValueError)
 refused.add("commit list", lambda: check_env(["a"]), TypeError, "list")  # type: ignore[arg-type]

@@ -75,7 +75,7 @@ def test_extractors_still_run_in_queries() -> None:
 
 
 @featureset
-class Few:
+class Lacking:
     a: int = F()
     b: int
 
@@ -93,11 +93,11 @@ class Few:
 
 @mock
 def test_parameters_are_counted_when_an_extractor_is_called(client) -> None:
-    one = pd.DataFrame({"Few.a": [1]})
-    client.commit(message="m", featuresets=[Few], env="dev")
-    assert client.query([Few.a], [Few.b], one)["Few.b"].tolist() == [2]
-    client.commit(message="m", featuresets=[Few], env="prod")
-    with pytest.raises(Exception, match=r"lacking in Few failed to run.*positional"):
-        client.query([Few.a], [Few.b], one)
+    one = pd.DataFrame({"Lacking.a": [1]})
+    client.commit(message="m", featuresets=[Lacking], env="dev")
+    assert client.query([Lacking.a], [Lacking.b], one)["Lacking.b"].tolist() == [2]
+    client.commit(message="m", featuresets=[Lacking], env="prod")
+    with pytest.raises(Exception, match=r"lacking in Lacking failed to run.*positional"):
+        client.query([Lacking.a], [Lacking.b], one)
     with pytest.raises(TypeError):
-        Few.lacking(Few, TS, A)
+        Lacking.lacking(Lacking, TS, A)

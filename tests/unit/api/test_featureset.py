@@ -289,11 +289,11 @@ def no_class() -> None:
 # extractors
 
 
-def with_extractor(func: Any, *, given: Any = None, made: Any = None, **options: Any) -> Any:
+def with_extractor(func: Any, *, reads: Any = None, made: Any = None, **options: Any) -> Any:
     """Return a definition of a featureset with an extractor, decorated as said."""
 
     def define() -> Featureset:
-        func.__umbel_inputs__, func.__umbel_outputs__ = given, made
+        func.__umbel_inputs__, func.__umbel_outputs__ = reads, made
         body = {"__annotations__": {"a": int, "b": int}, "__module__": __name__, "e": extractor(**options)(func)}
         return featureset(type("FS", (), body))
 
@@ -307,11 +307,11 @@ def refuse_extractor(name: str, func: Any, error: type[Exception], *texts: str, 
 refuse_extractor("self", lambda self, ts: 1, TypeError, "'cls'", "'self'")
 refuse_extractor("no ts", lambda cls: 1, TypeError, "'ts'")
 refuse_extractor("not ts", lambda cls, now: 1, TypeError, "'ts'", "'now'")
-refuse_extractor("input featureset", lambda cls, ts, a: 1, TypeError, "'Request'", "Featureset", given=(Request,))
-refuse_extractor("input field", lambda cls, ts, a: 1, TypeError, "Field", given=(Users.age,))
-refuse_extractor("input unknown", lambda cls, ts, a: 1, ValueError, "'zz'", "a, b", "'FS'", given=("zz",))
-refuse_extractor("input kind", lambda cls, ts, a: 1, TypeError, "'FS'", "5", given=(5,))
-refuse_extractor("no inputs", lambda cls, ts: 1, ValueError, "@inputs", given=())
+refuse_extractor("input featureset", lambda cls, ts, a: 1, TypeError, "'Request'", "Featureset", reads=(Request,))
+refuse_extractor("input field", lambda cls, ts, a: 1, TypeError, "Field", reads=(Users.age,))
+refuse_extractor("input unknown", lambda cls, ts, a: 1, ValueError, "'zz'", "a, b", "'FS'", reads=("zz",))
+refuse_extractor("input kind", lambda cls, ts, a: 1, TypeError, "'FS'", "5", reads=(5,))
+refuse_extractor("no inputs", lambda cls, ts: 1, ValueError, "@inputs", reads=())
 refuse_extractor("no outputs", lambda cls, ts: 1, ValueError, "@outputs", made=())
 refuse_extractor("output foreign", lambda cls, ts: 1, TypeError, "'Request.uid'", "'Request'", made=(Request.uid,))
 refuse_extractor("output kind", lambda cls, ts: 1, TypeError, "3", "int", made=(3,))

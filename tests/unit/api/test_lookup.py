@@ -37,13 +37,13 @@ class Stream:
 
 
 class Answers:
-    """Tells what it was asked."""
+    """Returns its arguments."""
 
     def lookup(self, dataset: str, ts: Any, keys: Mapping[str, Any], fields: Sequence[str]) -> Any:
         return dataset, list(ts), {name: list(each) for name, each in keys.items()}, list(fields)
 
 
-def test_who_is_asked_and_what() -> None:
+def test_the_current_client_answers() -> None:
     token = current.set(Answers())
     try:
         report: Any = Users.lookup(TS, org=KEYS.astype(str), uid=KEYS, fields=["age", Users.uid])

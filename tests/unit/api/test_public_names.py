@@ -98,8 +98,8 @@ def test_every_lazy_name_is_listed() -> None:
 
 def test_every_lazy_name_is_known_to_type_checkers() -> None:
     (block,) = [each for each in ast.parse(Path(umbel.__file__).read_text()).body if isinstance(each, ast.If)]
-    stated = {name.asname or name.name for each in block.body for name in each.names}  # type: ignore[attr-defined]
-    assert stated == set(umbel.__all__)
+    listed = {name.asname or name.name for each in block.body for name in each.names}  # type: ignore[attr-defined]
+    assert listed == set(umbel.__all__)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_name_is_the_same_wherever_it_is_found(module: str) -> None:
     assert [name for name in both if getattr(umbel, name) is not getattr(found, name)] == []
 
 
-def test_a_misspelt_name_is_told() -> None:
+def test_a_misspelt_name_has_the_right_one_in_its_error() -> None:
     with pytest.raises(ImportError, match="Webhok"):
         exec("from umbel import Webhok")
     with pytest.raises(AttributeError, match="did you mean 'Webhook'"):
@@ -123,8 +123,8 @@ def test_app() -> None:
     assert App(datasets=(), featuresets=()) == App()
 
 
-def test_secrets_come_from_whoever_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Keeper:
+def test_secrets_come_from_the_provider_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Provider:
         def get(self, name: str) -> str:
             return f"kept {name}"
 
@@ -134,6 +134,6 @@ def test_secrets_come_from_whoever_keeps_them(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(caught.value, UnknownName)
     monkeypatch.setenv("UMBEL_SECRET_token", "from outside")
     assert secrets.get("token") == "from outside"
-    with secrets_from(Keeper()):
+    with secrets_from(Provider()):
         assert secrets.get("token") == "kept token"
     assert secrets.get("token") == "from outside"

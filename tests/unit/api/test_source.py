@@ -132,8 +132,8 @@ def test_sinks() -> None:
 
 
 def feed(**options: Any) -> Callable[[], Dataset]:
-    given = {"conn": WEB, "disorder": "1d", "cdc": "append", **options}
-    return lambda: source(**given)(stream())
+    arguments = {"conn": WEB, "disorder": "1d", "cdc": "append", **options}
+    return lambda: source(**arguments)(stream())
 
 
 def drain(**options: Any) -> Callable[[], Dataset]:

@@ -1,4 +1,4 @@
-"""The catalog: revisions, owners of jobs, finished batches, counts and dead letters that are exact whoever repeats what."""
+"""The catalog: revisions, owners of jobs, finished batches, counts and dead letters that stay exact when steps are repeated."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_who_was_replaced_cannot_finish(catalog: Catalog) -> None:
     catalog.finish(JOB, JobProgress(1, 1, {"by": "new"}), {}, epoch=new)
 
 
-def test_dead_letters_are_told_newest_first_and_cut(catalog: Catalog) -> None:
+def test_dead_letters_come_newest_first_and_cut(catalog: Catalog) -> None:
     epoch = catalog.take_over(JOB)
     long = b"x" * (RAW_LIMIT + 5)
     dead = [letter(f"f: byte {n}") for n in range(5)] + [letter("g", dataset="Other", raw=long, size=len(long))]

@@ -61,7 +61,7 @@ def test_another_key_opens_nothing(vault: Vault, tmp_path: Path) -> None:
         vault.get("token")
 
 
-def test_a_key_made_meanwhile_is_kept(vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_made_meanwhile_stays(vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Vault(Catalog(f"sqlite:///{tmp_path / 'catalog.db'}"), tmp_path / "keys" / "secret.key")
     exists = Path.exists
 

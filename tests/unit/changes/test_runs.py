@@ -35,13 +35,13 @@ def test_search_agrees_with_a_loop() -> None:
     instants = rng.integers(-20, 20, 60)
     instants = instants[np.lexsort((instants, slots))]
     search = runs.Sorted(slots, instants)
-    asked_slots, requested = rng.integers(0, 6, 200), rng.integers(-25, 25, 200)
+    slots_requested, requested = rng.integers(0, 6, 200), rng.integers(-25, 25, 200)
     pairs = list(zip(slots, instants, strict=True))
     for slot, at, found, after in zip(
-        asked_slots,
+        slots_requested,
         requested,
-        search.first_at_or_after(asked_slots, requested),
-        search.first_after(asked_slots, requested),
+        search.first_at_or_after(slots_requested, requested),
+        search.first_after(slots_requested, requested),
         strict=True,
     ):
         assert found == sum(pair < (slot, at) for pair in pairs)

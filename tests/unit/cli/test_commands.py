@@ -53,7 +53,7 @@ def test_the_help_begins_with_what_to_do(umbel: Umbel) -> None:
     assert umbel("runn").exit_code == 2
 
 
-def test_versions_are_told(umbel: Umbel) -> None:
+def test_versions_are_printed(umbel: Umbel) -> None:
     lines = umbel("version").output.splitlines()
     assert lines[0].startswith("umbel ")
     assert any(line.startswith("polars 2") for line in lines)
@@ -105,7 +105,7 @@ def test_a_lookup(umbel: Umbel, server: Served) -> None:
     assert (failed.exit_code, failed.output) == (1, "not found\n")
 
 
-def test_a_misspelt_key_is_told(umbel: Umbel, server: Served) -> None:
+def test_a_misspelt_key_is_named(umbel: Umbel, server: Served) -> None:
     report = str(umbel("lookup", "Plane", "tailnm=N1").exception)
     assert "keys: missing columns ['tailnum']" in report
     assert "is 'tailnm' meant to be 'tailnum'?" in report

@@ -11,7 +11,7 @@ from tests.unit.cli.conftest import Umbel
 from tests.unit.serving.conftest import NOON, Served
 from umbel.connectors.buckets import LOCATION
 
-ASKED = ("query-offline", "Origin.departures", "-i", "Origin.origin=who", "--timestamp", "when")
+QUERY = ("query-offline", "Origin.departures", "-i", "Origin.origin=who", "--timestamp", "when")
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_a_query_is_followed_to_its_end(umbel: Umbel, server: Served, data: Path) -> None:
-    shown = umbel(*ASKED, "--from", "s3://data/asked.csv", "--to", "s3://data/out", "--to-format", "json")
+    shown = umbel(*QUERY, "--from", "s3://data/asked.csv", "--to", "s3://data/out", "--to-format", "json")
     assert shown.exit_code == 0, shown.output
     request, report = shown.stdout.splitlines()
     assert report.startswith("COMPLETED: 100% done, 33.33% of the rows without an answer; parts are in data/out/")
@@ -38,7 +38,7 @@ def test_a_query_is_followed_to_its_end(umbel: Umbel, server: Served, data: Path
 
 
 def test_a_query_need_not_be_followed(umbel: Umbel, server: Served, data: Path) -> None:
-    begun = umbel(*ASKED, "--from", "s3://data/*.csv", "--no-wait").stdout.splitlines()
+    begun = umbel(*QUERY, "--from", "s3://data/*.csv", "--no-wait").stdout.splitlines()
     stopped = umbel("query-offline", "--cancel", begun[0])
     assert stopped.stdout.split(":")[0] in {"CANCELLED", "COMPLETED"}
 
@@ -52,5 +52,5 @@ def test_a_query_need_not_be_followed(umbel: Umbel, server: Served, data: Path) 
     ],
 )
 def test_what_cannot_be_meant(umbel: Umbel, server: Served, options: tuple[str, ...], words: str) -> None:
-    shown = umbel(*ASKED, *options)
+    shown = umbel(*QUERY, *options)
     assert (shown.exit_code, words in shown.output) == (2, True)

@@ -31,7 +31,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         signal.signal(number, handler)
 
 
-def told(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+def refusal_of(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str]:
     """Run umbel in this process; return its exit code and what it said."""
     monkeypatch.setattr(sys, "argv", ["umbel", *arguments])
     with pytest.raises(SystemExit) as ended:
@@ -74,7 +76,7 @@ def test_what_cannot_be_used(
     what: str, command: str, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options, reason, remedy = REFUSED[what]
-    code, shown = told([command, *options], monkeypatch, capsys)
+    code, shown = refusal_of([command, *options], monkeypatch, capsys)
     assert (code, reason in shown, remedy in shown, "Traceback" in shown, "secret" in shown) == (
         2,
         True,
@@ -84,12 +86,12 @@ def test_what_cannot_be_used(
     ), shown
 
 
-def test_a_driver_that_is_missing_is_told_with_what_installs_it(
+def test_a_missing_driver_is_named_with_what_installs_it(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)  # as if it were not installed
     for scheme in ("postgresql", "postgres", "postgresql+psycopg"):
-        code, shown = told(["up", "--catalog", f"{scheme}://h/d"], monkeypatch, capsys)
+        code, shown = refusal_of(["up", "--catalog", f"{scheme}://h/d"], monkeypatch, capsys)
         assert (code, "secret" in shown) == (2, False)
         assert "the package 'psycopg', which connects to postgresql, is not installed" in shown
         assert "pip install 'psycopg[binary]'" in shown
@@ -98,13 +100,13 @@ def test_a_driver_that_is_missing_is_told_with_what_installs_it(
 @pytest.mark.parametrize(
     "command", [["lookup", "Plane", "tailnum=N1"], ["query", "Origin", "-i", "Origin.origin=JFK"], ["feature-log"]]
 )
-def test_where_no_server_is_it_is_told_how_to_start_one(
+def test_without_a_server_the_error_says_how_to_start_one(
     command: list[str], project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.socket() as free:  # bound, and nobody listens
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        code, shown = told([*command, "--url", url], monkeypatch, capsys)
+        code, shown = refusal_of([*command, "--url", url], monkeypatch, capsys)
     assert (code, url in shown, "refused" in shown, "umbel run MODULE" in shown, "--url" in shown) == (
         2,
         True,

@@ -69,7 +69,7 @@ UMBEL = shutil.which("umbel", path=str(Path(sys.executable).parent)) or "umbel"
 @pytest.mark.parametrize("target", ["features", "features.py", "queue.py", "./queue.py"])
 def test_commands(start: list[str], target: str, folder: Path) -> None:
     if start[1:] == ["-m", "umbel"]:
-        (folder / "umbel.py").unlink()  # Python runs that one, as it is told to
+        (folder / "umbel.py").unlink()  # Python runs that one, as the command says
     assert "Event" in ran(folder, *start, "explain", target)
 
 
@@ -87,7 +87,7 @@ def test_what_runs_below(folder: Path) -> None:
     assert "queue.py" in report
 
 
-def test_a_name_that_another_module_has_is_told(folder: Path) -> None:
+def test_a_name_that_another_module_has_is_reported(folder: Path) -> None:
     done = subprocess.run([UMBEL, "explain", "queue"], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "defines no dataset" in done.stderr

@@ -59,17 +59,21 @@ class Server:
 
     def query(self, body: Any, request: httpx.Request) -> Any:
         plan = self.branch.engine.plan(body["inputs"], body["outputs"], QueryMode.ONLINE)
-        given = from_json(body["data"], plan.inputs)
-        return self.branch.engine.online(plan, {name: given[name] for name in given.columns}, given.height).to_json()
+        provided = from_json(body["data"], plan.inputs)
+        return self.branch.engine.online(
+            plan, {name: provided[name] for name in provided.columns}, provided.height
+        ).to_json()
 
     def query_offline(self, body: Any, request: httpx.Request) -> Any:
         if "input" in body:
             return {"request_id": "7", "status": "running"}
         column = body["timestamp_column"]
         plan = self.branch.engine.plan(body["inputs"], body["outputs"], QueryMode.OFFLINE)
-        given = from_json(body["data"], {**plan.inputs, column: Datetime()})
-        found = self.branch.engine.offline(plan, {name: given[name] for name in plan.inputs}, given[column]).to_json()
-        return {**found, column: [each.isoformat() for each in given[column]]}
+        provided = from_json(body["data"], {**plan.inputs, column: Datetime()})
+        found = self.branch.engine.offline(
+            plan, {name: provided[name] for name in plan.inputs}, provided[column]
+        ).to_json()
+        return {**found, column: [each.isoformat() for each in provided[column]]}
 
     def query_offline_status(self, body: Any, request: httpx.Request) -> Any:
         return {"request_id": request.url.params["request_id"], "status": "done"}

@@ -116,7 +116,7 @@ def test_an_incremental_commit_is_checked_against_what_the_server_has(server, cl
     assert list(server.branch.definitions.featuresets) == ["Thing", "More"]
 
 
-def test_faults_are_found_before_anything_is_sent(server, client):
+def test_errors_are_found_before_anything_is_sent(server, client):
     sent = len(server.requests)
     with pytest.raises(ValueError, match="given twice"):
         client.commit(message="twice", datasets=[Things, Things])
@@ -150,7 +150,7 @@ def test_query(server, client):
     assert str(found["Thing.seen"].dtype) == "datetime64[ns, UTC]"
 
 
-def test_features_given_as_text_have_their_types_too(server, client):
+def test_features_named_by_text_have_their_types_too(server, client):
     client.log("hook", "things", ROWS)
     frame = pd.DataFrame({"Thing.uid": ["1"]})
     found = client.query(["Thing.uid"], ["Thing.price", "Thing.seen"], frame)
@@ -243,17 +243,19 @@ def test_a_batch_without_an_answer_is_sent_again_under_the_same_key(monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("stated", "least", "most"),
+    ("retry_after", "least", "most"),
     [("7", 7, 8.75), ("9999", 30, 37.5), ("", 5, 6.25), ("soon", 5, 6.25), ("0", 0.1, 0.125)],
 )
-def test_an_overloaded_server_is_asked_again_when_it_says(monkeypatch, stated, least, most):
+def test_an_overloaded_server_is_called_again_when_it_says(monkeypatch, retry_after, least, most):
     waited, keys = [], []
     monkeypatch.setattr("umbel.client.connection.time", SimpleNamespace(sleep=waited.append))
 
     def answer(request):
         keys.append(request.headers["idempotency-key"])
         if len(keys) <= 5:
-            return httpx.Response(429, json={"code": "overloaded", "message": "full"}, headers={"Retry-After": stated})
+            return httpx.Response(
+                429, json={"code": "overloaded", "message": "full"}, headers={"Retry-After": retry_after}
+            )
         return httpx.Response(200, json={})
 
     assert Client("http://server", transport=httpx.MockTransport(answer)).log("hook", "things", ROWS.head(1)).ok
@@ -262,7 +264,7 @@ def test_an_overloaded_server_is_asked_again_when_it_says(monkeypatch, stated, l
     assert all(least <= each <= most for each in waited)
 
 
-def test_a_server_that_stays_overloaded_is_given_up(monkeypatch):
+def test_retries_end_where_a_server_stays_overloaded(monkeypatch):
     waited = []
     monkeypatch.setattr("umbel.client.connection.time", SimpleNamespace(sleep=waited.append))
     refused = httpx.Response(429, text="too many requests", headers={"Retry-After": "20"})

@@ -70,7 +70,7 @@ def test_a_server_that_was_started_anew_has_another_token(notes: tuple[int, list
     assert sent == [None, None, "Bearer left", "Bearer left", "Bearer right"]
 
 
-def test_a_token_that_is_given_is_the_one_that_is_sent(
+def test_a_token_that_is_passed_is_the_one_that_is_sent(
     notes: tuple[int, list[str | None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port, sent = notes

@@ -153,7 +153,7 @@ def test_a_gzip_file_cut_anywhere_gives_the_rows_before_the_cut(tmp_path: Path) 
     assert len(read(source(tmp_path), SCHEMA).rows) == 40
 
 
-def test_damaged_gzip_is_told_and_several_members_are_read(tmp_path: Path) -> None:
+def test_damaged_gzip_is_an_error_and_several_members_are_read(tmp_path: Path) -> None:
     packed = bytearray(gzip.compress(lines(range(2000))))
     packed[len(packed) // 2] ^= 0xFF
     (tmp_path / "a.json.gz").write_bytes(packed)

@@ -1,4 +1,4 @@
-"""Rows of text files: every row meets the same fate whatever stands beside it, and none is lost."""
+"""Rows of text files: the outcome of a row does not depend on those beside it, and none is lost."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ BLANK = st.sampled_from([b"", b"  ", b"\r"])
 JSON_LINES = st.lists(GOOD_ROWS | GOOD_ROWS | ODD_ROWS | NO_ROWS | BLANK, max_size=30)
 
 
-def fate(folder: Path, data: bytes, form: Any, schema: dict[str, DType], *, exact: bool = True) -> list[Any]:
+def outcome(folder: Path, data: bytes, form: Any, schema: dict[str, DType], *, exact: bool = True) -> list[Any]:
     """Return what becomes of each row of a file, in order: its values, or where it was refused and why."""
     (folder / "a").write_bytes(data)
     found = read(FileSource(Files(name="f", folder=str(folder)).path("a", form)), schema, exact=exact)
@@ -104,12 +104,12 @@ def fate(folder: Path, data: bytes, form: Any, schema: dict[str, DType], *, exac
 
 @given(JSON_LINES, st.booleans())
 @examples(50)
-def test_a_line_of_json_meets_its_fate_alone(
+def test_the_outcome_of_a_line_of_json_is_its_own(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], exact: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("rows")
-    alone = [each for line in lines for each in fate(folder, line, "json", SCHEMA)]
-    together = fate(folder, b"\n".join(lines), "json", SCHEMA, exact=exact)
+    alone = [each for line in lines for each in outcome(folder, line, "json", SCHEMA)]
+    together = outcome(folder, b"\n".join(lines), "json", SCHEMA, exact=exact)
     assert repr(together) == repr(alone)
     assert len(together) == sum(bool(line.strip()) for line in lines)
 
@@ -118,8 +118,8 @@ def test_a_line_of_json_meets_its_fate_alone(
 @examples(60)
 def test_types_that_json_does_not_have(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
     folder = tmp_path_factory.mktemp("rows")
-    alone = [each for line in lines for each in fate(folder, line, "json", SLOW)]
-    assert repr(fate(folder, b"\n".join(lines), "json", SLOW)) == repr(alone)
+    alone = [each for line in lines for each in outcome(folder, line, "json", SLOW)]
+    assert repr(outcome(folder, b"\n".join(lines), "json", SLOW)) == repr(alone)
 
 
 @pytest.mark.parametrize(
@@ -138,19 +138,19 @@ def test_types_that_json_does_not_have(tmp_path_factory: pytest.TempPathFactory,
 )
 @pytest.mark.parametrize("beside", [b"", b'{"i":5}\n' * 3, b"broken\n"])
 def test_integers(tmp_path: Path, value: str, taken: int | None, beside: bytes) -> None:
-    (*_, found) = fate(tmp_path, beside + b'{"i":%s}' % value.encode(), "json", {"i": Int()})
+    (*_, found) = outcome(tmp_path, beside + b'{"i":%s}' % value.encode(), "json", {"i": Int()})
     assert found == (taken,) if taken is not None else found[0] == "i"
 
 
 def test_a_wrong_value_names_its_field_and_nothing_else_is_lost(tmp_path: Path) -> None:
     data = b"".join(b'{"i":%d,"s":"x"}\n' % n if n != 700 else b'{"i":"seven","s":"x"}\n' for n in range(3000))
-    found = fate(tmp_path, data, "json", {"i": Int(), "s": Str()})
+    found = outcome(tmp_path, data, "json", {"i": Int(), "s": Str()})
     assert len(found) == 3000
     assert found[700] == ("i", b'{"i":"seven","s":"x"}')
     assert [value for n, value in enumerate(found) if n != 700] == [(n, "x") for n in range(3000) if n != 700]
 
 
-def test_columns_nobody_declared_come_along_when_asked(tmp_path: Path) -> None:
+def test_undeclared_columns_come_along_on_request(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b'{"i":1,"z":{"q":[1]}}\n{"i":2}\n')
     reading = FileSource(Files(name="f", folder=str(tmp_path)).path("a"))
     ((split, _),), _ = reading.plan(None, 1 << 30)
@@ -195,46 +195,46 @@ GOOD_RECORDS = st.lists(VALUES, min_size=3, max_size=3).map(lambda row: written(
 
 @given(st.lists(GOOD_RECORDS | ODD_RECORDS, max_size=15))
 @examples(60)
-def test_a_record_meets_its_fate_alone(tmp_path_factory: pytest.TempPathFactory, records: list[bytes]) -> None:
+def test_the_outcome_of_a_record_is_its_own(tmp_path_factory: pytest.TempPathFactory, records: list[bytes]) -> None:
     folder = tmp_path_factory.mktemp("rows")
     form = CSV(headers=list(THREE))
     data = b"\n".join(records)
     apart = Delimited(tuple(THREE), form.delimiter).records(data)
-    alone = [each for record in apart for each in fate(folder, record, form, THREE)]
-    assert repr(fate(folder, data, form, THREE)) == repr(alone)
+    alone = [each for record in apart for each in outcome(folder, record, form, THREE)]
+    assert repr(outcome(folder, data, form, THREE)) == repr(alone)
     assert b"".join(data.split()) == b"".join(b"".join(apart).split())
 
 
 def test_a_quote_that_is_never_closed_costs_its_line(tmp_path: Path) -> None:
     data = b'1,a,x\n2,"a,x\n' + b"".join(b"%d,b,x\n" % n for n in range(3, 5000))
-    found = fate(tmp_path, data, CSV(headers=list(THREE)), THREE)
+    found = outcome(tmp_path, data, CSV(headers=list(THREE)), THREE)
     assert found[1] == ("a quote that is not closed", b'2,"a,x')
     assert [value[0] for n, value in enumerate(found) if n != 1] == [str(n) for n in range(1, 5000) if n != 2]
 
 
 def test_headers_come_from_the_file_or_the_declaration(tmp_path: Path) -> None:
-    assert fate(tmp_path, b'"f",s,i,more\n1,2,3,4\n', CSV(), THREE) == [("3", "1", "2")]
-    assert fate(tmp_path, b"f,s,i\n", CSV(headers=["f", "s", "i"]), THREE) == [("i", "f", "s")]
-    assert fate(tmp_path, b"\n\nf;f;i\n1;2;3\n", CSV(delimiter=";"), THREE) == [("3", "1", None)]
+    assert outcome(tmp_path, b'"f",s,i,more\n1,2,3,4\n', CSV(), THREE) == [("3", "1", "2")]
+    assert outcome(tmp_path, b"f,s,i\n", CSV(headers=["f", "s", "i"]), THREE) == [("i", "f", "s")]
+    assert outcome(tmp_path, b"\n\nf;f;i\n1;2;3\n", CSV(delimiter=";"), THREE) == [("3", "1", None)]
 
 
 def test_a_json_text_in_a_column_stays_text(tmp_path: Path) -> None:
     text = json.dumps({"a": [1, 2]})
-    assert fate(tmp_path, written([list(THREE), [text, "", ""]]), CSV(), THREE) == [(text, None, None)]
+    assert outcome(tmp_path, written([list(THREE), [text, "", ""]]), CSV(), THREE) == [(text, None, None)]
 
 
 @pytest.mark.parametrize("beside", [b"", b'{"f":1.5}\n' * 3, b"broken\n"])
 def test_texts_stand_for_what_json_does_not_have(tmp_path: Path, beside: bytes) -> None:
     schema = {"f": Optional(Float()), "b": Optional(Bytes()), "l": Optional(List(Bytes()))}
     good = b'{"f":"-Infinity","b":"AP8=","l":["eA=="]}'
-    (*_, found) = fate(tmp_path, beside + good, "json", schema)
+    (*_, found) = outcome(tmp_path, beside + good, "json", schema)
     assert found == (float("-inf"), b"\x00\xff", [b"x"])
-    (*_, found) = fate(tmp_path, beside + b'{"b":"no base64!"}', "json", schema)
+    (*_, found) = outcome(tmp_path, beside + b'{"b":"no base64!"}', "json", schema)
     assert found[0] == "b"
 
 
 def test_a_line_of_delimiters_before_the_header_is_not_the_header(tmp_path: Path) -> None:
-    assert fate(tmp_path, b"\t\t\ni\tf\ts\n1\t2\t3\n", CSV(delimiter="\t"), THREE) == [("1", "2", "3")]
+    assert outcome(tmp_path, b"\t\t\ni\tf\ts\n1\t2\t3\n", CSV(delimiter="\t"), THREE) == [("1", "2", "3")]
 
 
 def test_variables_of_the_class_are_no_arguments_of_a_format() -> None:

@@ -139,8 +139,8 @@ def rejected(root: Path, rows: int, requests: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_rejected_rows_cost_as_much_as_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few, many = (rejected(tmp_path / str(rows), rows, 3, monkeypatch) for rows in (10, 1000))
-    assert few == many <= 2 * 3
+    small, large = (rejected(tmp_path / str(rows), rows, 3, monkeypatch) for rows in (10, 1000))
+    assert small == large <= 2 * 3
 
 
 def test_the_text_of_rows_that_cannot_be_taken_apart_is_looked_for_once(

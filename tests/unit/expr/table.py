@@ -1,4 +1,4 @@
-"""How the tables of cases are run: an expression over a few columns, its type and its values."""
+"""How the tables of cases are run: an expression over columns, its type and its values."""
 
 from __future__ import annotations
 

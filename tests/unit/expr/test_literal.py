@@ -70,7 +70,7 @@ def test_null_has_a_type_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("value", [[1], {"a": 1}, DAY, DAY.date(), decimal.Decimal(1), Point(1, None), b"x", (1,)])
-def test_the_type_must_be_told(value: Any) -> None:
+def test_the_type_must_be_declared(value: Any) -> None:
     with pytest.raises(InvalidExprException, match="cannot infer type"):
         lit(value)
     with pytest.raises(InvalidExprException, match="cannot infer type"):

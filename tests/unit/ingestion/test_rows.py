@@ -100,11 +100,11 @@ def test_preproc_sees_what_came_in_and_nothing_made() -> None:
 def test_functions_get_nullable_dtypes_where_a_type_is_known() -> None:
     seen: dict[str, str] = {}
 
-    def kept(df: pd.DataFrame) -> pd.Series:
+    def is_even(df: pd.DataFrame) -> pd.Series:
         seen.update(df.dtypes.astype(str).to_dict())
         return df["a"] >= 0
 
-    taken(ROWS, feed(where=by(kept)))
+    taken(ROWS, feed(where=by(is_even)))
     assert seen == {"a": "Int64", "b": "string", "t": "datetime64[ns, UTC]", "raw": "string", "nest": "object"}
 
 
@@ -128,7 +128,7 @@ def test_where_comes_after_preproc() -> None:
     assert taken(ROWS, source).frame["a"].to_list() == [30, 40]
 
 
-FAULTS = [
+ERRORS = [
     ({"preproc": {"a": ReferenceColumn(("zz",))}}, [0, 1, 2, 3, 4], "a", "'zz' is missing"),
     ({"preproc": {"a": ReferenceColumn(("nest", "zz"))}}, [0, 1, 2, 3, 4], "a", "null"),
     ({"preproc": {"a": by(col("zz"), zz=int)}}, [0, 1, 2, 3, 4], "a", "column 'zz': null"),
@@ -143,8 +143,8 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "rows", "field", "reason"), FAULTS)
-def test_a_row_at_fault_is_rejected_and_no_other(options: Any, rows: list[int], field: str, reason: str) -> None:
+@pytest.mark.parametrize(("options", "rows", "field", "reason"), ERRORS)
+def test_a_wrong_row_is_rejected_and_no_other(options: Any, rows: list[int], field: str, reason: str) -> None:
     found = taken(ROWS, feed(**options))
     assert [row for row, *_ in found.rejects.iter_rows()] == rows
     assert set(found.rejects["field"]) == {field}
@@ -152,7 +152,7 @@ def test_a_row_at_fault_is_rejected_and_no_other(options: Any, rows: list[int], 
     assert not set(found.accepted) & set(rows)
 
 
-def test_faulty_rows_are_found_whatever_the_batch() -> None:
+def test_wrong_rows_are_found_whatever_the_batch() -> None:
     rows = [{"a": n, "b": "x", "t": "2024-01-01"} for n in range(300)]
     bad = {n for n in range(300) if n % 37 == 5 or n in (0, 299)}
 
@@ -240,7 +240,7 @@ def test_where_and_preproc_of_debezium_leave_deletions() -> None:
     assert found.rejects.is_empty()
 
 
-def test_wanted_columns() -> None:
+def test_requested_columns() -> None:
     source = feed(preproc={"a": by(col("raw") * 2, raw=int)}, where=by(col("a") > 1, a=int))
     assert {name: str(dtype) for name, dtype in requested(source, STREAM).items()} == {
         "raw": "int",

@@ -63,7 +63,7 @@ def test_a_child_remembers_functions_and_keeps_its_process(child: IsolatedProces
         (lambda _: lambda: None, "local object|pickle|lambda"),
     ],
 )
-def test_what_a_function_raises_is_told_and_loses_no_process(
+def test_what_a_function_raises_is_reported_and_loses_no_process(
     child: IsolatedProcess, function: Callable[[Any], Any], reason: str
 ) -> None:
     before = process_of(child)

@@ -1,4 +1,4 @@
-"""A damaged ingest log: what is whole is read, what is not is told with its place, and nothing else is taken for it."""
+"""A damaged ingest log: what is whole is read, what is not is reported with its place, and nothing else is taken for it."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_damaged_start_of_a_segment_loses_nothing(tmp_path: Path, number: int,
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_missing_segment_is_told_and_passed(tmp_path: Path, number: int) -> None:
+def test_a_missing_segment_is_reported_and_skipped(tmp_path: Path, number: int) -> None:
     reader = written(tmp_path, 12, segment_bytes=250)
     ranges, end = reader.plan(reader.start())
     lost = [(each.begin.row, each.rows) for each in ranges if each.begin.segment == number]
@@ -170,7 +170,7 @@ def test_a_missing_segment_is_told_and_passed(tmp_path: Path, number: int) -> No
     assert everything(IngestReader(tmp_path, "w", "e"), end) == ([b"[9]"], [])  # positions still mean what they meant
 
 
-def test_a_segment_that_was_cut_is_told_and_read_positions_stay(tmp_path: Path) -> None:
+def test_a_segment_that_was_cut_is_reported_and_read_positions_stay(tmp_path: Path) -> None:
     reader = written(tmp_path, 6)
     path = Segment(reader.directory, 1).path
     _, middle = reader.plan(reader.start(), rows=10)
@@ -212,7 +212,7 @@ def test_a_position_of_another_log_is_refused(tmp_path: Path) -> None:
         IngestReader(tmp_path, "w", "e").plan(middle)
 
 
-def test_two_pieces_of_damage_are_told_apart(tmp_path: Path) -> None:
+def test_two_pieces_of_damage_are_distinguished(tmp_path: Path) -> None:
     reader = written(tmp_path, 9)
     (part,), _ = reader.plan(reader.start())
     records = list(reader.open(part))

@@ -85,7 +85,7 @@ def test_nothing_follows_lines_that_could_not_be_written(tmp_path: Path, monkeyp
             put(log, NOON, 2)
     put(log, NOON, 3)
     assert len(list(tmp_path.rglob("*.ndjson"))) == 2
-    assert numbers(log) == [1, 2, 3]  # what could not be taken back stays
+    assert numbers(log) == [1, 2, 3]  # what could not be undone stays
 
 
 def test_a_full_disk_does_not_fill_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,7 @@ def test_a_record_written_without_its_hint_stays(tmp_path: Path, monkeypatch: py
             appender.append([Entry(b"[2]", 1, 0)])
     appender.close()
     reader = IngestReader(tmp_path, "w", "e")
-    assert payloads(reader) == [b"[1]"]  # nobody was told of the second yet
+    assert payloads(reader) == [b"[1]"]  # the second was not acknowledged yet
     appender = Appender(directory)
     (receipt,) = appender.append([Entry(b"[3]", 1, 0)])
     appender.close()
@@ -235,7 +235,7 @@ def test_after_a_restart_of_the_machine_the_end_is_checked(tmp_path: Path, monke
     assert payloads(IngestReader(tmp_path, "w", "e")) == [b"[0]", b"[1]"]
 
 
-def test_damage_inside_a_log_is_told(tmp_path: Path) -> None:
+def test_damage_inside_a_log_is_reported(tmp_path: Path) -> None:
     log = IngestLog(tmp_path, "w", "e")
     fill(log, 3)
     log.close()
@@ -306,7 +306,7 @@ def test_a_batch_id_is_stored_once(tmp_path: Path) -> None:
     assert len(payloads(IngestReader(tmp_path, "w", "e"))) == 24
 
 
-def test_ids_of_records_a_crash_kept_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_of_records_that_survived_a_crash_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = directory_of(tmp_path, "w", "e")
     appender = Appender(directory)
     appender.append([Entry(b"[1]", 1, 0, digest_of("a"))])

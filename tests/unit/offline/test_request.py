@@ -1,4 +1,4 @@
-"""What an offline query is asked: places as clients describe them, credentials in the open only where they are used."""
+"""Requests of offline queries: places as clients describe them, credentials in the open only where they are used."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_connectors_come_back_as_they_were_sent(place: dict[str, Any], form: Any
     assert connector_of(location(S3.get("kept").bucket("data", prefix="x")), "input").source == S3(name="kept")
 
 
-def test_what_is_asked_is_kept_encrypted(vault: Vault, tmp_path: Path) -> None:
+def test_requests_are_stored_encrypted(vault: Vault, tmp_path: Path) -> None:
     requested = OfflineRequest(
         ("a.b",), ("c.d",), "at", {"a.b": "x"}, "w", 7, {"D": "0f"}, {"key": "sesame"}, (("f", 1),)
     )
@@ -74,7 +74,7 @@ def test_secrets_are_what_the_server_keeps_under_their_arn(vault: Vault) -> None
 
 
 @pytest.mark.parametrize(
-    "stated",
+    "options",
     [
         {"endpoint": "http://169.254.169.254"},
         {"endpoint_override": "127.0.0.1:80"},
@@ -84,9 +84,9 @@ def test_secrets_are_what_the_server_keeps_under_their_arn(vault: Vault) -> None
         {"source": {"role_arn": 7}},
     ],
 )
-def test_what_a_place_cannot_have_is_refused(stated: dict[str, Any]) -> None:
+def test_what_a_place_cannot_have_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises((InvalidValue, InvalidType)):
-        connector_of({"bucket": "data", "prefix": "a", **stated}, "input")
+        connector_of({"bucket": "data", "prefix": "a", **options}, "input")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_what_a_place_cannot_have_is_refused(stated: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "environment", [{}, {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, {"UMBEL_BUCKETS": "file:///x"}]
 )
-def test_what_is_no_name_of_a_bucket_is_refused_before_anybody_is_asked(name: str, environment: dict[str, str]) -> None:
+def test_what_is_no_name_of_a_bucket_is_refused_before_any_request(name: str, environment: dict[str, str]) -> None:
     connector = connector_of({"bucket": name, "prefix": "a"}, "input")
     with pytest.raises(InvalidValue, match="no name of a bucket"):
         bucket_of(connector, str, environment)

@@ -44,7 +44,7 @@ def changes(columns: Schema, *rows: tuple[Any, ...]) -> pl.DataFrame:
     return pl.DataFrame([{**record, "_seq": seq} for seq, record in enumerate(records)], schema=columns.changes())
 
 
-def told(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+def emitted(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     """Return (values of `columns`..., day of `_at`, weight, `_seq`) of each change."""
     days = ((pl.col("_at") - EPOCH) / timedelta(days=1)).alias("_at")
     return frame.with_columns(days).select(*columns, "_at", "_weight", "_seq").rows()

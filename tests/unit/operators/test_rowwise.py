@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.unit.operators.frames import EPOCH, changes, day, leaf, schema, told
+from tests.unit.operators.frames import EPOCH, changes, day, emitted, leaf, schema
 from umbel.errors import InvalidType, InvalidValue, Terminal, UmbelError
 from umbel.expr import col, lit, when
 from umbel.functions.computed import ByExpression, ByFunction
@@ -61,19 +61,19 @@ INPUT = changes(STREAM, (1, None, "x", 0, 0, 1), (2, 20, "y", 1, 1, 1), (3, 30, 
 )
 def test_filter_keeps_inserts_and_retractions_that_pass(condition: Any) -> None:
     retained = make(Filter, STREAM, condition=condition).apply(INPUT)
-    assert told(retained, "a") == [(2, 1.0, 1, 1), (3, 2.0, 1, 2), (2, 1.0, -1, 3)]
+    assert emitted(retained, "a") == [(2, 1.0, 1, 1), (3, 2.0, 1, 2), (2, 1.0, -1, 3)]
 
 
 def test_filter_takes_null_as_no() -> None:
     retained = make(Filter, STREAM, condition=function(lambda df: df["b"] > 25)).apply(INPUT)
-    assert told(retained, "a") == [(3, 2.0, 1, 2)]
+    assert emitted(retained, "a") == [(3, 2.0, 1, 2)]
 
 
 def test_assign_sees_the_input_only_and_passes_changes_through() -> None:
     columns = (assigned("a", float, col("a") + 1), assigned("twice", int, col("a") * 2), assigned("c", int, lit(1)))
     made = make(Assign, STREAM, columns=columns)
     assert made.schema.value_names == ["a", "b", "s", "twice", "c"]
-    assert told(made.apply(INPUT), "a", "twice", "c") == [
+    assert emitted(made.apply(INPUT), "a", "twice", "c") == [
         (2.0, 2, 1, 0.0, 1, 0), (3.0, 4, 1, 1.0, 1, 1), (4.0, 6, 1, 2.0, 1, 2), (3.0, 4, 1, 1.0, -1, 3),
     ]  # fmt: skip
 
@@ -114,7 +114,7 @@ def test_transform_replaces_rows() -> None:
     declared = {"d": float, "n": TwoDigits | None, "t": type(EPOCH)}
     columns = tuple((name, from_annotation(each)) for name, each in declared.items())
     made = make(Transform, STREAM, function=UserFunction(double), columns=columns)
-    assert told(made.apply(INPUT), "d", "n")[:2] == [(2.0, Decimal("1.50"), 0.0, 1, 0), (4.0, None, 1.0, 1, 1)]
+    assert emitted(made.apply(INPUT), "d", "n")[:2] == [(2.0, Decimal("1.50"), 0.0, 1, 0), (4.0, None, 1.0, 1, 1)]
 
 
 def test_transform_of_the_timestamp_moves_inserts_and_leaves_deletes() -> None:
@@ -124,7 +124,7 @@ def test_transform_of_the_timestamp_moves_inserts_and_leaves_deletes() -> None:
     rows = changes(TABLE, (1, 10, None, 0, 0, 1), (1, 10, None, 0, 4, -1))
     made = make(Transform, TABLE, function=UserFunction(later)).apply(rows)
     assert made["t"].to_list() == [day(0.5), day(0.5)]
-    assert told(made) == [(0.5, 1, 0), (4.0, -1, 1)]
+    assert emitted(made) == [(0.5, 1, 0), (4.0, -1, 1)]
 
 
 def test_rename_of_key_value_and_timestamp() -> None:
@@ -139,11 +139,11 @@ def test_select_and_drop_keep_the_timestamp() -> None:
     assert dropped.apply(changes(TABLE, (1, 2, "x", 0, 0, 1))).columns == ["k", "v", "t", *SAME]
 
 
-@pytest.mark.parametrize(("columns", "kept"), [((), [2, 3]), (("b",), [2, 3])])
-def test_dropnull(columns: tuple[str, ...], kept: list[int]) -> None:
+@pytest.mark.parametrize(("columns", "remaining"), [((), [2, 3]), (("b",), [2, 3])])
+def test_dropnull(columns: tuple[str, ...], remaining: list[int]) -> None:
     made = make(DropNull, STREAM, columns=columns)
     assert made.schema.dtypes["b"] == Int()
-    assert made.apply(INPUT)["a"].to_list() == [*kept, 2]
+    assert made.apply(INPUT)["a"].to_list() == [*remaining, 2]
 
 
 def test_explode_zips_lists_and_keeps_empty_ones_as_null() -> None:
@@ -152,7 +152,7 @@ def test_explode_zips_lists_and_keeps_empty_ones_as_null() -> None:
     made = make(Explode, lists, columns=("l", "m"))
     assert made.schema.dtypes["l"] == OptionalType(Int())
     assert made.schema.dtypes["m"] == OptionalType(Str())
-    assert told(made.apply(rows), "l", "m", "a") == [
+    assert emitted(made.apply(rows), "l", "m", "a") == [
         (1, "p", 7, 0.0, 1, 0), (2, None, 7, 0.0, 1, 0), (None, None, 8, 1.0, -1, 1),
     ]  # fmt: skip
 
@@ -189,12 +189,12 @@ def test_changelog_makes_events_of_inserts_and_deletes_and_revokes_them() -> Non
         made = make(Changelog, table, marker="m", marks_deletes=marks_deletes)
         assert made.schema.keys == ()
         assert dict(made.schema.values) == {"k": Int(), "v": Int(), "m": Bool()}
-        found = [(k, v, m is marks_deletes, at, w) for k, v, m, at, w, _ in told(made.apply(frame), "k", "v", "m")]
+        found = [(k, v, m is marks_deletes, at, w) for k, v, m, at, w, _ in emitted(made.apply(frame), "k", "v", "m")]
         assert found == naive_events(rows)
         assert (made.apply(frame)["t"] == made.apply(frame)["_at"]).all()
 
 
-# run-time faults
+# run-time errors
 
 
 FILTER = r"Error in filter function <lambda> for pipeline D\.p"

@@ -1,6 +1,6 @@
 """A supervisor over fake children, to be killed by tests: `python stubborn.py FOLDER KIND…`.
 
-Each kind is a child: `good` stops when asked, `deaf` does not, `dying` ends at once. Each has a grandchild in a session of its
+Each kind is a child: `good` stops on request, `deaf` does not, `dying` ends at once. Each has a grandchild in a session of its
 own, deaf too. All of them write their process ids to FOLDER.
 """
 

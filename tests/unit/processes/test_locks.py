@@ -17,16 +17,16 @@ HOLDS = """
 import sys, pathlib
 from umbel.processes.locks import alone
 with alone(pathlib.Path(sys.argv[1]), "worker"):
-    print("held", flush=True)
+    print("locked", flush=True)
     sys.stdin.read()
 """
 
 
-def test_another_process_is_told_who_holds_it(tmp_path: Path) -> None:
+def test_another_process_learns_who_has_the_lock(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
+        assert other.stdout.readline() == b"locked\n"
         with (
             pytest.raises(Transient, match=f"another worker runs on .*: process {other.pid}"),
             alone(tmp_path, "worker"),

@@ -49,7 +49,7 @@ def test_a_folder_of_before_becomes_private(tmp_path: Path, caplog: pytest.LogCa
     assert "cannot any more" in caplog.text
 
 
-def test_a_folder_with_other_things_keeps_its_rights_and_that_is_told(
+def test_a_folder_with_other_things_keeps_its_rights_and_that_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "project"

@@ -120,17 +120,17 @@ def test_what_dies_is_started_again_and_that_is_said(start: Callable[..., Runnin
 def test_waits_grow_and_steady_children_are_forgiven() -> None:
     child = SupervisedProcess("child", ["false"], first_wait=0.25)
     waits = []
-    for lived in (0.0, 0.0, 0.0, 100.0, 0.0):
+    for ran_for in (0.0, 0.0, 0.0, 100.0, 0.0):
         child.process = subprocess.Popen(["false"])
         child.process.wait()
-        child.begun_at = time.monotonic() - lived
+        child.begun_at = time.monotonic() - ran_for
         assert child.died() == 1
         waits.append(round(child.start_at - time.monotonic(), 1))
     assert waits == [0.2, 0.5, 1.0, 0.2, 0.5]
     assert child.died() is None
 
 
-def test_causes_are_told_in_words() -> None:
+def test_causes_are_described_in_words() -> None:
     assert [cause(code) for code in (0, 3, -9, -15, -99)] == [
         "exit code 0",
         "exit code 3",

@@ -73,11 +73,11 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("name", "arguments", "rows"), CASES)
 def test_each_expectation(name: str, arguments: dict[str, Any], rows: str) -> None:
-    report, given = getattr(expect, name)(**arguments)
+    report, passed = getattr(expect, name)(**arguments)
     for place, expected in enumerate(rows):
-        (one,) = watch(FRAME[place], DTYPES, Expectations("e", 1, (Expectation(report, given),)))
+        (one,) = watch(FRAME[place], DTYPES, Expectations("e", 1, (Expectation(report, passed),)))
         assert (one.rows, one.failed) == {"1": (1, 0), "0": (1, 1), ".": (0, 0)}[expected], place
-    (found,) = watch(FRAME, DTYPES, Expectations("e", 1, (Expectation(report, given),)))
+    (found,) = watch(FRAME, DTYPES, Expectations("e", 1, (Expectation(report, passed),)))
     assert (found.rows, found.failed) == (4 - rows.count("."), rows.count("0"))
     assert set(found.columns) <= set(FRAME.columns)
 

@@ -1,4 +1,4 @@
-"""Definitions made by hand, and a naive source of lookups that counts what it is asked."""
+"""Definitions made by hand, and a naive source of lookups that counts its calls."""
 
 from __future__ import annotations
 

@@ -149,10 +149,10 @@ def test_what_is_stored_as_it_is_comes_out_as_from_a_column(values, kind, dtype,
         with pytest.raises(InvalidValue):
             rows_from_json({"x": values}, types)
         return
-    few = rows_from_json({"x": values}, types)["x"]
-    assert few.dtype == column.dtype
-    assert list(map(repr, few.to_list())) == list(map(repr, column.to_list()))
-    assert list(map(repr, series_of(few).to_list())) == list(map(repr, column.to_list()))
+    small = rows_from_json({"x": values}, types)["x"]
+    assert small.dtype == column.dtype
+    assert list(map(repr, small.to_list())) == list(map(repr, column.to_list()))
+    assert list(map(repr, series_of(small).to_list())) == list(map(repr, column.to_list()))
 
 
 def test_plain_values_make_no_column():
@@ -161,7 +161,7 @@ def test_plain_values_make_no_column():
 
 
 @pytest.mark.parametrize("data", [{"tailnm": ["N1"], "seats": [3]}, [{"tailnm": "N1"}, {"seats": 3}]])
-def test_the_name_that_was_misspelt_is_told_not_the_right_one(data: object) -> None:
+def test_the_misspelt_name_is_reported_not_the_right_one(data: object) -> None:
     with pytest.raises(
         InvalidValue, match=r"missing columns \['tailnum'\].*; is 'tailnm' meant to be 'tailnum'\?"
     ) as report:

@@ -1,4 +1,4 @@
-"""Execution: lookups, aliases, expressions and user functions give the features asked, as of the instants asked."""
+"""Execution: lookups, aliases, expressions and user functions give the requested features, as of the requested instants."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def ask(made, inputs, outputs, columns, at=None):
     mode = QueryMode.ONLINE if at is None else QueryMode.OFFLINE
     plan = queries.plan(inputs, outputs, mode)
     height = len(at) if at is not None else len(next(iter(columns.values())))
-    given = {name: plan.inputs[name].ingest(values).values for name, values in columns.items()}
+    provided = {name: plan.inputs[name].ingest(values).values for name, values in columns.items()}
     if at is None:
-        answer = queries.online(plan, given, height)
+        answer = queries.online(plan, provided, height)
     else:
-        answer = queries.offline(plan, given, pl.Series(at, dtype=pl.Datetime("us", "UTC")))
+        answer = queries.offline(plan, provided, pl.Series(at, dtype=pl.Datetime("us", "UTC")))
     return {name: column.to_list() for name, column in answer.columns.items()}
 
 
@@ -63,7 +63,7 @@ def test_each_row_as_of_its_own_instant():
     assert made[1].calls == [("offline", "Users", 4)]
 
 
-def test_outputs_in_the_order_asked_with_featuresets_expanded_and_inputs_on_request():
+def test_outputs_in_the_requested_order_with_featuresets_expanded_and_inputs_on_request():
     made = engine([USERS], [USER], ROWS)
     assert list(ask(made, ["User.uid"], ["User.s", "User"], {"User.uid": [1]})) == ["User.s", "User.uid", "User.v"]
 
@@ -109,7 +109,7 @@ def test_aliases_share_the_lookup_of_what_they_stand_for():
     assert made[1].calls == [("online", "Users", 2)]
 
 
-def test_given_features_win():
+def test_provided_features_win():
     both = featureset(
         "F",
         {"a": Int(), "b": Int(), "c": Int(), "d": Int()},
@@ -125,7 +125,7 @@ def test_given_features_win():
     assert ask(made, ["F.a"], ["F.d"], {"F.a": [1]}) == {"F.d": [5]}
 
 
-def test_an_alias_that_is_given_is_not_the_other_feature():
+def test_a_provided_alias_is_not_the_other_feature():
     pair = featureset(
         "F", {"a": Int(), "b": Int(), "c": Int()}, alias("F.b", "F.a"), expression("F.c", col("b"), ["F.b"])
     )
@@ -146,8 +146,8 @@ def test_expressions():
             )
         ],
     )
-    given = {"F.a": [1, 2], "F.b": [0.5, None]}
-    found = ask(made, list(given), ["F.half", "F.sum", "F.age"], given, [JAN, JAN + DAY])
+    provided = {"F.a": [1, 2], "F.b": [0.5, None]}
+    found = ask(made, list(provided), ["F.half", "F.sum", "F.age"], provided, [JAN, JAN + DAY])
     days = (JAN.timestamp()) // 86400
     assert found == {"F.half": [0.5, 1.0], "F.sum": [1.5, None], "F.age": [days, days + 1]}
 
@@ -180,8 +180,8 @@ def test_lists_of_keys():
         lookup("Many.s", "Users.s", {"uid": "Many.uid"}, is_list=True, default="-"),
     )
     made = engine([USERS], [many], ROWS)
-    given = {"Many.uid": [[1, 3, 2], [], [1]]}
-    found = ask(made, ["Many.uid"], ["Many.v", "Many.s"], given, [JAN, JAN, JAN + 3 * DAY])
+    provided = {"Many.uid": [[1, 3, 2], [], [1]]}
+    found = ask(made, ["Many.uid"], ["Many.v", "Many.s"], provided, [JAN, JAN, JAN + 3 * DAY])
     assert found == {"Many.v": [[10, None, 20], [], [11]], "Many.s": [["a", "-", "-"], [], ["b"]]}
     assert made[1].calls == [("offline", "Users", 4)]
 
@@ -208,8 +208,8 @@ def test_functions_get_named_series_and_the_instants():
     made = engine(
         [], [featureset("F", {"a": Int(), "b": Str(), "c": Int()}, function("f", check, ["F.a", "F.b"], ["F.c"]))]
     )
-    given = {"F.a": [1, 2], "F.b": ["x", "y"]}
-    assert ask(made, list(given), ["F.c"], given, [JAN, JAN + DAY]) == {"F.c": [2, 4]}
+    provided = {"F.a": [1, 2], "F.b": ["x", "y"]}
+    assert ask(made, list(provided), ["F.c"], provided, [JAN, JAN + DAY]) == {"F.c": [2, 4]}
 
 
 def output_of(returned, dtype=None, outputs=("c",)):
@@ -220,7 +220,7 @@ def output_of(returned, dtype=None, outputs=("c",)):
     )
 
 
-def test_rows_are_told_by_position_unless_the_index_says_which_they_are():
+def test_rows_are_matched_by_position_unless_the_index_says_which_they_are():
     assert output_of(pd.Series([5, 6], index=[7, 3], name="c")) == {"F.c": [5, 6]}
     assert output_of(pd.Series([5, 6], index=[1, 0], name="c")) == {"F.c": [6, 5]}
 
@@ -245,7 +245,7 @@ def test_what_an_extractor_may_not_return(returned, dtype, message):
         output_of(returned, dtype)
 
 
-def test_all_faults_of_an_extractor_are_listed():
+def test_all_errors_of_an_extractor_are_listed():
     with pytest.raises(ExtractorFailed, match=r"feature 'c': .*; feature 'd': "):
         output_of(pd.DataFrame({"c": ["x", "y"], "d": [None, 1]}), Int(), ("c", "d"))
 
@@ -267,7 +267,7 @@ def test_what_an_extractor_raises_is_wrapped(error):
     assert isinstance(caught.value, ValueError) == isinstance(error, ValueError)
 
 
-def test_missing_indices_are_told_apart():
+def test_missing_indices_are_distinguished():
     for options, mode, message in [
         ({"online": False, "offline": False}, QueryMode.ONLINE, "define an index on dataset Users"),
         ({"online": False}, QueryMode.ONLINE, "no online index"),
@@ -283,7 +283,7 @@ def test_a_dataset_that_is_not_committed():
         engine([], [USER])[0].plan(["User.uid"], ["User.v"], QueryMode.ONLINE)
 
 
-def test_plans_are_kept():
+def test_plans_are_cached():
     queries = engine([USERS], [USER], ROWS)[0]
     assert queries.plan(["User.uid"], ["User.v"], QueryMode.ONLINE) is queries.plan(
         ["User.uid"], ["User.v"], QueryMode.ONLINE

@@ -33,7 +33,7 @@ def test_only_what_is_needed_runs_in_order():
     assert ran(resolve(known, ["F.a"], ["F.d"])) == ["b", "c", "d"]
 
 
-def test_given_features_are_not_computed():
+def test_provided_features_are_not_computed():
     known = catalogue({"d": ["b", "c"], "b": ["a"], "c": ["b"]})
     assert ran(resolve(known, ["F.b"], ["F.d", "F.b"])) == ["c", "d"]
     assert ran(resolve(known, ["F.d"], ["F.d"])) == []
@@ -82,23 +82,23 @@ def test_minimal_and_ordered(data):
     for i in range(1, size):
         earlier = st.lists(st.integers(0, i - 1).map(lambda n: f"f{n}"), min_size=1, max_size=3, unique=True)
         edges[f"f{i}"] = data.draw(earlier)
-    given_ = data.draw(st.lists(st.sampled_from([f"f{i}" for i in range(size)]), unique=True))
+    provided = data.draw(st.lists(st.sampled_from([f"f{i}" for i in range(size)]), unique=True))
     known = catalogue(edges, ("f0",))
     expected = f"F.f{size - 1}"
-    reachable = _reachable(edges, set(given_))
+    reachable = _reachable(edges, set(provided))
     if expected.removeprefix("F.") not in reachable:
         with pytest.raises(InvalidValue, match="No extractor"):
-            resolve(known, [f"F.{n}" for n in given_], [expected])
+            resolve(known, [f"F.{n}" for n in provided], [expected])
         return
-    order = ran(resolve(known, [f"F.{n}" for n in given_], [expected]))
-    done = set(given_)
+    order = ran(resolve(known, [f"F.{n}" for n in provided], [expected]))
+    done = set(provided)
     for name in order:
         assert set(edges[name]) <= done, "computed before its inputs"
         done.add(name)
-    assert not set(order) & set(given_)
+    assert not set(order) & set(provided)
     for left_out in order:
         rest = {k: v for k, v in edges.items() if k in order and k != left_out}
-        assert expected.removeprefix("F.") not in _reachable(rest, set(given_)), "not needed"
+        assert expected.removeprefix("F.") not in _reachable(rest, set(provided)), "not needed"
 
 
 def _reachable(edges, start):

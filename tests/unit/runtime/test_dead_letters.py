@@ -30,10 +30,10 @@ def test_the_same_ones_are_retained_in_whatever_order_they_come(monkeypatch: pyt
     expected = min(100, (1 << 20) // size)
     for seed in range(5):
         random.Random(seed).shuffle(letters)
-        held = DeadLetters(100)
+        stored_letters = DeadLetters(100)
         for begin in range(0, 300, 7):
-            held.add(letters[begin : begin + 7])
-        stored, dropped = held.retained()
+            stored_letters.add(letters[begin : begin + 7])
+        stored, dropped = stored_letters.retained()
         assert sorted(each.position for each in stored) == [f"{number:04d}" for number in range(expected)]
         assert dropped == {"D": 300 - expected}
 

@@ -174,7 +174,7 @@ def test_history_in_files_may_be_of_any_time(tmp_path: Path) -> None:
     assert counts(place, "Archive") == {"rows": 1}
 
 
-def test_rows_too_late_are_counted_and_kept_with_their_reason(place: Deployed) -> None:
+def test_rows_too_late_are_counted_and_stored_with_their_reason(place: Deployed) -> None:
     send(place, "A", [ago(0)])
     send(place, "A", [ago(30), ago(61), ago(600)])
     assert counts(place, "Event") == {"rows": 2, "late": 2}
@@ -191,7 +191,7 @@ def test_rows_too_late_are_counted_and_kept_with_their_reason(place: Deployed) -
     assert b'"k":2' in older.raw
 
 
-def test_late_rows_are_kept_up_to_a_size_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_late_rows_are_stored_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UMBEL_LATE_BYTES", "400")
     place = Deployed(tmp_path)
     place.commit([Event, Row])

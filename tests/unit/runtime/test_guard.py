@@ -124,7 +124,7 @@ def test_a_retraction_of_a_rejected_row_is_no_letter(place: Deployment) -> None:
     assert not guard.counts.total()
 
 
-def test_what_may_pass_is_not_held_against_rows(place: Deployment) -> None:
+def test_transient_failures_do_not_reject_rows(place: Deployment) -> None:
     def locked(_: Any) -> Any:
         raise Transient("the catalog is locked")
 
@@ -159,7 +159,7 @@ def test_a_lost_row_stays_out_even_if_the_function_would_now_take_it(place: Depl
         assert applied(other, rows(1, 2))["b"].to_list() == [2, 3], "another function is not judged by it"
 
 
-def test_a_function_that_loses_its_process_for_every_row_is_given_up(place: Deployment) -> None:
+def test_a_function_that_loses_its_process_for_every_row_is_abandoned(place: Deployment) -> None:
     operator = assign(each(lambda _: time.sleep(100) or 1))
     guard, begun = suspected(place, operator), time.monotonic()
     with guarded(guard):

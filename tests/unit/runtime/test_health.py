@@ -1,4 +1,4 @@
-"""The worker's health: what is told of one that is fine, slow, stopped, looping or stuck."""
+"""The worker's health: the report on one that is fine, slow, stopped, looping or stuck."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def failed(*ago: float, ran_for: float = 5) -> Failures:
         (replace(FINE, state=STARTING), failed(3000, 2000, 10), Lag(), STARTING),
     ],
 )  # fmt: skip
-def test_what_is_told(status: Status | None, failures: Failures, lag: Lag, state: str) -> None:
+def test_the_reported_health(status: Status | None, failures: Failures, lag: Lag, state: str) -> None:
     found, reason = judge(status, failures, lag, LIMITS, NOW)
     assert found == state, reason
     assert bool(reason) == (state in {STUCK, LOOPING} or (state == STOPPED and status != replace(FINE, state=STOPPED)))

@@ -1,4 +1,4 @@
-"""Upkeep: what is old and read goes, what somebody may still read stays."""
+"""Maintenance: what is old and read goes, what somebody may still read stays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Place:
     directory: Path
     datasets: dict[str, Any]
     tidied: list[int] = field(default_factory=list)
-    told: list[tuple[str, str, str]] = field(default_factory=list)
+    events: list[tuple[str, str, str]] = field(default_factory=list)
 
     @property
     def changes(self) -> Any:
@@ -34,7 +34,7 @@ class Place:
 
     @property
     def catalog(self) -> Any:
-        return SimpleNamespace(record_event=lambda *args: self.told.append(args))
+        return SimpleNamespace(record_event=lambda *args: self.events.append(args))
 
     def graph(self, revision: int) -> Any:
         if revision == 13:
@@ -97,13 +97,13 @@ def test_a_pass_is_made_once_per_period_and_looks_one_pass_back(place: Any) -> N
         maintenance.wait()
     assert place.tidied == [0, 2, 0, 2]
     assert (first(place, "a"), first(place, "b")) == (3, 3)
-    assert place.told == []
+    assert place.events == []
 
 
-def test_a_pass_that_fails_is_told(place: Any) -> None:
+def test_a_pass_that_fails_is_reported(place: Any) -> None:
     now = [0.0]
     maintenance = Maintenance(place, 10, lambda: now[0])
     now[0] = 11.0
     maintenance.after(BatchPlan(1, 13, (), {}))
     maintenance.wait()
-    assert place.told == [("work", "error", "upkeep: no such revision")]
+    assert place.events == [("work", "error", "maintenance: no such revision")]

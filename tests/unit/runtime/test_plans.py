@@ -56,7 +56,7 @@ def test_a_changed_byte_is_noticed_wherever_it_is(plans: Plans, tmp_path: Path) 
     assert plans.read(3).positions == {"k": 3}
 
 
-def test_a_missing_plan_is_told_with_the_last_there_is(plans: Plans) -> None:
+def test_a_missing_plan_is_reported_with_the_last_there_is(plans: Plans) -> None:
     for number in (4, 57):
         with pytest.raises(Damaged, match=rf"plan {number} is missing: plans/0+{number}.json; the last one there is 3"):
             plans.next(number)

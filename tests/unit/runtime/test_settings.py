@@ -62,7 +62,7 @@ class Buckets:
 SETTINGS: dict[str, Any] = {"shards": 3, "accuracy": 0.2, "exact_instants": 2}
 
 
-def test_they_are_kept_and_handed_on(tmp_path: Path) -> None:
+def test_they_are_stored_and_handed_on(tmp_path: Path) -> None:
     made = Deployment.at(tmp_path, **SETTINGS)
     assert (made.shards, made.tiling) == (3, Tiling(0.2, 2))
     assert Deployment.at(tmp_path) == made
@@ -83,7 +83,7 @@ def test_another_value_is_refused(option: str, other: float, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "wrong", [{"accuracy": 0.0}, {"accuracy": 1.0}, {"accuracy": float("nan")}, {"exact_instants": 0}]
 )
-def test_a_value_that_is_none_is_not_kept(wrong: dict[str, Any], tmp_path: Path) -> None:
+def test_a_value_that_is_none_is_not_stored(wrong: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match=r"accuracy must|exact must"):
         Deployment.at(tmp_path, **wrong)
     assert Deployment.at(tmp_path).tiling == Tiling()
@@ -118,7 +118,7 @@ def test_accuracy_is_how_far_busy_keys_are_off(name: str, tmp_path: Path) -> Non
 
 
 def test_the_grid_is_part_of_the_identity_of_the_state(tmp_path: Path) -> None:
-    """State kept on one grid is never read as that of another; what has no tiles is the same on all."""
+    """State of one grid is never read as that of another; what has no tiles is the same on all."""
     nodes = []
     for number, settings in enumerate(({}, {"accuracy": 0.2}, {"exact_instants": 2})):
         place = Deployment.at(tmp_path / str(number), **settings)

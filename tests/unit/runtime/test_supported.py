@@ -78,7 +78,7 @@ def test_a_sink_for_another_environment_is_no_hindrance(place: Deployment) -> No
     assert commit(place, check_commit([event, counts(event, env="prod")], (), "dev"))["revision"] == 1
 
 
-def test_a_history_that_would_not_be_kept_to_is_refused(place: Deployment) -> None:
+def test_a_history_that_would_not_be_applied_is_refused(place: Deployment) -> None:
     event = events(history="30d")
     with pytest.raises(NotSupported, match=r"dataset 'Event': history='30d'"):
         commit(place, check_commit([event], ()))
@@ -87,7 +87,7 @@ def test_a_history_that_would_not_be_kept_to_is_refused(place: Deployment) -> No
     assert commit(place, check_commit([events()], ()))["new"] == []
 
 
-def test_all_of_it_is_told_at_once(place: Deployment) -> None:
+def test_all_errors_are_reported_at_once(place: Deployment) -> None:
     event = events(history="1y")
     with pytest.raises(NotSupported, match=r"(?s)2 options.*'Event': history='365d'.*'Counts' has a sink"):
         commit(place, check_commit([event, counts(event)], ()))

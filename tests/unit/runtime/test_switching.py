@@ -70,7 +70,7 @@ def test_state_that_served_stays_until_the_switch_and_goes_after_it(shop: Shop) 
     assert first not in shop.place.catalog.backfilled()
 
 
-def test_state_is_kept_for_servers_that_have_not_heard_of_the_switch(shop: Shop, monkeypatch: Any) -> None:
+def test_state_is_retained_for_servers_that_do_not_know_of_the_switch(shop: Shop, monkeypatch: Any) -> None:
     from umbel.runtime.batch import MicroBatch
 
     first, forget = shop.place.graph(1).outputs["Total"].state_id, MicroBatch.forget_removed

@@ -32,21 +32,21 @@ def place(prefix: str, form: Any = "json") -> dict[str, Any]:
     return {"bucket": "data", "prefix": prefix, "format": form}
 
 
-def ended(served: Served, told: dict[str, Any], within: float = 60) -> dict[str, Any]:
+def ended(served: Served, report: dict[str, Any], within: float = 60) -> dict[str, Any]:
     deadline = time.monotonic() + within
-    while told["status"] in ("PENDING", "RUNNING"):
-        assert time.monotonic() < deadline, told
+    while report["status"] in ("PENDING", "RUNNING"):
+        assert time.monotonic() < deadline, report
         time.sleep(0.05)
-        told = served.http.get(f"{PATH}/status", params={"request_id": told["request_id"]}).json()
-    return told
+        report = served.http.get(f"{PATH}/status", params={"request_id": report["request_id"]}).json()
+    return report
 
 
-def worked(idle: Served, told: dict[str, Any]) -> dict[str, Any]:
+def worked(idle: Served, report: dict[str, Any]) -> dict[str, Any]:
     """Work on a job in this process, as that of a job does; return how it is then."""
     jobs = OfflineJobs(idle.deployment.catalog)
     job = jobs.claim()
     assert job is not None
-    assert job.id == told["request_id"]
+    assert job.id == report["request_id"]
     work(idle.deployment, jobs, job)
     return dict(idle.http.get(f"{PATH}/status", params={"request_id": job.id}).json())
 
@@ -57,22 +57,22 @@ def lines(path: Path, rows: Sequence[Any]) -> None:
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
 
-def found(buckets: Path, told: dict[str, Any]) -> list[Path]:
-    folder = buckets / told["output_bucket"] / told["output_prefix"]
+def found(buckets: Path, report: dict[str, Any]) -> list[Path]:
+    folder = buckets / report["output_bucket"] / report["output_prefix"]
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
 
 
-def rows_of(buckets: Path, told: dict[str, Any]) -> list[dict[str, Any]]:
-    folder = buckets / told["output_bucket"] / told["output_prefix"]
+def rows_of(buckets: Path, report: dict[str, Any]) -> list[dict[str, Any]]:
+    folder = buckets / report["output_bucket"] / report["output_prefix"]
     return [json.loads(line) for path in sorted(folder.glob("part-*")) for line in path.read_text().splitlines()]
 
 
-def faults_of(buckets: Path, told: dict[str, Any]) -> list[dict[str, Any]]:
-    folder = buckets / told["output_bucket"] / told["output_prefix"] / "_errors"
+def errors_of(buckets: Path, report: dict[str, Any]) -> list[dict[str, Any]]:
+    folder = buckets / report["output_bucket"] / report["output_prefix"] / "_errors"
     return [json.loads(line) for path in sorted(folder.glob("*.json")) for line in path.read_text().splitlines()]
 
 
-def asked_at_once(served: Served, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def queried_at_once(served: Served, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the answer to the same rows sent in the body."""
     data = {name: [row[name] for row in rows] for name in rows[0]}
     columns = ask(served, {"data": data})

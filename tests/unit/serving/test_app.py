@@ -84,7 +84,7 @@ def test_what_may_pass_is_503_and_says_when_to_come_again(flights: Served, monke
     assert flights.http.get("/api/v1/dataset/Departure/dead_letters").status_code == 503
 
 
-def test_a_fault_of_ours_is_told_in_the_same_form(flights: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_has_the_same_form(flights: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Catalog, "dead_letters", lambda *_: 1 / 0)
     answer = flights.http.get("/api/v1/dataset/Departure/dead_letters")
     assert (answer.status_code, answer.json()["code"]) == (500, "internal")

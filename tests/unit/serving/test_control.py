@@ -80,7 +80,7 @@ def test_a_commit_by_another_process_is_seen(tmp_path: Path) -> None:
         assert http.get("/api/v1/lineage").json()["Departure"] == {"kind": "dataset", "reads": ["webhook:events"]}
 
 
-def test_metrics_are_told(flights: Served) -> None:
+def test_metrics_are_served(flights: Served) -> None:
     flights.http.get("/healthz")
     answer = flights.http.get("/api/v1/metrics")
     lines = answer.text.splitlines()

@@ -120,7 +120,7 @@ def test_state_that_is_gone_is_no_state_that_is_empty(served: Served) -> None:
     assert refused
 
 
-def test_a_store_that_is_gone_is_told_by_the_next_server_and_worker(served: Served) -> None:
+def test_a_store_that_is_gone_is_reported_by_the_next_server_and_worker(served: Served) -> None:
     shutil.rmtree(served.deployment.directory / "store")
     again = replace(served.deployment)
     with pytest.raises(Damaged, match=r"no store/store\.json"), again.store.snapshot(0):
@@ -162,7 +162,7 @@ def test_definitions_and_progress_that_changed_are_not_believed(served: Served, 
     again.catalog.close()
 
 
-def test_a_catalog_whose_pages_are_damaged_is_told(served: Served) -> None:
+def test_a_catalog_whose_pages_are_damaged_is_reported(served: Served) -> None:
     with sqlite3.connect(served.deployment.directory / "catalog.db") as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()

@@ -1,4 +1,4 @@
-"""Expectations are judged where rows are processed, and told over HTTP, as metrics and by the command line."""
+"""Expectations are judged where rows are processed, and reported over HTTP, as metrics and by the command line."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Visits:
         return visits.groupby("user").aggregate(n=Count(window=Tumbling("1h")))
 
     @expectations
-    def few(cls):
+    def rare(cls):
         return [expect_column_values_to_be_between(column="n", max_value=1)]
 
 
@@ -67,7 +67,7 @@ ROWS = [
 ]
 
 
-def test_expectations_are_told(fresh: Served) -> None:
+def test_expectations_are_reported(fresh: Served) -> None:
     client = Client("http://umbel", transport=fresh.transport)
     client.commit("expected", datasets=[Visit, Visits])
     fresh.log("visits", ROWS[:2])
@@ -81,9 +81,9 @@ def test_expectations_are_told(fresh: Served) -> None:
     assert report[0]["expectation"] == "expect_column_values_to_be_between"
     assert report[0]["arguments"]["max_value"] == 120
     assert (report[0]["version"], report[0]["mostly"], round(report[0]["share"], 3)) == (3, 0.6, 0.667)
-    (few,) = fresh.http.get("/api/v1/dataset/Visits/expectations").json()
-    assert few["failed"] == 1
-    assert few["holds"] is False
+    (rare,) = fresh.http.get("/api/v1/dataset/Visits/expectations").json()
+    assert rare["failed"] == 1
+    assert rare["holds"] is False
     lines = fresh.http.get("/api/v1/metrics").text.splitlines()
     named = 'columns="age",dataset="Visit",expectation="expect_column_values_to_be_between",number="0"'
     assert f'umbel_expectation_rows{{{named},outcome="failed",version="3"}} 1.0' in lines

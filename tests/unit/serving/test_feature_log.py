@@ -1,4 +1,4 @@
-"""What queries were answered: kept, sampled, dropped where there is no room, read by the client, told as metrics."""
+"""The feature log: written, sampled, dropped where there is no room, read by the client, counted in metrics."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def figures(served: Served, name: str) -> dict[str, float]:
     return {labels: float(value) for labels, value in re.findall(rf"^{name}\{{(.*)\}} (.*)$", text, re.MULTILINE)}
 
 
-def test_inputs_and_answers_are_kept(served: Served) -> None:
+def test_inputs_and_answers_are_logged(served: Served) -> None:
     ask(served, ["JFK", "EWR"], workflow="fraud")
     ask(served, ["LGA"], log=False)
     report = {"timestamp": "2013-12-01T16:00:00.000000Z", "workflow": "fraud"}
@@ -73,7 +73,7 @@ def test_the_present_is_the_instant_of_queries_about_now(served: Served) -> None
     assert before <= pd.Timestamp(retained["timestamp"]) <= pd.Timestamp.now("UTC")
 
 
-def test_a_share_of_the_rows_is_kept(served: Served) -> None:
+def test_a_share_of_the_rows_is_logged(served: Served) -> None:
     ask(served, ["JFK"] * 200, sampling_rate=0, workflow="none")
     ask(served, ["JFK"] * 200, sampling_rate=1, workflow="all")
     ask(served, ["JFK"] * 4000, sampling_rate=0.25, workflow="some")
@@ -82,7 +82,7 @@ def test_a_share_of_the_rows_is_kept(served: Served) -> None:
     assert 800 < len(lines(served, workflow="some")) < 1200  # seven standard deviations
 
 
-def test_every_query_of_many_at_once_is_kept(served: Served) -> None:
+def test_every_query_of_many_at_once_is_logged(served: Served) -> None:
     with ThreadPoolExecutor(12) as pool:
         list(pool.map(lambda n: ask(served, ["JFK"] * (n % 5), workflow=f"w{n % 3}"), range(120)))
     assert len(lines(served)) == sum(n % 5 for n in range(120))
@@ -163,7 +163,7 @@ def test_the_client_reads_it_as_a_frame(served: Served) -> None:
         MockClient().feature_log()
 
 
-def test_features_errors_and_latency_are_told_by_workflow(served: Served) -> None:
+def test_features_errors_and_latency_are_reported_by_workflow(served: Served) -> None:
     ask(served, ["JFK"] * 3, workflow="fraud", log=False)
     ask(served, ["JFK"] * 4, log=False)
     query = {"inputs": ["Origin.origin"], "outputs": ["Orgin"], "data": {"Origin.origin": []}, "workflow": "fraud"}

@@ -108,7 +108,7 @@ def _json(value: Any) -> bytes:
 def test_no_request_breaks_the_server(idle: Served, drawn: dict[str, Any]) -> None:
     answer = idle.http.request(**drawn)
     if answer.status_code == 503 and drawn["url"] == "/readyz" and answer.json()["code"] == "unhealthy":
-        return  # asked for in depth: no worker runs
+        return  # the deep check: no worker runs
     assert answer.status_code < 500, (drawn, answer.text)
     if answer.status_code >= 400 and drawn["method"] != "HEAD":
         assert set(answer.json()) == {"code", "message", "hint"}

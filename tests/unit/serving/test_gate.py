@@ -57,7 +57,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def asked(http: httpx.Client, endpoint: Endpoint, headers: dict[str, str]) -> httpx.Response:
+def requested(http: httpx.Client, endpoint: Endpoint, headers: dict[str, str]) -> httpx.Response:
     """Ask an endpoint with nothing that it would take: who is admitted is refused for that."""
     path = endpoint.path.replace("{name}", "Nothing")
     kind = {"Content-Type": endpoint.media[0]} if endpoint.changes else {}
@@ -68,15 +68,15 @@ def asked(http: httpx.Client, endpoint: Endpoint, headers: dict[str, str]) -> ht
 def test_each_endpoint_needs_its_role(local: Any, endpoint: Endpoint) -> None:
     http, tokens = local
     for role in Role:
-        answer = asked(http, endpoint, bearer(tokens[role.label]))
+        answer = requested(http, endpoint, bearer(tokens[role.label]))
         is_admitted = role >= (endpoint.role or Role.READER)
         assert (answer.status_code == 403) == (not is_admitted), answer.text
         assert answer.status_code != 401
         if not is_admitted:
             assert answer.json()["code"] == "forbidden"
     is_open = endpoint.role is None or endpoint.role <= Role.WRITER
-    assert (asked(http, endpoint, {}).status_code == 401) == (not is_open)
-    assert asked(http, endpoint, bearer("umbel_ab_cd")).status_code == (200 if endpoint.role is None else 401)
+    assert (requested(http, endpoint, {}).status_code == 401) == (not is_open)
+    assert requested(http, endpoint, bearer("umbel_ab_cd")).status_code == (200 if endpoint.role is None else 401)
 
 
 ADMIN_ONLY = {"erase", "commit", "branch init", "branch delete", "secret add", "secret update", "secret delete"}
@@ -217,7 +217,7 @@ def test_elsewhere_everything_needs_a_token(tmp_path: Path, options: dict[str, A
         reader = bearer(Tokens(deployment.catalog).create("r", Role.READER))
         for endpoint in ROUTES:
             if endpoint.role is not None:
-                assert asked(http, endpoint, {}).status_code == 401, endpoint
+                assert requested(http, endpoint, {}).status_code == 401, endpoint
         assert http.post("/api/v1/query", json=QUERY, headers=reader).status_code == 200
         assert http.post("/api/v1/log", json=LOG, headers=reader).status_code == 403
 

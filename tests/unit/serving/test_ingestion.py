@@ -1,4 +1,4 @@
-"""Events over HTTP: what is accepted is kept as it was sent; what does not fit becomes a dead letter."""
+"""Events over HTTP: what is accepted is stored as it was sent; what does not fit becomes a dead letter."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_no_rows_are_nothing(fresh: Served) -> None:
     assert fresh.log("departures", {"origin": []}).json() == {"rows": 0}
 
 
-def test_a_repeated_request_is_kept_once(fresh: Served) -> None:
+def test_a_repeated_request_is_stored_once(fresh: Served) -> None:
     header = {"Idempotency-Key": "batch-7"}
     first = fresh.log("departures", DEPARTURES, headers=header).json()
     again = fresh.log("departures", DEPARTURES, headers=header).json()
@@ -54,7 +54,7 @@ def test_the_header_that_names_a_batch_must_name_it(fresh: Served) -> None:
     assert fresh.log("departures", DEPARTURES, headers={"Idempotency-Key": "x" * 2000}).status_code == 400
 
 
-def test_unknown_endpoints_are_told(fresh: Served) -> None:
+def test_unknown_endpoints_are_reported(fresh: Served) -> None:
     answer = fresh.log("departure", DEPARTURES)
     assert answer.status_code == 404
     assert "did you mean 'events/departures'" in answer.json()["message"]
@@ -106,7 +106,7 @@ def test_long_strings_and_unknown_fields_are_taken(fresh: Served) -> None:
     assert found["data"]["departures"] == [1]
 
 
-def test_integers_are_kept_exactly(fresh: Served) -> None:
+def test_integers_stay_exact(fresh: Served) -> None:
     body = b'{"webhook": "events", "endpoint": "departures", "data": [{"delay": 123456789012345678901234567890}]}'
     assert taken(body)[2] == b'[{"delay": 123456789012345678901234567890}]'
     columns = b'{"webhook": "events", "endpoint": "departures", "data": {"delay": [123456789012345678901234567890]}}'

@@ -17,13 +17,13 @@ from tests.unit.serving.conftest import NOON, Served
 from tests.unit.serving.jobs import (
     OUTPUTS,
     ask,
-    asked_at_once,
     ended,
-    faults_of,
+    errors_of,
     found,
     lines,
     many,
     place,
+    queried_at_once,
     rows_of,
     worked,
 )
@@ -36,8 +36,8 @@ def test_files_are_answered_as_rows_in_the_body_are(offline: Served, buckets: Pa
     rows = many(500)
     lines(buckets / "data/in/one/a.json", rows[:200])
     lines(buckets / "data/in/one/b.json.gz", rows[200:])
-    told = ask(offline, {"input": place("in/one"), "output": place("out/one")})
-    assert {**told, "request_id": "", "output_prefix": ""} == {
+    report = ask(offline, {"input": place("in/one"), "output": place("out/one")})
+    assert {**report, "request_id": "", "output_prefix": ""} == {
         "request_id": "",
         "output_bucket": "data",
         "output_prefix": "",
@@ -45,11 +45,11 @@ def test_files_are_answered_as_rows_in_the_body_are(offline: Served, buckets: Pa
         "failure_rate": 0.0,
         "status": "PENDING",
     }
-    assert told["output_prefix"] == f"out/one/{told['request_id']}/"
-    told = ended(offline, told)
-    assert (told["status"], told["completion_rate"], told["failure_rate"]) == ("COMPLETED", 1.0, 0.0)
-    assert rows_of(buckets, told) == asked_at_once(offline, rows)
-    assert [str(path) for path in found(buckets, told)] == ["_SUCCESS", "part-00000.json"]
+    assert report["output_prefix"] == f"out/one/{report['request_id']}/"
+    report = ended(offline, report)
+    assert (report["status"], report["completion_rate"], report["failure_rate"]) == ("COMPLETED", 1.0, 0.0)
+    assert rows_of(buckets, report) == queried_at_once(offline, rows)
+    assert [str(path) for path in found(buckets, report)] == ["_SUCCESS", "part-00000.json"]
     left = offline.deployment.directory / "offline" / "work"
     wait_until(lambda: not list(left.iterdir()), lambda: list(left.iterdir()), within=20)
 
@@ -72,7 +72,7 @@ def test_delimited_files_with_columns_of_other_names(idle: Served, buckets: Path
     (part,) = (buckets / "data" / report["output_prefix"]).glob("part-*.csv")
     header, *cells = part.read_text().splitlines()
     assert header == "|".join([*OUTPUTS, "when"])
-    expected = asked_at_once(idle, rows)
+    expected = queried_at_once(idle, rows)
     assert cells == [
         f"{row['Origin.origin']}|{row['Origin.departures']}|{row['Origin.average']}|{str(row['Origin.is_late']).lower()}|{row['at']}"
         for row in expected
@@ -87,7 +87,9 @@ def test_parquet_to_parquet(idle: Served, buckets: Path) -> None:
     report = worked(idle, ask(idle, {"input": place("in/parquet", "parquet"), "output": place("out/p", "parquet")}))
     assert report["status"] == "COMPLETED", report
     answer = pl.read_parquet(buckets / "data" / report["output_prefix"] / "part-*.parquet")
-    expected = pl.DataFrame(asked_at_once(idle, rows)).with_columns(pl.col("at").str.to_datetime("%+", time_zone="UTC"))
+    expected = pl.DataFrame(queried_at_once(idle, rows)).with_columns(
+        pl.col("at").str.to_datetime("%+", time_zone="UTC")
+    )
     assert answer.equals(expected)
 
 
@@ -95,7 +97,7 @@ def test_rows_in_the_body_and_an_output(idle: Served, buckets: Path) -> None:
     rows = many(40)
     report = worked(idle, ask(idle, {"data": rows, "output": place("out/body")}))
     assert report["status"] == "COMPLETED", report
-    assert rows_of(buckets, report) == asked_at_once(idle, rows)
+    assert rows_of(buckets, report) == queried_at_once(idle, rows)
 
 
 def test_without_an_output_answers_are_in_umbels_own_folder(idle: Served, buckets: Path) -> None:
@@ -107,7 +109,7 @@ def test_without_an_output_answers_are_in_umbels_own_folder(idle: Served, bucket
     assert pl.read_parquet(folder / "part-*.parquet").height == 10
 
 
-def test_bad_rows_are_counted_and_kept_with_their_reasons(idle: Served, buckets: Path) -> None:
+def test_bad_rows_are_counted_and_stored_with_their_reasons(idle: Served, buckets: Path) -> None:
     good = many(30)
     bad = [
         b"{broken\n",
@@ -120,8 +122,8 @@ def test_bad_rows_are_counted_and_kept_with_their_reasons(idle: Served, buckets:
     lines(buckets / "data/in/bad/a.json", [*good[:10], *bad, *good[10:]])
     report = worked(idle, ask(idle, {"input": place("in/bad"), "output": place("out/bad")}))
     assert (report["status"], report["failure_rate"]) == ("COMPLETED", len(bad) / (len(bad) + len(good)))
-    assert rows_of(buckets, report) == asked_at_once(idle, good)
-    errors = faults_of(buckets, report)
+    assert rows_of(buckets, report) == queried_at_once(idle, good)
+    errors = errors_of(buckets, report)
     assert [each["field"] for each in errors] == ["", "at", "Origin.origin", "at", "", ""]
     assert "in/bad/a.json: byte" in errors[0]["where"]
     nameless, null = '{"Origin.origin":"JFK"}', f'{{"Origin.origin":null,"at":"{NOON}"}}'
@@ -138,8 +140,8 @@ def test_a_damaged_file_among_others(idle: Served, buckets: Path) -> None:
     (buckets / "data/in/damaged/d.json").touch()
     report = worked(idle, ask(idle, {"input": place("in/damaged"), "output": place("out/damaged")}))
     assert report["status"] == "COMPLETED", report
-    assert rows_of(buckets, report)[:20] == asked_at_once(idle, rows)
-    assert {each["where"].partition(":")[0] for each in faults_of(buckets, report)} == {
+    assert rows_of(buckets, report)[:20] == queried_at_once(idle, rows)
+    assert {each["where"].partition(":")[0] for each in errors_of(buckets, report)} == {
         "in/damaged/b.json.gz",
         "in/damaged/c.json.gz",
     }
@@ -159,8 +161,8 @@ def test_rows_that_an_extractor_refuses(idle: Served, buckets: Path) -> None:
     assert [row["Greeting.text"] for row in rows_of(buckets, report)] == [
         f"{name}!" for name in names if name != "nobody"
     ]
-    assert all("nobody is not somebody" in each["reason"] for each in faults_of(buckets, report))
-    assert [json.loads(each["row"])["name"] for each in faults_of(buckets, report)] == ["nobody"] * 5
+    assert all("nobody is not somebody" in each["reason"] for each in errors_of(buckets, report))
+    assert [json.loads(each["row"])["name"] for each in errors_of(buckets, report)] == ["nobody"] * 5
 
 
 def test_the_client_speaks_to_it(offline: Served, buckets: Path) -> None:
@@ -186,7 +188,7 @@ def test_the_client_speaks_to_it(offline: Served, buckets: Path) -> None:
         time.sleep(0.05)
     assert report["status"] == "COMPLETED", report
     assert [row["Origin.departures"] for row in rows_of(buckets, report)] == [
-        row["Origin.departures"] for row in asked_at_once(offline, rows)
+        row["Origin.departures"] for row in queried_at_once(offline, rows)
     ]
     assert client.cancel_offline_query(report["request_id"]) == report
     place = s3.bucket("data", prefix="x")

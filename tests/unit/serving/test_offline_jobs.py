@@ -14,13 +14,13 @@ from tests.unit.serving.jobs import (
     OUTPUTS,
     PATH,
     ask,
-    asked_at_once,
     ended,
-    faults_of,
+    errors_of,
     found,
     lines,
     many,
     place,
+    queried_at_once,
     rows_of,
     worked,
 )
@@ -121,7 +121,7 @@ def test_a_cancelled_job_stops_and_has_no_marker(idle: Served, buckets: Path, tm
     assert Path("_SUCCESS") not in found(buckets, report)
     assert idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": job.id}).json() == report
     with idle.deployment.catalog.sessions() as session:
-        assert session.get_one(OfflineJobRow, job.id).request == b""  # credentials are not kept
+        assert session.get_one(OfflineJobRow, job.id).request == b""  # credentials are not stored
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3])
@@ -160,8 +160,8 @@ def test_a_job_is_resumed_where_its_parts_end(
     Run(idle.deployment, again, tmp_path, part_rows=25).finish()
     report = ended(idle, report)
     assert (report["status"], report["failure_rate"]) == ("COMPLETED", 1 / 151)
-    assert rows_of(buckets, report) == asked_at_once(idle, rows)
-    assert len(faults_of(buckets, report)) == 1
+    assert rows_of(buckets, report) == queried_at_once(idle, rows)
+    assert len(errors_of(buckets, report)) == 1
 
 
 def test_a_job_that_ends_its_process_each_time_fails(
@@ -208,7 +208,7 @@ def test_storage_that_is_away_for_a_while(idle: Served, buckets: Path, monkeypat
     monkeypatch.setattr("umbel.catalog.offline_jobs.LEASE", -LEASE)  # the pause before the next attempt is over
     report = worked(idle, report)
     assert (report["status"], "reason" in report) == ("COMPLETED", False)
-    assert rows_of(buckets, report) == asked_at_once(idle, rows)
+    assert rows_of(buckets, report) == queried_at_once(idle, rows)
 
 
 def test_data_that_was_committed_anew_meanwhile(idle: Served, buckets: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(
     lines(buckets / "data" / prefix / "a.json", rows)
     report = ended(offline, ask(offline, {"input": place(prefix), "output": place("out/started")}))
     assert (report["status"], tried) == ("COMPLETED", [report["request_id"]] * 2)
-    assert rows_of(buckets, report) == asked_at_once(offline, rows)
+    assert rows_of(buckets, report) == queried_at_once(offline, rows)
     folder = work_folder(offline.deployment, report["request_id"])
     wait_until(lambda: not folder.exists(), lambda: folder)
 

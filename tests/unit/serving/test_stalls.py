@@ -30,7 +30,7 @@ GREETED = {"Greeting.text": ["you!"]}
 
 @contextmanager
 def written_by_another(served: Served) -> Iterator[None]:
-    """Hold the lock of whoever writes into the catalog."""
+    """Hold the lock of writers of the catalog."""
     with closing(sqlite3.connect(served.deployment.directory / "catalog.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -83,7 +83,7 @@ def test_a_server_whose_catalog_does_not_answer_says_so_in_time(fresh: Served, m
 
 
 class Failing(Step):
-    """Fails as Polars does when it finds a fault of its own."""
+    """Fails as Polars does when it finds a bug of its own."""
 
     def run(self, rows: QueryRows, session: QuerySession) -> None:
         raise PanicException("not yet implemented")
@@ -100,7 +100,7 @@ def test_a_panic_is_the_answer_of_one_and_leaves_the_others_theirs() -> None:
     answers, _ = engine([], [])
     plans = [QueryPlan({}, {}, (), {}, (step,), (), {}) for step in (Passing(), Failing(), Passing())]
 
-    async def asked() -> list[object]:
+    async def run_all() -> list[object]:
         threads = Threads()
         coalescer = Coalescer(None, threads)  # type: ignore[arg-type]  # no user code asks for secrets
         questions = [PendingQuery(answers, plan, {}, 1, None) for plan in plans for _ in range(2)]
@@ -109,5 +109,5 @@ def test_a_panic_is_the_answer_of_one_and_leaves_the_others_theirs() -> None:
         threads.close()
         return list(found)
 
-    kinds = [type(each).__name__ for each in asyncio.run(asked())]
+    kinds = [type(each).__name__ for each in asyncio.run(run_all())]
     assert kinds == ["Encoded"] * 2 + ["PanicException"] * 2 + ["Encoded"] * 2

@@ -103,7 +103,7 @@ def test_many_processes_may_make_the_mirror_at_once(tmp_path: Path) -> None:
     assert [entry.name for entry in cache.iterdir()] == [homes.pop().name]
 
 
-def test_a_cache_that_cannot_be_written_is_a_transient_fault(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_a_transient_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Transient, match="XDG_CACHE_HOME"):
         java_home({"XDG_CACHE_HOME": str(tmp_path / "file")})

@@ -1,4 +1,4 @@
-"""Commits to the mock client: checks, versions, kept and removed data (api §2.7, §9)."""
+"""Commits to the mock client: checks, versions, retained and removed data (api §2.7, §9)."""
 
 from __future__ import annotations
 

@@ -227,6 +227,6 @@ class Spread:
 )
 def test_the_deviation_of_decimals_is_computed_in_whole_units(prices, spread):
     client = logged(Spread, rows(*prices))
-    for keys in (1, 300):  # few lookups and many go different ways
+    for keys in (1, 300):  # point lookups and bulk lookups take different paths
         found, _ = client.lookup("Spread", pd.DataFrame({"k": [1] * keys}))
         assert found["s"].tolist() == [spread] * keys

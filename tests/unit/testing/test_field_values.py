@@ -59,7 +59,7 @@ def store(T: Any, values: list[Any]) -> pd.Series:
     return found["v"]
 
 
-def kept(T: Any, *values: Any) -> list[Any]:
+def stored(T: Any, *values: Any) -> list[Any]:
     return store(T, list(values)).tolist()
 
 
@@ -118,7 +118,7 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize(("T", "values", "expected"), TAKEN, ids=lambda each: str(each)[:40])
 def test_taken(T: Any, values: list[Any], expected: list[Any]) -> None:
-    found = [plain(each) for each in kept(T, *values)]
+    found = [plain(each) for each in stored(T, *values)]
     for one, other in zip(found, expected, strict=True):
         assert same(one, other), (one, other)
 
@@ -163,7 +163,7 @@ REFUSED = [
 @pytest.mark.parametrize(("T", "value", "word"), REFUSED, ids=lambda each: str(each)[:40])
 def test_refused(T: Any, value: Any, word: str) -> None:
     with refusal(ValueError, "Schema validation failed during data insertion to D", "v", word, "row 0"):
-        kept(T, value)
+        stored(T, value)
 
 
 def test_dtypes_of_columns() -> None:
@@ -180,7 +180,7 @@ def test_dtypes_of_columns() -> None:
 
 def test_structs() -> None:
     line = Line("l", [Point(1, 2.0), Point(x=2, y=None)], {"p": Point(3, 3)}, None)
-    found = kept(Line, line, line.as_json(), {"name": "q", "points": [], "by_name": {}})
+    found = stored(Line, line, line.as_json(), {"name": "q", "points": [], "by_name": {}})
     assert found[0] == line
     assert found[1] == line
     assert type(found[0]).__name__ == "Line"
@@ -236,7 +236,7 @@ INSTANTS = [
 
 @pytest.mark.parametrize("value", INSTANTS, ids=repr)
 def test_instants(value: Any) -> None:
-    assert kept(datetime, value) == [EPOCH]
+    assert stored(datetime, value) == [EPOCH]
 
 
 def test_instants_as_columns() -> None:

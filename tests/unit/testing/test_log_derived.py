@@ -203,7 +203,7 @@ def test_a_failing_call_leaves_nothing_and_branches_are_apart(client):
     assert found(client, "Last", 3, uid=1)["v"] == 10
 
 
-def test_rows_of_values_computed_when_asked_supersede_them(client):
+def test_rows_of_values_computed_by_lookups_supersede_them(client):
     client.log_to("Clicks", rows((1, 10, 1), (1, 20, 2)))
     client.log_to("Answered", pd.DataFrame({"uid": [1, 1], "n": [70, 71], "t": [at(3), at(3)]}))
     assert found(client, "Answered", 4, uid=1)["n"] == 71

@@ -42,7 +42,7 @@ def test_log_and_query(client):
     assert [str(each) for each in found.dtypes] == ["int64", "string", "Int64", "Int64", "string"]
 
 
-def test_names_may_be_given_as_text(client):
+def test_names_may_be_text(client):
     client.log("hook", "users", ROWS)
     frame = pd.DataFrame({"User.uid": [2]})
     assert client.query(["User.uid"], ["User.name"], frame)["User.name"].tolist() == ["bob"]

@@ -94,7 +94,7 @@ def test_columns_of_python_extractors_keep_their_dtypes(client) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int64", "Int64", "int32", "float64", "object"])
-def test_columns_given_keep_their_dtypes(dtype: str) -> None:
+def test_provided_columns_keep_their_dtypes(dtype: str) -> None:
     client = MockClient()
     client.commit(message="m", featuresets=[Shapes])
     frame = pd.DataFrame({"Shapes.x": pd.Series([1, 2], dtype=dtype)}).set_axis([5, 9])

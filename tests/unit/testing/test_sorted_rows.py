@@ -59,7 +59,7 @@ def values(client: MockClient, name: str, column: str) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("body", "wanted"),
+    ("body", "expected"),
     [
         (lambda o: o.assign("rank", int, lambda df: df.sort_values("x")["x"] + 1), [(1, 8), (2, 2), (3, 4), (1, 3)]),
         (lambda o: o.assign("rank", int, lambda df: (df.sort_values("x")["x"] + 1).to_numpy()), None),
@@ -68,13 +68,13 @@ def values(client: MockClient, name: str, column: str) -> list[tuple[int, int]]:
     ],
     ids=["assign", "assign without index", "filter", "transform"],
 )
-def test_operators(body: Callable[[Any], Any], wanted: list[tuple[int, int]] | None) -> None:
+def test_operators(body: Callable[[Any], Any], expected: list[tuple[int, int]] | None) -> None:
     made = derived(body)
     found = values(logged(made), "Derived", "rank")
-    if wanted is None:
+    if expected is None:
         assert sorted(rank for _, rank in found) == [2, 3, 4, 8]
     else:
-        assert found == wanted
+        assert found == expected
 
 
 def test_a_transform_keeps_the_ends_of_rows() -> None:
@@ -90,7 +90,7 @@ def test_preproc() -> None:
 
 def test_extractors() -> None:
     @featureset
-    class Asked:
+    class Doubled:
         uid: int = F()
         twice: int = F()
 
@@ -100,8 +100,8 @@ def test_extractors() -> None:
         def double(cls, ts, uid):
             return (uid.sort_values() * 2).rename("twice")
 
-    client = logged(featuresets=[Asked])
+    client = logged(featuresets=[Doubled])
     found = client.query(
-        inputs=[Asked.uid], outputs=[Asked.twice], input_dataframe=pd.DataFrame({"Asked.uid": [3, 1, 2]})
+        inputs=[Doubled.uid], outputs=[Doubled.twice], input_dataframe=pd.DataFrame({"Doubled.uid": [3, 1, 2]})
     )
-    assert found["Asked.twice"].tolist() == [6, 2, 4]
+    assert found["Doubled.twice"].tolist() == [6, 2, 4]

@@ -210,8 +210,8 @@ def fill(client) -> None:
     stations = {"station": [7, 8], "spot": [SPOT, {**SPOT, "name": None}], "docks": [20, 0]}
     client.log("bikes", "Stations", pd.DataFrame({**stations, "updated": ["Mon, 06 May 2024 09:00 CEST"] * 2}))
     written = ["Mon, 06 May 2024 12:00:00 GMT", "Mon, 06 May 2024 05:30:00 PDT", "2024-05-06T13:10:00Z"]
-    given = [(1, 7, 30, 250, written[0]), (1, 8, 4, 0, written[1]), (2, 7, 9, 1250, written[2])]
-    client.log("bikes", "Rides", rides(*given, (3, 7, 0, 100, NOON)))
+    logged_rows = [(1, 7, 30, 250, written[0]), (1, 8, 4, 0, written[1]), (2, 7, 9, 1250, written[2])]
+    client.log("bikes", "Rides", rides(*logged_rows, (3, 7, 0, 100, NOON)))
 
 
 @mock
@@ -245,10 +245,10 @@ def test_features(client) -> None:
     assert found["Rider.where"].tolist() == ["Zoo", "nowhere"]
     assert found["Rider.rides"].tolist() == [1, 0]
     assert found["Rider.busy"].tolist() == [False, False]
-    given = pd.DataFrame({"Request.stations": [[7, None, 99], []]})
-    assert client.query([Request.stations], ["Nearby.docks"], given)["Nearby.docks"].tolist() == [[20, 0, 0], []]
-    given = pd.DataFrame({"Shares.rider": [1, 9], "when": [NOON, NOON]})
-    offline = client.query_offline([Shares.rider], [Shares.share, Shares.loyal], "when", given)
+    logged_rows = pd.DataFrame({"Request.stations": [[7, None, 99], []]})
+    assert client.query([Request.stations], ["Nearby.docks"], logged_rows)["Nearby.docks"].tolist() == [[20, 0, 0], []]
+    logged_rows = pd.DataFrame({"Shares.rider": [1, 9], "when": [NOON, NOON]})
+    offline = client.query_offline([Shares.rider], [Shares.share, Shares.loyal], "when", logged_rows)
     assert offline["Shares.share"].tolist() == [25.0, 0.0]
     assert [str(each) for each in offline.dtypes[:2]] == ["float64", "bool"]
     direct = Shares.compute(Shares.original_cls, pd.Series([NOON]), pd.Series([1]))

@@ -32,7 +32,7 @@ def test_text_and_storage(dtype, text, stored):
 
 
 @pytest.mark.parametrize("dtype", EVERY, ids=str)
-def test_null_is_a_fault_unless_optional(dtype):
+def test_null_is_an_error_unless_optional(dtype):
     assert list(dtype.ingest([None, None]).errors) == ([] if dtype.is_optional else [0, 1])
     checked = d.Optional(dtype.base).ingest([None, None])
     assert checked.errors == {}

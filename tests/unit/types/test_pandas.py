@@ -60,9 +60,9 @@ def test_handing_out(dtype, values, kind, expected):
     series = shown(dtype, values)
     assert str(series.dtype) == kind
     assert list(series.index) == list(range(len(values)))
-    for got, wanted in zip(series.tolist(), expected, strict=True):
-        assert got is wanted if wanted is pd.NA or wanted is pd.NaT else got == wanted
-        assert type(got) is type(wanted)
+    for got, value in zip(series.tolist(), expected, strict=True):
+        assert got is value if value is pd.NA or value is pd.NaT else got == value
+        assert type(got) is type(value)
 
 
 def test_missing_optional_fields_are_na():
@@ -96,7 +96,7 @@ def test_handed_out_series_can_be_written_to():
         assert series[0] is pd.NA
 
 
-def test_frames_have_the_columns_asked_for():
+def test_frames_have_the_requested_columns():
     frame = pl.DataFrame({"a": [1], "_weight": [1], "b": ["x"]})
     df = to_pandas(frame, {"b": d.Str(), "a": d.Int()})
     assert list(df.columns) == ["b", "a"]
@@ -172,7 +172,7 @@ def test_taking_in():
     assert frame.rows() == [({"x": 1, "label": None}, 1, [1.0, 2.0]), ({"x": 2, "label": "b"}, 2, [1.0, 2.0])]
 
 
-def test_taking_in_names_the_fault():
+def test_taking_in_names_the_error():
     df = pd.DataFrame({"a": [1, None, "x"]})
     with pytest.raises(ValueError, match=r"column 'a' of type int: null, and int is not Optional \(row 1 and 1 more\)"):
         from_pandas(df, {"a": d.Int()})

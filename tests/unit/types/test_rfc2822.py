@@ -167,17 +167,17 @@ def test_through_the_readers_of_json(exact: bool, spoil: bytes) -> None:
 
 
 def test_in_process() -> None:
-    @source(Webhook(name="w").endpoint("Mail"), disorder="1d", cdc="append")
+    @source(Webhook(name="w").endpoint("Email"), disorder="1d", cdc="append")
     @dataset
-    class Mail:
+    class Email:
         k: int
         t: datetime
 
     client = MockClient()
-    client.commit(message="m", datasets=[Mail])
-    client.log("w", "Mail", pd.DataFrame({"k": [1, 2, 3], "t": GOOD}))
-    assert client.get_dataset_df("Mail")["t"].tolist() == [
+    client.commit(message="m", datasets=[Email])
+    client.log("w", "Email", pd.DataFrame({"k": [1, 2, 3], "t": GOOD}))
+    assert client.get_dataset_df("Email")["t"].tolist() == [
         pd.Timestamp("2000-01-22T16:23:45Z"), pd.Timestamp("2000-01-23T00:00:00Z"), pd.Timestamp("2000-01-23T08:23:00Z"),
     ]  # fmt: skip
-    with pytest.raises(Exception, match=r"Mail.*unknown time zone 'QQT'"):
-        client.log("w", "Mail", pd.DataFrame({"k": [1], "t": [BAD]}))
+    with pytest.raises(Exception, match=r"Email.*unknown time zone 'QQT'"):
+        client.log("w", "Email", pd.DataFrame({"k": [1], "t": [BAD]}))

@@ -21,7 +21,7 @@ def test_good_rows_come_through_in_storage_form():
     assert found.rejects.is_empty()
 
 
-def test_bad_rows_are_rejected_with_every_fault():
+def test_bad_rows_are_rejected_with_every_error():
     frame = pl.DataFrame({"uid": [1.5, 2.0, None], "name": ["a", "b", "c"], "at": ["x", "2024-01-01", "2024-01-01"]})
     found = validate(frame, SCHEMA)
     assert found.frame["uid"].to_list() == [2]
