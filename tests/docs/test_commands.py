@@ -24,7 +24,8 @@ from umbel.cli.main import app
 from umbel.serving.app import ROUTES
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)]
+WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [path for path in WRITTEN if "_build" not in path.parts]
 FENCE = re.compile(r"^```(?P<kind>\w+)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -92,7 +93,15 @@ def test_commands_of_a_page_are_umbels(page: Path, tmp_path: Path, monkeypatch: 
                 raise AssertionError(f"{page.name}: {line}: {error}") from error
 
 
-@pytest.mark.parametrize("wrong", ["umbel lokup Spending", "umbel lookup Spending u=1 --as-off x", "umbel commit"])
+WRONG = [
+    "umbel lokup Spending",
+    "A=1 umbel lookup Spending u=1 --as-off x",
+    "umbel commit",
+    "echo x | umbel log a b - --wiat",
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_command_is_found(wrong: str) -> None:
     with pytest.raises(Exception, match=r"No such|Missing"):
         check_call(words(wrong)[0], is_whole=True)

@@ -71,7 +71,7 @@ def _checked(obj: Any, kind: type[T], word: str) -> T:
     if not isinstance(obj, kind):
         name = getattr(obj, "__name__", "")
         raise InvalidType(
-            f"commit: {name or obj!r} is not a {word} but a {type(obj).__name__}",
+            f"commit: {name or obj!r} is no {word}, but of type {type(obj).__name__}",
             hint="datasets=[...] takes what @dataset made, featuresets=[...] what @featureset made",
         )
     return obj

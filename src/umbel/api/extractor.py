@@ -194,7 +194,7 @@ class _Scope:
         shown = found.fqn() if isinstance(found, Field) else getattr(found, "__name__", found)
         kind = type(found).__name__
         raise InvalidType(
-            f"{self.title}: input {shown!r} is not a feature but a {kind}",
+            f"{self.title}: input {shown!r} is no feature, but of type {kind}",
             where=self.extractor.location,
             hint='inputs are features: @inputs("name", OtherFeatureset.feature)',
         )
@@ -204,7 +204,7 @@ class _Scope:
         if not isinstance(found, Feature):
             shown = getattr(found, "__name__", found)
             raise InvalidType(
-                f"{self.title}: output {shown!r} is not a feature but a {type(found).__name__}",
+                f"{self.title}: output {shown!r} is no feature, but of type {type(found).__name__}",
                 where=self.extractor.location,
                 hint='outputs are names of features of this featureset: @outputs("name")',
             )
