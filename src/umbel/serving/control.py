@@ -13,14 +13,14 @@ from starlette.responses import Response
 from umbel.definitions.records import Definitions
 from umbel.definitions.serde import dump, load
 from umbel.errors import InvalidValue, Transient, UmbelError
-from umbel.graph.graph import MAIN
 from umbel.runtime.commit import commit as put_into_force
 from umbel.runtime.freshness import Lag, lags
 from umbel.runtime.health import as_plain, health
 from umbel.runtime.processed import processed
 from umbel.serving.branches import BranchStatus
+from umbel.serving.headers import branch_of
 from umbel.serving.refusals import Unhealthy, described, refusal
-from umbel.serving.requests import BRANCH_HEADER, PROTOBUF, REVISION_HEADER, TEXT, Parameters, answer
+from umbel.serving.requests import PROTOBUF, REVISION_HEADER, TEXT, Parameters, answer
 from umbel.serving.service import Service
 
 PATIENCE = 5.0
@@ -130,7 +130,7 @@ class Readiness(msgspec.Struct, frozen=True):
 async def commit(request: Request, parameters: CommitParameters, body: bytes) -> CommitReport:
     """Commit definitions; with `preview=true` only return the difference."""
     service: Service = request.app.state.service
-    branch = request.headers.get(BRANCH_HEADER, MAIN)
+    branch = branch_of(request)
 
     def run() -> CommitReport:
         report = put_into_force(
@@ -233,7 +233,7 @@ async def progress(request: Request, parameters: ProgressParameters) -> Progress
     """Return the progress of processing: running revision, backfill, rows of an endpoint."""
     service: Service = request.app.state.service
     webhook, endpoint = parameters.webhook, parameters.endpoint
-    branch = request.headers.get(BRANCH_HEADER, MAIN)
+    branch = branch_of(request)
     if (webhook is None) != (endpoint is None):
         raise InvalidValue("webhook and endpoint go together", hint="?webhook=…&endpoint=…, or neither")
     if webhook is not None and endpoint is not None:

@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from umbel.errors import InvalidValue, UmbelError
-from umbel.graph.graph import MAIN
 from umbel.query.answer import DTYPES_HEADER
 from umbel.query.arrange import QueryPlan
 from umbel.query.encode import column_from_json, columns_from_json, requested_columns
@@ -24,10 +23,10 @@ from umbel.query.session import QueryMode
 from umbel.serving import offline as jobs
 from umbel.serving.coalesce import SMALL, Coalescer, Encoded, PendingQuery, offline
 from umbel.serving.feature_log import Answered
+from umbel.serving.headers import branch_of
 from umbel.serving.purpose import purpose_of, workflow_of
 from umbel.serving.refusals import JSON
 from umbel.serving.requests import (
-    BRANCH_HEADER,
     REVISION_HEADER,
     DatasetName,
     Instant,
@@ -131,7 +130,7 @@ async def query(request: Request, body: QueryRequest) -> Annotated[Response, Fea
         raise
     usage.answered(purpose.workflow, question.plan, question.height, time.perf_counter() - begun)
     if at is not None:
-        branch = request.headers.get(BRANCH_HEADER, MAIN)
+        branch = branch_of(request)
         provided = orjson.dumps(question.columns)
         state.feature_log_writer.keep(
             Answered(branch, purpose, question.at or at, provided, found.content, question.height)

@@ -12,10 +12,12 @@ from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
 import msgspec
 import orjson
 from msgspec import Meta
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Message, Receive
 
 from umbel.errors import InvalidType, InvalidValue
+from umbel.serving.headers import headers_of
 from umbel.serving.refusals import JSON, TooLarge, TooSlow, UnsupportedMedia
 
 MAX_BODY = 32 << 20
@@ -208,24 +210,48 @@ async def body_of(request: Request) -> bytes:
         TooLarge: it is too large; no more of it is read.
         TooSlow: it does not arrive in time.
     """
-    declared = request.headers.get("content-length", "")
+    declared = headers_of(request).get(b"content-length", b"")
     if declared.isdigit() and int(declared) > MAX_BODY:
         raise _too_large()
+    first = _arrived(request.receive)
+    if first is not None and not first.get("more_body", False):
+        return await _read(request.receive, first)
     try:
         async with asyncio.timeout(PATIENCE):
-            return await _read(request)
+            return await _read(request.receive, first)
     except TimeoutError:
         raise TooSlow(f"the body did not arrive within {PATIENCE:.0f} s") from None
 
 
-async def _read(request: Request) -> bytes:
-    parts, size = [], 0
-    async for part in request.stream():
+def _arrived(receive: Receive) -> Message | None:
+    """Return the next message if it is there already.
+
+    Most bodies arrive together with the head, and then need no timer, which costs more than all else of reading them.
+    """
+    step = receive().__await__()
+    try:
+        next(step)
+    except StopIteration as done:
+        message: Message = done.value
+        return message
+    step.close()  # as if it were cancelled: nothing is lost
+    return None
+
+
+async def _read(receive: Receive, message: Message | None) -> bytes:
+    parts, size = list[bytes](), 0
+    while True:
+        message = message or await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part: bytes = message.get("body", b"")
         size += len(part)
         if size > MAX_BODY:
             raise _too_large()
         parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        message = None
 
 
 def answer(content: Any, headers: Mapping[str, str] | None = None) -> Response:

@@ -29,7 +29,7 @@ from umbel.runtime.history import replayed
 from umbel.runtime.limits import Limits
 from umbel.runtime.switching import switches
 from umbel.serving.backlog import Backlog
-from umbel.serving.requests import BRANCH_HEADER
+from umbel.serving.headers import branch_of
 from umbel.serving.threads import Threads
 
 EVERY = 0.25
@@ -174,7 +174,7 @@ class Service:
         """
         if time.monotonic() - self._looked_at > STALE:
             await self._look_again()
-        branch = request.headers.get(BRANCH_HEADER, MAIN)
+        branch = branch_of(request)
         if branch == MAIN:
             return self.current
         known = self._others.get(branch)
