@@ -97,7 +97,7 @@ class Gate:
         host = found.get(b"host")
         if host is None:
             raise InvalidValue("the request has no Host header", hint="HTTP needs one: Host: localhost:8425")
-        address = self._address(request, found)
+        address = self._address(scope["client"], found)
         role = endpoint.role
         if role is None and not scope["query_string"]:
             return Principal(None, Role.READER, address)
@@ -153,11 +153,11 @@ class Gate:
                 f"a page of {report} may not use this server", hint="--allowed-host NAME allows pages of that host"
             )
 
-    def _address(self, request: Request, found: Headers) -> str:
+    def _address(self, client: tuple[str, int] | None, found: Headers) -> str:
         forwarded = found.get(b"x-forwarded-for") if self._is_behind_proxy else None
         if forwarded is not None:  # the last address is the one the proxy itself has seen
             return forwarded.decode("latin-1").rpartition(",")[2].strip()[:64]
-        return request.client.host if request.client else ""
+        return client[0] if client else ""
 
     async def _principal(self, found: Headers, address: str) -> Principal:
         declared = found.get(b"authorization")

@@ -25,12 +25,12 @@ from umbel.serving.coalesce import SMALL, Coalescer, Encoded, PendingQuery, offl
 from umbel.serving.feature_log import Answered
 from umbel.serving.headers import branch_of
 from umbel.serving.purpose import purpose_of, workflow_of
-from umbel.serving.refusals import JSON
 from umbel.serving.requests import (
     REVISION_HEADER,
     DatasetName,
     Instant,
     JsonBody,
+    JsonResponse,
     Names,
     OptionalNames,
     Rows,
@@ -41,6 +41,8 @@ from umbel.serving.requests import (
 from umbel.serving.service import InForce, NeedsHistory, Service
 from umbel.serving.usage import Usage
 from umbel.types.dtypes import Datetime, DType
+
+_REVISION, _DTYPES = REVISION_HEADER.lower().encode(), DTYPES_HEADER.lower().encode()
 
 
 class QueryRequest(JsonBody, frozen=True):
@@ -159,8 +161,9 @@ async def query_offline(
         at = column_from_json(provided[column], Datetime(), column, "timestamp column")
         return offline(question, column, at, service.vault)
 
-    is_rowwise = all(step.is_rowwise for step in question.plan.steps)
-    pool = service.threads.reading if is_rowwise else service.threads.answering  # user code may not return
+    pool = (
+        service.threads.reading if question.plan.is_rowwise else service.threads.answering
+    )  # user code may not return
     return _answer(await pool.do(run), revision)
 
 
@@ -190,10 +193,10 @@ async def lookup(request: Request, name: DatasetName, body: LookupRequest) -> An
 
 def _answer(found: Encoded, revision: int) -> Response:
     """Return a response that names the revision it was computed on."""
-    headers = {REVISION_HEADER: str(revision)}
+    headers = [(_REVISION, b"%d" % revision)]
     if found.dtypes:
-        headers[DTYPES_HEADER] = found.dtypes
-    return Response(found.content, media_type=JSON, headers=headers)
+        headers.append((_DTYPES, found.dtypes.encode()))
+    return JsonResponse(found.content, headers)
 
 
 def _provided(engine: QueryEngine, name: str, body: LookupRequest) -> tuple[dict[str, DType], dict[str, list[Any]]]:
@@ -235,8 +238,11 @@ async def _planned(
 
 
 def _plan(in_force: InForce, inputs: list[str], outputs: list[str], mode: QueryMode) -> QueryPlan:
-    with in_force.explaining(lambda engine: engine.plan(inputs, outputs, mode)):
+    try:
         return in_force.engine.plan(inputs, outputs, mode)
+    except UmbelError:  # only now: it costs as much as finding a plan
+        with in_force.explaining(lambda engine: engine.plan(inputs, outputs, mode)):
+            return in_force.engine.plan(inputs, outputs, mode)
 
 
 def _height(columns: Mapping[str, list[Any]]) -> int:

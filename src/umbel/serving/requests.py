@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
@@ -28,6 +28,7 @@ BRANCH_HEADER = "X-UMBEL-BRANCH"
 REVISION_HEADER = "X-UMBEL-REVISION"
 """Response header: the revision that answered."""
 PROTOBUF, LINES, TEXT, HTML = "application/x-protobuf", "application/x-ndjson", "text/plain", "text/html"
+_JSON_TYPE = (b"content-type", JSON.encode())
 _SHOWN = 200
 _REPR = reprlib.Repr()  # of bounded depth and size: bodies may be nested more deeply than Python's own repr goes
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 4, _SHOWN, _SHOWN
@@ -254,9 +255,22 @@ async def _read(receive: Receive, message: Message | None) -> bytes:
         message = None
 
 
-def answer(content: Any, headers: Mapping[str, str] | None = None) -> Response:
+class JsonResponse(Response):
+    """A response whose content is JSON already; its headers are bytes, so that nothing has to be encoded.
+
+    Args:
+        content: the content.
+        headers: others than those of every response; the names in lower case.
+    """
+
+    def __init__(self, content: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self.status_code, self.background, self.body = 200, None, content
+        self.raw_headers = [(b"content-length", b"%d" % len(content)), _JSON_TYPE, *headers]
+
+
+def answer(content: Any) -> Response:
     """Return a JSON response."""
-    return Response(msgspec.json.encode(content), headers=headers, media_type=JSON)
+    return JsonResponse(msgspec.json.encode(content))
 
 
 @lru_cache(maxsize=256)

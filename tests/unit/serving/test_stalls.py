@@ -98,7 +98,7 @@ class Passing(Step):
 
 def test_a_panic_is_the_answer_of_one_and_leaves_the_others_theirs() -> None:
     answers, _ = engine([], [])
-    plans = [QueryPlan({}, {}, (), {}, (step,), (), {}) for step in (Passing(), Failing(), Passing())]
+    plans = [QueryPlan({}, {}, {}, {}, (step,), (), {}) for step in (Passing(), Failing(), Passing())]
 
     async def asked() -> list[object]:
         threads = Threads()
