@@ -132,6 +132,13 @@ class NotSupported(UmbelError, NotImplementedError):
     status = 422
 
 
+class Conflict(UmbelError):
+    """A request was made from a state that another request has changed since."""
+
+    code = "conflict"
+    status = 409
+
+
 class RuntimeFailure(UmbelError):
     """An error during the processing of data."""
 

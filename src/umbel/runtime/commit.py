@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from umbel.catalog.catalog import changed_since
 from umbel.definitions.dependencies import dependency_errors
 from umbel.definitions.records import DatasetDefinition, Definitions, FeaturesetDefinition, Metadata
 from umbel.definitions.serde import dump
 from umbel.definitions.versions import version_errors
-from umbel.errors import ErrorCollector, InvalidValue
+from umbel.errors import Conflict, ErrorCollector, InvalidValue
 from umbel.functions.fingerprint import fingerprint
 from umbel.graph.graph import MAIN, Graph
 from umbel.runtime.deployment import Deployment
@@ -27,6 +28,7 @@ def commit(
     preview: bool = False,
     incremental: bool = False,
     backfill: bool = True,
+    base: int | None = None,
 ) -> dict[str, Any]:
     """Commit definitions to a branch.
 
@@ -38,6 +40,7 @@ def commit(
         preview: only return the difference, commit nothing.
         incremental: the definitions are those in force with some added or replaced; features must not be lost.
         backfill: whether new pipelines may be computed from history.
+        base: the branch's revision that an incremental commit was made from; None if unknown.
 
     Returns:
         The revision, the serving revision, the names of new, changed, removed and unchanged objects, and the `status` of the
@@ -45,19 +48,26 @@ def commit(
 
     Raises:
         UmbelError: a definition changed without a new version or has an option that would be ignored, or needs a backfill.
+        Conflict: the branch has changed since `base`.
     """
-    head: int | None = deployment.catalog.head(branch)
-    before = _checked(deployment, branch, definitions, incremental=incremental)
-    list(open_sources(deployment.directory, graph := deployment.graph_with(branch, definitions)))
-    recomputed = _recomputed(deployment.graph(deployment.catalog.latest()), graph, branch)
-    report: dict[str, Any] = {**_difference(before, definitions), "recomputed": recomputed}
-    if not backfill and recomputed:
-        raise InvalidValue(f"datasets {recomputed} would have to be computed from history", hint="backfill=True")
-    if preview:
-        head = None
-    elif not before.datasets or _objects(before) != _objects(definitions):
-        head = deployment.catalog.commit(branch, message, dump(definitions), waits=must_wait(deployment, graph, branch))
-    return {"revision": head, **report, **_serving(deployment, branch)}
+    while True:
+        last = deployment.catalog.head(branch)
+        if incremental and base is not None and base != last:
+            raise changed_since(branch, base)
+        before = _checked(deployment, branch, definitions, incremental=incremental)
+        list(open_sources(deployment.directory, graph := deployment.graph_with(branch, definitions)))
+        recomputed = _recomputed(deployment.graph(deployment.catalog.latest()), graph, branch)
+        if not backfill and recomputed:
+            raise InvalidValue(f"datasets {recomputed} would have to be computed from history", hint="backfill=True")
+        head = None if preview else last
+        if not preview and (not before.datasets or _objects(before) != _objects(definitions)):
+            waits, content = must_wait(deployment, graph, branch), dump(definitions)
+            try:
+                head = deployment.catalog.commit(branch, message, content, waits=waits, after=last)
+            except Conflict:  # there has been another commit: this one is checked against that
+                continue
+        difference = _difference(before, definitions)
+        return {"revision": head, **difference, "recomputed": recomputed, **_serving(deployment, branch)}
 
 
 def _checked(deployment: Deployment, branch: str, after: Definitions, *, incremental: bool) -> Definitions:

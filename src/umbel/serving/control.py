@@ -23,6 +23,7 @@ from umbel.serving.refusals import Unhealthy, described, refusal
 from umbel.serving.requests import PROTOBUF, REVISION_HEADER, TEXT, Parameters, answer
 from umbel.serving.service import Service
 
+_LAST = 999_999_999
 PATIENCE = 5.0
 """Seconds within which the catalog and the store must answer for the server to be ready."""
 
@@ -34,6 +35,13 @@ class CommitParameters(Parameters, frozen=True):
     preview: Annotated[bool, Meta(description="Only return the difference.")] = False
     incremental: Annotated[bool, Meta(description="The definitions are added to those in force.")] = False
     backfill: Annotated[bool, Meta(description="Pipelines may be computed from history.")] = True
+    base: Annotated[
+        int | None,
+        Meta(
+            description="The revision that an incremental commit was made from; refused if there is a later one.",
+            le=_LAST,
+        ),
+    ] = None
     env: Annotated[str | None, Meta(description="For which the client selected the definitions.")] = None
 
 
@@ -141,6 +149,7 @@ async def commit(request: Request, parameters: CommitParameters, body: bytes) ->
             preview=parameters.preview,
             incremental=parameters.incremental,
             backfill=parameters.backfill,
+            base=parameters.base,
         )
         service.refresh()
         return CommitReport(**{**report, "status": [BranchStatus(**each) for each in report["status"]]})
@@ -168,6 +177,8 @@ async def definitions(request: Request, parameters: DefinitionParameters) -> Ann
     With `serving=true` return those that serve while the last commit is being backfilled.
     """
     service: Service = request.app.state.service
+    if not parameters.serving:
+        await service.threads.following.do(service.refresh)  # a commit may be made from them
     in_force = await service.of(request)
     later = None if parameters.serving and in_force.revision else in_force.committed
     found = in_force.definitions if later is None else later.engine.definitions

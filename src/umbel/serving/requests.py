@@ -166,7 +166,7 @@ class Parameter:
             raise InvalidValue(f"'{self.name}' is missing", hint=(self.meta.extra or {}).get("hint"))
         if declared is None:
             return self.default
-        if self.kind is int:
+        if self.kind in {int, int | None}:
             return _count(self.name, declared, self.meta.le or 0)
         return _flag(self.name, declared, self.default) if self.kind in {bool, bool | None} else declared
 

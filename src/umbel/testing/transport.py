@@ -56,8 +56,8 @@ class LocalTransport:
 
     # ---- definitions ---------------------------------------------------------------------------------------------
 
-    def definitions(self, branch: str) -> Definitions:
-        return self.branch(branch).definitions
+    def committed(self, branch: str) -> tuple[Definitions, int | None]:
+        return self.branch(branch).definitions, None
 
     def commit(self, branch: str, request: CommitRequest) -> Response:
         self.branch(branch).commit(request.definitions, request.objects, incremental=request.incremental)
