@@ -81,6 +81,7 @@ class Client(OlderSpellings):
         Raises:
             UmbelError: the definitions are invalid; all errors are listed.
         """
+
         def attempt() -> Response:
             before, base = self._transport.committed(self._branch) if incremental else (None, None)
             definitions = check_commit(datasets, featuresets, env=env, before=before)

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from umbel.catalog.offline_jobs import OfflineJob, OfflineJobs
 from umbel.errors import InvalidValue
+from umbel.offline.inputs import mapped
 from umbel.offline.runner import OfflineRunner
 from umbel.offline.submit import OfflineQuery, submit
 from umbel.query.arrange import QueryPlan
@@ -124,7 +125,7 @@ def _check_deleted(features: Iterable[str], in_force: InForce) -> None:
 
 def _rows(data: Any, plan: QueryPlan, columns: Mapping[str, str], timestamp: str) -> pl.DataFrame:
     """Return the rows of a request in storage types, by feature."""
-    named = {name: columns.get(name, name) for name in plan.inputs}
+    named = mapped(plan.inputs, columns)
     provided = requested_columns(data, [*dict.fromkeys(named.values()), timestamp])
     frame = pl.DataFrame(columns_from_json({name: provided[column] for name, column in named.items()}, plan.inputs))
     at = column_from_json(provided[timestamp], Datetime(), timestamp, "timestamp column")

@@ -15,8 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from umbel.errors import InvalidValue, UmbelError
+from umbel.offline.inputs import mapped
 from umbel.query.answer import DTYPES_HEADER
 from umbel.query.arrange import QueryPlan
+from umbel.query.columns import check_timestamp
 from umbel.query.encode import column_from_json, columns_from_json, requested_columns
 from umbel.query.execute import QueryEngine, checked_fields, repeated
 from umbel.query.session import QueryMode
@@ -125,7 +127,8 @@ async def query(request: Request, body: QueryRequest) -> Annotated[Response, Fea
     usage: Usage = state.metrics.usage
     at = datetime.now(UTC) if purpose.is_logged else None
     try:
-        question, revision = await _question(request, body, QueryMode.ONLINE)
+        in_force, plan = await _planned(request, body, QueryMode.ONLINE)
+        question = _question(in_force, plan, body.data, at=_instant(body.as_of))
         found = await coalescer.answer(question)
     except Exception as error:
         usage.failed(purpose.workflow, error)
@@ -137,7 +140,7 @@ async def query(request: Request, body: QueryRequest) -> Annotated[Response, Fea
         state.feature_log_writer.keep(
             Answered(branch, purpose, question.at or at, provided, found.content, question.height)
         )
-    return _answer(found, revision)
+    return _answer(found, in_force.revision)
 
 
 async def query_offline(
@@ -147,14 +150,17 @@ async def query_offline(
 
     A query with an input or an output is submitted as a job.
     """
-    if body.input is not None or body.output is not None:
-        return await jobs.begin(request, body, *await _planned(request, body, QueryMode.OFFLINE))
-    if body.data is UNSET:
+    is_job = body.input is not None or body.output is not None
+    if not is_job and body.data is UNSET:
         raise InvalidValue("the body lacks 'data'", hint="an object of columns, or a list of rows")
+    in_force, plan = await _planned(request, body, QueryMode.OFFLINE)
+    check_timestamp(body.timestamp_column, plan.outputs)
+    if is_job:
+        return await jobs.begin(request, body, in_force, plan)
     workflow_of(body.workflow)
     service: Service = request.app.state.service
     column = body.timestamp_column
-    question, revision = await _question(request, body, QueryMode.OFFLINE)
+    question = _question(in_force, plan, body.data, mapped(plan.inputs, body.feature_to_column_map or {}))
 
     def run() -> Encoded:
         provided = requested_columns(body.data, [column])
@@ -164,7 +170,7 @@ async def query_offline(
     pool = (
         service.threads.reading if question.plan.is_rowwise else service.threads.answering
     )  # user code may not return
-    return _answer(await pool.do(run), revision)
+    return _answer(await pool.do(run), in_force.revision)
 
 
 async def lookup(request: Request, name: DatasetName, body: LookupRequest) -> Annotated[Response, LookupResponse]:
@@ -207,15 +213,23 @@ def _provided(engine: QueryEngine, name: str, body: LookupRequest) -> tuple[dict
     return types, requested_columns(body.keys, types, "keys")
 
 
-async def _question(
-    request: Request, body: QueryRequest | OfflineQueryRequest, mode: QueryMode
-) -> tuple[PendingQuery, int]:
-    """Return a query planned on the definitions in force, and their revision."""
-    in_force, plan = await _planned(request, body, mode)
-    columns = requested_columns(body.data, plan.inputs)
-    height = len(body.data) if isinstance(body.data, list) else _height(columns)  # rows may lack columns
-    at = _instant(body.as_of) if isinstance(body, QueryRequest) else None
-    return PendingQuery(in_force.engine, plan, columns, height, at), in_force.revision
+def _question(
+    in_force: InForce, plan: QueryPlan, data: Any, named: Mapping[str, str] | None = None, at: datetime | None = None
+) -> PendingQuery:
+    """Return a query of the rows in a body.
+
+    Args:
+        in_force: the definitions in force.
+        plan: the query's plan.
+        data: the rows.
+        named: the column of each input, if some are not named after it.
+        at: the instant of an as-of query.
+    """
+    columns = requested_columns(data, plan.inputs if named is None else dict.fromkeys(named.values()))
+    height = len(data) if isinstance(data, list) else _height(columns)  # rows may lack columns
+    if named is not None:
+        columns = {name: columns[column] for name, column in named.items()}
+    return PendingQuery(in_force.engine, plan, columns, height, at)
 
 
 async def _planned(

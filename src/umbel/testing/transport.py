@@ -13,7 +13,7 @@ from umbel.connectors.webhook import WebhookConnector
 from umbel.definitions.records import Definitions
 from umbel.errors import InvalidValue, NotSupported, UnknownName, did_you_mean
 from umbel.query.answer import Answer
-from umbel.query.columns import instants, keys_of, pandas_dtypes, provided
+from umbel.query.columns import check_timestamp, instants, keys_of, pandas_dtypes, provided
 from umbel.query.execute import QueryEngine
 from umbel.query.session import QueryMode
 from umbel.serving.purpose import purpose_of, workflow_of
@@ -150,6 +150,7 @@ class LocalTransport:
         workflow_of(request.workflow)
         engine = self.engine(branch)
         plan = engine.plan(request.inputs, request.outputs, QueryMode.OFFLINE)
+        check_timestamp(timestamp, plan.outputs)
         at, columns = instants(rows, timestamp), provided(rows, plan.inputs)
         with self._secrets.in_force():
             found = engine.offline(plan, columns, at, pandas_dtypes(rows, plan.inputs))

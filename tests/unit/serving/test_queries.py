@@ -77,6 +77,30 @@ def test_an_offline_query_answers_each_row_as_of_its_instant(flights: Served) ->
     }
 
 
+def test_the_columns_of_an_offline_query_may_have_other_names(flights: Served) -> None:
+    named = query([]) | {"timestamp_column": "at", "feature_to_column_map": {"Origin.origin": "airport"}}
+    for data in (
+        {"airport": ["JFK", "LGA"], "at": [LATER] * 2},
+        [{"airport": each, "at": LATER} for each in ("JFK", "LGA")],
+    ):
+        answer = flights.post("/api/v1/query_offline", named | {"data": data})
+        assert answer.json()["Origin.departures"] == [2, 1], answer.text
+    answer = flights.post("/api/v1/query_offline", named | {"data": {"Origin.origin": ["JFK"], "at": [LATER]}})
+    assert (answer.status_code, "missing columns ['airport']" in answer.json()["message"]) == (400, True)
+    strange = named | {"feature_to_column_map": {"Origin.orgin": "airport"}, "data": data}
+    answer = flights.post("/api/v1/query_offline", strange)
+    assert (answer.status_code, "which are no inputs" in answer.json()["message"]) == (400, True)
+
+
+@pytest.mark.parametrize("more", [{}, {"output": {"bucket": "data", "prefix": "x"}}])
+def test_instants_do_not_replace_an_output(flights: Served, more: dict[str, Any]) -> None:
+    body = query(["JFK"]) | {"timestamp_column": "Origin.average"} | more
+    body["data"]["Origin.average"] = [NOON]
+    answer = flights.post("/api/v1/query_offline", body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid-value")
+    assert "'Origin.average' has the name of an output" in answer.json()["message"]
+
+
 def test_a_lookup_answers_rows(flights: Served) -> None:
     answer = flights.post("/api/v1/dataset/DelayOfOrigin/lookup", {"keys": [{"origin": "JFK"}], "as_of": LATER})
     assert answer.json() == {
