@@ -70,7 +70,7 @@ class JobProgress:
 
 
 def changed_since(branch: str, revision: int) -> Conflict:
-    """Return the error of a commit made from a revision that is no longer a branch's last one."""
+    """Return the error of a commit not made from a branch's last revision."""
     return Conflict(
         f"branch '{branch}' has changed since revision {revision}, from which this commit was made",
         hint="read the definitions again, and commit what is made from them",

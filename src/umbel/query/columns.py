@@ -50,7 +50,7 @@ def instants(df: pd.DataFrame, column: str) -> pl.Series:
 
 
 def check_timestamp(column: str, outputs: Iterable[str]) -> None:
-    """Refuse an offline query whose timestamp column has the name of an output: one would replace the other."""
+    """Refuse a timestamp column with the name of an output, which it would replace."""
     if column in outputs:
         raise InvalidValue(
             f"timestamp column '{column}' has the name of an output, and the answer has both",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -55,19 +56,31 @@ def commit(
         if incremental and base is not None and base != last:
             raise changed_since(branch, base)
         before = _checked(deployment, branch, definitions, incremental=incremental)
-        list(open_sources(deployment.directory, graph := deployment.graph_with(branch, definitions)))
-        recomputed = _recomputed(deployment.graph(deployment.catalog.latest()), graph, branch)
-        if not backfill and recomputed:
-            raise InvalidValue(f"datasets {recomputed} would have to be computed from history", hint="backfill=True")
-        head = None if preview else last
-        if not preview and (not before.datasets or _objects(before) != _objects(definitions)):
-            waits, content = must_wait(deployment, graph, branch), dump(definitions)
-            try:
-                head = deployment.catalog.commit(branch, message, content, waits=waits, after=last)
-            except Conflict:  # there has been another commit: this one is checked against that
-                continue
-        difference = _difference(before, definitions)
-        return {"revision": head, **difference, "recomputed": recomputed, **_serving(deployment, branch)}
+        report, graph = _compared(deployment, branch, before, definitions)
+        if not backfill and (names := report["recomputed"]):
+            raise InvalidValue(f"datasets {names} would have to be computed from history", hint="backfill=True")
+        with suppress(Conflict):  # another commit since: this one is checked against that
+            head = None if preview else _put(deployment, branch, message, last, before, definitions, graph)
+            return {"revision": head, **report, **_serving(deployment, branch)}
+
+
+def _put(
+    deployment: Deployment, branch: str, message: str, last: int, before: Definitions, after: Definitions, graph: Graph
+) -> int:
+    """Put definitions into the catalog unless nothing differs; return the branch's revision."""
+    if before.datasets and _objects(before) == _objects(after):
+        return last
+    waits = must_wait(deployment, graph, branch)
+    return deployment.catalog.commit(branch, message, dump(after), waits=waits, after=last)
+
+
+def _compared(
+    deployment: Deployment, branch: str, before: Definitions, after: Definitions
+) -> tuple[dict[str, Any], Graph]:
+    """Return what differs after a commit, and the graph with it."""
+    list(open_sources(deployment.directory, graph := deployment.graph_with(branch, after)))
+    recomputed = _recomputed(deployment.graph(deployment.catalog.latest()), graph, branch)
+    return {**_difference(before, after), "recomputed": recomputed}, graph
 
 
 def _checked(deployment: Deployment, branch: str, after: Definitions, *, incremental: bool) -> Definitions:

@@ -23,6 +23,7 @@ from umbel.catalog.tokens import Role, Tokens
 from umbel.log.features import FeatureLog
 from umbel.offline.runner import OfflineRunner
 from umbel.processes.process_tree import end_with_parent
+from umbel.request_errors import NoSuchRoute, WrongMethod
 from umbel.runtime.deployment import Deployment
 from umbel.serving import branches, control, feature_log, ingestion, inspection, offline, openapi, queries, secrets
 from umbel.serving.coalesce import Coalescer
@@ -33,7 +34,7 @@ from umbel.serving.gate import Gate
 from umbel.serving.metrics import Metrics
 from umbel.serving.policy import Policy
 from umbel.serving.processes import note_start_failure
-from umbel.serving.refusals import NoSuchRoute, WrongMethod, refusal
+from umbel.serving.refusals import refusal
 from umbel.serving.secrecy import conceal
 from umbel.serving.service import Service
 from umbel.state.passwords import log_redacted
@@ -116,10 +117,10 @@ def application(
         service.close()
         ended()
 
-    return Application(lifespan)
+    return RoutedApplication(lifespan)
 
 
-class Application(Starlette):
+class RoutedApplication(Starlette):
     """The endpoints; those of a fixed path are found without the router and its middleware.
 
     These match one path after the other and wrap `send` for each request, which costs as much as the rest of a small request.

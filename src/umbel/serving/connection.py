@@ -1,4 +1,4 @@
-"""HTTP connections with bounds on request heads: their size, and the time they take. Small responses are sent at once.
+"""HTTP connections with bounds on request heads: their size, and the time they take.
 
 A client that stops sending before its request is complete gets an error response.
 """
@@ -19,7 +19,7 @@ _HEAD = b"HTTP/1.1 "
 
 
 class JoinedWrites:
-    """A transport that sends the head of a response together with the body, if that follows at once.
+    """A transport that sends a response's head together with the start of its body.
 
     uvicorn writes them one after the other: two system calls, and a client that wakes up twice.
 
@@ -38,7 +38,7 @@ class JoinedWrites:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send bytes, or retain a head until the next write or the next turn of the event loop."""
+        """Send bytes; retain a head until the next write, or the event loop's next turn."""
         if self._sends is not None:
             self._sends.cancel()
             self._sends = None

@@ -13,13 +13,14 @@ from starlette.responses import Response
 from umbel.definitions.records import Definitions
 from umbel.definitions.serde import dump, load
 from umbel.errors import InvalidValue, Transient, UmbelError
+from umbel.request_errors import Unhealthy
 from umbel.runtime.commit import commit as put_into_force
 from umbel.runtime.freshness import Lag, lags
 from umbel.runtime.health import as_plain, health
 from umbel.runtime.processed import processed
 from umbel.serving.branches import BranchStatus
 from umbel.serving.headers import branch_of
-from umbel.serving.refusals import Unhealthy, described, refusal
+from umbel.serving.refusals import described, refusal
 from umbel.serving.requests import PROTOBUF, REVISION_HEADER, TEXT, Parameters, answer
 from umbel.serving.service import Service
 

@@ -22,8 +22,9 @@ from starlette.types import Receive, Scope, Send
 from umbel.catalog.audit import DONE, FAILED
 from umbel.catalog.tokens import Role
 from umbel.errors import Damaged, Transient, UmbelError
+from umbel.request_errors import Internal
 from umbel.serving.headers import branch_of
-from umbel.serving.refusals import JSON, Internal, refusal
+from umbel.serving.refusals import JSON, refusal
 from umbel.serving.requests import PROTOBUF, JsonBody, Parameters, answer, body_of
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from starlette.requests import Request
 from umbel.catalog.audit import Actor
 from umbel.catalog.tokens import LONGEST, Role, TokenRecord, Tokens
 from umbel.errors import InvalidValue
+from umbel.request_errors import Forbidden, HostNotAllowed, OriginNotAllowed, TooManyAttempts, Unauthenticated
 from umbel.serving.attempts import Attempts
 from umbel.serving.headers import FORWARDED, Headers, parse_headers
 from umbel.serving.policy import LOOPBACK_NAMES, Policy, is_loopback
-from umbel.serving.refusals import Forbidden, HostNotAllowed, OriginNotAllowed, TooManyAttempts, Unauthenticated
 from umbel.serving.requests import check_media
 from umbel.serving.threads import ThreadPool
 

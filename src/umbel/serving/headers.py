@@ -47,7 +47,7 @@ def branch_of(request: Request) -> str:
 
 
 def _merged(raw: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Return headers some of which are repeated: joined where each value counts, else the first one."""
+    """Return the joined values of repeated headers where each counts, else the first."""
     found = dict[bytes, bytes]()
     for name, value in raw:
         if name not in found:

@@ -17,8 +17,9 @@ from starlette.responses import Response
 from starlette.types import Message, Receive
 
 from umbel.errors import InvalidType, InvalidValue
+from umbel.request_errors import TooLarge, TooSlow, UnsupportedMedia
 from umbel.serving.headers import headers_of
-from umbel.serving.refusals import JSON, TooLarge, TooSlow, UnsupportedMedia
+from umbel.serving.refusals import JSON
 
 MAX_BODY = 32 << 20
 """Bytes of the largest body that is read."""
@@ -256,7 +257,7 @@ async def _read(receive: Receive, message: Message | None) -> bytes:
 
 
 class JsonResponse(Response):
-    """A response whose content is JSON already; its headers are bytes, so that nothing has to be encoded.
+    """A response with encoded JSON; its headers are bytes, which costs the least.
 
     Args:
         content: the content.

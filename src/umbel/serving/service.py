@@ -21,6 +21,7 @@ from umbel.graph.graph import MAIN, Branch, Graph, GraphNode
 from umbel.log.ingest import IngestLog, IngestLogs
 from umbel.query.erasure import Erased
 from umbel.query.execute import QueryEngine
+from umbel.request_errors import Backfilling
 from umbel.runtime.deployment import RETAINED_FOR, Deployment, replaced
 from umbel.runtime.engines import engine_of
 from umbel.runtime.erasures import erased_on
@@ -41,12 +42,6 @@ PATIENCE = 0.5
 """Seconds it waits for that."""
 
 log = logging.getLogger("umbel.serve")
-
-
-class Backfilling(Transient):
-    """The requested object is committed, but its backfill is not complete."""
-
-    code = "backfilling"
 
 
 class NeedsHistory(Exception):

@@ -103,7 +103,6 @@ class Environment:
         self._writer: int | None = None
         self._is_lost = False
         self._idle = threading.Condition()
-        self._awaited = 0
         self._was_there = False
         self.is_due: Callable[[], bool] = lambda: False
         """Called if the files are missing; returns True if they should exist."""
@@ -168,8 +167,7 @@ class Environment:
     def _uncount(self) -> None:
         with self._idle:
             self._open -= 1
-            if self._awaited:
-                self._idle.notify_all()
+            self._idle.notify_all()
 
     def exists(self) -> bool:
         """Return True if anything was ever written."""
@@ -242,20 +240,12 @@ class Environment:
         if self._env is not None and self._writable:
             return self._env
         self._check_there()
-        if not self._is_idle():
+        if not self._idle.wait_for(lambda: self._open == 0, _PATIENCE):
             raise Transient(f"{self._path} is being read in this process and cannot be opened for writing")
         self._close()
         self.create()
         self._env, self._writable = self._open_env(writable=True), True
         return self._env
-
-    def _is_idle(self) -> bool:
-        """Wait until no transaction is open; return False if one still is after a while."""
-        self._awaited += 1
-        try:
-            return self._idle.wait_for(lambda: self._open == 0, _PATIENCE)
-        finally:
-            self._awaited -= 1
 
     def create(self) -> None:
         """Create the files under a temporary name: a reader finds all of them or none."""

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
+from umbel.request_errors import TooLarge, TooSlow
 from umbel.serving import requests
 from umbel.serving.headers import branch_of, parse_headers
-from umbel.serving.refusals import TooLarge, TooSlow
 from umbel.serving.requests import body_of
 
 GONE = {"type": "http.disconnect"}
