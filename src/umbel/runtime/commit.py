@@ -52,9 +52,7 @@ def commit(
         Conflict: the branch has changed since `base`.
     """
     while True:
-        last = deployment.catalog.head(branch)
-        if incremental and base is not None and base != last:
-            raise changed_since(branch, base)
+        last = _head(deployment, branch, base if incremental else None)
         before = _checked(deployment, branch, definitions, incremental=incremental)
         report, graph = _compared(deployment, branch, before, definitions)
         if not backfill and (names := report["recomputed"]):
@@ -62,6 +60,14 @@ def commit(
         with suppress(Conflict):  # another commit since: this one is checked against that
             head = None if preview else _put(deployment, branch, message, last, before, definitions, graph)
             return {"revision": head, **report, **_serving(deployment, branch)}
+
+
+def _head(deployment: Deployment, branch: str, base: int | None) -> int:
+    """Return a branch's last revision; refuse another base than that."""
+    last = deployment.catalog.head(branch)
+    if base is not None and base != last:
+        raise changed_since(branch, base)
+    return last
 
 
 def _put(
