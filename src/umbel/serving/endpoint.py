@@ -151,7 +151,8 @@ class Endpoint(Route):
             return data
         if len(data) <= INLINE:
             return self._parsed.parse(data)
-        return await asyncio.to_thread(self._parsed.parse, data)
+        parsed: JsonBody = await request.app.state.service.threads.parsing.do(self._parsed.parse, data)
+        return parsed
 
 
 def failed(error: Exception) -> Internal:
