@@ -44,6 +44,8 @@ from umbel.serving.service import InForce, NeedsHistory, Service
 from umbel.serving.usage import Usage
 from umbel.types.dtypes import Datetime, DType
 
+LONGEST_DTYPES = 4096
+"""Bytes of the header with dtypes, which is left out if it is longer: many proxies and clients refuse large heads."""
 _REVISION, _DTYPES = REVISION_HEADER.lower().encode(), DTYPES_HEADER.lower().encode()
 
 
@@ -200,7 +202,7 @@ async def lookup(request: Request, name: DatasetName, body: LookupRequest) -> An
 def _answer(found: Encoded, revision: int) -> Response:
     """Return a response that names the revision it was computed on."""
     headers = [(_REVISION, b"%d" % revision)]
-    if found.dtypes:
+    if found.dtypes and len(found.dtypes) <= LONGEST_DTYPES:
         headers.append((_DTYPES, found.dtypes.encode()))
     return JsonResponse(found.content, headers)
 

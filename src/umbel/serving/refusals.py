@@ -37,8 +37,7 @@ def refusal(error: UmbelError, content: msgspec.Struct | None = None) -> Respons
 
 def described(error: UmbelError) -> ErrorBody:
     """Return the body of the response with an error."""
-    message = error.message if error.where is None else f"{error.message} (at {error.where})"
-    return ErrorBody(error.code, _speakable(message), error.hint and _speakable(error.hint))
+    return ErrorBody(error.code, _speakable(error.placed()), error.hint and _speakable(error.hint))
 
 
 def _speakable(message: str) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from tests.unit.serving.conftest import NOON, Served
+from umbel.client import Client
+from umbel.serving import queries
 
 LATER = "2013-12-01T16:00:00Z"
 
@@ -134,6 +137,22 @@ def test_extractors_run_and_get_secrets(fresh: Served) -> None:
     assert fresh.post("/api/v1/query", body).json() == {"Greeting.text": ["you!", "me!"]}
     offline = body | {"timestamp_column": "at", "data": {"Greeting.name": ["you"], "at": [NOON]}}
     assert fresh.post("/api/v1/query_offline", offline).json()["Greeting.text"] == ["you!"]
+
+
+def test_dtypes_of_many_columns_are_left_out(fresh: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions of a thousand columns would be a header that proxies refuse."""
+    fresh.post("/api/v1/secret/mark", {"value": "!"})
+    client = Client("http://umbel", transport=fresh.transport)
+    body = {"inputs": ["Greeting.name"], "outputs": ["Greeting.text"], "data": {"Greeting.name": ["you"]}}
+    length = len(fresh.post("/api/v1/query", body).headers["X-UMBEL-DTYPES"])
+
+    def shown() -> Any:
+        return client.query(["Greeting.name"], ["Greeting.text"], pd.DataFrame({"Greeting.name": ["you"]}))
+
+    for most, is_there in ((length, True), (length - 1, False)):
+        monkeypatch.setattr(queries, "LONGEST_DTYPES", most)
+        assert ("X-UMBEL-DTYPES" in fresh.post("/api/v1/query", body).headers) is is_there
+    assert (shown()["Greeting.text"].dtype, shown()["Greeting.text"].tolist()) == ("string", ["you!"])
 
 
 def test_an_extractor_that_fails_says_so(fresh: Served) -> None:
