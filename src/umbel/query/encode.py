@@ -140,7 +140,10 @@ def columns_of(data: Any, what: str = "data") -> dict[str, list[Any]]:
     A missing value of a row object is null.
     """
     if isinstance(data, Mapping):
-        return _same_lengths({name: _list(name, values, what) for name, values in data.items()}, what)
+        for name, values in data.items():
+            if not isinstance(values, list):
+                raise _no_list(name, values, what)
+        return _same_lengths(dict(data), what)
     if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
         names = dict.fromkeys(name for row in data for name in row)
         return {name: [row.get(name) for row in data] for name in names}
@@ -150,12 +153,8 @@ def columns_of(data: Any, what: str = "data") -> dict[str, list[Any]]:
     )
 
 
-def _list(name: str, values: Any, what: str) -> list[Any]:
-    if not isinstance(values, list):
-        raise InvalidType(
-            f"{what}: column '{name}': expected a list, got {type(values).__name__}", hint='{"uid": [1, 2]}'
-        )
-    return values
+def _no_list(name: str, values: Any, what: str) -> InvalidType:
+    return InvalidType(f"{what}: column '{name}': expected a list, got {type(values).__name__}", hint='{"uid": [1, 2]}')
 
 
 def _same_lengths(columns: dict[str, list[Any]], what: str) -> dict[str, list[Any]]:
