@@ -59,7 +59,7 @@ class UmbelError(Exception):
         return self._placed(self.where)
 
     def _placed(self, where: str | None) -> str:
-        """Return the message with a location in its first line: others may list errors with their own."""
+        """Return the message with a location in its first line."""
         if not where:
             return self.message
         first, separator, rest = self.message.partition("\n")
