@@ -111,3 +111,11 @@ def test_a_commit_between_the_checks_and_the_end_of_another(
         assert (report["new"], report["removed"]) == (["Own"], ["Other"])
         assert deployment.catalog.head("main") == report["revision"] == 3
     deployment.catalog.close()
+
+
+def test_definitions_to_commit_from_are_those_in_force(fresh: Served) -> None:
+    """Another server process may have committed a moment ago."""
+    own = check_commit([], [named("Other")], before=fresh.deployment.branch("main"))
+    for _ in range(3):
+        revision = fresh.deployment.catalog.commit("main", "by another process", dump(own))
+        assert fresh.http.get("/api/v1/commit").headers["X-UMBEL-REVISION"] == str(revision)
