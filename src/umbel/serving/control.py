@@ -24,7 +24,6 @@ from umbel.serving.refusals import described, refusal
 from umbel.serving.requests import PROTOBUF, REVISION_HEADER, TEXT, Parameters, answer
 from umbel.serving.service import Service
 
-_LAST = 999_999_999
 PATIENCE = 5.0
 """Seconds within which the catalog and the store must answer for the server to be ready."""
 
@@ -38,10 +37,7 @@ class CommitParameters(Parameters, frozen=True):
     backfill: Annotated[bool, Meta(description="Pipelines may be computed from history.")] = True
     base: Annotated[
         int | None,
-        Meta(
-            description="The revision that an incremental commit was made from; refused if there is a later one.",
-            le=_LAST,
-        ),
+        Meta(description="The revision that an incremental commit was made from; refused if there is a later one."),
     ] = None
     env: Annotated[str | None, Meta(description="For which the client selected the definitions.")] = None
 

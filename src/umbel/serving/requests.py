@@ -26,6 +26,8 @@ MAX_BODY = 32 << 20
 PATIENCE = 60.0
 """Seconds within which a body must arrive."""
 BRANCH_HEADER = "X-UMBEL-BRANCH"
+LARGEST = 999_999_999
+"""The largest number of a parameter without a limit of its own."""
 REVISION_HEADER = "X-UMBEL-REVISION"
 """Response header: the revision that answered."""
 PROTOBUF, LINES, TEXT, HTML = "application/x-protobuf", "application/x-ndjson", "text/plain", "text/html"
@@ -168,7 +170,7 @@ class Parameter:
         if declared is None:
             return self.default
         if self.kind in {int, int | None}:
-            return _count(self.name, declared, self.meta.le or 0)
+            return _count(self.name, declared, self.meta.le or LARGEST)
         return _flag(self.name, declared, self.default) if self.kind in {bool, bool | None} else declared
 
 
