@@ -51,9 +51,20 @@ class UmbelError(Exception):
         return self._described(self.where)
 
     def _described(self, where: str | None) -> str:
-        location = f" (at {where})" if where else ""
         hint = f"\n  hint: {self.hint}" if self.hint else ""
-        return f"{self.message}{location}{hint}"
+        return f"{self._placed(where)}{hint}"
+
+    def placed(self) -> str:
+        """Return the message with the location of the definition, without the hint."""
+        return self._placed(self.where)
+
+    def _placed(self, where: str | None) -> str:
+        """Return the message with a location in its first line."""
+        if not where:
+            return self.message
+        first, separator, rest = self.message.partition("\n")
+        colon = ":" if separator and first.endswith(":") else ""
+        return f"{first.removesuffix(colon)} (at {where}){colon}{separator}{rest}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.where or self.raised_at, self.hint))
@@ -130,6 +141,13 @@ class NotSupported(UmbelError, NotImplementedError):
 
     code = "not-supported"
     status = 422
+
+
+class Conflict(UmbelError):
+    """A request was made from a state that another request has changed since."""
+
+    code = "conflict"
+    status = 409
 
 
 class RuntimeFailure(UmbelError):

@@ -134,6 +134,9 @@ REFUSALS: dict[str, Callable[[Client], Any]] = {
     "instants that are none": lambda c: c.query_offline(
         [User.uid], [User.name], "at", frame(**{"User.uid": [1], "at": ["soon"]})
     ),
+    "instants named like an output": lambda c: c.query_offline(
+        [User.uid], [User.name], "User.name", asked(**{"User.uid": [1], "User.name": [JAN]})
+    ),
     "neither a frame nor files": lambda c: c.query_offline([User.uid], [User.name], "at"),
     "a frame and files": lambda c: c.query_offline([User.uid], [User.name], "at", DATED, input_s3="x"),
     "offline rows that are no frame": lambda c: c.query_offline([User.uid], [User.name], "at", {"User.uid": [1]}),

@@ -40,7 +40,7 @@ def test_all_errors():
     raise_all([], InvalidType, "bad:")
     with pytest.raises(InvalidType) as caught:
         raise_all([InvalidValue("one", hint="h"), "two"], InvalidType, "bad:", where="app.py:3", hint="mend")
-    assert caught.value.described() == "bad:\n  - one\n  hint: h\n  - two (at app.py:3)\n  hint: mend"
+    assert caught.value.described() == "bad (at app.py:3):\n  - one\n  hint: h\n  - two\n  hint: mend"
 
 
 def test_collected_errors():
@@ -68,3 +68,16 @@ def test_did_you_mean():
     assert did_you_mean("uid", ["user_id", "uuid"]) == "; did you mean 'uuid'?"
     assert did_you_mean("zzz", ["b", "a"]) == "; known: a, b"
     assert did_you_mean("zzz", []) == ""
+
+
+def test_the_place_of_several_errors_is_in_the_first_line() -> None:
+    collector = ErrorCollector("dataset 'A'", "shop.py:3")
+    collector.add(InvalidValue("one is wrong", hint="mend it"), InvalidValue("two is wrong", hint="mend that"))
+    with pytest.raises(InvalidValue) as caught:
+        collector.check()
+    caught.value.where = "shop.py:1"
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "dataset 'A': 2 faults (at shop.py:1)"
+    assert lines[1:3] == ["  - one is wrong (at shop.py:3)", "  hint: mend it"]
+    assert lines[-1] == "  hint: mend that"
+    assert caught.value.placed().splitlines()[0] == lines[0]

@@ -79,20 +79,20 @@ class Dataset(Defined[DatasetDefinition, DatasetBody], Rows):
         if name.startswith("__"):
             raise AttributeError(name)
         if name in OPERATORS:
-            raise self._outside(name)
+            raise self._outside(name, f"rows.{name}(...)")
         known = ", ".join(each.name for each in self._body.columns)
         raise AttributeError(f"dataset '{self._record.name}' has no field '{name}'; fields: {known}")
 
     if not TYPE_CHECKING:
 
         def __add__(self, other: object) -> Any:
-            raise self._outside("+")
+            raise self._outside("+", "rows + others")
 
-    def _outside(self, operator: str) -> InvalidAttribute:
+    def _outside(self, operator: str, example: str) -> InvalidAttribute:
         name = self._record.name
         return InvalidAttribute(
             f"dataset '{name}': {operator} is an operator of pipelines",
-            hint=f"take '{name}' as an input: @pipeline, @inputs({name}), def name(cls, rows): return rows.{operator}(...)",
+            hint=f"take '{name}' as an input: @pipeline, @inputs({name}), def name(cls, rows): return {example}",
         )
 
     def num_pipelines(self) -> int:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, delete, func, select, update
+from sqlalchemy import CursorResult, delete, func, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, sessionmaker
 
 from umbel.catalog import tables as t
 from umbel.catalog.checksums import opened, sealed, with_sum, without_sum
 from umbel.catalog.engine import check, migrated
-from umbel.errors import Terminal, UnknownName, did_you_mean
+from umbel.errors import Conflict, Terminal, UnknownName, did_you_mean
 
 RAW_LIMIT = 64 << 10
 """Bytes stored of a rejected record."""
@@ -69,6 +69,14 @@ class JobProgress:
     state: Mapping[str, Any] = field(default_factory=dict)
 
 
+def changed_since(branch: str, revision: int) -> Conflict:
+    """Return the error of a commit not made from a branch's last revision."""
+    return Conflict(
+        f"branch '{branch}' has changed since revision {revision}, from which this commit was made",
+        hint="read the definitions again, and commit what is made from them",
+    )
+
+
 class Catalog:
     """The catalog behind a database URL. Safe to use from many processes.
 
@@ -119,7 +127,9 @@ class Catalog:
             found = session.get(t.SettingRow, name)
             return None if found is None else found.value
 
-    def commit(self, branch: str, message: str, definitions: bytes, *, waits: bool = False) -> int:
+    def commit(
+        self, branch: str, message: str, definitions: bytes, *, waits: bool = False, after: int | None = None
+    ) -> int:
         """Commit definitions; return their revision.
 
         Args:
@@ -127,11 +137,20 @@ class Catalog:
             message: the reason.
             definitions: as bytes.
             waits: True if the earlier definitions serve until `switch`.
+            after: the branch's last revision, from which they were made; None for any.
+
+        Raises:
+            Conflict: there is a later one.
         """
         with self._session.begin() as session:
+            if session.get_bind().dialect.name == "postgresql":  # SQLite has one writer at a time, from the insert on
+                session.execute(text("LOCK TABLE commits IN EXCLUSIVE MODE"))
             row = t.Commit(branch=branch, message=message, definitions=sealed(definitions), waits=waits)
             session.add(row)
             session.flush()
+            own = select(func.max(t.Commit.revision)).where(t.Commit.branch == branch, t.Commit.revision < row.revision)
+            if after is not None and (session.scalar(own) or 0) != after:
+                raise changed_since(branch, after)
             return row.revision
 
     def revision(self, branch: str = "main") -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from umbel.client.http import HttpTransport
@@ -22,7 +23,7 @@ from umbel.client.names import dataset_name as name_of_dataset
 from umbel.client.older import OlderSpellings
 from umbel.client.response import Response
 from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, Transport
-from umbel.errors import InvalidType, InvalidValue, UnknownName
+from umbel.errors import Conflict, InvalidType, InvalidValue, UnknownName
 from umbel.query.columns import cast
 from umbel.query.resolve import name_of
 from umbel.types.dtypes import Datetime, DType
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
     import httpx
     import pandas as pd
+
+
+ATTEMPTS = 5
+"""How often an incremental commit is made anew because another client has committed meanwhile."""
 
 
 class Client(OlderSpellings):
@@ -77,14 +82,21 @@ class Client(OlderSpellings):
         Raises:
             UmbelError: the definitions are invalid; all errors are listed.
         """
+
+        def attempt() -> Response:
+            before, base = self._transport.committed(self._branch) if incremental else (None, None)
+            definitions = check_commit(datasets, featuresets, env=env, before=before)
+            objects = {str(each.__name__): each for each in (*(datasets or ()), *(featuresets or ()))}
+            request = CommitRequest(message, definitions, objects, env, preview, incremental, backfill, base)
+            return self._transport.commit(self._branch, request)
+
         from umbel.api.commit import check_commit
 
         check_message(message)
-        before = self._transport.definitions(self._branch) if incremental else None
-        definitions = check_commit(datasets, featuresets, env=env, before=before)
-        objects = {str(each.__name__): each for each in (*(datasets or ()), *(featuresets or ()))}
-        request = CommitRequest(message, definitions, objects, env, preview, incremental, backfill)
-        return self._transport.commit(self._branch, request)
+        for _ in range(ATTEMPTS - 1):
+            with suppress(Conflict):  # another client has committed since `before`
+                return attempt()
+        return attempt()
 
     def add(self, obj: Any) -> Response:
         """Commit one dataset or featureset in addition to the current definitions."""

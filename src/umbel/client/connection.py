@@ -7,7 +7,8 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from umbel.client.localtoken import LocalServer, local_server, token_of
@@ -200,14 +201,24 @@ def _seconds(declared: str) -> float:
     return max(0.1, float(declared)) if declared.isascii() and declared.isdigit() else Overloaded.retry_after
 
 
-def _kinds() -> dict[str, type[UmbelError]]:
-    return {kind.code: kind for kind in _subclasses(UmbelError)}
+@cache
+def _kinds() -> Mapping[str, type[UmbelError]]:
+    """Return the error classes by code, regardless of what the program has imported."""
+    from umbel import errors, request_errors
+    from umbel.api import extractor
+    from umbel.definitions import selection
+    from umbel.expr import errors as expressions
+    from umbel.operators import transform
+    from umbel.query import functions
+    from umbel.state import port
+    from umbel.types import dtype
 
-
-def _subclasses(kind: type[UmbelError]) -> Iterator[type[UmbelError]]:
-    for each in kind.__subclasses__():
-        yield from _subclasses(each)
-        yield each
+    found = dict[str, type[UmbelError]]()
+    for module in (errors, request_errors, expressions, dtype, port, selection, transform, extractor, functions):
+        for each in vars(module).values():
+            if isinstance(each, type) and issubclass(each, UmbelError) and each.code != UmbelError.code:
+                found.setdefault(each.code, each)
+    return found
 
 
 def _accepted(response: Response) -> Response:

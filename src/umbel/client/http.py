@@ -43,7 +43,7 @@ class HttpTransport:
 
     def __init__(self, url: str, token: str = "", network: httpx.BaseTransport | None = None) -> None:
         self._http = HttpConnection(url, token, network)
-        self._schemas = Schemas(self._serving, self.definitions)
+        self._schemas = Schemas(self._serving, lambda branch: self.committed(branch)[0])
 
     def _send(self, method: str, path: str, branch: str = MAIN, **options: Any) -> Response:
         check_branch(branch)
@@ -51,8 +51,9 @@ class HttpTransport:
 
     # ---- definitions ---------------------------------------------------------------------------------------------
 
-    def definitions(self, branch: str) -> Definitions:
-        return self._loaded(branch, serving=False)[0]
+    def committed(self, branch: str) -> tuple[Definitions, int | None]:
+        definitions, revision = self._loaded(branch, serving=False)
+        return definitions, None if revision is None else int(revision)
 
     def _serving(self, branch: str) -> Definitions:
         """Return the definitions serving on a branch: the committed ones, once backfilled."""
@@ -69,7 +70,7 @@ class HttpTransport:
     def commit(self, branch: str, request: CommitRequest) -> Response:
         from umbel.definitions.serde import dump
 
-        options = ("message", "preview", "incremental", "backfill", "env")
+        options = ("message", "preview", "incremental", "backfill", "env", "base")
         params = {name: getattr(request, name) for name in options}
         content = dump(request.definitions)
         answer = self._send("POST", "commit", branch, content=content, params=params, timeout=COMMIT_TIMEOUT)

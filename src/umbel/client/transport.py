@@ -33,6 +33,7 @@ class CommitRequest:
         preview: only report the changes.
         incremental: the definitions not in `objects` are those of the commit before.
         backfill: True if data may be recomputed.
+        base: the revision of the definitions that an incremental commit was made from, if known.
     """
 
     message: str
@@ -42,6 +43,7 @@ class CommitRequest:
     preview: bool
     incremental: bool
     backfill: bool
+    base: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,8 @@ class Transport(Protocol):
     most operations is a branch.
     """
 
-    def definitions(self, branch: str) -> Definitions:
-        """Return the committed definitions."""
+    def committed(self, branch: str) -> tuple[Definitions, int | None]:
+        """Return the committed definitions, and their revision if they have one."""
 
     def commit(self, branch: str, request: CommitRequest) -> Response:
         """Replace the definitions."""

@@ -8,7 +8,7 @@ it would have written.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,13 +111,7 @@ class InputColumns:
         Raises:
             InvalidValue: one column would have two types, or a mapped name is no input of the query.
         """
-        strange = [name for name in columns if name not in inputs]
-        if strange:
-            raise InvalidValue(
-                f"feature_to_column_map names {strange}, which are no inputs; inputs: {list(inputs)}",
-                hint="map the inputs of the query",
-            )
-        features = {name: columns.get(name, name) for name in inputs}
+        features = mapped(inputs, columns)
         types: dict[str, DType] = {timestamp: instant}
         for name, column in features.items():
             if types.setdefault(column, inputs[name]) != inputs[name]:
@@ -126,6 +120,26 @@ class InputColumns:
                     hint="name another column in feature_to_column_map",
                 )
         return InputColumns(types, features)
+
+
+def mapped(inputs: Iterable[str], columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the column of each input.
+
+    Args:
+        inputs: names of features.
+        columns: the columns of inputs whose columns are not named after them.
+
+    Raises:
+        InvalidValue: a mapped name is no input of the query.
+    """
+    names = list(inputs)
+    strange = [name for name in columns if name not in names]
+    if strange:
+        raise InvalidValue(
+            f"feature_to_column_map names {strange}, which are no inputs; inputs: {names}",
+            hint="map the inputs of the query",
+        )
+    return {name: columns.get(name, name) for name in names}
 
 
 class FileInput:

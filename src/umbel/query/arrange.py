@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import singledispatchmethod
 from typing import Any
 
@@ -47,11 +47,16 @@ class QueryPlan:
 
     inputs: Mapping[str, DType]
     outputs: Mapping[str, DType]
-    sources: tuple[str, ...]
+    sources: Mapping[str, str]
     writers: Writers
     steps: tuple[Step, ...]
     extractors: tuple[ExtractorDefinition, ...]
     aliased: Mapping[str, str]
+    is_rowwise: bool = field(init=False)
+    """True if every row of the answer is computed from that row alone."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_rowwise", all(step.is_rowwise for step in self.steps))
 
 
 class _Level:
@@ -125,7 +130,8 @@ class Arranger:
         """
         provided, requested = self._catalogue.provided(inputs), self._catalogue.expanded(outputs)
         extractors = resolve(self._catalogue, provided, requested)
-        steps, sources = tuple(self._steps(extractors, provided)), tuple(self.names(requested))
+        steps = tuple(self._steps(extractors, provided))
+        sources = dict(zip(requested, self.names(requested), strict=True))
         return QueryPlan(
             {fqn: self.dtype(fqn) for fqn in provided},
             {fqn: self.dtype(fqn) for fqn in requested},
@@ -133,7 +139,7 @@ class Arranger:
             writers({fqn: self.dtype(fqn) for fqn in requested}),
             steps,
             tuple(extractors),
-            {name: f"={name}" for name in set(sources).intersection(provided).difference(requested)},
+            {name: f"={name}" for name in set(sources.values()).intersection(provided).difference(requested)},
         )
 
     def _steps(self, extractors: Iterable[ExtractorDefinition], provided: Iterable[str]) -> Iterable[Step]:

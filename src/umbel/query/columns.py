@@ -49,6 +49,15 @@ def instants(df: pd.DataFrame, column: str) -> pl.Series:
     return cast(_column(df, column), Datetime(), f"timestamp column '{column}'")
 
 
+def check_timestamp(column: str, outputs: Iterable[str]) -> None:
+    """Refuse a timestamp column with the name of an output, which it would replace."""
+    if column in outputs:
+        raise InvalidValue(
+            f"timestamp column '{column}' has the name of an output, and the answer has both",
+            hint="give the instants in a column of another name, or leave out the output",
+        )
+
+
 def pandas_dtypes(df: pd.DataFrame, columns: Iterable[str]) -> dict[str, Any]:
     """Return the dtypes of a frame's columns, none without rows: these dtypes mean nothing."""
     return {name: df[name].dtype for name in columns} if len(df) else {}

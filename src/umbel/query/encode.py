@@ -50,7 +50,8 @@ def writers(types: Mapping[str, dtypes.DType]) -> Writers:
 
 def written(columns: Mapping[str, Listed], turns: Writers) -> dict[str, list[Any]]:
     """Return columns in storage types as lists of JSON values; see `to_json`."""
-    return {name: each(turns[name], column.to_list()) for name, column in columns.items()}
+    lists = {name: column.to_list() for name, column in columns.items()}
+    return {name: values if turns[name] is None else each(turns[name], values) for name, values in lists.items()}
 
 
 def column_to_json(column: Listed, dtype: dtypes.DType) -> list[Any]:
@@ -81,12 +82,13 @@ def requested_columns(data: Any, types: Iterable[str], what: str = "data") -> di
     """
     raw, requested = columns_of(data, what), list(types)
     missing = [name for name in requested if name not in raw]
+    if not missing:
+        return {name: raw[name] for name in requested}
     meant = misspelt(missing, (name for name in raw if name not in requested))
     if isinstance(data, list) and not meant:  # a row object may omit nulls
         raw |= {name: [None] * len(data) for name in missing}
-    elif missing:
-        raise InvalidValue(f"{what}: missing columns {missing}; present: {sorted(raw)}{meant}", hint="give all of them")
-    return {name: raw[name] for name in requested}
+        return {name: raw[name] for name in requested}
+    raise InvalidValue(f"{what}: missing columns {missing}; present: {sorted(raw)}{meant}", hint="give all of them")
 
 
 def columns_from_json(
@@ -138,7 +140,10 @@ def columns_of(data: Any, what: str = "data") -> dict[str, list[Any]]:
     A missing value of a row object is null.
     """
     if isinstance(data, Mapping):
-        return _same_lengths({name: _list(name, values, what) for name, values in data.items()}, what)
+        for name, values in data.items():
+            if not isinstance(values, list):
+                raise _no_list(name, values, what)
+        return _same_lengths(dict(data), what)
     if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
         names = dict.fromkeys(name for row in data for name in row)
         return {name: [row.get(name) for row in data] for name in names}
@@ -148,17 +153,13 @@ def columns_of(data: Any, what: str = "data") -> dict[str, list[Any]]:
     )
 
 
-def _list(name: str, values: Any, what: str) -> list[Any]:
-    if not isinstance(values, list):
-        raise InvalidType(
-            f"{what}: column '{name}': expected a list, got {type(values).__name__}", hint='{"uid": [1, 2]}'
-        )
-    return values
+def _no_list(name: str, values: Any, what: str) -> InvalidType:
+    return InvalidType(f"{what}: column '{name}': expected a list, got {type(values).__name__}", hint='{"uid": [1, 2]}')
 
 
 def _same_lengths(columns: dict[str, list[Any]], what: str) -> dict[str, list[Any]]:
-    lengths = {name: len(values) for name, values in columns.items()}
-    if len(set(lengths.values())) > 1:
+    if len(set(map(len, columns.values()))) > 1:
+        lengths = {name: len(values) for name, values in columns.items()}
         raise InvalidValue(f"{what}: columns differ in length: {lengths}", hint="give every column as many values")
     return columns
 

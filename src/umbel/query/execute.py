@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -73,9 +74,10 @@ class QueryEngine:
         session = self._sessions[mode]
         for step in plan.steps:
             step.run(rows, session)
-        found = dict(zip(plan.outputs, plan.sources, strict=True))
-        shown = {fqn: rows.dtypes[source] for fqn, source in found.items() if source in rows.dtypes}
-        return Answer({fqn: rows.columns[source] for fqn, source in found.items()}, plan.outputs, plan.writers, shown)
+        computed, known = rows.columns, rows.dtypes
+        found = {fqn: computed[source] for fqn, source in plan.sources.items()}
+        shown = {fqn: known[source] for fqn, source in plan.sources.items() if source in known} if known else {}
+        return Answer(found, plan.outputs, plan.writers, shown)
 
     def online(
         self,
@@ -152,8 +154,8 @@ def checked_fields(dataset: DatasetDefinition, fields: Sequence[str] | None) -> 
 
 def instants(requested: Sequence[datetime | None], heights: Sequence[int]) -> Instants:
     """Return instants repeated by row counts; None is replaced by now."""
-    now = datetime.now(UTC)
-    micros = [((instant or now) - EPOCH) // MICROSECOND for instant in requested]
+    now = time.time_ns() // 1000
+    micros = [now if instant is None else (instant - EPOCH) // MICROSECOND for instant in requested]
     return Instants(np.repeat(np.array(micros, np.int64), heights))
 
 

@@ -115,12 +115,15 @@ class KeyLookup:
 
     def take_points(self, found: PointLookup, rows: QueryRows) -> None:
         """Add the features read by a point lookup."""
-        for projection in self.projections:
-            column = found.column(projection.field)
-            if isinstance(column, Plain) and is_same(column.dtype, projection.dtype):
-                rows.add(projection.fqn, column.filled(projection.default))
+        columns, add = found.columns, rows.add
+        for each in self.projections:
+            column = columns.get(each.field)
+            if column is None:
+                column = found.column(each.field)  # computed when it is read
+            if isinstance(column, Plain) and is_same(column.dtype, each.dtype):
+                add(each.fqn, column if each.default is None else column.filled(each.default))
             else:
-                rows.add(projection.fqn, _projected(projection, series_of(column), None))
+                add(each.fqn, _projected(each, series_of(column), None))
 
     def take(self, found: pl.DataFrame, counts: npt.NDArray[np.int64] | None, rows: QueryRows) -> None:
         """Add the features read from the looked-up rows."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from umbel.catalog.catalog import changed_since
 from umbel.definitions.dependencies import dependency_errors
 from umbel.definitions.records import DatasetDefinition, Definitions, FeaturesetDefinition, Metadata
 from umbel.definitions.serde import dump
 from umbel.definitions.versions import version_errors
-from umbel.errors import ErrorCollector, InvalidValue
+from umbel.errors import Conflict, ErrorCollector, InvalidValue
 from umbel.functions.fingerprint import fingerprint
 from umbel.graph.graph import MAIN, Graph
 from umbel.runtime.deployment import Deployment
@@ -27,6 +29,7 @@ def commit(
     preview: bool = False,
     incremental: bool = False,
     backfill: bool = True,
+    base: int | None = None,
 ) -> dict[str, Any]:
     """Commit definitions to a branch.
 
@@ -38,6 +41,7 @@ def commit(
         preview: only return the difference, commit nothing.
         incremental: the definitions are those in force with some added or replaced; features must not be lost.
         backfill: whether new pipelines may be computed from history.
+        base: the branch's revision that an incremental commit was made from; None if unknown.
 
     Returns:
         The revision, the serving revision, the names of new, changed, removed and unchanged objects, and the `status` of the
@@ -45,19 +49,44 @@ def commit(
 
     Raises:
         UmbelError: a definition changed without a new version or has an option that would be ignored, or needs a backfill.
+        Conflict: the branch has changed since `base`.
     """
-    head: int | None = deployment.catalog.head(branch)
-    before = _checked(deployment, branch, definitions, incremental=incremental)
-    list(open_sources(deployment.directory, graph := deployment.graph_with(branch, definitions)))
+    while True:
+        last = _head(deployment, branch, base if incremental else None)
+        before = _checked(deployment, branch, definitions, incremental=incremental)
+        report, graph = _compared(deployment, branch, before, definitions)
+        if not backfill and (names := report["recomputed"]):
+            raise InvalidValue(f"datasets {names} would have to be computed from history", hint="backfill=True")
+        with suppress(Conflict):  # another commit since: this one is checked against that
+            head = None if preview else _put(deployment, branch, message, last, before, definitions, graph)
+            return {"revision": head, **report, **_serving(deployment, branch)}
+
+
+def _head(deployment: Deployment, branch: str, base: int | None) -> int:
+    """Return a branch's last revision; refuse another base than that."""
+    last = deployment.catalog.head(branch)
+    if base is not None and base != last:
+        raise changed_since(branch, base)
+    return last
+
+
+def _put(
+    deployment: Deployment, branch: str, message: str, last: int, before: Definitions, after: Definitions, graph: Graph
+) -> int:
+    """Put definitions into the catalog unless nothing differs; return the branch's revision."""
+    if before.datasets and _objects(before) == _objects(after):
+        return last
+    waits = must_wait(deployment, graph, branch)
+    return deployment.catalog.commit(branch, message, dump(after), waits=waits, after=last)
+
+
+def _compared(
+    deployment: Deployment, branch: str, before: Definitions, after: Definitions
+) -> tuple[dict[str, Any], Graph]:
+    """Return what differs after a commit, and the graph with it."""
+    list(open_sources(deployment.directory, graph := deployment.graph_with(branch, after)))
     recomputed = _recomputed(deployment.graph(deployment.catalog.latest()), graph, branch)
-    report: dict[str, Any] = {**_difference(before, definitions), "recomputed": recomputed}
-    if not backfill and recomputed:
-        raise InvalidValue(f"datasets {recomputed} would have to be computed from history", hint="backfill=True")
-    if preview:
-        head = None
-    elif not before.datasets or _objects(before) != _objects(definitions):
-        head = deployment.catalog.commit(branch, message, dump(definitions), waits=must_wait(deployment, graph, branch))
-    return {"revision": head, **report, **_serving(deployment, branch)}
+    return {**_difference(before, after), "recomputed": recomputed}, graph
 
 
 def _checked(deployment: Deployment, branch: str, after: Definitions, *, incremental: bool) -> Definitions:

@@ -9,18 +9,21 @@ import multiprocessing
 import os
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from umbel.catalog.audit import AuditLog
 from umbel.catalog.tokens import Role, Tokens
 from umbel.log.features import FeatureLog
 from umbel.offline.runner import OfflineRunner
 from umbel.processes.process_tree import end_with_parent
+from umbel.request_errors import NoSuchRoute, WrongMethod
 from umbel.runtime.deployment import Deployment
 from umbel.serving import branches, control, feature_log, ingestion, inspection, offline, openapi, queries, secrets
 from umbel.serving.coalesce import Coalescer
@@ -31,14 +34,14 @@ from umbel.serving.gate import Gate
 from umbel.serving.metrics import Metrics
 from umbel.serving.policy import Policy
 from umbel.serving.processes import note_start_failure
-from umbel.serving.refusals import NoSuchRoute, WrongMethod, refusal
+from umbel.serving.refusals import refusal
 from umbel.serving.secrecy import conceal
 from umbel.serving.service import Service
 from umbel.state.passwords import log_redacted
 
 V1 = "/api/v1"
 READER, WRITER, ADMIN = Role.READER, Role.WRITER, Role.ADMIN
-ROUTES: tuple[Endpoint, ...] = (  # the first ones are matched fastest
+ROUTES: tuple[Endpoint, ...] = (
     Endpoint("POST", f"{V1}/query", queries.query, READER),
     Endpoint("POST", f"{V1}/log", ingestion.log, WRITER),
     Endpoint("POST", f"{V1}/dataset/{{name}}/lookup", queries.lookup, READER),
@@ -114,7 +117,37 @@ def application(
         service.close()
         ended()
 
-    return Starlette(routes=ROUTES, lifespan=lifespan, exception_handlers={HTTPException: _unknown, Exception: _broken})
+    return RoutedApplication(lifespan)
+
+
+class RoutedApplication(Starlette):
+    """The endpoints; those of a fixed path are found without the router and its middleware.
+
+    These match one path after the other and wrap `send` for each request, which costs as much as the rest of a small request.
+
+    Args:
+        lifespan: starts and ends the service.
+    """
+
+    def __init__(self, lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]]) -> None:
+        refusals: Any = {HTTPException: _unknown, Exception: _broken}
+        super().__init__(routes=ROUTES, lifespan=lifespan, exception_handlers=refusals)
+        self._fixed = {(each.method, each.path): each for each in ROUTES if not each.param_convertors}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or run the lifespan."""
+        endpoint = self._fixed.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if endpoint is None:
+            await super().__call__(scope, receive, send)
+            return
+        scope["app"], scope["path_params"] = self, {}
+        request = Request(scope, receive, send)
+        try:
+            response = await endpoint.respond(request)
+        except Exception as error:
+            await (await _broken(request, error))(scope, receive, send)
+            raise  # the server logs it
+        await response(scope, receive, send)
 
 
 def from_environment() -> Starlette:

@@ -9,14 +9,14 @@ import msgspec
 from starlette.requests import Request
 
 from umbel.errors import InvalidType
-from umbel.graph.graph import MAIN
 from umbel.query.encode import columns_from_json, columns_of
 from umbel.runtime.branches import branches
 from umbel.runtime.branches import delete as delete_branch
 from umbel.runtime.branches import init as make_branch
 from umbel.runtime.erasures import erase as erase_rows
 from umbel.runtime.switching import branch_status
-from umbel.serving.requests import BRANCH_HEADER, DatasetName, JsonBody, OptionalText, Rows, Text
+from umbel.serving.headers import branch_of
+from umbel.serving.requests import DatasetName, JsonBody, OptionalText, Rows, Text
 from umbel.serving.service import Service
 
 
@@ -87,7 +87,7 @@ async def names(request: Request) -> BranchNames:
 async def status(request: Request) -> BranchStatus:
     """Return a branch's serving revision, committed revision and backfill progress."""
     service: Service = request.app.state.service
-    branch = request.headers.get(BRANCH_HEADER, MAIN)
+    branch = branch_of(request)
 
     def run() -> dict[str, Any]:
         service.refresh()
@@ -121,7 +121,7 @@ async def erase(request: Request, name: DatasetName, body: EraseRequest) -> Revi
     definition.check_erase_keys(list(provided))
     types = {each: definition.dtypes[each] for each in definition.erase_keys}
     keys = columns_from_json(provided, types, owner)
-    branch = request.headers.get(BRANCH_HEADER, MAIN)
+    branch = branch_of(request)
     return await _changed(service, erase_rows, branch, name, keys)
 
 

@@ -50,7 +50,7 @@ class PendingQuery:
     @property
     def is_small(self) -> bool:
         """True if it may be answered on the event loop, coalesced with others."""
-        return self.height <= SMALL and all(step.is_rowwise for step in self.plan.steps)
+        return self.height <= SMALL and self.plan.is_rowwise
 
 
 class Encoded(NamedTuple):
@@ -125,8 +125,7 @@ class Coalescer:
     def _answers(self, questions: list[PendingQuery]) -> list[Encoded]:
         """Return the answer to each query; all have the same plan."""
         engine, plan = questions[0].engine, questions[0].plan
-        together = {name: list(chain.from_iterable(each.columns[name] for each in questions)) for name in plan.inputs}
-        columns = rows_from_json(together, plan.inputs)
+        columns = rows_from_json(_together(questions), plan.inputs)
         at = instants([each.at for each in questions], [each.height for each in questions])
         with secrets_from(self._vault):
             found = engine.run(plan, columns, at, QueryMode.ONLINE, plan.aliased)
@@ -134,6 +133,13 @@ class Coalescer:
             Encoded(content, found.dtypes_json())
             for content in _apart(found.to_json(), [each.height for each in questions])
         ]
+
+
+def _together(questions: list[PendingQuery]) -> Mapping[str, list[Any]]:
+    """Return the columns of the queries' rows, one query after the other."""
+    if len(questions) == 1:
+        return questions[0].columns
+    return {name: list(chain.from_iterable(each.columns[name] for each in questions)) for name in questions[0].columns}
 
 
 def _some(questions: list[PendingQuery], start: int) -> int:

@@ -15,6 +15,50 @@ LONGEST_HEAD = 64 << 10
 PATIENCE = 30.0
 """Seconds within which they must arrive."""
 _REFUSAL = "HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_HEAD = b"HTTP/1.1 "
+
+
+class JoinedWrites:
+    """A transport that sends a response's head together with the start of its body.
+
+    uvicorn writes them one after the other: two system calls, and a client that wakes up twice.
+
+    Args:
+        transport: sends the bytes.
+        loop: its event loop.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self.is_closing = transport.is_closing  # asked for each response
+        self._head = b""
+        self._sends: asyncio.Handle | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; retain a head until the next write, or the event loop's next turn."""
+        if self._sends is not None:
+            self._sends.cancel()
+            self._sends = None
+            self._transport.write(self._head + data)
+        elif data.startswith(_HEAD):
+            self._head = data
+            self._sends = self._loop.call_soon(self._send)
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Send what is retained, then close."""
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        if self._sends is not None:
+            self._sends.cancel()
+            self._sends = None
+            self._transport.write(self._head)
 
 
 class Connection(HttpToolsProtocol):
@@ -28,7 +72,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timer for a request head."""
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -13,14 +13,15 @@ from starlette.responses import Response
 from umbel.definitions.records import Definitions
 from umbel.definitions.serde import dump, load
 from umbel.errors import InvalidValue, Transient, UmbelError
-from umbel.graph.graph import MAIN
+from umbel.request_errors import Unhealthy
 from umbel.runtime.commit import commit as put_into_force
 from umbel.runtime.freshness import Lag, lags
 from umbel.runtime.health import as_plain, health
 from umbel.runtime.processed import processed
 from umbel.serving.branches import BranchStatus
-from umbel.serving.refusals import Unhealthy, described, refusal
-from umbel.serving.requests import BRANCH_HEADER, PROTOBUF, REVISION_HEADER, TEXT, Parameters, answer
+from umbel.serving.headers import branch_of
+from umbel.serving.refusals import described, refusal
+from umbel.serving.requests import PROTOBUF, REVISION_HEADER, TEXT, Parameters, answer
 from umbel.serving.service import Service
 
 PATIENCE = 5.0
@@ -34,6 +35,10 @@ class CommitParameters(Parameters, frozen=True):
     preview: Annotated[bool, Meta(description="Only return the difference.")] = False
     incremental: Annotated[bool, Meta(description="The definitions are added to those in force.")] = False
     backfill: Annotated[bool, Meta(description="Pipelines may be computed from history.")] = True
+    base: Annotated[
+        int | None,
+        Meta(description="The revision that an incremental commit was made from; refused if there is a later one."),
+    ] = None
     env: Annotated[str | None, Meta(description="For which the client selected the definitions.")] = None
 
 
@@ -130,7 +135,7 @@ class Readiness(msgspec.Struct, frozen=True):
 async def commit(request: Request, parameters: CommitParameters, body: bytes) -> CommitReport:
     """Commit definitions; with `preview=true` only return the difference."""
     service: Service = request.app.state.service
-    branch = request.headers.get(BRANCH_HEADER, MAIN)
+    branch = branch_of(request)
 
     def run() -> CommitReport:
         report = put_into_force(
@@ -141,6 +146,7 @@ async def commit(request: Request, parameters: CommitParameters, body: bytes) ->
             preview=parameters.preview,
             incremental=parameters.incremental,
             backfill=parameters.backfill,
+            base=parameters.base,
         )
         service.refresh()
         return CommitReport(**{**report, "status": [BranchStatus(**each) for each in report["status"]]})
@@ -168,6 +174,8 @@ async def definitions(request: Request, parameters: DefinitionParameters) -> Ann
     With `serving=true` return those that serve while the last commit is being backfilled.
     """
     service: Service = request.app.state.service
+    if not parameters.serving:
+        await service.threads.following.do(service.refresh)  # a commit may be made from them
     in_force = await service.of(request)
     later = None if parameters.serving and in_force.revision else in_force.committed
     found = in_force.definitions if later is None else later.engine.definitions
@@ -233,7 +241,7 @@ async def progress(request: Request, parameters: ProgressParameters) -> Progress
     """Return the progress of processing: running revision, backfill, rows of an endpoint."""
     service: Service = request.app.state.service
     webhook, endpoint = parameters.webhook, parameters.endpoint
-    branch = request.headers.get(BRANCH_HEADER, MAIN)
+    branch = branch_of(request)
     if (webhook is None) != (endpoint is None):
         raise InvalidValue("webhook and endpoint go together", hint="?webhook=…&endpoint=…, or neither")
     if webhook is not None and endpoint is not None:

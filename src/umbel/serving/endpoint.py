@@ -22,9 +22,10 @@ from starlette.types import Receive, Scope, Send
 from umbel.catalog.audit import DONE, FAILED
 from umbel.catalog.tokens import Role
 from umbel.errors import Damaged, Transient, UmbelError
-from umbel.graph.graph import MAIN
-from umbel.serving.refusals import JSON, Internal, refusal
-from umbel.serving.requests import BRANCH_HEADER, PROTOBUF, JsonBody, Parameters, answer, body_of
+from umbel.request_errors import Internal
+from umbel.serving.headers import branch_of
+from umbel.serving.refusals import JSON, refusal
+from umbel.serving.requests import PROTOBUF, JsonBody, Parameters, answer, body_of
 
 if TYPE_CHECKING:
     from umbel.serving.gate import Principal
@@ -79,14 +80,18 @@ class Endpoint(Route):
         """True if requests may carry a body or change state."""
         return self.method not in READING
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive, send)
+    async def respond(self, request: Request) -> Response:
+        """Return the response to a request, and count it."""
         begun, status = time.perf_counter(), 500
         try:
             response = await self._answered(request)
             status = response.status_code
         finally:
-            scope["app"].state.metrics.answered(self.path, status, time.perf_counter() - begun)
+            request.app.state.metrics.answered(self.path, status, time.perf_counter() - begun)
+        return response
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self.respond(Request(scope, receive, send))
         await response(scope, receive, send)
 
     async def _answered(self, request: Request) -> Response:
@@ -116,7 +121,7 @@ class Endpoint(Route):
         If the audit log cannot be written, the request is not answered.
         """
         audit = request.app.state.audit
-        branch = request.headers.get(BRANCH_HEADER, MAIN)
+        branch = branch_of(request)
         declared = (f"{name}={value}" for name, value in request.query_params.items() if value)
         request.state.subject = " ".join([*request.path_params.values(), f"branch={branch}", *declared])
         entry = await asyncio.to_thread(audit.begin, principal.actor, self.action, request.state.subject)
@@ -146,7 +151,8 @@ class Endpoint(Route):
             return data
         if len(data) <= INLINE:
             return self._parsed.parse(data)
-        return await asyncio.to_thread(self._parsed.parse, data)
+        parsed: JsonBody = await request.app.state.service.threads.parsing.do(self._parsed.parse, data)
+        return parsed
 
 
 def failed(error: Exception) -> Internal:

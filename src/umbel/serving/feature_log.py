@@ -20,11 +20,11 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from umbel.graph.graph import MAIN
 from umbel.log.features import DamagedLine, FeatureLog, spelled
 from umbel.query.encode import column_from_json
+from umbel.serving.headers import branch_of
 from umbel.serving.purpose import Purpose, workflow_of
-from umbel.serving.requests import BRANCH_HEADER, LINES, Parameters
+from umbel.serving.requests import LINES, Parameters
 from umbel.serving.service import Service
 from umbel.types.dtypes import Datetime
 
@@ -168,7 +168,7 @@ async def feature_log(request: Request, parameters: FeatureLogParameters) -> Ann
     service: Service = request.app.state.service
     feature_log_writer: FeatureLogWriter = request.app.state.feature_log_writer
     await service.of(request)  # says which branches there are
-    branch = request.headers.get(BRANCH_HEADER, MAIN)
+    branch = branch_of(request)
     workflow = None if parameters.workflow is None else workflow_of(parameters.workflow)
     since, until = _instant(parameters.since, "since"), _instant(parameters.until, "until")
     await service.threads.reading.do(feature_log_writer.flush)

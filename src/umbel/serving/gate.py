@@ -12,7 +12,6 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -22,9 +21,10 @@ from starlette.requests import Request
 from umbel.catalog.audit import Actor
 from umbel.catalog.tokens import LONGEST, Role, TokenRecord, Tokens
 from umbel.errors import InvalidValue
+from umbel.request_errors import Forbidden, HostNotAllowed, OriginNotAllowed, TooManyAttempts, Unauthenticated
 from umbel.serving.attempts import Attempts
+from umbel.serving.headers import FORWARDED, Headers, parse_headers
 from umbel.serving.policy import LOOPBACK_NAMES, Policy, is_loopback
-from umbel.serving.refusals import Forbidden, HostNotAllowed, OriginNotAllowed, TooManyAttempts, Unauthenticated
 from umbel.serving.requests import check_media
 from umbel.serving.threads import ThreadPool
 
@@ -35,11 +35,7 @@ EVERY = 0.5
 """Seconds between two looks at which tokens are valid."""
 MOST_KNOWN = 10_000
 """Verified tokens, and names of hosts, that are remembered."""
-SINGLE = frozenset({b"host", b"origin", b"authorization", b"content-type", b"content-length"})
-FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
-"""Headers added by proxies: a request that has one does not come from this machine, whatever its address."""
 EVERYWHERE = frozenset({"0.0.0.0", "[::]"})  # noqa: S104  no names of a server, though it may listen there
-READ = SINGLE | FORWARDED | {b"sec-fetch-site", b"content-encoding"}
 OWN_SITE = frozenset({b"none", b"same-origin"})
 HINT = "Authorization: Bearer …; umbel token create NAME --role … makes a token"
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_.])?)(?P<port>:\d{1,5})?")
@@ -97,11 +93,11 @@ class Gate:
             UmbelError: the request is refused.
         """
         scope = request.scope
-        found = _read(scope["headers"])
+        found = parse_headers(request)
         host = found.get(b"host")
         if host is None:
             raise InvalidValue("the request has no Host header", hint="HTTP needs one: Host: localhost:8425")
-        address = self._address(request, found)
+        address = self._address(scope["client"], found)
         role = endpoint.role
         if role is None and not scope["query_string"]:
             return Principal(None, Role.READER, address)
@@ -142,7 +138,7 @@ class Gate:
                 hint="start it with --allowed-host NAME, if that is how it is to be reached",
             )
 
-    def _check_origin(self, found: Mapping[bytes, bytes], host: bytes) -> None:
+    def _check_origin(self, found: Headers, host: bytes) -> None:
         """Refuse cross-site requests sent by a browser."""
         origin = found.get(b"origin")
         if origin is None:
@@ -157,13 +153,13 @@ class Gate:
                 f"a page of {report} may not use this server", hint="--allowed-host NAME allows pages of that host"
             )
 
-    def _address(self, request: Request, found: Mapping[bytes, bytes]) -> str:
+    def _address(self, client: tuple[str, int] | None, found: Headers) -> str:
         forwarded = found.get(b"x-forwarded-for") if self._is_behind_proxy else None
         if forwarded is not None:  # the last address is the one the proxy itself has seen
             return forwarded.decode("latin-1").rpartition(",")[2].strip()[:64]
-        return request.client.host if request.client else ""
+        return client[0] if client else ""
 
-    async def _principal(self, found: Mapping[bytes, bytes], address: str) -> Principal:
+    async def _principal(self, found: Headers, address: str) -> Principal:
         declared = found.get(b"authorization")
         if declared is None:
             if self._is_open(found, address):
@@ -179,7 +175,7 @@ class Gate:
             record = await self._verify(digest, token, address)
         return Principal(record.name, record.role, address)
 
-    def _is_open(self, found: Mapping[bytes, bytes], address: str) -> bool:
+    def _is_open(self, found: Headers, address: str) -> bool:
         """Return whether a request may read and log without a token.
 
         It may if it certainly comes from this machine.
@@ -232,24 +228,6 @@ def _check_role(principal: Principal, role: Role) -> None:
         f"token '{principal.name}' has the role {principal.role.label}, and this needs {role.label}",
         hint=f"use a token of that role: umbel token create NAME --role {role.label}",
     )
-
-
-def _read(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Return the headers the gate checks.
-
-    Raises:
-        InvalidValue: a header that must be unique is there twice: a proxy may have read the other one.
-    """
-    found = dict[bytes, bytes]()
-    for name, value in headers:
-        if name in READ:
-            if name not in found:
-                found[name] = value
-            elif name in SINGLE:
-                raise InvalidValue(f"the header {name.decode().title()} is there twice", hint="send it once")
-            else:
-                found[name] += b"," + value
-    return found
 
 
 @lru_cache(maxsize=1024)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
+from collections import Counter
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -19,6 +20,7 @@ from umbel.serving.endpoint import INLINE
 from umbel.serving.metrics import Metrics
 from umbel.serving.requests import JsonBody, Parameters, Rows, Text
 from umbel.serving.service import Service
+from umbel.serving.threads import ThreadPool
 
 LONGEST_ID = 1024
 
@@ -73,7 +75,7 @@ async def log(request: Request, parameters: LogParameters, body: Annotated[bytes
     service: Service = request.app.state.service
     metrics: Metrics = request.app.state.metrics
     batch_id = _batch_id(parameters.idempotency_key)
-    webhook, endpoint, payload, rows = await _taken(body)
+    webhook, endpoint, payload, rows = await _taken(body, service.threads.parsing)
     target = await service.endpoint(webhook, endpoint)
     if not rows:
         return LogResponse(0)
@@ -84,10 +86,8 @@ async def log(request: Request, parameters: LogParameters, body: Annotated[bytes
     return LogResponse(receipt.rows, receipt.row, receipt.is_duplicate)
 
 
-async def _taken(data: bytes) -> tuple[str, str, bytes, int]:
-    if len(data) <= INLINE:
-        return taken(data)
-    return await asyncio.to_thread(taken, data)
+async def _taken(data: bytes, pool: ThreadPool) -> tuple[str, str, bytes, int]:
+    return taken(data) if len(data) <= INLINE else await pool.do(taken, data)
 
 
 def taken(data: bytes) -> tuple[str, str, bytes, int]:
@@ -99,15 +99,28 @@ def taken(data: bytes) -> tuple[str, str, bytes, int]:
     try:
         posted = _decode(data)
         found = orjson.loads(memoryview(posted.data))
-    except (msgspec.MsgspecError, RecursionError, orjson.JSONDecodeError):
-        LogRequest.parse(data)  # reports the problem
-        raise InvalidValue("the body is not JSON") from None
+    except (msgspec.MsgspecError, RecursionError, orjson.JSONDecodeError) as error:
+        LogRequest.parse(data)  # reports the problem, except of a member that a later one of its name replaces
+        twice = _repeated(data)
+        if twice:
+            raise InvalidValue(
+                f"the body has {', '.join(map(repr, twice))} more than once", hint="send it once"
+            ) from None
+        raise InvalidValue(f"the body is not JSON: {error}") from None
     if isinstance(found, list):
         return posted.webhook, posted.endpoint, bytes(posted.data), len(found)
     if not isinstance(found, dict):
         raise InvalidType(f"'data' must be a list of row objects or an object of columns, found {found!r:.80}")
     rows = _transposed(bytes(posted.data))
     return posted.webhook, posted.endpoint, _dumped(rows), len(rows)
+
+
+def _repeated(data: bytes) -> list[str]:
+    """Return the members of a JSON object that it has more than once."""
+    pairs: list[tuple[str, Any]] = []
+    with suppress(ValueError, RecursionError):
+        pairs = json.loads(data, object_pairs_hook=list)
+    return [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
 
 
 def _transposed(data: bytes) -> list[dict[str, Any]]:

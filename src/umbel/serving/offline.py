@@ -17,13 +17,14 @@ from starlette.responses import Response
 
 from umbel.catalog.offline_jobs import OfflineJob, OfflineJobs
 from umbel.errors import InvalidValue
-from umbel.graph.graph import MAIN
+from umbel.offline.inputs import mapped
 from umbel.offline.runner import OfflineRunner
 from umbel.offline.submit import OfflineQuery, submit
 from umbel.query.arrange import QueryPlan
 from umbel.query.encode import column_from_json, columns_from_json, requested_columns
+from umbel.serving.headers import branch_of
 from umbel.serving.purpose import workflow_of
-from umbel.serving.requests import BRANCH_HEADER, Parameters, answer
+from umbel.serving.requests import Parameters, answer
 from umbel.serving.service import InForce, Service
 from umbel.types.dtypes import Datetime
 
@@ -79,7 +80,7 @@ async def begin(request: Request, body: OfflineQueryRequest, in_force: InForce, 
     _check_input(body)
     _check_deleted([*plan.inputs, *plan.outputs], in_force)
     workflow = workflow_of(body.workflow)
-    branch = request.headers.get(BRANCH_HEADER, MAIN)
+    branch = branch_of(request)
     column, columns = body.timestamp_column, body.feature_to_column_map or {}
     question = OfflineQuery(branch, in_force.revision, in_force.graph, plan, column, columns, workflow)
 
@@ -124,7 +125,7 @@ def _check_deleted(features: Iterable[str], in_force: InForce) -> None:
 
 def _rows(data: Any, plan: QueryPlan, columns: Mapping[str, str], timestamp: str) -> pl.DataFrame:
     """Return the rows of a request in storage types, by feature."""
-    named = {name: columns.get(name, name) for name in plan.inputs}
+    named = mapped(plan.inputs, columns)
     provided = requested_columns(data, [*dict.fromkeys(named.values()), timestamp])
     frame = pl.DataFrame(columns_from_json({name: provided[column] for name, column in named.items()}, plan.inputs))
     at = column_from_json(provided[timestamp], Datetime(), timestamp, "timestamp column")

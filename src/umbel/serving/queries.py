@@ -15,23 +15,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from umbel.errors import InvalidValue, UmbelError
-from umbel.graph.graph import MAIN
+from umbel.offline.inputs import mapped
 from umbel.query.answer import DTYPES_HEADER
 from umbel.query.arrange import QueryPlan
+from umbel.query.columns import check_timestamp
 from umbel.query.encode import column_from_json, columns_from_json, requested_columns
 from umbel.query.execute import QueryEngine, checked_fields, repeated
 from umbel.query.session import QueryMode
 from umbel.serving import offline as jobs
 from umbel.serving.coalesce import SMALL, Coalescer, Encoded, PendingQuery, offline
 from umbel.serving.feature_log import Answered
+from umbel.serving.headers import branch_of
 from umbel.serving.purpose import purpose_of, workflow_of
-from umbel.serving.refusals import JSON
 from umbel.serving.requests import (
-    BRANCH_HEADER,
     REVISION_HEADER,
     DatasetName,
     Instant,
     JsonBody,
+    JsonResponse,
     Names,
     OptionalNames,
     Rows,
@@ -42,6 +43,10 @@ from umbel.serving.requests import (
 from umbel.serving.service import InForce, NeedsHistory, Service
 from umbel.serving.usage import Usage
 from umbel.types.dtypes import Datetime, DType
+
+LONGEST_DTYPES = 4096
+"""Bytes of the header with dtypes, which is left out if it is longer: many proxies and clients refuse large heads."""
+_REVISION, _DTYPES = REVISION_HEADER.lower().encode(), DTYPES_HEADER.lower().encode()
 
 
 class QueryRequest(JsonBody, frozen=True):
@@ -124,19 +129,20 @@ async def query(request: Request, body: QueryRequest) -> Annotated[Response, Fea
     usage: Usage = state.metrics.usage
     at = datetime.now(UTC) if purpose.is_logged else None
     try:
-        question, revision = await _question(request, body, QueryMode.ONLINE)
+        in_force, plan = await _planned(request, body, QueryMode.ONLINE)
+        question = _question(in_force, plan, body.data, at=_instant(body.as_of))
         found = await coalescer.answer(question)
     except Exception as error:
         usage.failed(purpose.workflow, error)
         raise
     usage.answered(purpose.workflow, question.plan, question.height, time.perf_counter() - begun)
     if at is not None:
-        branch = request.headers.get(BRANCH_HEADER, MAIN)
+        branch = branch_of(request)
         provided = orjson.dumps(question.columns)
         state.feature_log_writer.keep(
             Answered(branch, purpose, question.at or at, provided, found.content, question.height)
         )
-    return _answer(found, revision)
+    return _answer(found, in_force.revision)
 
 
 async def query_offline(
@@ -146,23 +152,27 @@ async def query_offline(
 
     A query with an input or an output is submitted as a job.
     """
-    if body.input is not None or body.output is not None:
-        return await jobs.begin(request, body, *await _planned(request, body, QueryMode.OFFLINE))
-    if body.data is UNSET:
+    is_job = body.input is not None or body.output is not None
+    if not is_job and body.data is UNSET:
         raise InvalidValue("the body lacks 'data'", hint="an object of columns, or a list of rows")
+    in_force, plan = await _planned(request, body, QueryMode.OFFLINE)
+    check_timestamp(body.timestamp_column, plan.outputs)
+    if is_job:
+        return await jobs.begin(request, body, in_force, plan)
     workflow_of(body.workflow)
     service: Service = request.app.state.service
     column = body.timestamp_column
-    question, revision = await _question(request, body, QueryMode.OFFLINE)
+    question = _question(in_force, plan, body.data, mapped(plan.inputs, body.feature_to_column_map or {}))
 
     def run() -> Encoded:
         provided = requested_columns(body.data, [column])
         at = column_from_json(provided[column], Datetime(), column, "timestamp column")
         return offline(question, column, at, service.vault)
 
-    is_rowwise = all(step.is_rowwise for step in question.plan.steps)
-    pool = service.threads.reading if is_rowwise else service.threads.answering  # user code may not return
-    return _answer(await pool.do(run), revision)
+    pool = (
+        service.threads.reading if question.plan.is_rowwise else service.threads.answering
+    )  # user code may not return
+    return _answer(await pool.do(run), in_force.revision)
 
 
 async def lookup(request: Request, name: DatasetName, body: LookupRequest) -> Annotated[Response, LookupResponse]:
@@ -191,10 +201,10 @@ async def lookup(request: Request, name: DatasetName, body: LookupRequest) -> An
 
 def _answer(found: Encoded, revision: int) -> Response:
     """Return a response that names the revision it was computed on."""
-    headers = {REVISION_HEADER: str(revision)}
-    if found.dtypes:
-        headers[DTYPES_HEADER] = found.dtypes
-    return Response(found.content, media_type=JSON, headers=headers)
+    headers = [(_REVISION, b"%d" % revision)]
+    if found.dtypes and len(found.dtypes) <= LONGEST_DTYPES:
+        headers.append((_DTYPES, found.dtypes.encode()))
+    return JsonResponse(found.content, headers)
 
 
 def _provided(engine: QueryEngine, name: str, body: LookupRequest) -> tuple[dict[str, DType], dict[str, list[Any]]]:
@@ -205,15 +215,23 @@ def _provided(engine: QueryEngine, name: str, body: LookupRequest) -> tuple[dict
     return types, requested_columns(body.keys, types, "keys")
 
 
-async def _question(
-    request: Request, body: QueryRequest | OfflineQueryRequest, mode: QueryMode
-) -> tuple[PendingQuery, int]:
-    """Return a query planned on the definitions in force, and their revision."""
-    in_force, plan = await _planned(request, body, mode)
-    columns = requested_columns(body.data, plan.inputs)
-    height = len(body.data) if isinstance(body.data, list) else _height(columns)  # rows may lack columns
-    at = _instant(body.as_of) if isinstance(body, QueryRequest) else None
-    return PendingQuery(in_force.engine, plan, columns, height, at), in_force.revision
+def _question(
+    in_force: InForce, plan: QueryPlan, data: Any, named: Mapping[str, str] | None = None, at: datetime | None = None
+) -> PendingQuery:
+    """Return a query of the rows in a body.
+
+    Args:
+        in_force: the definitions in force.
+        plan: the query's plan.
+        data: the rows.
+        named: the column of each input, if some are not named after it.
+        at: the instant of an as-of query.
+    """
+    columns = requested_columns(data, plan.inputs if named is None else dict.fromkeys(named.values()))
+    height = len(data) if isinstance(data, list) else _height(columns)  # rows may lack columns
+    if named is not None:
+        columns = {name: columns[column] for name, column in named.items()}
+    return PendingQuery(in_force.engine, plan, columns, height, at)
 
 
 async def _planned(
@@ -236,8 +254,11 @@ async def _planned(
 
 
 def _plan(in_force: InForce, inputs: list[str], outputs: list[str], mode: QueryMode) -> QueryPlan:
-    with in_force.explaining(lambda engine: engine.plan(inputs, outputs, mode)):
+    try:
         return in_force.engine.plan(inputs, outputs, mode)
+    except UmbelError:  # only now: it costs as much as finding a plan
+        with in_force.explaining(lambda engine: engine.plan(inputs, outputs, mode)):
+            return in_force.engine.plan(inputs, outputs, mode)
 
 
 def _height(columns: Mapping[str, list[Any]]) -> int:

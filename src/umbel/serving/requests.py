@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
@@ -12,20 +12,26 @@ from typing import Annotated, Any, ClassVar, Self, get_args, get_origin
 import msgspec
 import orjson
 from msgspec import Meta
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Message, Receive
 
 from umbel.errors import InvalidType, InvalidValue
-from umbel.serving.refusals import JSON, TooLarge, TooSlow, UnsupportedMedia
+from umbel.request_errors import TooLarge, TooSlow, UnsupportedMedia
+from umbel.serving.headers import headers_of
+from umbel.serving.refusals import JSON
 
 MAX_BODY = 32 << 20
 """Bytes of the largest body that is read."""
 PATIENCE = 60.0
 """Seconds within which a body must arrive."""
 BRANCH_HEADER = "X-UMBEL-BRANCH"
+LARGEST = 999_999_999
+"""The largest number of a parameter without a limit of its own."""
 REVISION_HEADER = "X-UMBEL-REVISION"
 """Response header: the revision that answered."""
 PROTOBUF, LINES, TEXT, HTML = "application/x-protobuf", "application/x-ndjson", "text/plain", "text/html"
+_JSON_TYPE = (b"content-type", JSON.encode())
 _SHOWN = 200
 _REPR = reprlib.Repr()  # of bounded depth and size: bodies may be nested more deeply than Python's own repr goes
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 4, _SHOWN, _SHOWN
@@ -163,8 +169,8 @@ class Parameter:
             raise InvalidValue(f"'{self.name}' is missing", hint=(self.meta.extra or {}).get("hint"))
         if declared is None:
             return self.default
-        if self.kind is int:
-            return _count(self.name, declared, self.meta.le or 0)
+        if self.kind in {int, int | None}:
+            return _count(self.name, declared, self.meta.le or LARGEST)
         return _flag(self.name, declared, self.default) if self.kind in {bool, bool | None} else declared
 
 
@@ -208,29 +214,66 @@ async def body_of(request: Request) -> bytes:
         TooLarge: it is too large; no more of it is read.
         TooSlow: it does not arrive in time.
     """
-    declared = request.headers.get("content-length", "")
+    declared = headers_of(request).get(b"content-length", b"")
     if declared.isdigit() and int(declared) > MAX_BODY:
         raise _too_large()
+    first = _arrived(request.receive)
+    if first is not None and not first.get("more_body", False):
+        return await _read(request.receive, first)
     try:
         async with asyncio.timeout(PATIENCE):
-            return await _read(request)
+            return await _read(request.receive, first)
     except TimeoutError:
         raise TooSlow(f"the body did not arrive within {PATIENCE:.0f} s") from None
 
 
-async def _read(request: Request) -> bytes:
-    parts, size = [], 0
-    async for part in request.stream():
+def _arrived(receive: Receive) -> Message | None:
+    """Return the next message if it is there already.
+
+    Most bodies arrive together with the head, and then need no timer, which costs more than all else of reading them.
+    """
+    step = receive().__await__()
+    try:
+        next(step)
+    except StopIteration as done:
+        message: Message = done.value
+        return message
+    step.close()  # as if it were cancelled: nothing is lost
+    return None
+
+
+async def _read(receive: Receive, message: Message | None) -> bytes:
+    parts, size = list[bytes](), 0
+    while True:
+        message = message or await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part: bytes = message.get("body", b"")
         size += len(part)
         if size > MAX_BODY:
             raise _too_large()
         parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        message = None
 
 
-def answer(content: Any, headers: Mapping[str, str] | None = None) -> Response:
+class JsonResponse(Response):
+    """A response with encoded JSON; its headers are bytes, which costs the least.
+
+    Args:
+        content: the content.
+        headers: others than those of every response; the names in lower case.
+    """
+
+    def __init__(self, content: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self.status_code, self.background, self.body = 200, None, content
+        self.raw_headers = [(b"content-length", b"%d" % len(content)), _JSON_TYPE, *headers]
+
+
+def answer(content: Any) -> Response:
     """Return a JSON response."""
-    return Response(msgspec.json.encode(content), headers=headers, media_type=JSON)
+    return JsonResponse(msgspec.json.encode(content))
 
 
 @lru_cache(maxsize=256)

@@ -21,6 +21,7 @@ from umbel.graph.graph import MAIN, Branch, Graph, GraphNode
 from umbel.log.ingest import IngestLog, IngestLogs
 from umbel.query.erasure import Erased
 from umbel.query.execute import QueryEngine
+from umbel.request_errors import Backfilling
 from umbel.runtime.deployment import RETAINED_FOR, Deployment, replaced
 from umbel.runtime.engines import engine_of
 from umbel.runtime.erasures import erased_on
@@ -29,7 +30,7 @@ from umbel.runtime.history import replayed
 from umbel.runtime.limits import Limits
 from umbel.runtime.switching import switches
 from umbel.serving.backlog import Backlog
-from umbel.serving.requests import BRANCH_HEADER
+from umbel.serving.headers import branch_of
 from umbel.serving.threads import Threads
 
 EVERY = 0.25
@@ -41,12 +42,6 @@ PATIENCE = 0.5
 """Seconds it waits for that."""
 
 log = logging.getLogger("umbel.serve")
-
-
-class Backfilling(Transient):
-    """The requested object is committed, but its backfill is not complete."""
-
-    code = "backfilling"
 
 
 class NeedsHistory(Exception):
@@ -174,7 +169,7 @@ class Service:
         """
         if time.monotonic() - self._looked_at > STALE:
             await self._look_again()
-        branch = request.headers.get(BRANCH_HEADER, MAIN)
+        branch = branch_of(request)
         if branch == MAIN:
             return self.current
         known = self._others.get(branch)

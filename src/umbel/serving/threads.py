@@ -13,7 +13,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-ANSWERING, READING = 80, 4
+ANSWERING, READING, PARSING = 80, 4, 2
 
 
 class ThreadPool:
@@ -44,10 +44,12 @@ class Threads:
         """Queries with user code, which may wait for whatever it likes."""
         self.reading = ThreadPool("read", READING)
         """Questions about history."""
+        self.parsing = ThreadPool("parse", PARSING)
+        """Large bodies. More threads would not parse them faster."""
         self.following = ThreadPool("follow", 1)
         """For reloading the definitions in force; concurrent reloads would find nothing more."""
 
     def close(self) -> None:
         """Accept no more work."""
-        for each in (self.answering, self.reading, self.following):
+        for each in (self.answering, self.reading, self.parsing, self.following):
             each.close()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import lmdb
@@ -43,6 +44,7 @@ def _of_state(space: bytes, state_id: str) -> bytes:
     return space + state_id.encode() + b"\0"
 
 
+@lru_cache(maxsize=4096)
 def _table(state_id: str, table: str) -> bytes:
     return _DATA + state_id.encode() + b"\0" + table.encode() + b"\0"
 
@@ -67,7 +69,7 @@ class LmdbReader:
 
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
-        self._checks = Checks()
+        self._checks: Checks | None = None
 
     def get(self, state_id: str, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each key, None if missing; verifies the neighbours of missing keys."""
@@ -75,7 +77,7 @@ class LmdbReader:
         found = self._stored(prefix, keys)
         if None in found:
             absent = (key for key, value in zip(keys, found, strict=True) if value is None)
-            check_absent(self._tx, (_bound(prefix, key) for key in absent), self._checks)
+            check_absent(self._tx, (_bound(prefix, key) for key in absent), self._checker())
         return [value and value[:-SUM_BYTES] for value in found]
 
     def _stored(self, prefix: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -91,7 +93,7 @@ class LmdbReader:
         crc32 = zlib.crc32
         for position, value in zip(positions, found, strict=True):
             if value is not None and crc32(value, crc32(position)) != SOUND:
-                check(position, value)
+                check(position, value)  # raises
         return found
 
     def scan(
@@ -101,7 +103,12 @@ class LmdbReader:
         prefix = _table(state_id, table)
         walk = _down if reverse else _up
         with self._tx.cursor() as cursor:
-            return [walk(cursor, prefix, low, high, limit, self._checks) for low, high in ranges]
+            return [walk(cursor, prefix, low, high, limit, self._checker()) for low, high in ranges]
+
+    def _checker(self) -> Checks:
+        if self._checks is None:
+            self._checks = Checks()
+        return self._checks
 
 
 class NothingThere:

@@ -14,7 +14,7 @@ from umbel.connectors.webhook import WebhookConnector
 from umbel.definitions.records import Definitions
 from umbel.errors import InvalidValue, NotSupported, UnknownName, did_you_mean
 from umbel.query.answer import Answer
-from umbel.query.columns import instants, keys_of, pandas_dtypes, provided
+from umbel.query.columns import check_timestamp, instants, keys_of, pandas_dtypes, provided
 from umbel.query.execute import QueryEngine
 from umbel.query.session import QueryMode
 from umbel.serving.purpose import purpose_of, workflow_of
@@ -63,8 +63,8 @@ class LocalTransport:
 
     # ---- definitions ---------------------------------------------------------------------------------------------
 
-    def definitions(self, branch: str) -> Definitions:
-        return self.branch(branch).definitions
+    def committed(self, branch: str) -> tuple[Definitions, int | None]:
+        return self.branch(branch).definitions, None
 
     def commit(self, branch: str, request: CommitRequest) -> Response:
         self.branch(branch).commit(request.definitions, request.objects, incremental=request.incremental)
@@ -157,6 +157,7 @@ class LocalTransport:
         workflow_of(request.workflow)
         engine = self.engine(branch)
         plan = engine.plan(request.inputs, request.outputs, QueryMode.OFFLINE)
+        check_timestamp(timestamp, plan.outputs)
         at, columns = instants(rows, timestamp), provided(rows, plan.inputs)
         with self._secrets.in_force():
             found = engine.offline(plan, columns, at, pandas_dtypes(rows, plan.inputs))

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.serving.conftest import Served
 from umbel.catalog.catalog import Catalog
 from umbel.errors import Transient
+from umbel.serving.metrics import Metrics
 from umbel.serving.requests import MAX_BODY
 
 JSON = {"Content-Type": "application/json"}
@@ -94,3 +95,15 @@ def test_an_internal_error_has_the_same_form(flights: Served, monkeypatch: pytes
 def test_counts_are_counts(flights: Served, n: str) -> None:
     answer = flights.http.get("/api/v1/dataset/Departure/dead_letters", params={"n": n})
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid-value")
+
+
+def test_a_failure_on_a_path_found_without_the_router_is_the_same(
+    flights: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Metrics, "text", lambda *_: 1 / 0)
+    answer = flights.http.get("/api/v1/metrics")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    monkeypatch.undo()
+    assert (
+        'umbel_request_seconds_count{route="/api/v1/metrics",status="500"}' in flights.http.get("/api/v1/metrics").text
+    )

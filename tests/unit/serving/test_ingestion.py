@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.serving.conftest import DEPARTURES, NOON, Served
-from umbel.errors import UmbelError
+from umbel.errors import InvalidValue, UmbelError
 from umbel.serving.ingestion import taken
 
 GOOD = {"origin": "JFK", "delay": 1, "ratio": 1.5, "at": NOON}
@@ -147,3 +147,8 @@ def test_what_is_no_request_is_refused_whole(flights: Served, body: bytes) -> No
     assert set(answer.json()) == {"code", "message", "hint"}
     with pytest.raises(UmbelError):
         taken(body)
+
+
+def test_a_repeated_member_is_named() -> None:
+    with pytest.raises(InvalidValue, match="the body has 'webhook' more than once"):
+        taken(b'{"webhook": 5, "webhook": "events", "endpoint": "departures", "data": []}')

@@ -5,9 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from tests.unit.serving.conftest import NOON, Served
+from umbel.client import Client
+from umbel.serving import queries
 
 LATER = "2013-12-01T16:00:00Z"
 
@@ -77,6 +80,30 @@ def test_an_offline_query_answers_each_row_as_of_its_instant(flights: Served) ->
     }
 
 
+def test_the_columns_of_an_offline_query_may_have_other_names(flights: Served) -> None:
+    named = query([]) | {"timestamp_column": "at", "feature_to_column_map": {"Origin.origin": "airport"}}
+    for data in (
+        {"airport": ["JFK", "LGA"], "at": [LATER] * 2},
+        [{"airport": each, "at": LATER} for each in ("JFK", "LGA")],
+    ):
+        answer = flights.post("/api/v1/query_offline", named | {"data": data})
+        assert answer.json()["Origin.departures"] == [2, 1], answer.text
+    answer = flights.post("/api/v1/query_offline", named | {"data": {"Origin.origin": ["JFK"], "at": [LATER]}})
+    assert (answer.status_code, "missing columns ['airport']" in answer.json()["message"]) == (400, True)
+    strange = named | {"feature_to_column_map": {"Origin.orgin": "airport"}, "data": data}
+    answer = flights.post("/api/v1/query_offline", strange)
+    assert (answer.status_code, "which are no inputs" in answer.json()["message"]) == (400, True)
+
+
+@pytest.mark.parametrize("more", [{}, {"output": {"bucket": "data", "prefix": "x"}}])
+def test_instants_do_not_replace_an_output(flights: Served, more: dict[str, Any]) -> None:
+    body = query(["JFK"]) | {"timestamp_column": "Origin.average"} | more
+    body["data"]["Origin.average"] = [NOON]
+    answer = flights.post("/api/v1/query_offline", body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid-value")
+    assert "'Origin.average' has the name of an output" in answer.json()["message"]
+
+
 def test_a_lookup_answers_rows(flights: Served) -> None:
     answer = flights.post("/api/v1/dataset/DelayOfOrigin/lookup", {"keys": [{"origin": "JFK"}], "as_of": LATER})
     assert answer.json() == {
@@ -110,6 +137,22 @@ def test_extractors_run_and_get_secrets(fresh: Served) -> None:
     assert fresh.post("/api/v1/query", body).json() == {"Greeting.text": ["you!", "me!"]}
     offline = body | {"timestamp_column": "at", "data": {"Greeting.name": ["you"], "at": [NOON]}}
     assert fresh.post("/api/v1/query_offline", offline).json()["Greeting.text"] == ["you!"]
+
+
+def test_dtypes_of_many_columns_are_left_out(fresh: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions of a thousand columns would be a header that proxies refuse."""
+    fresh.post("/api/v1/secret/mark", {"value": "!"})
+    client = Client("http://umbel", transport=fresh.transport)
+    body = {"inputs": ["Greeting.name"], "outputs": ["Greeting.text"], "data": {"Greeting.name": ["you"]}}
+    length = len(fresh.post("/api/v1/query", body).headers["X-UMBEL-DTYPES"])
+
+    def shown() -> Any:
+        return client.query(["Greeting.name"], ["Greeting.text"], pd.DataFrame({"Greeting.name": ["you"]}))
+
+    for most, is_there in ((length, True), (length - 1, False)):
+        monkeypatch.setattr(queries, "LONGEST_DTYPES", most)
+        assert ("X-UMBEL-DTYPES" in fresh.post("/api/v1/query", body).headers) is is_there
+    assert (shown()["Greeting.text"].dtype, shown()["Greeting.text"].tolist()) == ("string", ["you!"])
 
 
 def test_an_extractor_that_fails_says_so(fresh: Served) -> None:

@@ -14,13 +14,14 @@ import pytest
 from polars.exceptions import PanicException
 
 from tests.unit.query.definitions import engine
-from tests.unit.serving.conftest import Served
+from tests.unit.serving.conftest import NOON, Served
 from umbel.query.arrange import QueryPlan
 from umbel.query.rows import QueryRows
 from umbel.query.session import QuerySession
 from umbel.query.steps import Step
 from umbel.serving import control
 from umbel.serving.coalesce import Coalescer, PendingQuery
+from umbel.serving.endpoint import INLINE
 from umbel.serving.threads import READING, Threads
 
 MANY = 40
@@ -48,6 +49,17 @@ def test_queries_with_user_code_do_not_wait_for_those_who_wait_for_the_catalog(f
             assert [fresh.post("/api/v1/query", GREETING).json() for _ in range(20)] == [GREETED] * 20
             assert not any(each.done() for each in waiting)
         assert {each.result().status_code for each in waiting} == {200}
+
+
+def test_large_bodies_do_not_wait_for_those_who_wait_for_the_catalog(fresh: Served) -> None:
+    rows = [{"origin": "JFK", "delay": 1, "at": NOON}] * (INLINE // 40)
+    names = ["JFK"] * (INLINE // 4)
+    query = {"inputs": ["Origin.origin"], "outputs": ["Origin.departures"], "data": {"Origin.origin": names}}
+    with ThreadPoolExecutor(MANY) as pool, written_by_another(fresh):
+        waiting = [pool.submit(fresh.post, f"/api/v1/secret/s{n}", {"value": "v"}) for n in range(MANY)]
+        assert fresh.log("departures", rows).json()["rows"] == len(rows)
+        assert fresh.post("/api/v1/query", query).json() == {"Origin.departures": [0] * len(names)}
+        assert not any(each.done() for each in waiting)
 
 
 def test_queries_with_user_code_do_not_wait_for_those_who_read_history(
@@ -98,7 +110,7 @@ class Passing(Step):
 
 def test_a_panic_is_the_answer_of_one_and_leaves_the_others_theirs() -> None:
     answers, _ = engine([], [])
-    plans = [QueryPlan({}, {}, (), {}, (step,), (), {}) for step in (Passing(), Failing(), Passing())]
+    plans = [QueryPlan({}, {}, {}, {}, (step,), (), {}) for step in (Passing(), Failing(), Passing())]
 
     async def run_all() -> list[object]:
         threads = Threads()
