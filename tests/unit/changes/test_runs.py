@@ -68,3 +68,13 @@ def test_pairs_are_sorted_whatever_their_span(span: int) -> None:
 def test_no_pairs_are_sorted() -> None:
     nothing = np.array([], np.int64)
     assert [each.tolist() for each in runs.sorted_pairs(nothing, nothing)] == [[], []]
+
+
+@pytest.mark.parametrize(
+    "texts", [["b", "", "Z", "ä", "bb"], ["b", None, "a"], [str(number) for number in range(9_000)]]
+)
+def test_rows_are_ordered_by_texts(texts: list[str | None]) -> None:
+    rng = np.random.default_rng(4)
+    rows = pl.DataFrame({"text": rng.choice(np.array(texts, object), 9_000), "at": rng.integers(0, 1 << 40, 9_000)})
+    rows = rows.cast({"text": pl.String}).unique(["text", "at"]).with_row_index("row")
+    assert runs.ordered(rows, ["text", "at"]).equals(rows.sort("text", "at"))
