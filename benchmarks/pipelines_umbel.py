@@ -25,7 +25,7 @@ from benchmarks.pipelines_data import NOW
 if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
 
-BATCHES = 8
+BATCHES = 4
 """How many batches the input is read in."""
 SLOTS = 2
 INSTANT = pl.Datetime("us", "UTC")

@@ -55,9 +55,8 @@ def changelog(versions: pl.DataFrame) -> pl.DataFrame:
     """Return the changes of versions: each live one begins, and ends where its successor begins."""
     ordered = versions.sort(KEY, TIME)
     begins = ordered.filter(ALIVE).with_columns(pl.col(TIME).alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
-    ends = ordered.with_columns(pl.col(TIME).shift(-1).over(KEY).alias(AT), pl.lit(-1, pl.Int64).alias(WEIGHT)).filter(
-        pl.col(AT).is_not_null() & pl.col(ALIVE)
-    )
+    is_ended = pl.col(ALIVE) & (pl.col(KEY) == pl.col(KEY).shift(-1))
+    ends = ordered.with_columns(pl.col(TIME).shift(-1).alias(AT), pl.lit(-1, pl.Int64).alias(WEIGHT)).filter(is_ended)
     return pl.concat([begins, ends.select(begins.columns)]).drop(TIME, ALIVE)
 
 
