@@ -241,7 +241,7 @@ class Decimal(DType):
 
 
 def _masked(column: pl.Series, filler: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return the values of a column, with a filler for nulls, and the mask of these."""
+    """Return the values, nulls replaced by a filler, and the mask of nulls."""
     if column.null_count():
         return column.fill_null(filler).to_numpy(writable=True), column.is_null().to_numpy(writable=True)
     return column.to_numpy(writable=True), np.zeros(len(column), np.bool_)
