@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
+from umbel.changes import runs
 from umbel.types.schema import AT, SEQ, WEIGHT
 
 if TYPE_CHECKING:
@@ -53,9 +55,8 @@ def changelog(versions: pl.DataFrame) -> pl.DataFrame:
     """Return the changes of versions: each live one begins, and ends where its successor begins."""
     ordered = versions.sort(KEY, TIME)
     begins = ordered.filter(ALIVE).with_columns(pl.col(TIME).alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
-    ends = ordered.with_columns(pl.col(TIME).shift(-1).over(KEY).alias(AT), pl.lit(-1, pl.Int64).alias(WEIGHT)).filter(
-        pl.col(AT).is_not_null() & pl.col(ALIVE)
-    )
+    is_ended = pl.col(ALIVE) & (pl.col(KEY) == pl.col(KEY).shift(-1))
+    ends = ordered.with_columns(pl.col(TIME).shift(-1).alias(AT), pl.lit(-1, pl.Int64).alias(WEIGHT)).filter(is_ended)
     return pl.concat([begins, ends.select(begins.columns)]).drop(TIME, ALIVE)
 
 
@@ -100,14 +101,20 @@ def spans(frame: pl.DataFrame, low: pl.Expr, high: pl.Expr) -> pl.DataFrame:
 def merged(ranges: pl.DataFrame) -> pl.DataFrame:
     """Merge the ranges of a key that touch or overlap.
 
-    A scan of the merged ranges returns each entry once.
+    A scan of the merged ranges returns each entry once. No bound is null.
     """
-    ordered = ranges.sort(KEY, "_low").with_columns(
-        pl.col("_high").cum_max().over(KEY).shift(1).over(KEY).alias("_reach")
-    )
-    starts = (pl.col("_reach").is_null() | (pl.col("_low") > pl.col("_reach"))).cum_sum().over(KEY)
-    groups = ordered.with_columns(starts.alias("_span")).group_by(KEY, "_span", maintain_order=True)
-    return groups.agg(pl.col("_low").min(), pl.col("_high").max()).drop("_span")
+    if ranges.is_empty():
+        return ranges
+    ordered = ranges.sort(KEY, "_low")
+    low, high = (ordered[name].to_physical().to_numpy() for name in ("_low", "_high"))
+    begins = runs.key_changes(ordered, [KEY])
+    distinct, rank = np.unique(high, return_inverse=True)
+    before = runs.numbers(begins) * len(distinct)  # so that the running maximum begins anew with each key
+    farthest = distinct[np.maximum.accumulate(before + rank) - before]
+    begins[1:] |= low[1:] > farthest[:-1]
+    ends = np.append(np.flatnonzero(begins)[1:], len(low)) - 1
+    reached = pl.Series("_high", farthest[ends]).cast(ordered.schema["_high"])
+    return ordered.filter(pl.Series(begins)).with_columns(reached)
 
 
 def current(points: pl.DataFrame, versions: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:

@@ -58,8 +58,9 @@ class FileTail:
             changes: a frame of changes.
             before: the last batch that was put before it.
         """
-        packed = _LINK.pack(before) + _packed(changes, batch)
-        disk.replace(self.folder / f"{batch:012d}.arrow", _MAGIC + _CRC.pack(zlib.crc32(packed)) + packed)
+        link, packed = _LINK.pack(before), _packed(changes, batch)
+        checksum = _CRC.pack(zlib.crc32(packed, zlib.crc32(link)))
+        disk.replace(self.folder / f"{batch:012d}.arrow", b"".join((_MAGIC, checksum, link, packed)))
 
     def missing(self, last: int, reached: int) -> int | None:
         """Return a required batch that is missing, None if none is.
@@ -120,10 +121,10 @@ def _opened(path: Path) -> Iterable[pl.DataFrame]:
     yield pl.read_ipc(io.BytesIO(memoryview(data)[_HEAD:]))
 
 
-def _packed(changes: pl.DataFrame, batch: int) -> bytes:
+def _packed(changes: pl.DataFrame, batch: int) -> memoryview:
     buffer = io.BytesIO()
     stored_frame(changes).with_columns(pl.lit(batch, pl.Int64).alias(BATCH)).write_ipc(buffer, compression="lz4")
-    return buffer.getvalue()
+    return buffer.getbuffer()
 
 
 def _together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame | None:

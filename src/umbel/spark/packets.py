@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 import polars as pl
 
@@ -58,7 +57,7 @@ class StageInput:
 
 def _in_order(blobs: list[bytes]) -> list[bytes]:
     """Sort blobs, because the shuffle delivers them in another order each time."""
-    return sorted(blobs, key=lambda blob: (len(blob), crc32(blob)))
+    return sorted(blobs, key=lambda blob: (len(blob), blob))
 
 
 def pack(frame: pl.DataFrame) -> bytes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from umbel.errors import InvalidType
 from umbel.types.dtype import Checked, DType
@@ -81,8 +82,7 @@ class Int(DType):
     def to_pandas(self, column: pl.Series) -> pd.Series[Any]:
         import pandas as pd
 
-        values, mask = column.fill_null(0).to_numpy(writable=True), column.is_null().to_numpy(writable=True)
-        return pd.Series(pd.arrays.IntegerArray(values, mask), name=column.name)
+        return pd.Series(pd.arrays.IntegerArray(*_masked(column, 0)), name=column.name)
 
     def __str__(self) -> str:
         return "int"
@@ -123,8 +123,7 @@ class Float(DType):
     def to_pandas(self, column: pl.Series) -> pd.Series[Any]:
         import pandas as pd
 
-        values, mask = column.fill_null(0).to_numpy(writable=True), column.is_null().to_numpy(writable=True)
-        return pd.Series(pd.arrays.FloatingArray(values, mask), name=column.name)
+        return pd.Series(pd.arrays.FloatingArray(*_masked(column, 0)), name=column.name)
 
     def __str__(self) -> str:
         return "float"
@@ -151,8 +150,7 @@ class Bool(DType):
     def to_pandas(self, column: pl.Series) -> pd.Series[Any]:
         import pandas as pd
 
-        values, mask = column.fill_null(False).to_numpy(writable=True), column.is_null().to_numpy(writable=True)
-        return pd.Series(pd.arrays.BooleanArray(values, mask), name=column.name)
+        return pd.Series(pd.arrays.BooleanArray(*_masked(column, False)), name=column.name)
 
     def __str__(self) -> str:
         return "bool"
@@ -240,6 +238,13 @@ class Decimal(DType):
 
     def __str__(self) -> str:
         return f"Decimal[{self.scale}]"
+
+
+def _masked(column: pl.Series, filler: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return the values, nulls replaced by a filler, and the mask of nulls."""
+    if column.null_count():
+        return column.fill_null(filler).to_numpy(writable=True), column.is_null().to_numpy(writable=True)
+    return column.to_numpy(writable=True), np.zeros(len(column), np.bool_)
 
 
 def _is_whole(number: Any) -> bool:

@@ -34,7 +34,7 @@ import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate
 from umbel.changes import runs
-from umbel.changes.runs import Flags, Ints, Sorted
+from umbel.changes.runs import Flags, Ints, Sorted, sorted_pairs
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import SECOND, Continuous
 from umbel.windowing.partials import Partials
@@ -315,8 +315,10 @@ class Moments:
 
         Before all instants (−NEVER) if there is none.
         """
-        order = np.lexsort((self.at, self.ids))
-        search = Sorted(self.ids[order], self.at[order])
+        ids, at = sorted_pairs(self.ids, self.at)
+        search = Sorted(ids, at)
         position = search.first_after(points.ids, points.at) - 1
         known = position >= search.first_at_or_after(points.ids, np.full(len(points.at), -NEVER))
-        return np.where(known, np.append(self.at[order], -NEVER)[np.where(known, position, -1)], -NEVER)
+        found = np.full(len(points.at), -NEVER)
+        found[known] = at[position[known]]
+        return found

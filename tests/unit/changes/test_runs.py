@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+import pytest
 
 from umbel.changes import runs
 
@@ -46,3 +47,34 @@ def test_search_agrees_with_a_loop() -> None:
     ):
         assert found == sum(pair < (slot, at) for pair in pairs)
         assert after == sum(pair <= (slot, at) for pair in pairs)
+
+
+def test_search_in_nothing_finds_its_begin() -> None:
+    nothing = np.array([], np.int64)
+    search = runs.Sorted(nothing, nothing)
+    assert search.first_at_or_after(np.array([0, 3]), np.array([1, 1])).tolist() == [0, 0]
+    assert search.first_after(np.array([0, 3]), np.array([1, 1])).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("span", [1, 20, 2**50, 2**61])
+def test_pairs_are_sorted_whatever_their_span(span: int) -> None:
+    rng = np.random.default_rng(2)
+    slots, instants = rng.choice([0, 3, 4, 9], 300), rng.integers(-span, span, 300)
+    expected = sorted(zip(slots.tolist(), instants.tolist(), strict=True))
+    found = runs.sorted_pairs(slots, instants)
+    assert list(zip(*(each.tolist() for each in found), strict=True)) == expected
+
+
+def test_no_pairs_are_sorted() -> None:
+    nothing = np.array([], np.int64)
+    assert [each.tolist() for each in runs.sorted_pairs(nothing, nothing)] == [[], []]
+
+
+@pytest.mark.parametrize(
+    "texts", [["b", "", "Z", "ä", "bb"], ["b", None, "a"], [str(number) for number in range(9_000)]]
+)
+def test_rows_are_ordered_by_texts(texts: list[str | None]) -> None:
+    rng = np.random.default_rng(4)
+    rows = pl.DataFrame({"text": rng.choice(np.array(texts, object), 9_000), "at": rng.integers(0, 1 << 40, 9_000)})
+    rows = rows.cast({"text": pl.String}).unique(["text", "at"]).with_row_index("row")
+    assert runs.ordered(rows, ["text", "at"]).equals(rows.sort("text", "at"))

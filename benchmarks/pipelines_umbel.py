@@ -1,0 +1,120 @@
+"""The pipelines of the benchmark as users of umbel run them: files in, durable state and change logs out.
+
+    python -m benchmarks.pipelines_umbel PIPELINE FOLDER BY_HAND VALUES [process|spark]
+
+The definitions are those of `pipelines_<PIPELINE>`. The values as of `NOW` are written to the folder VALUES: those of looked-up
+aggregates for the keys in the frames that the loop by hand wrote, of other datasets all rows of their change log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from benchmarks.pipelines_data import NOW
+
+if TYPE_CHECKING:
+    from umbel.runtime.deployment import Deployment
+
+BATCHES = 4
+"""How many batches the input is read in."""
+SLOTS = 2
+INSTANT = pl.Datetime("us", "UTC")
+
+
+def processed(place: Path, folder: Path, definitions_of: str, *, spark: bool) -> tuple[Deployment, float, int]:
+    """Process all rows; return the deployment, and seconds of processing with the rows that were processed in them.
+
+    In Spark these are all but those of the first batch, which is that of starting workers.
+    """
+    from umbel.cli.loading import definitions
+    from umbel.runtime.batch import drain
+    from umbel.runtime.commit import commit
+    from umbel.runtime.deployment import Deployment
+
+    size = sum(path.stat().st_size for path in folder.glob("*.ndjson"))
+    deployment = Deployment.at(place, budget=size // BATCHES + 1)
+    commit(deployment, definitions(definitions_of))
+    if spark:
+        return deployment, *_by_spark(deployment, _rows(folder))
+    begun = time.monotonic()
+    drain(deployment)
+    return deployment, time.monotonic() - begun, _rows(folder)
+
+
+def _rows(folder: Path) -> int:
+    return sum(sum(1 for _ in path.open("rb")) for path in folder.glob("*.ndjson"))
+
+
+def _by_spark(deployment: Deployment, wanted: int) -> tuple[float, int]:
+    from umbel.spark.job import LiveJob
+    from umbel.spark.session import Settings, running
+
+    done, rows, finished = threading.Event(), 0, list[tuple[float, int]]()
+
+    def count(_: int, counts: Mapping[tuple[str, str], int]) -> None:
+        nonlocal rows
+        rows += sum(number for (_, name), number in counts.items() if name == "rows")
+        finished.append((time.monotonic(), rows))
+        if rows >= wanted:
+            done.set()
+
+    with running(Settings(deployment.directory, slots=SLOTS)) as session:
+        query = LiveJob(deployment, session, on_batch=count).start()
+        while not done.wait(0.05) and query.isActive:
+            pass
+        if not done.is_set():
+            raise SystemExit(str(query.exception()))
+    (first, before), (last, _) = finished[0], finished[-1]
+    return last - first, rows - before
+
+
+def write_values(deployment: Deployment, by_hand: Path, target: Path) -> None:
+    """Write the values of every dataset that the loop written by hand has values of."""
+    from umbel.query.history import replay
+    from umbel.query.lookups import Lookups
+
+    graph = deployment.graph(deployment.catalog.revision())
+    lookups = Lookups(graph, deployment.store, lambda node: replay(node, deployment.changes.read))
+    for path in sorted(by_hand.glob("*.parquet")):
+        node, expected = graph.outputs[path.stem], pl.read_parquet(path)
+        if node.operator.is_terminal:
+            keys = expected.select(node.operator.schema.key_names)
+            now = pl.Series([NOW], dtype=pl.Int64).cast(pl.Datetime("ms", "UTC")).cast(INSTANT)
+            found, _ = lookups.online(path.stem, keys, now.new_from_index(0, keys.height))
+        else:
+            found = _current(deployment.changes.read(node))
+        found.drop(node.operator.schema.timestamp).write_parquet(target / path.name)
+
+
+def _current(changes: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows that were inserted and not retracted."""
+    columns = [name for name in changes.columns if not name.startswith("_")]
+    net = changes.group_by(columns).agg(pl.col("_weight").sum()).filter(pl.col("_weight") != 0)
+    assert (net["_weight"] == 1).all(), "a row is there twice"
+    return net.drop("_weight")
+
+
+def main(pipeline: str, folder: str, by_hand: str, values: str, how: str = "process") -> None:
+    """Run a pipeline in this process, write its values and print what it took."""
+    os.environ["PIPELINES_DATA"] = folder
+    with tempfile.TemporaryDirectory() as place:
+        umbel = Path(place)
+        module = f"benchmarks.pipelines_{pipeline}"
+        deployment, seconds, rows = processed(umbel, Path(folder), module, spark=how == "spark")
+        disk = sum(path.stat().st_blocks * 512 for path in umbel.rglob("*") if path.is_file())
+        write_values(deployment, Path(by_hand), Path(values))
+        print(json.dumps({"seconds": seconds, "rows": rows, "disk": disk}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
