@@ -1,0 +1,113 @@
+"""Mutation testing: change one operator or drop one statement, and see whether any test goes red.
+
+    python -m tests.mutants windowing/tile_points.py windowing/tile_reads.py --seconds 600
+    python -m tests.mutants catalog --sample 100 --seed 3
+    python -m tests.mutants log state/runs --edges
+
+First the tests of each module (`TESTS`) run once, to record which lines each of them executes; the recording is stored until
+the package or a test changes. A mutant, a copy of the package with one change, is then run by the tests that execute the changed
+line, quick ones first, until one fails. Survivors are printed as `file:line  before → after`; they are either equivalent or want
+a test. Tests that need Spark, and what tests do in other processes, do not count: lines that only they reach are printed as not
+executed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.mutants.changes import Mutant, mutants
+from tests.mutants.executed import ROOT, SOURCE, record
+from tests.mutants.trial import try_all
+
+TESTS: dict[str, tuple[str, ...]] = {
+    "windowing/tile_points": ("tests/laws/test_lookup_paths.py",),
+    "windowing/til": (
+        "tests/unit/windowing/test_tiles.py",
+        "tests/laws/test_tiles.py",
+        "tests/laws/test_lookup_paths.py",
+    ),
+    "windowing": ("tests/unit/windowing", "tests/laws/test_windows.py"),
+    "operators": (
+        "tests/unit/operators",
+        "tests/unit/windowing",
+        "tests/laws/test_joins.py",
+        "tests/laws/test_tiles.py",
+        "tests/conformance/test_conformance.py",
+        "tests/unit/rules",
+        "tests/unit/api",
+        "tests/unit/runtime",
+    ),
+    "query": ("tests/unit/query", "tests/laws/test_lookup_paths.py", "tests/unit/serving/test_queries.py"),
+    "catalog": ("tests/unit/catalog", "tests/unit/runtime", "tests/unit/serving"),
+    "runtime": ("tests/unit/runtime", "tests/unit/serving"),
+    "state/runs": ("tests/unit/state/runs",),
+    "state": ("tests/unit/state", "tests/contracts/test_store.py", "tests/contracts/test_store_undo.py"),
+    "log": (
+        "tests/unit/log",
+        "tests/unit/connectors/test_ingestlog.py",
+        "tests/unit/runtime/test_changelogs.py",
+        "tests/unit/runtime/test_plans.py",
+        "tests/unit/serving/test_damage.py",
+        "tests/unit/serving/test_feature_log.py",
+        "tests/unit/serving/test_ingestion.py",
+    ),
+}
+"""The tests of a module: of the longest name that it begins with."""
+WARM = "deltalake,httpx,hypothesis,numpy,pandas,polars,pyarrow,pytest,sqlalchemy.orm,starlette.applications"
+"""What is slow to import and starts no threads."""
+
+
+def main() -> None:
+    """Print the mutants that no test sees."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="+", help="files and folders below src/umbel")
+    parser.add_argument("--edges", action="store_true", help="only changed comparisons")
+    parser.add_argument("--sample", type=int, help="how many mutants, spread evenly; all when left out")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no further mutant is begun after these")
+    requested = parser.parse_args()
+    os.chdir(ROOT)
+    os.environ["UMBEL_TESTS"] = "mutants"
+    paths = [path for each in requested.modules for path in _modules(SOURCE / each)]
+    found = [mutant for path in paths for mutant in mutants(path) if mutant.is_edge or not requested.edges]
+    found = _sample(found, requested.sample or len(found), requested.seed)
+    found.sort(key=lambda mutant: (mutant.is_import, not mutant.is_edge))
+    for name in WARM.split(","):
+        __import__(name)
+    begun = time.monotonic()
+    for group, modules in _groups(paths).items():
+        mine = [mutant for mutant in found if mutant.path in modules]
+        executed = record(modules, TESTS[group])
+        try_all(mine, TESTS[group], executed, begun + requested.seconds)
+    print(f"{time.monotonic() - begun:.0f} s")
+
+
+def _modules(place: Path) -> Iterator[Path]:
+    files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    return (path for path in files if path.name != "__init__.py")
+
+
+def _groups(paths: list[Path]) -> dict[str, list[Path]]:
+    """Return the modules by the name in `TESTS` that they begin with."""
+    groups = defaultdict[str, list[Path]](list)
+    for path in paths:
+        name = str(path.relative_to(SOURCE))
+        groups[max((each for each in TESTS if name.startswith(each)), key=len)].append(path)
+    return groups
+
+
+def _sample(found: list[Mutant], count: int, seed: int) -> list[Mutant]:
+    """Return so many mutants, spread evenly over the modules and their lines."""
+    step = len(found) / min(count, len(found) or 1)
+    start = random.Random(seed).random() * step
+    return [found[int(start + place * step)] for place in range(min(count, len(found)))] if found else []
+
+
+if __name__ == "__main__":
+    main()
