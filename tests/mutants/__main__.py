@@ -2,7 +2,8 @@
 
     python -m tests.mutants windowing/tile_points.py windowing/tile_reads.py --seconds 600
     python -m tests.mutants catalog --sample 100 --seed 3
-    python -m tests.mutants log state/runs --edges
+    python -m tests.mutants log state/runs --edges > survivors.txt
+    python -m tests.mutants log state/runs --again survivors.txt --longest 120
 
 First the tests of each module (`TESTS`) run once, to record which lines each of them executes; the recording is stored until
 the package or a test changes. A mutant, a copy of the package with one change, is then run by the tests that execute the changed
@@ -70,12 +71,19 @@ def main() -> None:
     parser.add_argument("--edges", action="store_true", help="only changed comparisons")
     parser.add_argument("--sample", type=int, help="how many mutants, spread evenly; all when left out")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--again", type=Path, help="only those that are printed in a file")
+    parser.add_argument(
+        "--longest", type=float, default=12.0, help="seconds of tests for a mutant; slow tests beyond are left out"
+    )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no further mutant is begun after these")
     requested = parser.parse_args()
     os.chdir(ROOT)
     os.environ["UMBEL_TESTS"] = "mutants"
     paths = [path for each in requested.modules for path in _modules(SOURCE / each)]
     found = [mutant for path in paths for mutant in mutants(path) if mutant.is_edge or not requested.edges]
+    if requested.again is not None:
+        printed = requested.again.read_text(encoding="utf-8", errors="replace")
+        found = [mutant for mutant in found if f"{mutant}  (" in printed]
     found = _sample(found, requested.sample or len(found), requested.seed)
     found.sort(key=lambda mutant: (mutant.is_import, not mutant.is_edge))
     for name in WARM.split(","):
@@ -84,7 +92,8 @@ def main() -> None:
     for group, modules in _groups(paths).items():
         mine = [mutant for mutant in found if mutant.path in modules]
         executed = record(modules, TESTS[group])
-        try_all(mine, TESTS[group], executed, begun + requested.seconds)
+        if mine:
+            try_all(mine, TESTS[group], executed, requested.longest, begun + requested.seconds)
     print(f"{time.monotonic() - begun:.0f} s")
 
 

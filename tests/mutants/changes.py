@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -58,6 +59,9 @@ class Mutant:
     number: int
     is_edge: bool
     is_import: bool
+
+    def __str__(self) -> str:
+        return f"{os.path.relpath(self.path)}:{self.line}  {self.change}"
 
     @property
     def tree(self) -> ast.Module:

@@ -20,8 +20,6 @@ import pytest
 from tests.mutants.changes import Mutant
 from tests.mutants.executed import OPTIONS, ROOT, SOURCE, Executed, Selected
 
-LONGEST = 12.0
-"""Seconds of tests a mutant is tried with; the slowest tests beyond that are left out."""
 RUNNER_ERRORS = {3, 4, 5}
 """Exit codes of pytest that say nothing of the tests: an error of its own, of its arguments, nothing collected."""
 Report = Callable[[Mutant, str], bool]
@@ -34,11 +32,12 @@ class Trials:
     Args:
         found: the mutants.
         executed: the tests that execute each line.
+        longest: seconds of tests that a mutant is tried with; the slowest tests beyond that are left out.
         report: called with each mutant and `killed`, `survived` or `not executed`.
     """
 
-    def __init__(self, found: list[Mutant], executed: Executed, report: Report) -> None:
-        self._found, self._executed, self._report = found, executed, report
+    def __init__(self, found: list[Mutant], executed: Executed, longest: float, report: Report) -> None:
+        self._found, self._executed, self._longest, self._report = found, executed, longest, report
         self._has_failed = False
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -47,7 +46,7 @@ class Trials:
             raise RuntimeError("collecting the tests has started threads, which forks do not have")
         items = {item.nodeid: item for item in session.items}
         for mutant in self._found:
-            names = _within(LONGEST, self._executed, mutant)
+            names = _within(self._longest, self._executed, mutant)
             if not self._report(mutant, self._outcome(mutant, [items[name] for name in names])):
                 break
         return True
@@ -77,7 +76,7 @@ class Trials:
         os._exit(0)
 
 
-def try_all(found: list[Mutant], tests: tuple[str, ...], executed: Executed, until: float) -> None:
+def try_all(found: list[Mutant], tests: tuple[str, ...], executed: Executed, longest: float, until: float) -> None:
     """Collect tests and try mutants with them, in a fork; print those that are not killed, and counts."""
     child = os.fork()
     if child:
@@ -87,7 +86,9 @@ def try_all(found: list[Mutant], tests: tuple[str, ...], executed: Executed, unt
     tally = Tally(until)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         options = [*OPTIONS, f"--basetemp={folder}/tmp", *tests]
-        code = pytest.main(options, plugins=[Selected(executed.seconds), Trials(found, executed, tally.report)])
+        code = pytest.main(
+            options, plugins=[Selected(executed.seconds), Trials(found, executed, longest, tally.report)]
+        )
     tally.summarize()
     os._exit(code)
 
@@ -192,7 +193,7 @@ class Tally:
         """Count an outcome; return whether there is time for another one."""
         self.counts[str(mutant.path.parent.relative_to(SOURCE))][outcome] += 1
         if outcome != "killed":
-            print(f"{mutant.path.relative_to(ROOT)}:{mutant.line}  {mutant.change}  ({outcome})", file=self._out)
+            print(f"\n{mutant}  ({outcome})", file=self._out)
         return time.monotonic() < self._until
 
     def summarize(self) -> None:
