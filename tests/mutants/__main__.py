@@ -26,6 +26,10 @@ from tests.mutants.changes import Mutant, mutants
 from tests.mutants.executed import ROOT, SOURCE, record
 from tests.mutants.trial import try_all
 
+SERVING = tuple(
+    f"tests/unit/serving/test_{name}.py"
+    for name in ("backlog", "branches", "control", "damage", "gate", "offline_jobs", "service", "stalls", "switching")
+)
 TESTS: dict[str, tuple[str, ...]] = {
     "windowing/tile_points": ("tests/laws/test_lookup_paths.py",),
     "windowing/til": (
@@ -40,13 +44,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/laws/test_joins.py",
         "tests/laws/test_tiles.py",
         "tests/conformance/test_conformance.py",
-        "tests/unit/rules",
-        "tests/unit/api",
         "tests/unit/runtime",
     ),
     "query": ("tests/unit/query", "tests/laws/test_lookup_paths.py", "tests/unit/serving/test_queries.py"),
-    "catalog": ("tests/unit/catalog", "tests/unit/runtime", "tests/unit/serving"),
-    "runtime": ("tests/unit/runtime", "tests/unit/serving"),
+    "catalog": ("tests/unit/catalog", "tests/unit/runtime", *SERVING),
+    "runtime": ("tests/unit/runtime", *SERVING),
     "state/runs": ("tests/unit/state/runs",),
     "state": ("tests/unit/state", "tests/contracts/test_store.py", "tests/contracts/test_store_undo.py"),
     "log": (

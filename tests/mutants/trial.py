@@ -20,6 +20,8 @@ import pytest
 from tests.mutants.changes import Mutant
 from tests.mutants.executed import OPTIONS, ROOT, SOURCE, Executed, Selected
 
+ANEW = ("tests/conformance/test_conformance.py",)
+"""Tests that start threads when they are collected, by using Polars: they run in a process of their own."""
 RUNNER_ERRORS = {3, 4, 5}
 """Exit codes of pytest that say nothing of the tests: an error of its own, of its arguments, nothing collected."""
 Report = Callable[[Mutant, str], bool]
@@ -42,25 +44,22 @@ class Trials:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Try one mutant after the other."""
-        if len(list(Path("/proc/self/task").iterdir() if Path("/proc/self/task").is_dir() else [])) > 1:
+        if _has_threads():
             raise RuntimeError("collecting the tests has started threads, which forks do not have")
         items = {item.nodeid: item for item in session.items}
         for mutant in self._found:
             names = _within(self._longest, self._executed, mutant)
-            if not self._report(mutant, self._outcome(mutant, [items[name] for name in names])):
+            if not self._report(mutant, self._outcome(mutant, names, items) if names else "not executed"):
                 break
         return True
 
-    def _outcome(self, mutant: Mutant, items: list[pytest.Item]) -> str:
-        if not items:
-            return "not executed"
-        seconds = 20 + 10 * sum(self._executed.seconds[item.nodeid] for item in items)
+    def _outcome(self, mutant: Mutant, names: list[str], items: dict[str, pytest.Item]) -> str:
+        seconds = 15 + 3 * sum(self._executed.seconds[name] for name in names)
         swaps = [] if mutant.is_import else list(_swaps(mutant))
-        if swaps:
-            is_killed = _fails(lambda: self._run(swaps, items), seconds)
-        else:
-            is_killed = _fails_as_a_copy(mutant, [item.nodeid for item in items], seconds)
-        return "killed" if is_killed else "survived"
+        mine = [items[name] for name in names if name in items and swaps]
+        anew = [name for name in names if name not in items or not swaps]
+        is_killed = bool(mine) and _fails(lambda: self._run(swaps, mine), seconds)
+        return "killed" if is_killed or (anew and _fails_as_a_copy(mutant, anew, seconds)) else "survived"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a failure."""
@@ -85,12 +84,17 @@ def try_all(found: list[Mutant], tests: tuple[str, ...], executed: Executed, lon
         return
     tally = Tally(until)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        options = [*OPTIONS, f"--basetemp={folder}/tmp", *tests]
+        options = [*OPTIONS, f"--basetemp={folder}/tmp", *(each for each in tests if each not in ANEW)]
         code = pytest.main(
             options, plugins=[Selected(executed.seconds), Trials(found, executed, longest, tally.report)]
         )
     tally.summarize()
     os._exit(code)
+
+
+def _has_threads() -> bool:
+    tasks = Path("/proc/self/task")
+    return tasks.is_dir() and len(list(tasks.iterdir())) > 1
 
 
 def _within(seconds: float, executed: Executed, mutant: Mutant) -> list[str]:
