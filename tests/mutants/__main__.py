@@ -26,10 +26,8 @@ from tests.mutants.changes import Mutant, mutants
 from tests.mutants.executed import ROOT, SOURCE, record
 from tests.mutants.trial import try_all
 
-SERVING = tuple(
-    f"tests/unit/serving/test_{name}.py"
-    for name in ("backlog", "branches", "control", "damage", "gate", "offline_jobs", "service", "stalls", "switching")
-)
+SERVING = ("backlog", "branches", "control", "damage", "gate", "offline_jobs", "service", "stalls", "switching")
+DEPLOYMENT = ("tests/unit/catalog", "tests/unit/runtime", *(f"tests/unit/serving/test_{name}.py" for name in SERVING))
 TESTS: dict[str, tuple[str, ...]] = {
     "windowing/tile_points": ("tests/laws/test_lookup_paths.py",),
     "windowing/til": (
@@ -47,8 +45,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/unit/runtime",
     ),
     "query": ("tests/unit/query", "tests/laws/test_lookup_paths.py", "tests/unit/serving/test_queries.py"),
-    "catalog": ("tests/unit/catalog", "tests/unit/runtime", *SERVING),
-    "runtime": ("tests/unit/runtime", *SERVING),
+    "catalog": DEPLOYMENT,
+    "runtime": DEPLOYMENT,
     "state/runs": ("tests/unit/state/runs",),
     "state": ("tests/unit/state", "tests/contracts/test_store.py", "tests/contracts/test_store_undo.py"),
     "log": (
@@ -91,11 +89,11 @@ def main() -> None:
     for name in WARM.split(","):
         __import__(name)
     begun = time.monotonic()
-    for group, modules in _groups(paths).items():
+    for tests, modules in _groups(paths).items():
         mine = [mutant for mutant in found if mutant.path in modules]
-        executed = record(modules, TESTS[group])
+        executed = record(modules, tests)
         if mine:
-            try_all(mine, TESTS[group], executed, requested.longest, begun + requested.seconds)
+            try_all(mine, tests, executed, requested.longest, begun + requested.seconds)
     print(f"{time.monotonic() - begun:.0f} s")
 
 
@@ -104,12 +102,12 @@ def _modules(place: Path) -> Iterator[Path]:
     return (path for path in files if path.name != "__init__.py")
 
 
-def _groups(paths: list[Path]) -> dict[str, list[Path]]:
-    """Return the modules by the name in `TESTS` that they begin with."""
-    groups = defaultdict[str, list[Path]](list)
+def _groups(paths: list[Path]) -> dict[tuple[str, ...], list[Path]]:
+    """Return the modules by their tests."""
+    groups = defaultdict[tuple[str, ...], list[Path]](list)
     for path in paths:
         name = str(path.relative_to(SOURCE))
-        groups[max((each for each in TESTS if name.startswith(each)), key=len)].append(path)
+        groups[TESTS[max((each for each in TESTS if name.startswith(each)), key=len)]].append(path)
     return groups
 
 

@@ -260,6 +260,16 @@ def test_a_position_of_another_log_is_refused(tmp_path: Path) -> None:
         IngestReader(tmp_path, "w", "e").plan(middle)
 
 
+def test_a_position_at_the_last_record_is_checked(tmp_path: Path) -> None:
+    log = IngestLog(tmp_path, "w", "e")
+    last = [log.append_blocking(payload(number), 2) for number in range(3)][-1]
+    log.close()
+    reader = IngestReader(tmp_path, "w", "e")
+    reader.check(LogPosition(1, last.offset, 4))
+    with pytest.raises(Damaged, match="it has row 4 where row 3 comes next"):
+        reader.check(LogPosition(1, last.offset, 3))
+
+
 def test_two_pieces_of_damage_are_told_apart(tmp_path: Path) -> None:
     reader = written(tmp_path, 9)
     (part,), _ = reader.plan(reader.start())
