@@ -20,7 +20,7 @@ import pytest
 from tests.mutants.changes import Mutant
 from tests.mutants.executed import OPTIONS, ROOT, SOURCE, Executed, Selected
 
-ANEW = ("tests/conformance/test_conformance.py",)
+ANEW = ("tests/conformance/test_conformance.py", "tests/unit/api", "tests/unit/rules")
 """Tests that start threads when they are collected, by using Polars: they run in a process of their own."""
 RUNNER_ERRORS = {3, 4, 5}
 """Exit codes of pytest that say nothing of the tests: an error of its own, of its arguments, nothing collected."""

@@ -188,6 +188,18 @@ def test_a_segment_that_was_cut_is_told_and_read_positions_stay(tmp_path: Path) 
     assert sum(each.rows for each in damage) <= 2
 
 
+def test_a_whole_last_record_that_is_damaged_is_no_torn_write(tmp_path: Path) -> None:
+    reader = written(tmp_path, 3)
+    path = Segment(reader.directory, 1).path
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    found, damage = everything(restarted(tmp_path))
+    assert found == [payload(0), payload(1), b"[9]"]
+    assert [(each.row, each.rows) for each in damage] == [(4, 2)]
+    assert path.read_bytes()[: len(content)] == content
+
+
 def test_a_range_is_there_to_its_last_byte_or_not_at_all(tmp_path: Path) -> None:
     log = IngestLog(tmp_path, "w", "e")
     log.append_blocking(b"[1]", 1)

@@ -1,4 +1,4 @@
-"""The first bytes of a segment, which say its number and the rows before it."""
+"""Segments: their first bytes, which say their number and the rows before them, their records, and limits of names."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from umbel.errors import InvalidValue
+from umbel.log.ingest import MAX_ROWS, IngestLog
 from umbel.log.records import Entry, pack
-from umbel.log.segments import PREAMBLE_BYTES, Segment, parse_preamble, preamble
+from umbel.log.segments import PREAMBLE_BYTES, Segment, directory_of, parse_preamble, preamble
 
 
 def test_a_preamble_says_how_many_rows_are_before_its_segment() -> None:
@@ -42,3 +44,14 @@ def test_heads_are_found_behind_a_damaged_one(tmp_path: Path) -> None:
     segment.path.write_bytes(b"".join(parts))
     assert [(each.row, each.end) for each in segment.heads(PREAMBLE_BYTES, end)] == [(0, 67), (2, 137)]
     assert [each.row for each in segment.heads(PREAMBLE_BYTES, end - 1)] == [0]
+
+
+def test_names_and_numbers_of_rows_are_taken_up_to_their_limits(tmp_path: Path) -> None:
+    assert directory_of(tmp_path, "x" * 200, "e").parent.name == "x" * 200
+    with pytest.raises(InvalidValue, match="webhook"):
+        directory_of(tmp_path, "x" * 201, "e")
+    log = IngestLog(tmp_path, "w", "e")
+    assert log.append_blocking(b"[]", MAX_ROWS).rows == MAX_ROWS
+    with pytest.raises(InvalidValue, match="rows"):
+        log.append_blocking(b"[]", MAX_ROWS + 1)
+    log.close()
