@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from umbel.errors import InvalidValue, Terminal, Transient
-from umbel.log.appender import Appender
+from umbel.log.appender import MARK, Appender
 from umbel.log.ingest import IngestLog, IngestLogs
 from umbel.log.reading import IngestReader, LogRange
 from umbel.log.records import Entry, digest_of, size_of
@@ -158,6 +158,7 @@ def test_large_logs_are_planned_by_their_index(tmp_path: Path, monkeypatch: pyte
     ranges, end = reader.plan(reader.start())
     assert len(ranges) in (2, 3)
     assert end.row == 400
+    assert Segment(reader.directory, 1).index.stat().st_size == 7 * MARK.size  # one for each whole megabyte
     assert len(heads) < 20  # one look per mark, none per record
     ranges, end = reader.plan(reader.start(), rows=205)
     assert end.row == 210
