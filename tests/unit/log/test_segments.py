@@ -40,9 +40,9 @@ def test_heads_are_found_behind_a_damaged_one(tmp_path: Path) -> None:
     end = sum(map(len, parts))
     segment.path.write_bytes(b"".join(parts))
     assert [(each.row, each.end) for each in segment.heads(PREAMBLE_BYTES, end)] == [(0, 67), (1, 102), (2, 137)]
-    parts[2] = b"\0" * len(parts[2])
-    segment.path.write_bytes(b"".join(parts))
-    assert [(each.row, each.end) for each in segment.heads(PREAMBLE_BYTES, end)] == [(0, 67), (2, 137)]
+    for damaged in (parts[2][:8] + b"\3" + parts[2][9:], b"\0" * len(parts[2])):
+        segment.path.write_bytes(b"".join((*parts[:2], damaged, parts[3])))
+        assert [(each.row, each.end) for each in segment.heads(PREAMBLE_BYTES, end)] == [(0, 67), (2, 137)]
     assert [each.row for each in segment.heads(PREAMBLE_BYTES, end - 1)] == [0]
 
 
