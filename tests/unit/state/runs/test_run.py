@@ -186,3 +186,13 @@ def test_an_expiry_that_differs_between_partial_states_is_refused() -> None:
     columns = {"n": pl.Int64, "until": pl.Datetime("us", "UTC")}
     with pytest.raises(InvalidValue, match="until"):
         TableSchema(columns, SumRule({}), expires=pl.col("until"))
+
+
+def test_a_merge_of_one_frame_drops_tombstones_once_nothing_older_is_left() -> None:
+    schema = TableSchema({"n": pl.Int64}, ReplaceRule())
+    rows = pl.DataFrame(
+        {KEY: [b"a", b"b"], "n": [1, None], "_removed": [False, True]}, schema_overrides={"n": pl.Int64}
+    )
+    frame = stored_frame(rows, schema, "t")
+    assert merge_frames([frame], schema, complete=False).equals(frame)
+    assert merge_frames([frame], schema, complete=True)[KEY].to_list() == [b"a"]
