@@ -75,6 +75,17 @@ def test_behind_is_the_age_of_the_oldest_event_not_processed(place: Deployment) 
     assert 30 <= behind(place) < 40
 
 
+def test_the_lag_counts_the_bytes_of_all_segments(place: Deployment) -> None:
+    log = IngestLog(place.directory, "events", "departures", segment_bytes=100)
+    for _ in range(4):
+        log.append_blocking(orjson.dumps(DEPARTURES), len(DEPARTURES))
+    log.close()
+    sizes = [each.path.stat().st_size for each in segments_in(directory_of(place.directory, "events", "departures"))]
+    lag = Lag.total(lags(place).values())
+    assert len(sizes) == 4
+    assert (lag.rows, lag.bytes) == (4 * len(DEPARTURES), sum(sizes) - PREAMBLE_BYTES)
+
+
 @pytest.mark.parametrize("segment_bytes", [1 << 10, 64 << 20])
 def test_the_lag_is_the_same_where_nobody_has_noted_the_end_of_the_log(
     place: Deployment, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
