@@ -38,8 +38,9 @@ nightly: setup
 	UMBEL_TESTS=nightly $(BIN)/pytest -q -n $(WORKERS) tests/laws  # forty times the examples of `make test`
 
 MODULES ?= windowing/tile_points.py
+OPTIONS ?=
 mutants: setup
-	$(BIN)/python -m tests.mutants $(MODULES)
+	$(BIN)/python -m tests.mutants $(MODULES) $(OPTIONS)
 
 # `make -k check` goes on after a fault and shows them all
 check: lint format types layers house
@@ -80,6 +81,6 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .mutants .import_linter_cache \
 	  benchmarks/.data examples/flights/.data .umbel
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -16,10 +17,10 @@ import pyarrow.dataset
 import pytest
 from deltalake import DeltaTable
 
-from umbel.errors import Transient
+from umbel.errors import Damaged, Transient
 from umbel.log import changes as module
 from umbel.log.change_tail import ChangeTail, FileTail
-from umbel.log.changes import TAIL, ChangeLog
+from umbel.log.changes import TAIL, ChangeLog, Due
 from umbel.types.schema import CHANGE_COLUMNS
 
 T0 = datetime(2013, 1, 1, tzinfo=UTC)
@@ -235,6 +236,38 @@ def test_time_bounds_and_predicates_skip_files(tmp_path: Path, monkeypatch: pyte
     assert 1 <= len(scanned[0]) <= 3
     assert len(DeltaTable(log.path).file_uris()) > 60
     assert log.read(until=T0 - timedelta(days=1000)).is_empty()
+
+
+def test_bounds_of_time_are_the_first_instant_and_the_one_after_the_last(
+    tmp_path: Path, tail: tuple[ChangeTail, Put]
+) -> None:
+    log, (reading, put) = ChangeLog(tmp_path / "log", PLAIN), tail
+    first, last = T0 + timedelta(days=1), T0 + timedelta(days=2)
+    put(1, changes([(0, 0), (0, 1), (0, 2)]))
+    for _ in range(2):
+        assert log.read(reading, since=first)["at"].sort().to_list() == [first, last]
+        assert log.read(reading, since=last)["at"].to_list() == [last]  # the last of its file
+        assert log.read(reading, until=last)["at"].sort().to_list() == [T0, first]
+        assert log.read(reading, since=first, until=last)["at"].to_list() == [first]
+        log.flush(reading, 1)
+
+
+def test_a_batch_that_is_moved_while_its_tail_is_checked_is_not_missed(tmp_path: Path) -> None:
+    log = ChangeLog(tmp_path / "log", PLAIN)
+    tail = FileTail(tmp_path / "tail")
+    for batch in range(2):
+        tail.put(batch, changes([(batch, 0)]), batch - 1)
+
+    class Moved(FileTail):
+        def missing(self, last: int, reached: int) -> int | None:
+            log.flush(tail, 1)
+            return FileTail.missing(self, last, reached)
+
+    due = replace(log, due=Due(last=1))
+    due.check(Moved(tail.folder))
+    assert users(due.read(tail)) == [0, 1]
+    with pytest.raises(Damaged, match="batch 2 is missing in its tail"):
+        replace(log, due=Due(last=2)).check(Moved(tail.folder))
 
 
 def test_others_can_read_the_table(tmp_path: Path) -> None:

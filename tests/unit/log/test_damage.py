@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -187,6 +188,65 @@ def test_a_segment_that_was_cut_is_reported_and_read_positions_stay(tmp_path: Pa
     assert sum(each.rows for each in damage) <= 2
 
 
+def test_a_whole_last_record_that_is_damaged_is_no_torn_write(tmp_path: Path) -> None:
+    reader = written(tmp_path, 3)
+    path = Segment(reader.directory, 1).path
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    found, damage = everything(restarted(tmp_path))
+    assert found == [payload(0), payload(1), b"[9]"]
+    assert [(each.row, each.rows) for each in damage] == [(4, 2)]
+    assert path.read_bytes()[: len(content)] == content
+
+
+def test_a_range_is_there_to_its_last_byte_or_not_at_all(tmp_path: Path) -> None:
+    log = IngestLog(tmp_path, "w", "e")
+    log.append_blocking(b"[1]", 1)
+    log.close()
+    reader = IngestReader(tmp_path, "w", "e")
+    (part,), _ = reader.plan(reader.start())
+    assert reader.has(part)
+    path = Segment(reader.directory, 1).path
+    os.truncate(path, part.end.offset - 1)
+    assert not reader.has(part)
+    path.unlink()
+    assert not reader.has(part)
+
+
+def test_a_log_starts_at_its_oldest_record_whatever_its_note_says(tmp_path: Path) -> None:
+    reader = written(tmp_path, 12, segment_bytes=150)
+    reader.expire(10**18, reader.plan(reader.start(), rows=12)[1])
+    oldest, left = reader.start(), [payload(number) for number in range(12)]
+    first = segments_in(reader.directory)[0]
+    assert (oldest.segment, oldest.offset) == (first.number, PREAMBLE_BYTES)
+    assert oldest.row == first.first_row() != 0
+    assert everything(reader, oldest) == (left[oldest.row // 2 :], [])
+    for content in (b"", b"00000000 {}", None):
+        note = reader.directory / "oldest"
+        note.unlink(missing_ok=True)
+        if content is not None:
+            note.write_bytes(content)
+        assert IngestReader(tmp_path, "w", "e").start() == oldest
+    assert everything(reader) == (left[oldest.row // 2 :], [])
+
+
+def test_a_record_behind_a_damaged_one_without_rows_is_found(tmp_path: Path) -> None:
+    log = IngestLog(tmp_path, "w", "e")
+    for payload_, rows in ((b"[1]", 1), (b"[]", 0), (b"[2]", 1)):
+        receipt = log.append_blocking(payload_, rows)
+        if not rows:
+            damaged = receipt.offset
+    log.close()
+    path = Segment(directory_of(tmp_path, "w", "e"), 1).path
+    content = bytearray(path.read_bytes())
+    content[damaged + 4] ^= 1  # its length, so that nothing says where it ends
+    path.write_bytes(content)
+    found, damage = everything(IngestReader(tmp_path, "w", "e"))
+    assert found == [b"[1]", b"[2]"]
+    assert [(each.offset, each.size) for each in damage] == [(damaged, HEADER_BYTES + 2)]
+
+
 def test_a_position_beyond_the_end_is_refused(tmp_path: Path) -> None:
     reader = written(tmp_path, 6)
     _, end = reader.plan(reader.start())
@@ -210,6 +270,16 @@ def test_a_position_of_another_log_is_refused(tmp_path: Path) -> None:
     log.close()
     with pytest.raises(Damaged, match=r"has row 3 where row 6 comes next"):
         IngestReader(tmp_path, "w", "e").plan(middle)
+
+
+def test_a_position_at_the_last_record_is_checked(tmp_path: Path) -> None:
+    log = IngestLog(tmp_path, "w", "e")
+    last = [log.append_blocking(payload(number), 2) for number in range(3)][-1]
+    log.close()
+    reader = IngestReader(tmp_path, "w", "e")
+    reader.check(LogPosition(1, last.offset, 4))
+    with pytest.raises(Damaged, match="it has row 4 where row 3 comes next"):
+        reader.check(LogPosition(1, last.offset, 3))
 
 
 def test_two_pieces_of_damage_are_distinguished(tmp_path: Path) -> None:

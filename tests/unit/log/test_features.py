@@ -110,6 +110,7 @@ def test_names_of_any_length(tmp_path: Path) -> None:
     for number, name in enumerate(names):
         put(log, NOON, number, workflow=name, branch=name)
     assert [numbers(log, name, branch=name) for name in names] == [[each] for each in range(len(names))]
+    assert (tmp_path / ("a" * 255) / ("a" * 255)).is_dir()
 
 
 def test_days_may_be_deleted_while_they_are_read(tmp_path: Path) -> None:
@@ -166,6 +167,26 @@ def test_a_changed_byte_loses_one_line_at_most(
         [] if ends else [path],
     )  # a last line with no end is cut
     assert ends or damage[0].offset <= place
+
+
+def test_damage_is_told_by_its_bytes(tmp_path: Path) -> None:
+    log = FeatureLog(tmp_path)
+    for number in range(3):
+        put(log, NOON, number)
+    (path,) = tmp_path.rglob("*.ndjson")
+    whole = path.read_bytes()
+    size = len(whole) // 3
+
+    def told(content: bytes) -> tuple[list[tuple[int, int]], list[int]]:
+        path.write_bytes(content)
+        damage = list[tuple[int, int]]()
+        lines = b"".join(log.read("main", damaged=lambda each: damage.append((each.offset, each.size)))).splitlines()
+        return damage, [orjson.loads(each)["n"] for each in lines]
+
+    assert told(whole) == ([], [0, 1, 2])
+    assert told(whole[:size].replace(b"0", b"1") + whole[size:]) == ([(0, size)], [1, 2])
+    # Of the second line the break is lost: it is read to its end with the third one behind it.
+    assert told(whole[: 2 * size - 1] + b" " + whole[2 * size :]) == ([(size, size)], [0, 2])
 
 
 def test_lines_of_the_first_version_are_read(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from umbel.errors import InvalidValue, Terminal, Transient
-from umbel.log.appender import Appender
+from umbel.log.appender import MARK, Appender
 from umbel.log.ingest import IngestLog, IngestLogs
 from umbel.log.reading import IngestReader, LogRange
-from umbel.log.records import Entry, digest_of
+from umbel.log.records import Entry, digest_of, size_of
 from umbel.log.segments import ORIGIN, LogPosition, Segment, directory_of, segments_in
 from umbel.log.tail import Tail
 
@@ -105,6 +105,15 @@ def test_segments_follow_each_other(tmp_path: Path) -> None:
     assert sum(part.rows for part in ranges) == end.row == 150
 
 
+def test_a_segment_ends_at_the_size_from_which_on_there_is_a_next_one(tmp_path: Path) -> None:
+    appender = Appender(
+        directory_of(tmp_path, "w", "e"), segment_bytes=ORIGIN.offset + 2 * size_of(Entry(b"[1]", 1, 0))
+    )
+    found = [appender.append([Entry(b"[1]", 1, 0)])[0].segment for _ in range(4)]
+    appender.close()
+    assert found == [1, 1, 2, 2]
+
+
 @given(
     sizes=st.lists(st.integers(0, 400), max_size=25),
     limit=st.integers(1, 60),
@@ -149,6 +158,7 @@ def test_large_logs_are_planned_by_their_index(tmp_path: Path, monkeypatch: pyte
     ranges, end = reader.plan(reader.start())
     assert len(ranges) in (2, 3)
     assert end.row == 400
+    assert Segment(reader.directory, 1).index.stat().st_size == 7 * MARK.size  # one for each whole megabyte
     assert len(heads) < 20  # one look per mark, none per record
     ranges, end = reader.plan(reader.start(), rows=205)
     assert end.row == 210
@@ -263,8 +273,9 @@ def test_a_full_disk_refuses_and_leaves_the_log_whole(tmp_path: Path, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", fails_halfway)
-        with pytest.raises(Transient, match="No space left"):
+        with pytest.raises(Transient, match="No space left") as raised:
             log.append_blocking(b"x" * 1500, 1)
+        assert raised.value.hint == "free some disk space"
     log.append_blocking(b"[2]", 1)
     log.close()
     assert payloads(IngestReader(tmp_path, "w", "e")) == [b"[1]", b"[2]"]
@@ -279,8 +290,9 @@ def test_after_a_failed_sync_nothing_is_acknowledged(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", fails)
-        with pytest.raises(Transient, match="Input/output"):
+        with pytest.raises(Transient, match="Input/output") as raised:
             log.append_blocking(b"[2]", 1)
+        assert raised.value.hint == "check the disk"
     with pytest.raises(Transient, match="failed to sync"):
         log.append_blocking(b"[3]", 1)
     log.close()
@@ -320,6 +332,23 @@ def test_ids_of_records_that_survived_a_crash_are_known(tmp_path: Path, monkeypa
     appender.close()
     assert receipt.is_duplicate
     assert payloads(IngestReader(tmp_path, "w", "e")) == [b"[1]", b"[2]"]
+
+
+def test_ids_that_a_crash_kept_in_several_segments_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def send(to: Appender, number: int) -> bool:
+        return to.append([Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}"))])[0].is_duplicate
+
+    directory = directory_of(tmp_path, "w", "e")
+    appender = Appender(directory, segment_bytes=200)
+    assert not any(send(appender, number) for number in range(3))
+    with monkeypatch.context() as patch:
+        patch.setattr("umbel.log.batch_ids.BatchIds.add", lambda *_: None)  # as if it died before, each time
+        assert not any(send(appender, number) for number in range(3, 13))
+    appender.close()
+    assert len(segments_in(directory)) == 4
+    appender = Appender(directory, segment_bytes=200)
+    assert all(send(appender, number) for number in range(13))
+    appender.close()
 
 
 def test_retention_deletes_what_is_read_and_old(tmp_path: Path) -> None:

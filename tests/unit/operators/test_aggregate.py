@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -9,12 +10,14 @@ import pytest
 
 from umbel.aggregates import Average, Count, ExpDecaySum, LastK, Stddev, Sum
 from umbel.errors import InvalidType, InvalidValue, NotSupported
-from umbel.operators.aggregate import Aggregation
+from umbel.operators.aggregate import Aggregation, EmittedAggregation
 from umbel.operators.aggregate import aggregate as made
 from umbel.operators.leaf import Leaf
+from umbel.operators.operator import Clock
 from umbel.types import dtypes as d
 from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
+from umbel.windowing.grids import LATER
 from umbel.windowing.tiling import Tiling
 
 HOUR, DAY, EVER = Continuous("1h"), Continuous("1d"), Continuous("forever")
@@ -167,3 +170,27 @@ def test_keyed_input() -> None:
 def test_groups_by_several_keys_of_any_type() -> None:
     node = aggregate(LastK(of="amount", limit=1, dedup=False, window=HOUR), keys=("name", "uid"))
     assert node.exchange() == (("name", "uid"),)
+
+
+def test_a_column_called_window_is_a_key_only_without_a_window_of_the_groupby() -> None:
+    columns = Schema((), (("window", d.Int()), ("uid", d.Int())), "t")
+    of = Leaf(dataset="E", version=1, columns=columns, appends=True)
+    with pytest.raises(InvalidValue, match="column 'window' cannot be a key beside the window"):
+        aggregate(Count(), of=of, keys=("window",), window=Tumbling("1h"))
+    assert aggregate(Count(window=HOUR), of=of, keys=("window",)).schema.key_names == ["window"]
+    assert aggregate(Count(), of=of, keys=("uid",), window=Tumbling("1h")).schema.key_names == ["uid", "window"]
+
+
+def test_results_come_up_to_the_watermark_or_what_has_come() -> None:
+    """Of continuous windows those before the watermark, all without one; of others those of whole seconds."""
+    at = datetime(2026, 1, 1, 12, 0, 1, 500_000, UTC)
+    micros = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    moving, fixed = (aggregate(Count(window=each), emit="final") for each in (HOUR, Tumbling("1h")))
+    assert isinstance(moving, EmittedAggregation)
+    assert isinstance(fixed, EmittedAggregation)
+    known = Clock(watermark=at, stream_time=at + timedelta(hours=9), waits=True)
+    assert (moving._horizon(known), fixed._horizon(known)) == (micros - 1, micros - 500_000)
+    awaited = Clock(stream_time=at, waits=True)
+    assert (moving._horizon(awaited), fixed._horizon(awaited)) == (None, None)
+    without = Clock(stream_time=at)
+    assert (moving._horizon(without), fixed._horizon(without)) == (LATER, micros - 500_000)

@@ -117,6 +117,18 @@ def test_transform_replaces_rows() -> None:
     assert emitted(made.apply(INPUT), "d", "n")[:2] == [(2.0, Decimal("1.50"), 0.0, 1, 0), (4.0, None, 1.0, 1, 1)]
 
 
+def test_transform_decodes_bytes_in_text_columns() -> None:
+    def encoded(df: pd.DataFrame) -> pd.DataFrame:
+        texts = [None if pd.isna(text) else f"ü{text}".encode() for text in df["s"]]
+        return pd.DataFrame({"t": df["t"], "s": pd.Series(texts, dtype=object), "u": ["y"] * len(df)})
+
+    declared = {"s": str | None, "t": type(EPOCH), "u": str}
+    columns = tuple((name, from_annotation(each)) for name, each in declared.items())
+    made = make(Transform, STREAM, function=UserFunction(encoded), columns=columns).apply(INPUT)
+    assert made["s"].to_list() == [text and f"ü{text}" for text in INPUT["s"]]
+    assert "üx" in made["s"].to_list()
+
+
 def test_transform_of_the_timestamp_moves_inserts_and_leaves_deletes() -> None:
     def later(df: pd.DataFrame) -> pd.DataFrame:
         return df.assign(t=df["t"] + pd.Timedelta(hours=12))

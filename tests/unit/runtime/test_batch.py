@@ -11,7 +11,7 @@ import pytest
 from tests.unit.serving.conftest import DEPARTURES
 from tests.unit.serving.flights import DATASETS, Departure
 from umbel.api.commit import check_commit
-from umbel.errors import InvalidValue, NotSupported
+from umbel.errors import Damaged, InvalidValue, NotSupported
 from umbel.log.ingest import IngestLog
 from umbel.log.segments import PREAMBLE_BYTES, directory_of, segments_in
 from umbel.log.tail import Tail
@@ -46,6 +46,24 @@ def test_what_is_there_is_processed_once(place: Deployment) -> None:
     assert place.catalog.counts() == {("Departure", "rows"): 6}
 
 
+def test_no_more_batches_are_processed_than_requested(place: Deployment) -> None:
+    send(place, DEPARTURES)
+    assert drain(place, batches=0) == 0
+    assert drain(place, batches=1) == 1
+
+
+def test_a_batch_that_is_lost_behind_a_later_one_is_missed(place: Deployment) -> None:
+    for _ in range(2):
+        send(place, DEPARTURES)
+        drain(place)
+    node = place.graph(place.catalog.revision()).outputs["Departure"]
+    place.changes.check(node)
+    first, _ = sorted((place.directory / "changes" / node.log / "_tail").glob("*.arrow"))
+    first.unlink()
+    with pytest.raises(Damaged, match=r"batch \d+ is missing in its tail"):
+        place.changes.check(node)
+
+
 def test_behind_is_the_age_of_the_oldest_event_not_processed(place: Deployment) -> None:
     assert behind(place) == 0.0
     send(place, DEPARTURES, seconds_ago=100)
@@ -55,6 +73,17 @@ def test_behind_is_the_age_of_the_oldest_event_not_processed(place: Deployment) 
     assert behind(place) == 0.0
     send(place, DEPARTURES, seconds_ago=30)
     assert 30 <= behind(place) < 40
+
+
+def test_the_lag_counts_the_bytes_of_all_segments(place: Deployment) -> None:
+    log = IngestLog(place.directory, "events", "departures", segment_bytes=100)
+    for _ in range(4):
+        log.append_blocking(orjson.dumps(DEPARTURES), len(DEPARTURES))
+    log.close()
+    sizes = [each.path.stat().st_size for each in segments_in(directory_of(place.directory, "events", "departures"))]
+    lag = Lag.total(lags(place).values())
+    assert len(sizes) == 4
+    assert (lag.rows, lag.bytes) == (4 * len(DEPARTURES), sum(sizes) - PREAMBLE_BYTES)
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 10, 64 << 20])

@@ -42,5 +42,7 @@ def test_batches_of_all_kinds_are_there_once(tmp_path: Path) -> None:
         assert users(logs, log) == [0, 1, 2, 3, 4]
         assert users(logs, log, until=1) == [0, 1, 2, 3]
         assert users(logs, log, predicate=pl.col("user") > 2) == [3, 4]
+        assert logs.sizes(log, until=1) == {-1: 1, 0: 1, 1: 2}
+        assert logs.sizes(log, until=2, after=0) == {1: 2, 2: 1}
         logs.flush(log, everything=True)
     assert users(logs, log) == [0, 1, 2, 3, 4]

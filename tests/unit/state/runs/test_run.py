@@ -158,6 +158,14 @@ def test_keys_that_share_a_hash_remain_apart(monkeypatch: pytest.MonkeyPatch) ->
     assert merged["n"].to_list() == [4, 8, 6, 2]
 
 
+def test_keys_of_one_row_that_share_a_hash_remain_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("umbel.state.runs.addresses.hash_keys", lambda keys: np.full(len(keys), 5, np.uint64))
+    schema = TableSchema({"n": pl.Int64}, SumRule({"n": pl.col("n").sum()}), {"at": pl.Int64})
+    frame = stored_frame(pl.DataFrame({KEY: [b"b", b"a"], "at": [1, 1], "n": [1, 2]}), schema, "t")
+    assert frame.rows() == [(5, b"a", 1, 2), (5, b"b", 1, 1)]
+    assert merge_frames([frame, frame], schema, complete=True)["n"].to_list() == [4, 2]
+
+
 def test_rows_that_do_not_fit_a_table_are_refused() -> None:
     schema = TableSchema({"n": pl.Int64}, ReplaceRule(), {"at": pl.Int64})
     good = pl.DataFrame({KEY: [b"a"], "at": [1], "n": [1], "_removed": [False]})
@@ -178,3 +186,13 @@ def test_an_expiry_that_differs_between_partial_states_is_refused() -> None:
     columns = {"n": pl.Int64, "until": pl.Datetime("us", "UTC")}
     with pytest.raises(InvalidValue, match="until"):
         TableSchema(columns, SumRule({}), expires=pl.col("until"))
+
+
+def test_a_merge_of_one_frame_drops_tombstones_once_nothing_older_is_left() -> None:
+    schema = TableSchema({"n": pl.Int64}, ReplaceRule())
+    rows = pl.DataFrame(
+        {KEY: [b"a", b"b"], "n": [1, None], "_removed": [False, True]}, schema_overrides={"n": pl.Int64}
+    )
+    frame = stored_frame(rows, schema, "t")
+    assert merge_frames([frame], schema, complete=False).equals(frame)
+    assert merge_frames([frame], schema, complete=True)[KEY].to_list() == [b"a"]

@@ -272,8 +272,9 @@ def test_a_full_disk_stops_with_an_error_and_goes_on_with_room(
 
     with monkeypatch.context() as patch:
         patch.setattr(disk, fails, full)
-        with pytest.raises(Transient, match="No space left"):
+        with pytest.raises(Transient, match="No space left") as raised:
             maintain(shard)
+        assert "free some disk space" in (raised.value.hint or "")
         if fails in ("write", "sync"):
             with pytest.raises(Transient, match="No space left"), shard.transaction([A], Stamp(1, 3)) as tx:
                 write(tx, SUMMED, [(1, 0, 1)])
