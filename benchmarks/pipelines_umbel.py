@@ -55,7 +55,7 @@ def _rows(folder: Path) -> int:
     return sum(sum(1 for _ in path.open("rb")) for path in folder.glob("*.ndjson"))
 
 
-def _by_spark(deployment: Deployment, wanted: int) -> tuple[float, int]:
+def _by_spark(deployment: Deployment, requested: int) -> tuple[float, int]:
     from umbel.spark.job import LiveJob
     from umbel.spark.session import Settings, running
 
@@ -65,7 +65,7 @@ def _by_spark(deployment: Deployment, wanted: int) -> tuple[float, int]:
         nonlocal rows
         rows += sum(number for (_, name), number in counts.items() if name == "rows")
         finished.append((time.monotonic(), rows))
-        if rows >= wanted:
+        if rows >= requested:
             done.set()
 
     with running(Settings(deployment.directory, slots=SLOTS)) as session:

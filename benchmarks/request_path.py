@@ -60,7 +60,7 @@ async def _measured(folder: Path) -> list[Figure]:
 
 async def _compared(app: App, method: str, path: str, body: bytes, count: int) -> tuple[float, float]:
     """Return the CPU per request of the application and of a bare function, in µs."""
-    (_, answered) = await _asked(app, method, path, body)
+    (_, answered) = await _request(app, method, path, body)
 
     async def bare(scope: dict[str, Any], receive: Any, send: Any) -> None:
         orjson.loads((await receive())["body"] or b"{}")
@@ -72,12 +72,12 @@ async def _compared(app: App, method: str, path: str, body: bytes, count: int) -
         for each, found in spent.items():
             begun = time.process_time()
             for _ in range(count):
-                await _asked(each, method, path, body)
+                await _request(each, method, path, body)
             found.append((time.process_time() - begun) / count * 1e6)
     return min(spent[app]), min(spent[bare])
 
 
-async def _asked(app: App, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+async def _request(app: App, method: str, path: str, body: bytes) -> tuple[int, bytes]:
     """Return the status and the body of an answer."""
     sent: list[dict[str, Any]] = []
 

@@ -32,7 +32,7 @@ from umbel.spark import aot_cache
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results.json"
-PACKAGES = ("pyspark", "polars", "pyarrow", "lmdb")
+PACKAGES = ("pyspark", "polars", "pyarrow")
 STYLES = {True: "green", False: "red", None: ""}
 ONE = "--one"
 

@@ -1,10 +1,10 @@
-"""The store of sorted runs beside the LMDB store: large and small batches of random updates, and point lookups.
+"""The store of sorted runs beside plain LMDB: large and small batches of random updates, and point lookups.
 
     python -m benchmarks.state_store [--scale 0.1]
 
-Both keep a count, a sum and a latest instant per key. The LMDB store reads the entries of a batch, merges and puts them; the
-store of runs appends partial states, and merges them beside. Both commit each batch durably. At scale 1 there are 2.3 million
-keys and 175,000 updates in a batch.
+Both keep a count, a sum and a latest instant per key. With LMDB a batch reads the entry of each key, adds to it and puts it:
+packed structs, by the `lmdb` package, without anything of umbel. The store of runs appends partial states, and merges them
+beside. Both commit each batch durably. At scale 1 there are 2.3 million keys and 175,000 updates in a batch.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import gc
 import shutil
+import struct
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import numpy as np
 import polars as pl
 
@@ -27,12 +29,13 @@ from umbel.state.runs.files import LocalFiles
 from umbel.state.runs.maintenance import Maintainer, maintain
 from umbel.state.runs.rules import SumRule, TableSchema
 from umbel.state.runs.shard import Shard, ShardOptions
-from umbel.state.tables import State
-from umbel.state.urls import open_store
 
 STATE_ID = "a" * 16
 TABLE = f"{STATE_ID}/tiles"
 KEYS, UPDATES, BATCHES, SMALL = 2_300_000, 175_000, 12, 100
+ENTRY = struct.Struct("<qdq")
+"""An entry of LMDB: count, sum, latest instant."""
+MAP_BYTES = 32 << 30
 COLUMNS = {"count": pl.Int64, "sum": pl.Float64, "last": pl.Int64}
 MERGE = {"count": pl.col("count").sum(), "sum": pl.col("sum").sum(), "last": pl.col("last").max()}
 
@@ -44,47 +47,56 @@ def batch(numbers: np.ndarray[Any, Any], at: int) -> pl.DataFrame:
     return pl.DataFrame({"_key": keys, "count": ones, "sum": numbers / 7, "last": ones * at})
 
 
-class OldStore:
-    """The LMDB store: read, merge, put."""
+class PlainLmdb:
+    """An LMDB environment used directly: read, add, put, a key at a time."""
 
     def __init__(self, folder: Path) -> None:
-        self.store, self.batches = open_store(f"lmdb://{folder}", 1), 0
+        folder.mkdir()
+        self.environment = lmdb.open(str(folder), map_size=MAP_BYTES)
 
     def write(self, rows: pl.DataFrame) -> None:
-        """Apply a batch."""
-        with self.store.transaction(0, [STATE_ID], Stamp(1, self.batches)) as tx:
-            table = State(tx, STATE_ID).table("tiles", COLUMNS)
-            known = table.get(rows["_key"])
-            merged = pl.concat([known, rows.select(known.columns)]).group_by("_key").agg(**MERGE)
-            table.replace(rows["_key"], merged)
-        self.batches += 1
+        """Apply a batch in one durable transaction."""
+        updates = sorted(rows.rows())
+        with self.environment.begin(write=True) as transaction:
+            cursor = transaction.cursor()
+            known = dict(cursor.getmulti([key for key, *_ in updates]))
+            entries = []
+            for key, *added in updates:
+                before = known.get(key)
+                entries.append((key, ENTRY.pack(*(added if before is None else _sum(ENTRY.unpack(before), added)))))
+            cursor.putmulti(entries)
 
     def read(self, keys: pl.Series) -> int:
         """Look up keys; return how many there are."""
-        with self.store.snapshot(0) as reader:
-            return State(reader, STATE_ID).table("tiles", COLUMNS).get(keys).height
+        with self.environment.begin() as transaction:
+            found = transaction.cursor().getmulti(keys.to_list())
+        return len([ENTRY.unpack(value) for _, value in found])
 
     def ready(self) -> None:
-        """Finish what runs beside."""
+        """Finish what runs beside: nothing does."""
 
     def close(self) -> None:
         """Release files."""
-        self.store.close()
+        self.environment.close()
 
 
-class NewStore:
+def _sum(before: Sequence[Any], added: Sequence[Any]) -> tuple[Any, Any, Any]:
+    return before[0] + added[0], before[1] + added[1], max(before[2], added[2])
+
+
+class SortedRuns:
     """The store of runs: append, merged beside."""
 
     def __init__(self, folder: Path, scale: float) -> None:
         options = ShardOptions(flush_bytes=int((16 << 20) * scale))
         self.shard = Shard(LocalFiles(folder), {TABLE: TableSchema(COLUMNS, SumRule(MERGE))}, options)
-        self.maintainer, self.batches = Maintainer(self.shard), 0
+        self.maintainer, self.batches = Maintainer(), 0
 
     def write(self, rows: pl.DataFrame) -> None:
         """Apply a batch."""
         with self.shard.transaction([STATE_ID], Stamp(1, self.batches)) as tx:
             tx.append(TABLE, rows)
-        self.maintainer.wake()
+        self.maintainer.after(self.shard)
         self.batches += 1
 
     def read(self, keys: pl.Series) -> int:
@@ -119,7 +131,7 @@ def percentiles(work: Callable[[int], object], count: int) -> tuple[float, float
     return float(np.percentile(times, 50) * 1e3), float(np.percentile(times, 99) * 1e3)
 
 
-def figures(store: OldStore | NewStore, folder: Path, scale: float) -> dict[str, float]:
+def figures(store: PlainLmdb | SortedRuns, folder: Path, scale: float) -> dict[str, float]:
     """Run the workloads on one store; return its figures."""
     keys, updates = int(KEYS * scale), int(UPDATES * scale)
     random = np.random.default_rng(1)
@@ -131,7 +143,7 @@ def figures(store: OldStore | NewStore, folder: Path, scale: float) -> dict[str,
     found["small batch p50, ms"], found["small batch p99, ms"] = percentiles(lambda at: store.write(small[at]), 200)
     found["finishing beside, s"] = measured(store.ready)
     for width in (1, 100, 10_000):
-        wanted = [encode_keys(pl.DataFrame({"uid": random.integers(0, keys, width)})).unique() for _ in range(200)]
+        wanted = [encode_keys(pl.DataFrame({"uid": np.unique(random.integers(0, keys, width))})) for _ in range(200)]
         count = 200 if width < 1000 else 20
         name = f"lookup of {width:,} keys"
         found[f"{name} p50, ms"], found[f"{name} p99, ms"] = percentiles(lambda at, w=wanted: store.read(w[at]), count)
@@ -146,11 +158,11 @@ def main() -> None:
     scale = parser.parse_args().scale
     folder = Path(tempfile.mkdtemp())
     try:
-        old_store, new_store = OldStore(folder / "old"), NewStore(folder / "new", scale)
-        old = figures(old_store, folder / "old", scale)
-        old_store.close()
-        new = figures(new_store, folder / "new", scale)
-        entries = new_store.shard.refresh().manifest.runs[TABLE]
+        plain, runs = PlainLmdb(folder / "lmdb"), SortedRuns(folder / "runs", scale)
+        old = figures(plain, folder / "lmdb", scale)
+        plain.close()
+        new = figures(runs, folder / "runs", scale)
+        entries = runs.shard.refresh().manifest.runs[TABLE]
         print(f"scale {scale}; runs by tier: {[entry.tier for entry in entries]}")
         for name, value in old.items():
             ratio = new[name] / value if value else float("nan")

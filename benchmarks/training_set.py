@@ -28,7 +28,7 @@ SEED = 3
 FIRST = 1_700_000_000_000_000
 SPAN = 90 * 86_400_000_000
 """Microseconds."""
-SECONDS = "date_trunc('second', asked.instant)"
+SECONDS = "date_trunc('second', points.instant)"
 RANGES = {
     "count_1h": f"count(*) filter (event.instant >= {SECONDS} - interval 1 hour)",
     "sum_1d": f"coalesce(sum(event.amount) filter (event.instant >= {SECONDS} - interval 1 day), 0)",
@@ -48,8 +48,8 @@ def figures(rows: int, events: int) -> list[Figure]:
     """Measure on so many rows and events of each dataset."""
     random = np.random.default_rng(SEED)
     tables = [_events(random, events) for _ in range(DATASETS)]
-    asked = _rows(random, rows)
-    ours, theirs = _umbel(tables, asked), _duckdb(tables, asked)
+    points = _rows(random, rows)
+    ours, theirs = _umbel(tables, points), _duckdb(tables, points)
     took = [(_timed(theirs), _timed(ours)) for _ in range(TRIALS)]
     duckdb, umbel = (min(each) for each in zip(*took, strict=True))
     differing = _differing(theirs(), ours())
@@ -62,14 +62,14 @@ def figures(rows: int, events: int) -> list[Figure]:
     ]
 
 
-def _umbel(tables: list[pd.DataFrame], asked: pd.DataFrame) -> Callable[[], pd.DataFrame]:
+def _umbel(tables: list[pd.DataFrame], points: pd.DataFrame) -> Callable[[], pd.DataFrame]:
     from umbel.testing import MockClient
 
     client = MockClient()
     client.commit(message="training", datasets=[*EVENTS, *WINDOWS], featuresets=[Training])
     for number, table in enumerate(tables):
         client.log("training", f"events{number}", table)
-    frame = asked.rename(columns={"uid": "Training.uid"})
+    frame = points.rename(columns={"uid": "Training.uid"})
     outputs = [f"Training.{column}_{number}" for number in range(DATASETS) for column in COLUMNS]
 
     def answered() -> pd.DataFrame:
@@ -81,7 +81,7 @@ def _umbel(tables: list[pd.DataFrame], asked: pd.DataFrame) -> Callable[[], pd.D
     return answered
 
 
-def _duckdb(tables: list[pd.DataFrame], asked: pd.DataFrame) -> Callable[[], pd.DataFrame]:
+def _duckdb(tables: list[pd.DataFrame], points: pd.DataFrame) -> Callable[[], pd.DataFrame]:
     import duckdb
 
     connection = duckdb.connect()
@@ -91,15 +91,19 @@ def _duckdb(tables: list[pd.DataFrame], asked: pd.DataFrame) -> Callable[[], pd.
         connection.execute(
             f'create table events{number} as select uid, amount, "at"::timestamp as instant from incoming'
         )
-    numbered = asked.assign(row=np.arange(len(asked)))
+    numbered = points.assign(row=np.arange(len(points)))
 
     def answered() -> pd.DataFrame:
         connection.register("numbered", numbered)
-        connection.execute('create or replace table asked as select row, uid, "at"::timestamp as instant from numbered')
+        connection.execute(
+            'create or replace table points as select row, uid, "at"::timestamp as instant from numbered'
+        )
         found = []
         for number in range(DATASETS):
             values = ", ".join(f"{value} as {name}_{number}" for name, value in RANGES.items())
-            joined = f"asked left join events{number} event on event.uid = asked.uid and event.instant <= asked.instant"
+            joined = (
+                f"points left join events{number} event on event.uid = points.uid and event.instant <= points.instant"
+            )
             found.append(connection.execute(f"select {values} from {joined} group by row order by row").df())
         return pd.concat(found, axis=1)
 

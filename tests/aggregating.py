@@ -124,7 +124,11 @@ class Job:
         net = consolidate(pl.concat(self.emitted))
         return net.sort("k", "t", "_at", "_weight")
 
-    def table(self, name: str = "tiles") -> list[tuple[bytes, bytes]]:
-        """Return what the state holds, byte for byte."""
+    def table(self, name: str = "tiles") -> list[tuple[bytes, list[tuple[object, ...]]]]:
+        """Return the stored rows of each key, by key."""
+        found: dict[bytes, list[tuple[object, ...]]] = {}
         with self.store.snapshot(0) as reader:
-            return reader.scan(self.operator.id, name, [(b"", b"\xff" * 600)])[0]
+            for piece in reader.scan(f"{self.operator.id}/{name}") if self.store.state_ids(0) else ():
+                for key, *row in piece.rows():
+                    found.setdefault(key, []).append(tuple(row))
+        return sorted(found.items())

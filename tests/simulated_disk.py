@@ -66,8 +66,9 @@ class Disk:
 
     def _counted(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
-            first = args[0]
-            mine = first in self.opened if isinstance(first, int) else self.root in first.parents or first == self.root
+            first = Path(args[0]) if isinstance(args[0], str) else args[0]
+            args = (first, *args[1:])
+            mine = first in self.opened if isinstance(first, int) else self.root in (first, *first.parents)
             if mine and name != "make_folder":
                 self.count += 1
                 self.before(self.count, name)

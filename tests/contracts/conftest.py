@@ -13,11 +13,19 @@ from tests.s3server import S3Server, started_or_skipped
 from umbel.state.port import Store
 from umbel.state.urls import open_store
 
-OWN = ["memory://", "lmdb://{directory}?sync=off"]
+FLUSHED = "file://{directory}?sync=off&flush_bytes=1"
+"""A store that flushes and merges after each transaction."""
+
+OWN = ["memory://", "file://{directory}?sync=off", FLUSHED]
 URLS = OWN + os.environ.get("UMBEL_CONTRACT_STORES", "").split()
 
 
-@pytest.fixture(params=URLS, ids=lambda url: url.partition(":")[0])
+def name_of(url: str) -> str:
+    """Return the name of a store in the names of tests."""
+    return url.partition(":")[0] + "-flushed" * ("flush_bytes" in url)
+
+
+@pytest.fixture(params=URLS, ids=name_of)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     opened = open_store(request.param.format(directory=tmp_path / "db"), SHARDS)
     for shard in range(SHARDS):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import signal
 import sys
@@ -16,16 +17,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+from tests.contracts.store_entries import Entries
 from umbel.state import failpoints
-from umbel.state.port import LAST, Range, Reader, Stamp, Store, Transaction
+from umbel.state.port import Lasting, Reader, Stamp, Store, Transaction
 from umbel.state.urls import open_store
 
 SHARDS = 2
 BATCHES = 2
 STEPS = 3
 OWNERS = ("a" * 16, "b" * 16)
-EVERYTHING: Range = (b"", LAST)
 
 Place = tuple[int, int, int]
 Emitted = list[tuple[Place, str]]
@@ -73,19 +76,19 @@ class Job:
 
 def kernel(tx: Transaction, place: Place) -> str:
     """Change some keys by what they hold; return everything that was read."""
-    first, second = OWNERS
     chance = random.Random(repr(place))
+    counts, sums = Entries(tx, OWNERS[0], "counts"), Entries(tx, OWNERS[1], "sums")
     keys = sorted({b"%02d" % chance.randrange(12) for _ in range(6)})
-    before = tx.get(first, "counts", keys)
-    tx.put(first, "counts", keys, [b"%d" % (int(value or 0) * 3 + 1) for value in before])
+    before = counts.get(keys)
+    counts.put(keys, [b"%d" % (int(value or 0) * 3 + 1) for value in before])
     again = keys[:3]
-    between = tx.get(first, "counts", again)
-    tx.put(first, "counts", again, [value + b"7" for value in between if value is not None])
-    tx.delete(first, "counts", keys[3:4])
-    sums = tx.scan(second, "sums", [EVERYTHING], reverse=True)[0]
-    total = str(sum(int(value) for _, value in sums) + len(before)).encode()
-    tx.put(second, "sums", [b"%d" % chance.randrange(5), b"last"], [total, total])
-    return repr((before, between, sums))
+    between = counts.get(again)
+    counts.put(again, [value + b"7" for value in between if value is not None])
+    counts.delete(keys[3:4])
+    found = sums.all()
+    total = str(sum(int(value) for value in found.values()) + len(before)).encode()
+    sums.put([b"%d" % chance.randrange(5), b"last"], [total, total])
+    return repr((before, between, found))
 
 
 def dump(store: Store) -> str:
@@ -101,7 +104,7 @@ def _dump(store: Store, shard: int) -> list[object]:
 
 def rows(reader: Reader, owner: str, table: str) -> list[tuple[bytes, bytes]]:
     """Return all entries of a table."""
-    return reader.scan(owner, table, [EVERYTHING])[0]
+    return list(Entries(reader, owner, table).all().items())
 
 
 @dataclass(frozen=True)
@@ -113,9 +116,9 @@ class Expected:
     places: int
 
 
-def uninterrupted(batches: int = BATCHES) -> Expected:
-    """Run the job on an empty memory store."""
-    store = open_store("memory://", SHARDS)
+def uninterrupted(batches: int = BATCHES, store: Store | None = None) -> Expected:
+    """Run the job on an empty store, by default one in memory."""
+    store = store or open_store("memory://", SHARDS)
     position: list[tuple[int, int]] = [(0, 0)]
     emitted: dict[Place, str] = {}
     job = Job(store, lambda: position[-1], position.append, True, emitted.__setitem__, batches)
@@ -172,6 +175,17 @@ def ended(child: int) -> int:
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
 
+def printed_by_a_child(work: Callable[[], Any]) -> Any:
+    """Return the result of `work` in a forked process: the threads of Polars do not survive a fork of this one."""
+    ends, end = os.pipe()
+    child = start(lambda: os.write(end, pickle.dumps(work())) and None)
+    os.close(end)
+    with os.fdopen(ends, "rb") as file:
+        data = file.read()
+    assert ended(child) == 0
+    return pickle.loads(data)
+
+
 def in_a_child(work: Callable[[], None]) -> int:
     """Run `work` in a forked process to its end; return the signal that ended it."""
     return ended(start(work))
@@ -183,7 +197,9 @@ def die_at(url: str, directory: Path, by_step: bool, turns: tuple[int, ...]) -> 
 
     def run(turn: int) -> None:
         with failpoints.armed("*", turn, failpoints.die):
-            Job(open_store(url, SHARDS), files.load, files.save, by_step, files.emit).run()
+            store = open_store(url, SHARDS)
+            Job(store, files.load, files.save, by_step, files.emit).run()
+            store.close()
 
     deaths = sum(in_a_child(partial(run, turn)) == signal.SIGKILL for turn in turns)
     in_a_child(partial(run, 0))
@@ -199,24 +215,35 @@ def wrongs(expected: Expected, state: str, output: Emitted) -> list[str]:
     ]
 
 
-def sweep(url: str, directory: Path) -> int:
-    """Die at every place, and several times in a row, with both kinds of checkpoint; return the number of deaths."""
-    expected = uninterrupted()
-    open_store(url, SHARDS).close()  # so that the children find everything imported
+def sweep(url: str, directory: Path, stride: int) -> int:
+    """Die at every `stride`-th place, and several times in a row; return the number of deaths.
+
+    Both kinds of checkpoint take turns.
+    """
+    expected = printed_by_a_child(partial(uninterrupted, store=open_store(named(url, "expected"), SHARDS)))
     chance = random.Random(0)
-    plans = [(by_step, (turn,)) for by_step in (True, False) for turn in range(1, expected.places + 1)]
-    plans += [(False, tuple(chance.randrange(1, 60) for _ in range(3))) for _ in range(40)]
+    plans = [(turn % 2 == 0, (turn,)) for turn in range(1, expected.places + 1, stride)]
+    plans += [(False, tuple(chance.randrange(1, expected.places // 2) for _ in range(3))) for _ in range(40 // stride)]
     deaths = 0
     for number, (by_step, turns) in enumerate(plans):
-        place, store = directory / str(number), f"{url}/{number}?sync=off"
+        place, store = directory / str(number), named(url, str(number))
         deaths += die_at(store, place, by_step, turns)
         in_a_child(partial(check, expected, store, place))
     return deaths
 
 
+def named(url: str, name: str) -> str:
+    """Return the URL of a store of this name in the folder of another one."""
+    parts = urlsplit(url)
+    return parts._replace(path=f"{parts.path}/{name}").geturl()
+
+
 def check(expected: Expected, url: str, directory: Path) -> None:
-    """Raise unless the store and the output are what they should be."""
-    found = wrongs(expected, dump(open_store(url, SHARDS)), Files(directory).emitted())
+    """Raise unless the store and the output are what they should be, and all files are whole."""
+    store = open_store(url, SHARDS)
+    found = wrongs(expected, dump(store), Files(directory).emitted())
+    if isinstance(store, Lasting):
+        assert min(store.check(shard) for shard in range(SHARDS)) > 0
     if found:
         print("\n".join(found), file=sys.stderr, flush=True)
         raise AssertionError(directory)
@@ -224,7 +251,7 @@ def check(expected: Expected, url: str, directory: Path) -> None:
 
 def kill_at_random(url: str, directory: Path, kills: int, batches: int) -> int:
     """Kill the job from outside after random times, until it was killed often enough or has ended; then let it end."""
-    expected = uninterrupted(batches)
+    expected = printed_by_a_child(partial(uninterrupted, batches))
     store = open_store(url, SHARDS)
     files, chance, deaths = Files(directory), random.Random(0), 0
 
@@ -233,7 +260,7 @@ def kill_at_random(url: str, directory: Path, kills: int, batches: int) -> int:
 
     for _ in range(kills):
         child = start(run)
-        time.sleep(chance.uniform(0.001, 0.06))
+        time.sleep(chance.uniform(0.01, 0.4))
         os.kill(child, signal.SIGKILL)
         deaths += ended(child) == signal.SIGKILL
     in_a_child(run)
@@ -248,14 +275,15 @@ def write_alike(url: str, batches: int) -> None:
     for batch in range(batches):
         with store.transaction(0, ["o"], Stamp(1, batch)) as tx:
             for part in (keys[:1000], keys[1000:]):
-                tx.put("o", "t", part, [b"%d" % batch] * 1000)
+                Entries(tx, "o").put(part, [b"%d" % batch] * 1000)
+    store.close()
 
 
 if __name__ == "__main__":
     task, url, *rest = sys.argv[1:]
     if task == "sweep":
-        print(sweep(url, Path(rest[0])))
+        print(sweep(url, Path(rest[0]), int(rest[1])))
     elif task == "random":
-        print(kill_at_random(url, Path(rest[0]), kills=40, batches=300))
+        print(kill_at_random(url, Path(rest[0]), kills=15, batches=40))
     else:
         write_alike(url, int(rest[0]))

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import polars as pl
 import pytest
 
-from tests.contracts.store_entries import SHARDS, A, B, everything, held, put
-from umbel.errors import InvalidValue
+from tests.contracts.store_entries import SHARDS, VALUE, ZERO, A, B, Entries, put, stored_entries
+from umbel.errors import InvalidValue, Terminal
 from umbel.state.keys import encode_keys
-from umbel.state.port import LAST, MAX_KEY, Stamp, Store
+from umbel.state.port import Stamp, Store
+from umbel.state.runs.points import frame_of
+from umbel.state.tables import INSTANT, State
 
 T = TypeVar("T")
 
@@ -24,8 +27,8 @@ T = TypeVar("T")
 
 def test_an_empty_store_answers(store: Store) -> None:
     with store.snapshot(1) as reader:
-        assert reader.get(A, "t", [b"x", b""]) == [None, None]
-        assert reader.scan(A, "t", [(b"", LAST), (b"a", b"b")]) == [[], []]
+        assert Entries(reader).get([b"x", b""]) == [None, None]
+        assert Entries(reader).all() == {}
     assert store.stamp(1, A) is None
     assert store.state_ids(1) == []
     store.drop(A)
@@ -34,52 +37,103 @@ def test_an_empty_store_answers(store: Store) -> None:
 def test_values_come_back_in_the_order_asked_for(store: Store) -> None:
     put(store, Stamp(1, 1), {b"b": b"2", b"a": b"1", b"": b"0", b"c": b""})
     with store.snapshot(0) as reader:
-        assert reader.get(A, "t", [b"c", b"x", b"", b"a", b"a"]) == [b"", None, b"0", b"1", b"1"]
-        assert reader.get(A, "other", [b"a"]) == [None]
-        assert reader.get(B, "t", [b"a"]) == [None]
-        assert reader.get(A, "t", []) == []
+        assert Entries(reader).get([b"c", b"x", b"", b"a", b"a"]) == [b"", None, b"0", b"1", b"1"]
+        assert Entries(reader, name="other").get([b"a"]) == [None]
+        assert Entries(reader, B).get([b"a"]) == [None]
+        assert Entries(reader).get([]) == []
 
 
-def test_the_last_value_of_a_key_given_twice_stays(store: Store) -> None:
+def test_the_last_value_of_a_key_stays_and_a_key_may_be_given_twice(store: Store) -> None:
     with store.transaction(0, [A], Stamp(1, 1)) as tx:
-        tx.put(A, "t", [b"a", b"b", b"a"], [b"1", b"2", b"3"])
-        tx.delete(A, "t", [b"b", b"b", b"nothing"])
-    assert held(store) == {b"a": b"3"}
+        found = Entries(tx)
+        found.put([b"a", b"b"], [b"1", b"2"])
+        found.put([b"a"], [b"3"])
+        found.delete([b"b", b"b", b"nothing"])
+    assert stored_entries(store) == {b"a": b"3"}
 
 
-def test_scans_agree_with_a_sorted_list(store: Store) -> None:
+def test_the_rows_of_an_address_are_a_group_in_the_order_written(store: Store) -> None:
+    address = {"_key": [b"a", b"b", b"a", b"a"], "_time": [ZERO] * 4}
+    rows = pl.DataFrame(address, {"_key": pl.Binary, "_time": INSTANT}).with_columns(
+        pl.Series("value", [b"3", b"b", None, b"1"], dtype=pl.Binary)
+    )
+    for batch in (1, 2):
+        with store.transaction(0, [A], Stamp(1, batch)) as tx:
+            entries = Entries(tx)
+            entries.plain.replace(rows["_key"], rows)
+            entries.timed.replace(rows, rows)
+        with store.snapshot(0) as reader:
+            entries = Entries(reader)
+            assert entries.plain.get(rows["_key"])["value"].to_list() == [b"3", None, b"1", b"b"]
+            assert entries.timed.all()["value"].to_list() == [b"3", None, b"1", b"b"]
+            (group,) = entries.plain.groups([b"a"])
+            (latest,) = entries.timed.latest([b"a"], [0])
+            assert group is not None
+            assert latest is not None
+            for found in (group, latest):
+                assert frame_of([found], VALUE)["value"].to_list() == [b"3", None, b"1"]
+
+
+def test_ranges_of_instants_agree_with_a_sorted_list(store: Store) -> None:
     chance = random.Random(1)
-    model = {_key(chance): b"%d" % number for number in range(400)}
-    put(store, Stamp(1, 1), dict(model))
-    put(store, Stamp(1, 1), {b"between": b"owners"}, owner=B)
-    ranges = [(_key(chance), _key(chance)) for _ in range(200)] + [(b"", LAST), (LAST, b""), (b"\xff" * 500, LAST)]
+    model: dict[tuple[bytes, int], bytes] = {}
+    for batch in range(4):
+        written = {(_key(chance), chance.randrange(20)): b"%d %d" % (batch, number) for number in range(150)}
+        gone = [chance.choice(list(model)) for _ in range(30)] if model else []
+        with store.transaction(0, [A], Stamp(1, batch)) as tx:
+            table = State(tx, A).timed("t", VALUE)
+            table.replace(_points(gone), _points([]).with_columns(pl.lit(None, pl.Binary).alias("value")))
+            rows = _points(list(written)).with_columns(pl.Series("value", list(written.values()), dtype=pl.Binary))
+            table.replace(rows, rows)
+        model = {at: value for at, value in model.items() if at not in gone} | written
+    put(store, Stamp(1, 4), {b"of another": b"operator"}, owner=B)
+    wanted = [(_key(chance), *(chance.choice([None, *range(-1, 22)]) for _ in range(2))) for _ in range(300)]
+    ranges = _points([(key, 0) for key, _, _ in wanted]).select(
+        "_key",
+        *(
+            pl.Series(name, [None if row[place] is None else _instant(row[place]) for row in wanted], dtype=INSTANT)
+            for name, place in (("_low", 1), ("_high", 2))
+        ),
+    )
     with store.snapshot(0) as reader:
-        for limit in (None, 0, 1, 3):
-            found = reader.scan(A, "t", ranges, limit=limit)
-            assert found == [_between(model, low, high)[:limit] for low, high in ranges]
-            found = reader.scan(A, "t", ranges, limit=limit, reverse=True)
-            assert found == [_between(model, low, high)[::-1][:limit] for low, high in ranges]
+        table = State(reader, A).timed("t", VALUE)
+        for number, (key, low, high) in enumerate(wanted):
+            due = [(key, _instant(at), model[key, at]) for at in _between(model, key, low, high)]
+            assert table.scan(ranges[number : number + 1]).rows() == due
+        everything = {(key, at) for key, low, high in wanted for at in _between(model, key, low, high)}
+        assert table.scan(ranges).rows() == [(key, _instant(at), model[key, at]) for key, at in sorted(everything)]
+        assert table.until(12).height == sum(at <= 12 for _, at in model)
+        assert table.all().rows() == [(key, _instant(at), model[key, at]) for key, at in sorted(model)]
 
 
 def _key(chance: random.Random) -> bytes:
-    return bytes(chance.choice([0, 1, 97, 254, 255]) for _ in range(chance.randrange(5)))
+    return bytes(chance.choice([0, 1, 97, 254, 255]) for _ in range(chance.randrange(3)))
 
 
-def _between(model: dict[bytes, bytes], low: bytes, high: bytes) -> list[tuple[bytes, bytes]]:
-    return sorted((key, value) for key, value in model.items() if low <= key < high)
+def _instant(number: int) -> datetime:
+    return ZERO + timedelta(microseconds=number)
+
+
+def _points(addresses: Sequence[tuple[bytes, int]]) -> pl.DataFrame:
+    rows = [(key, _instant(at)) for key, at in addresses]
+    return pl.DataFrame(rows, {"_key": pl.Binary, "_time": INSTANT}, orient="row")
+
+
+def _between(model: Iterable[tuple[bytes, int]], key: bytes, low: int | None, high: int | None) -> list[int]:
+    times = sorted(at for owner, at in model if owner == key)
+    return [at for at in times if (low is None or low <= at) and (high is None or at < high)]
 
 
 def test_a_transaction_reads_its_own_writes(store: Store) -> None:
     put(store, Stamp(1, 1), {b"a": b"1", b"c": b"3"})
     with store.transaction(0, [A], Stamp(1, 2)) as tx:
-        tx.put(A, "t", [b"b", b"a"], [b"2", b"one"])
-        tx.delete(A, "t", [b"c"])
-        assert tx.get(A, "t", [b"a", b"b", b"c"]) == [b"one", b"2", None]
-        assert tx.scan(A, "t", [(b"", LAST)], reverse=True) == [[(b"b", b"2"), (b"a", b"one")]]
-        assert tx.scan(A, "t", [(b"", LAST)], limit=1) == [[(b"a", b"one")]]
-        tx.put(A, "t", [b"c"], [b"three"])
-        assert everything(tx) == {b"a": b"one", b"b": b"2", b"c": b"three"}
-    assert held(store) == {b"a": b"one", b"b": b"2", b"c": b"three"}
+        Entries(tx).put([b"b", b"a"], [b"2", b"one"])
+        Entries(tx).delete([b"c"])
+        assert Entries(tx).get([b"a", b"b", b"c"]) == [b"one", b"2", None]
+        assert Entries(tx).all() == {b"a": b"one", b"b": b"2"}
+        Entries(tx).put([b"c"], [b"three"])
+        assert Entries(tx).all() == {b"a": b"one", b"b": b"2", b"c": b"three"}
+    assert stored_entries(store) == {b"a": b"one", b"b": b"2", b"c": b"three"}
 
 
 def test_shards_owners_and_tables_do_not_mix(store: Store) -> None:
@@ -88,41 +142,40 @@ def test_shards_owners_and_tables_do_not_mix(store: Store) -> None:
         with store.transaction(shard, owners, Stamp(1, 1)) as tx:
             for owner in owners:
                 for table in ("t", "t2", "tt"):
-                    tx.put(owner, table, [b"k", b""], [f"{shard} {owner} {table}".encode(), b"e"])
+                    Entries(tx, owner, table).put([b"k", b""], [f"{shard} {owner} {table}".encode(), b"e"])
     for shard in range(SHARDS):
         assert store.state_ids(shard) == owners
         for owner in owners:
             for table in ("t", "t2", "tt"):
-                assert held(store, owner, table, shard) == {b"": b"e", b"k": f"{shard} {owner} {table}".encode()}
+                assert stored_entries(store, owner, table, shard) == {
+                    b"": b"e",
+                    b"k": f"{shard} {owner} {table}".encode(),
+                }
 
 
-def test_large_values_and_the_longest_keys(store: Store) -> None:
-    large, longest = os.urandom(10_000_000), b"\xff" * MAX_KEY
+def test_large_values_and_long_keys(store: Store) -> None:
+    large, longest = os.urandom(10_000_000), b"\xff" * 5000
     put(store, Stamp(1, 1), {b"large": large, longest: b"1"})
     put(store, Stamp(1, 2), {b"large": b"small", longest: None})
-    assert held(store) == {b"large": b"small"}
+    assert stored_entries(store) == {b"large": b"small"}
     put(store, Stamp(1, 2), {})
-    assert held(store) == {b"large": large, longest: b"1"}
+    assert stored_entries(store) == {b"large": large, longest: b"1"}
     with store.snapshot(0) as reader:
-        assert reader.get(A, "t", [b"x" * 5000, b"large"]) == [None, large]
-        assert reader.scan(A, "t", [(b"\xff" * 5000, LAST), (longest, b"\xff" * 5000)]) == [[], [(longest, b"1")]]
+        assert Entries(reader).get([b"x" * 5000, b"large", longest, longest[1:]]) == [None, large, b"1", None]
 
 
-def test_keys_over_the_limit_are_refused_and_encoded_keys_never_are(store: Store) -> None:
-    with pytest.raises(InvalidValue, match="600 bytes"):
-        put(store, Stamp(1, 1), {b"x" * 600: b"1"})
-    assert store.stamp(0, A) is None
+def test_encoded_keys_of_any_length_are_apart(store: Store) -> None:
     keys = encode_keys(pl.DataFrame({"a": ["x" * 600, "x" * 600 + "y", "x" * 50_000, ""]})).to_list()
     put(store, Stamp(1, 1), {key: b"%d" % number for number, key in enumerate(keys)})
     with store.snapshot(0) as reader:
-        assert reader.get(A, "t", keys) == [b"0", b"1", b"2", b"3"]
+        assert Entries(reader).get(keys) == [b"0", b"1", b"2", b"3"]
 
 
 def test_only_the_owners_of_a_transaction_are_written(store: Store) -> None:
     with pytest.raises(InvalidValue, match=B), store.transaction(0, [A], Stamp(1, 1)) as tx:
-        tx.put(B, "t", [b"a"], [b"1"])
+        Entries(tx, B).put([b"a"], [b"1"])
     with pytest.raises(InvalidValue, match=B), store.transaction(0, [A], Stamp(1, 1)) as tx:
-        tx.delete(B, "t", [b"a"])
+        Entries(tx, B).delete([b"a"])
     assert store.state_ids(0) == []
 
 
@@ -131,12 +184,42 @@ def test_names_that_cannot_be_part_of_a_key_are_refused(store: Store, owner: str
     with pytest.raises(InvalidValue, match="operator id"), store.transaction(0, [owner], Stamp(1, 1)):
         pass
     with pytest.raises(InvalidValue, match="table name"), store.transaction(0, [A], Stamp(1, 1)) as tx:
-        tx.put(A, owner, [b"a"], [b"1"])
+        Entries(tx, name=owner).put([b"a"], [b"1"])
 
 
-def test_a_value_for_every_key(store: Store) -> None:
-    with pytest.raises(ValueError), store.transaction(0, [A], Stamp(1, 1)) as tx:  # noqa: PT011
-        tx.put(A, "t", [b"a", b"b"], [b"1"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"value": pl.Series(["text"])},
+        {"value": pl.Series([b""]), "_time": pl.Series([None], dtype=INSTANT)},
+        {"value": pl.Series([b""]), "_key": pl.Series([None], dtype=pl.Binary)},
+    ],
+    ids=["a column is missing", "another type", "no instant", "no key"],
+)
+def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(store: Store, values: dict[str, pl.Series]) -> None:
+    rows = _points([(b"b", 0)]).with_columns(**values)
+    with pytest.raises(InvalidValue, match=r"'t'|t at'"), store.transaction(0, [A], Stamp(1, 1)) as tx:  # noqa: PT012
+        Entries(tx).put([b"a"], [b"1"])
+        Entries(tx).timed.replace(rows, rows)
+    assert store.state_ids(0) == []
+
+
+def test_columns_that_differ_from_those_written_are_refused(store: Store) -> None:
+    put(store, Stamp(1, 1), {b"a": b"1"})
+    with store.snapshot(0) as reader:
+        for columns in ({"value": pl.String()}, {"values": pl.Binary()}, {}, {**VALUE, "more": pl.Int64()}):
+            with pytest.raises(Terminal, match="does not have the columns it is read with"):
+                State(reader, A).table("t", columns)
+            with pytest.raises(Terminal, match="does not have the columns it is read with"):
+                State(reader, A).timed("t at", columns)
+        with pytest.raises(Terminal, match="does not have the columns it is read with"):
+            State(reader, A).timed("t", VALUE)
+    store.drop(A)
+    with store.transaction(0, [A], Stamp(1, 1)) as tx:
+        table = State(tx, A).table("t", {"n": pl.Int64})
+        table.replace(pl.Series([b"a"]), pl.DataFrame({"_key": [b"a"], "n": [1]}))
+        assert table.get(pl.Series([b"a"])).rows() == [(b"a", 1)]
 
 
 def test_shards_that_do_not_exist(store: Store) -> None:
@@ -152,11 +235,11 @@ def test_shards_that_do_not_exist(store: Store) -> None:
 
 def test_an_exception_leaves_nothing_behind(store: Store) -> None:
     put(store, Stamp(1, 1), {b"a": b"1"})
-    with pytest.raises(InvalidValue, match="not one"), store.transaction(0, [A, B], Stamp(1, 2)) as tx:  # noqa: PT012
-        tx.put(A, "t", [b"a", b"b"], [b"9", b"9"])
-        tx.put(B, "t", [b"a"], [b"9"])
-        tx.put("c", "t", [b"a"], [b"9"])
-    assert held(store) == {b"a": b"1"}
+    with pytest.raises(InvalidValue, match="belongs to no"), store.transaction(0, [A, B], Stamp(1, 2)) as tx:  # noqa: PT012
+        Entries(tx).put([b"a", b"b"], [b"9", b"9"])
+        Entries(tx, B).put([b"a"], [b"9"])
+        Entries(tx, "c").put([b"a"], [b"9"])
+    assert stored_entries(store) == {b"a": b"1"}
     assert store.state_ids(0) == [A]
     assert store.stamp(0, A) == Stamp(1, 1)
 
@@ -164,24 +247,24 @@ def test_an_exception_leaves_nothing_behind(store: Store) -> None:
 def test_a_snapshot_keeps_what_it_saw(store: Store) -> None:
     put(store, Stamp(1, 1), {b"a": b"1", b"b": b"2"})
     with store.snapshot(0) as before:
-        assert before.get(A, "t", [b"a"]) == [b"1"]
+        assert Entries(before).get([b"a"]) == [b"1"]
         in_a_thread(lambda: put(store, Stamp(1, 2), {b"a": b"9", b"b": None, b"c": b"3"}))
-        assert before.get(A, "t", [b"a", b"b", b"c"]) == [b"1", b"2", None]
-        assert everything(before) == {b"a": b"1", b"b": b"2"}
+        assert Entries(before).get([b"a", b"b", b"c"]) == [b"1", b"2", None]
+        assert Entries(before).all() == {b"a": b"1", b"b": b"2"}
         with store.snapshot(0) as after:
             in_a_thread(lambda: store.drop(A))
-            assert everything(before) == {b"a": b"1", b"b": b"2"}
-            assert everything(after) == {b"a": b"9", b"c": b"3"}
-    assert held(store) == {}
+            assert Entries(before).all() == {b"a": b"1", b"b": b"2"}
+            assert Entries(after).all() == {b"a": b"9", b"c": b"3"}
+    assert stored_entries(store) == {}
 
 
 def test_a_transaction_is_not_seen_before_it_ends(store: Store) -> None:
     put(store, Stamp(1, 1), {b"a": b"1"})
     with store.transaction(0, [A], Stamp(1, 2)) as tx:
-        tx.put(A, "t", [b"a"], [b"2"])
-        assert in_a_thread(lambda: held(store)) == {b"a": b"1"}
+        Entries(tx).put([b"a"], [b"2"])
+        assert in_a_thread(lambda: stored_entries(store)) == {b"a": b"1"}
         assert in_a_thread(lambda: store.stamp(0, A)) == Stamp(1, 1)
-    assert held(store) == {b"a": b"2"}
+    assert stored_entries(store) == {b"a": b"2"}
 
 
 def test_transactions_of_a_shard_follow_each_other(store: Store) -> None:
@@ -190,8 +273,8 @@ def test_transactions_of_a_shard_follow_each_other(store: Store) -> None:
     def add() -> None:
         for _ in range(50):
             with lock, store.transaction(0, [A], Stamp(1, next(batches))) as tx:
-                (value,) = tx.get(A, "t", [b"n"])
-                tx.put(A, "t", [b"n"], [b"%d" % (int(value or 0) + 1)])
+                (value,) = Entries(tx).get([b"n"])
+                Entries(tx).put([b"n"], [b"%d" % (int(value or 0) + 1)])
 
     lock, batches = threading.Lock(), iter(range(1, 1000))
     threads = [threading.Thread(target=add) for _ in range(3)]
@@ -199,7 +282,7 @@ def test_transactions_of_a_shard_follow_each_other(store: Store) -> None:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert held(store) == {b"n": b"150"}
+    assert stored_entries(store) == {b"n": b"150"}
 
 
 def test_a_thread_has_one_transaction_of_a_shard(store: Store) -> None:

@@ -135,7 +135,7 @@ REFUSALS: dict[str, Callable[[Client], Any]] = {
         [User.uid], [User.name], "at", frame(**{"User.uid": [1], "at": ["soon"]})
     ),
     "instants named like an output": lambda c: c.query_offline(
-        [User.uid], [User.name], "User.name", asked(**{"User.uid": [1], "User.name": [JAN]})
+        [User.uid], [User.name], "User.name", frame(**{"User.uid": [1], "User.name": [JAN]})
     ),
     "neither a frame nor files": lambda c: c.query_offline([User.uid], [User.name], "at"),
     "a frame and files": lambda c: c.query_offline([User.uid], [User.name], "at", DATED, input_s3="x"),

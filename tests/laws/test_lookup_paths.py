@@ -302,7 +302,7 @@ def test_versions(drawn: Any, asked: Any, size: int) -> None:
     rows = rows.with_columns(encode_keys(rows.select("id")).alias(KEY))
     for shard in range(store.shards):
         with store.transaction(shard, [operator.id], Stamp(0, 1)) as transaction:
-            table = State(transaction, operator.id).table("versions", version_columns(TABLE))
+            table = State(transaction, operator.id).timed("versions", version_columns(TABLE))
             follow(rows.filter(shard_of(rows[KEY], store.shards) == shard), table)
     edges = [(change.values["id"], change.at + shift) for _, change in changes for shift in (-1, 0, 1)]
     check(source(operator, store, rows), [*asked, *edges], size, "id")

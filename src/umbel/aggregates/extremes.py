@@ -15,7 +15,7 @@ from umbel.aggregates.bag import ROW, Bag
 from umbel.aggregates.columns import WEIGHT, Columns
 from umbel.aggregates.point_states import Fold, Ints, PointStates, Spans
 from umbel.errors import InvalidType
-from umbel.state.records import Values
+from umbel.state.values import Values
 from umbel.types import dtypes
 from umbel.types.dtype import Refused
 from umbel.types.dtypes import DType, Optional

@@ -11,9 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from umbel.state.records import Array, Flags, Ints, Records, Values, units
+from umbel.state.runs.points import PointRecords
+from umbel.state.values import Array, Flags, Ints, Values, units
 
-__all__ = ["SAFE", "Array", "Flags", "Fold", "Ints", "Items", "PointStates", "Records", "Spans", "Values", "counted"]
+__all__ = [
+    "SAFE",
+    "Array",
+    "Flags",
+    "Fold",
+    "Ints",
+    "Items",
+    "PointRecords",
+    "PointStates",
+    "Spans",
+    "Values",
+    "counted",
+]
 
 SAFE = 2**62
 
@@ -95,7 +108,7 @@ class PointStates(Spans):
 
     __slots__ = ("records", "rows")
 
-    def __init__(self, owners: Ints, size: int, records: Records, rows: Ints) -> None:
+    def __init__(self, owners: Ints, size: int, records: PointRecords, rows: Ints) -> None:
         self.owners, self.size, self._positions = owners, size, None
         self.records, self.rows = records, rows
 

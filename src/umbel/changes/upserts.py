@@ -13,7 +13,7 @@ from umbel.types.schema import AT, SEQ, WEIGHT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from umbel.state.tables import Table
+    from umbel.state.tables import TimedTable
 
 
 def with_key(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
@@ -21,7 +21,7 @@ def with_key(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     return frame.with_columns(encode_columns(frame, columns).alias(KEY))
 
 
-def upsert(rows: pl.DataFrame, versions_table: Table) -> pl.DataFrame:
+def upsert(rows: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
     """Splice rows into the version history of their keys; return the resulting changes.
 
     Args:
@@ -41,7 +41,7 @@ def upsert(rows: pl.DataFrame, versions_table: Table) -> pl.DataFrame:
         ordered, identity = both.sort(*position, ALIVE, *names), [*identity, *(name for name in names if name != AT)]
     after = ordered.unique([KEY, TIME], keep="last", maintain_order=True)
     entries = starts.select(KEY, TIME).unique()
-    versions_table.replace_at(entries, after.join(entries, on=[KEY, TIME], how="semi"))
+    versions_table.replace(entries, after.join(entries, on=[KEY, TIME], how="semi"))
     return version_difference(before, after, identity).drop(KEY)
 
 
@@ -55,7 +55,7 @@ def version_difference(before: pl.DataFrame, after: pl.DataFrame, identity: Sequ
 
 
 def overlay(
-    changes: pl.DataFrame, rows: pl.DataFrame, made: Table, direct: Table, versions_table: Table
+    changes: pl.DataFrame, rows: pl.DataFrame, made: TimedTable, direct: TimedTable, versions_table: TimedTable
 ) -> pl.DataFrame:
     """Splice rows into the version history of a derived dataset; return the combined changes.
 
@@ -78,7 +78,7 @@ def overlay(
     parts = [each.scan(whole).with_columns(pl.lit(part).alias("_part")) for part, each in enumerate((made, direct))]
     after = _laid_over(pl.concat(parts))
     before = versions_table.scan(whole)
-    versions_table.replace_at(pl.concat([each.select(KEY, TIME) for each in (before, after)]).unique(), after)
+    versions_table.replace(pl.concat([each.select(KEY, TIME) for each in (before, after)]).unique(), after)
     return difference(changelog(before), changelog(after)).drop(KEY)
 
 
@@ -89,7 +89,7 @@ def _laid_over(versions: pl.DataFrame) -> pl.DataFrame:
     return first.filter(pl.col(ALIVE) | (pl.col("_part") == current)).drop("_part")
 
 
-def follow(changes: pl.DataFrame, versions_table: Table) -> None:
+def follow(changes: pl.DataFrame, versions_table: TimedTable) -> None:
     """Apply the changes of a derived dataset to its stored version history.
 
     Args:
@@ -100,4 +100,4 @@ def follow(changes: pl.DataFrame, versions_table: Table) -> None:
     before = versions_table.scan(spans(changes, touched, touched + MICROSECOND), before=True)
     after = advance(before, changes)
     entries = changes.select(KEY, pl.col(AT).alias(TIME)).unique()
-    versions_table.replace_at(entries, after.join(entries, on=[KEY, TIME], how="semi"))
+    versions_table.replace(entries, after.join(entries, on=[KEY, TIME], how="semi"))

@@ -112,7 +112,7 @@ def directory(setting: SettingCheck) -> Iterator[Finding]:
     kind = filesystem(existing)
     if kind in NETWORKED:
         remedy = "choose a local folder: --dir; or a store on a server: UMBEL_STORE"
-        yield Finding("file system", "error", f"{kind}: LMDB loses data on network file systems", remedy)
+        yield Finding("file system", "error", f"{kind}: state in files is lost on network file systems", remedy)
     elif kind:
         yield ok("file system", kind)
     yield _disk(existing)

@@ -79,7 +79,7 @@ Store = Annotated[
         "--store",
         envvar="UMBEL_STORE",
         help="URL of the store; by UMBEL_STORE where it has a password.",
-        show_default="LMDB in --dir",
+        show_default="files in --dir",
         callback=_without_password,
     ),
 ]
@@ -175,6 +175,6 @@ def open_deployment(
     if isinstance(found.store, MemoryStore):
         raise InvalidValue(
             f"--store {store}: such a store is of one process, and umbel runs several",
-            hint="leave --store out, or name a folder: lmdb:///path",
+            hint="leave --store out, or name a folder: file:///path",
         )
     return found

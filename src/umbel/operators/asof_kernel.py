@@ -23,7 +23,7 @@ from umbel.changes.versions import (
     rewind,
     spans,
 )
-from umbel.state.tables import Table
+from umbel.state.tables import TimedTable
 from umbel.types.schema import AT
 
 SPAN = {"_low": pl.Datetime("us", "UTC"), "_high": pl.Datetime("us", "UTC")}
@@ -51,8 +51,8 @@ class MatchBounds:
 def step(
     left: pl.DataFrame,
     right: pl.DataFrame,
-    waiting: Table,
-    versions_table: Table,
+    waiting: TimedTable,
+    versions_table: TimedTable,
     bounds: MatchBounds,
     watermark: datetime | None,
 ) -> pl.DataFrame:
@@ -77,7 +77,7 @@ def step(
     return difference(before, _matched(remaining, versions, bounds)).drop(KEY, TIME)
 
 
-def _affected(right: pl.DataFrame, versions_table: Table, bounds: MatchBounds) -> pl.DataFrame:
+def _affected(right: pl.DataFrame, versions_table: TimedTable, bounds: MatchBounds) -> pl.DataFrame:
     """Return the ranges of left instants whose match the right changes may affect.
 
     Each extends from the instant of a right change to the next version of its key.
@@ -113,7 +113,7 @@ def _matched(rows: pl.DataFrame, versions: pl.DataFrame, bounds: MatchBounds) ->
 
 
 def _remember(
-    waiting: Table,
+    waiting: TimedTable,
     left: pl.DataFrame,
     known: pl.DataFrame,
     remaining: pl.DataFrame,
@@ -125,4 +125,4 @@ def _remember(
         is_final = pl.col(TIME) + bounds.ahead < watermark
         entries = pl.concat([entries, known.filter(is_final).select(KEY, TIME)]).unique()
         remaining = remaining.filter(~is_final)
-    waiting.replace_at(entries, remaining.join(entries, on=[KEY, TIME], how="semi"))
+    waiting.replace(entries, remaining.join(entries, on=[KEY, TIME], how="semi"))

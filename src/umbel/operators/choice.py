@@ -12,13 +12,13 @@ from umbel.changes.versions import ALIVE, KEY, MICROSECOND, TIME, changelog, con
 from umbel.errors import InvalidValue
 from umbel.operators.columns import check_keyless, check_known
 from umbel.operators.operator import Keyed
-from umbel.state.tables import Table
+from umbel.state.tables import Table, TimedTable
 from umbel.types.schema import AT, SEQ, WEIGHT, Schema
 
 Chooser = Callable[[pl.DataFrame], pl.DataFrame]
 
 
-def latest(rows: pl.DataFrame, retained: Table) -> pl.DataFrame:
+def latest(rows: pl.DataFrame, retained: TimedTable) -> pl.DataFrame:
     """Return the changes of an upsert stream.
 
     Every row becomes the current row of its key from its timestamp on.
@@ -36,7 +36,7 @@ def _upserts(rows: pl.DataFrame) -> pl.DataFrame:
     return changelog(chosen.with_columns(pl.lit(value=True).alias(ALIVE)))
 
 
-def nearby(rows: pl.DataFrame, retained: Table, choose: Chooser) -> pl.DataFrame:
+def nearby(rows: pl.DataFrame, retained: TimedTable, choose: Chooser) -> pl.DataFrame:
     """Return the changes of a choice that depends only on adjacent rows in time."""
     before, after = _around(rows, retained)
     return difference(choose(before), choose(after)).drop(KEY, TIME)
@@ -102,7 +102,7 @@ def _present(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(pl.col(WEIGHT) > 0).with_columns(pl.lit(1, pl.Int64).alias(WEIGHT))
 
 
-def _around(rows: pl.DataFrame, retained: Table) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _around(rows: pl.DataFrame, retained: TimedTable) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Add changes to the stored rows; return the touched neighbourhood before and after.
 
     It has the rows at the touched instants and the rows next to them.
@@ -110,7 +110,7 @@ def _around(rows: pl.DataFrame, retained: Table) -> tuple[pl.DataFrame, pl.DataF
     before = retained.scan(spans(rows, pl.col(TIME), pl.col(TIME) + MICROSECOND), before=True, after=True)
     after = consolidate(pl.concat([before, rows.select(before.columns)]))
     entries = rows.select(KEY, TIME).unique()
-    retained.replace_at(entries, after.join(entries, on=[KEY, TIME], how="semi"))
+    retained.replace(entries, after.join(entries, on=[KEY, TIME], how="semi"))
     return before, after
 
 

@@ -16,7 +16,7 @@ from umbel.errors import InvalidType, InvalidValue
 from umbel.operators.choice import among_all, last_of_instant, last_of_session, nearby, newest
 from umbel.operators.columns import check_keyless, check_known
 from umbel.operators.operator import Clock, Keyed
-from umbel.state.tables import State, Table
+from umbel.state.tables import State
 from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 
@@ -76,21 +76,19 @@ class Dedup(Keyed):
         return (self.columns,)
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
-        stored = state.table("rows", self.schema.changes())
-        chosen = (
-            self._in_bucket(changes[0], stored)
-            if isinstance(self.window, Tumbling)
-            else self._nearby(changes[0], stored)
-        )
+        is_bucketed = isinstance(self.window, Tumbling)
+        chosen = self._in_bucket(changes[0], state) if is_bucketed else self._nearby(changes[0], state)
         return chosen.select(list(self.schema.changes()))
 
-    def _in_bucket(self, rows: pl.DataFrame, stored: Table) -> pl.DataFrame:
+    def _in_bucket(self, rows: pl.DataFrame, state: State) -> pl.DataFrame:
         assert isinstance(self.window, Tumbling)
+        stored = state.table("rows", self.schema.changes())
         bucket = pl.col(self.schema.timestamp).dt.epoch("us") // self.window.duration_us
         keyed = with_key(rows.with_columns(bucket.alias("_bucket")), [*self.columns, "_bucket"]).drop("_bucket")
         return among_all(keyed, stored, newest(self.schema.timestamp), forget=self.parents[0].inserts_only)
 
-    def _nearby(self, rows: pl.DataFrame, stored: Table) -> pl.DataFrame:
+    def _nearby(self, rows: pl.DataFrame, state: State) -> pl.DataFrame:
+        stored = state.timed("rows", self.schema.changes())
         keyed = with_key(rows, self.columns).with_columns(pl.col(self.schema.timestamp).alias(TIME))
         gap = self.window.gap_us if isinstance(self.window, Session) else None
         return nearby(keyed, stored, last_of_instant if gap is None else last_of_session(timedelta(microseconds=gap)))

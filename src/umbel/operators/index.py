@@ -62,12 +62,12 @@ class Index(Keyed):
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         rows = with_key(changes[0], self.schema.key_names)
-        versions_table = state.table("versions", version_columns(self.schema))
+        versions_table = state.timed("versions", version_columns(self.schema))
         if self.mode is IndexMode.CHANGES:
             follow(rows, versions_table)
             return changes[0]
         if self.mode is IndexMode.OVERLAY:
-            made, direct = (state.table(name, version_columns(self.schema)) for name in ("made", "direct"))
+            made, direct = (state.timed(name, version_columns(self.schema)) for name in ("made", "direct"))
             direct_rows = with_key(changes[1], self.schema.key_names)
             return overlay(rows, direct_rows, made, direct, versions_table).select(list(self.schema.changes()))
         return upsert(rows, versions_table).select(list(self.schema.changes()))

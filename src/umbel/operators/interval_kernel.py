@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from umbel.changes.versions import ALIVE, KEY, TIME, consolidate, difference, rewind
-from umbel.state.tables import Table
+from umbel.state.tables import TimedTable
 from umbel.types.schema import AT, WEIGHT
 
 INSTANT = pl.Datetime("us", "UTC")
@@ -17,8 +17,8 @@ BEGIN, END = "_begin", "_end"
 def step(
     left: pl.DataFrame,
     right: pl.DataFrame,
-    lifetimes: Table,
-    versions_table: Table,
+    lifetimes: TimedTable,
+    versions_table: TimedTable,
     fields: Mapping[str, str],
     *,
     inner: bool,
@@ -40,7 +40,7 @@ def step(
     known = lifetimes.scan(everything)
     remaining = consolidate(pl.concat([known, left.select(known.columns)]))
     entries = left.select(KEY, TIME).unique()
-    lifetimes.replace_at(entries, remaining.join(entries, on=[KEY, TIME], how="semi"))
+    lifetimes.replace(entries, remaining.join(entries, on=[KEY, TIME], how="semi"))
     versions = versions_table.scan(everything)
     before = _overlaps(known, rewind(versions, right), fields, inner, timestamp)
     after = _overlaps(remaining, versions, fields, inner, timestamp)

@@ -22,7 +22,7 @@ from umbel.operators import asof_kernel, interval_kernel
 from umbel.operators.asof_kernel import MatchBounds
 from umbel.operators.columns import check_known, quoted
 from umbel.operators.operator import Clock, Keyed, Operator
-from umbel.state.tables import State, Table
+from umbel.state.tables import State, TimedTable
 from umbel.types.dtypes import DType, Optional
 from umbel.types.schema import Schema
 
@@ -103,8 +103,8 @@ class Join(Keyed):
         left = with_key(changes[0], self.left_on).with_columns(pl.col(self.left.schema.timestamp).alias(TIME))
         return left, with_key(changes[1], self.right_on)
 
-    def _versions_table(self, state: State) -> Table:
-        return state.of(self.right.id).table("versions", version_columns(self.right.schema))
+    def _versions_table(self, state: State) -> TimedTable:
+        return state.of(self.right.id).timed("versions", version_columns(self.right.schema))
 
     def _added(self, dtype: DType) -> DType:
         return dtype if self.inner or dtype.is_optional else Optional(dtype)
@@ -159,7 +159,7 @@ class AsOfJoin(Join):
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         left, right = self._keyed(changes)
-        waiting = state.table("waiting", self.left.schema.changes())
+        waiting = state.timed("waiting", self.left.schema.changes())
         watermark = clock.parents[1] if clock.parents else None
         joined = asof_kernel.step(left, right, waiting, self._versions_table(state), self.bounds, watermark)
         return joined.select(list(self.schema.changes()))
@@ -183,7 +183,7 @@ class TableJoin(Join):
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         left, right = self._keyed(changes)
-        lifetimes = state.table("lifetimes", self.left.schema.changes())
+        lifetimes = state.timed("lifetimes", self.left.schema.changes())
         joined = interval_kernel.step(
             left,
             right,

@@ -34,5 +34,5 @@ class Latest(Choice):
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         rows = with_key(changes[0], self.keys).with_columns(pl.col(self.schema.timestamp).alias(TIME))
-        retained = state.table("rows", self.parents[0].schema.changes())
+        retained = state.timed("rows", self.parents[0].schema.changes())
         return latest(rows, retained).select(list(self.schema.changes()))

@@ -119,7 +119,7 @@ class Lookups:
         columns = version_columns(node.operator.schema)
         found = []
         for part, reader in self._by_shard(points):
-            state = State(reader, node.state_id).table("versions", columns)
+            state = State(reader, node.state_id).timed("versions", columns)
             hits = state.floor(part.select(KEY, TIME)).filter(ALIVE)
             found.append(hits.with_columns(part[ROW].gather(hits["_point"]).alias(ROW)))
         return pl.concat(found)

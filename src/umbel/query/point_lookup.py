@@ -13,15 +13,17 @@ from typing import Any, Protocol
 import polars as pl
 
 from umbel.changes.runs import Ints
-from umbel.changes.versions import ALIVE, version_columns
+from umbel.changes.versions import ALIVE, KEY, TIME, version_columns
 from umbel.graph.graph import GraphNode
 from umbel.operators.aggregate import ContinuousAggregation
 from umbel.query.rows import INSTANT, Column, Instants, Plain, is_same, series_of
-from umbel.state.keys import encode_instant, encode_points, shard_of_key
+from umbel.state.keys import encode_points, shard_of_key
 from umbel.state.port import Store
-from umbel.state.rows import RowCodec
+from umbel.state.runs.points import ONE_BY_ONE, RowSlice, frame_of
 from umbel.state.tables import State
 from umbel.windowing.tile_points import Pointwise
+
+_POINT = "_point"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class PointWindowValues:
             columns[field.name] = Plain(list(each) if every else field.masked(each, found), field.dtype)
         return PointLookup(self._names, columns, found, lambda: report.changed, self._timestamp)
 
-    def _entries(self, keys: list[bytes]) -> list[bytes | None]:
+    def _entries(self, keys: list[bytes]) -> list[RowSlice | None]:
         """Return the stored state entries of each key.
 
         They are read in one snapshot per shard.
@@ -139,7 +141,7 @@ class PointWindowValues:
         if len(keys) == 1:
             with self._store.snapshot(shard_of_key(keys[0], self._store.shards)) as reader:
                 return self._points.read(State(reader, self._state_id), keys)
-        found: list[bytes | None] = [None] * len(keys)
+        found: list[RowSlice | None] = [None] * len(keys)
         for shard, positions in by_shard(keys, self._store.shards):
             with self._store.snapshot(shard) as reader:
                 read = self._points.read(State(reader, self._state_id), [keys[position] for position in positions])
@@ -184,19 +186,18 @@ class PointVersions:
         self._state_id, self._store, self._keys = node.state_id, store, Keys(node)
         schema = node.operator.schema
         self._names = schema.names
-        self._codec = RowCodec(version_columns(schema))
+        self._columns = version_columns(schema)
         types = {name: schema.dtypes[name].polars() for name in node.operator.missing}
         self._fields = [_Field.of(name, types[name], each) for name, each in node.operator.missing.items()]
 
     def answer(self, keys: Mapping[str, Column], at: Instants) -> PointLookup:
         """Return the rows with a found mask."""
         columns = self._keys.columns(keys)
-        values = self._versions(self._keys.encoded(columns), at.micros.tolist())
-        rows, _ = self._codec.decode([value for value in values if value is not None])
+        rows, is_known = self._versions(self._keys.encoded(columns), at.micros.tolist())
         alive = iter(rows.get_column(ALIVE).to_list())
-        found = [value is not None and next(alive) for value in values]
+        found = [each and next(alive) for each in is_known]
         taken = count()
-        positions = [None if value is None else next(taken) for value in values]
+        positions = [next(taken) if each else None for each in is_known]
         others = {name: rows.get_column(name) for name in self._names if name not in columns}
         if not all(found) or len(rows) != len(found):
             alive_at = [position if there else None for position, there in zip(positions, found, strict=True)]
@@ -206,19 +207,37 @@ class PointVersions:
                 others[field.name] = pl.Series(field.masked(others[field.name], found), dtype=field.dtype)
         return PointLookup(self._names, {**columns, **others}, found)
 
-    def _versions(self, keys: list[bytes], instants: list[int]) -> list[bytes | None]:
-        """Return the stored version of each key that is current at its instant."""
-        found: list[bytes | None] = [None] * len(keys)
+    def _versions(self, keys: list[bytes], instants: list[int]) -> tuple[pl.DataFrame, list[bool]]:
+        """Return the versions current at the instants of their keys, in order.
+
+        Also which keys have one.
+        """
+        if len(keys) > ONE_BY_ONE:
+            return self._many_versions(keys, instants)
+        found: list[RowSlice | None] = [None] * len(keys)
         for shard, positions in by_shard(keys, self._store.shards):
-            spans = [
-                (keys[position], keys[position] + encode_instant(instants[position]) + b"\x00")
-                for position in positions
-            ]
             with self._store.snapshot(shard) as reader:
-                read = reader.scan(self._state_id, "versions", spans, limit=1, reverse=True)
-            for position, entries in zip(positions, read, strict=True):
-                found[position] = entries[0][1] if entries else None
-        return found
+                table = State(reader, self._state_id).timed("versions", self._columns)
+                read = table.latest(
+                    [keys[position] for position in positions], [instants[position] for position in positions]
+                )
+            for position, entry in zip(positions, read, strict=True):
+                found[position] = entry
+        known = [each for each in found if each is not None]
+        return frame_of(known, self._columns), [each is not None for each in found]
+
+    def _many_versions(self, keys: list[bytes], instants: list[int]) -> tuple[pl.DataFrame, list[bool]]:
+        points = pl.DataFrame({KEY: pl.Series(keys, dtype=pl.Binary), TIME: pl.Series(instants).cast(INSTANT)})
+        is_known, parts = [False] * len(keys), []
+        for shard, positions in by_shard(keys, self._store.shards):
+            places = pl.Series(_POINT, positions, pl.UInt32)
+            with self._store.snapshot(shard) as reader:
+                hits = State(reader, self._state_id).timed("versions", self._columns).floor(points[positions])
+            parts.append(hits.with_columns(places.gather(hits[_POINT])))
+        rows = pl.concat(parts).sort(_POINT)
+        for position in rows[_POINT].to_list():
+            is_known[position] = True
+        return rows, is_known
 
 
 def by_shard(keys: list[bytes], shards: int) -> Iterable[tuple[int, list[int]]]:

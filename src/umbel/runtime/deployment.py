@@ -115,7 +115,7 @@ class Deployment:
             float(fixed.setting("accuracy", accuracy, DEFAULT.accuracy)),
             int(fixed.setting("exact-instants", exact_instants, DEFAULT.exact)),
         )
-        parts, store_url = int(fixed.setting("shards", shards, SHARDS)), store_url or f"lmdb://{folder / 'store'}"
+        parts, store_url = int(fixed.setting("shards", shards, SHARDS)), store_url or f"file://{folder / 'store'}"
         limits = Limits.from_environment()
         return cls(folder, catalog_url, store_url, parts, budget, tiling, limits.max_ahead, limits.late_bytes)
 

@@ -12,7 +12,7 @@ READ, WRITE = os.O_RDONLY | os.O_CLOEXEC, os.O_RDWR | os.O_CLOEXEC
 CREATE, NEW = WRITE | os.O_CREAT, WRITE | os.O_CREAT | os.O_EXCL
 
 
-def open_file(path: Path, flags: int = WRITE) -> int:
+def open_file(path: Path | str, flags: int = WRITE) -> int:
     """Open a file; return its descriptor."""
     return os.open(path, flags, 0o644)
 

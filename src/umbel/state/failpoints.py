@@ -1,7 +1,7 @@
 """Failpoints: named locations in a transaction where tests kill the process.
 
-`UMBEL_FAILPOINT=put:3` kills the process (SIGKILL) the third time it passes `put`; `UMBEL_FAILPOINT=*:7` the seventh time it
-passes any failpoint. Without the variable a failpoint costs an empty loop.
+`UMBEL_FAILPOINT=committing:3` kills the process (SIGKILL) the third time it passes `committing`;
+`UMBEL_FAILPOINT=*:7` the seventh time it passes any failpoint. Without the variable a failpoint costs an empty loop.
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-POINTS = ("begun", "undone", "put", "saved", "committing", "committed")
-"""In the order of a transaction: open, previous run rolled back, values written, old values saved, commit, done."""
+POINTS = (
+    "begun",
+    "committing",
+    "before a write",
+    "before a sync",
+    "before a name",
+    "before a folder sync",
+    "before a removal",
+    "committed",
+)
+"""Transactions pass the first two and the last; each operation on files passes its own, also in flushes and merges."""
 
 
 def die() -> None:

@@ -1,6 +1,6 @@
 """The store port: the interface of a store of keyed state.
 
-A store is an ordered map per shard, written in transactions that carry a stamp. It guarantees three things:
+A store has the tables of operators in shards, written in transactions that carry a stamp. It guarantees three things:
 
 * a transaction is seen whole or not at all, by readers and after a crash;
 * a batch that is run again finds the state as it was before its first run (one batch of undo per operator);
@@ -20,20 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-MAX_KEY = 416
-"""Longest key in bytes: an encoded key (at most 400) and an instant (8), with room to spare."""
+    import polars as pl
+
+    from umbel.state.runs.points import RowSlice
+    from umbel.state.runs.rules import TableSchema
 
 MAX_STATE_ID = 64
 """Longest state id."""
 
 MAX_TABLE = 24
 """Longest table name."""
-
-LAST = b"\xff" * (MAX_KEY + 1)
-"""A bound above every key."""
-
-Entry = tuple[bytes, bytes]
-Range = tuple[bytes, bytes]
 
 
 class Fenced(Terminal):
@@ -79,36 +75,66 @@ class Stamp:
 
 
 class Reader(Protocol):
-    """A consistent view of one shard."""
+    """A consistent view of one shard. A table has the full name `state_id/table`."""
 
-    def get(self, state_id: str, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each key, None if missing. Sorted keys are fastest."""
+    def define(self, table: str, schema: TableSchema) -> None:
+        """Define a table; Terminal if it is known with other columns."""
         ...
 
-    def scan(
-        self, state_id: str, table: str, ranges: Sequence[Range], *, limit: int | None = None, reverse: bool = False
-    ) -> list[list[Entry]]:
-        """Return the entries of each range `low <= key < high`, in key order.
+    def lookup(self, table: str, keys: pl.Series) -> pl.DataFrame:
+        """Return the rows of some keys.
+
+        The columns are `_key_id` (the index of the key), the order and the values. They are sorted by the index and the order.
+        """
+        ...
+
+    def ranges(
+        self,
+        table: str,
+        keys: pl.Series,
+        low: pl.Series,
+        high: pl.Series,
+        *,
+        before: bool = False,
+        after: bool = False,
+    ) -> pl.DataFrame:
+        """Return the entries of keys within ranges of the first column of the order.
 
         Args:
-            state_id: the operator's state id.
-            table: the table's name.
-            ranges: pairs (low, high); with `LAST` as high the range is unbounded above.
-            limit: the largest number of entries per range.
-            reverse: in descending key order.
+            table: the full name of a table that replaces its entries.
+            keys: encoded keys, one for each range.
+            low: the lowest value of each range; null is unbounded.
+            high: the value from which on each range ends; null is unbounded.
+            before: with the last entry before each range.
+            after: with the first entry at or after the end of each range.
+
+        Returns:
+            `_key_id` (the number of the range), `_key`, the order and the columns, sorted by the number and the order.
         """
+        ...
+
+    def before(self, table: str, bound: int) -> pl.DataFrame:
+        """Return the entries of all keys before a value of the order."""
+        ...
+
+    def groups(self, table: str, keys: Sequence[bytes]) -> list[RowSlice | None]:
+        """Return the rows of some keys without a frame; None for a key without rows."""
+        ...
+
+    def latest(self, table: str, key: bytes, bound: int) -> RowSlice | None:
+        """Return the last entry of one key before a value of the order, if any."""
         ...
 
 
 class Transaction(Reader, Protocol):
     """A view of one shard that reads its own writes."""
 
-    def put(self, state_id: str, table: str, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Set the value of each key; the last value of a repeated key is stored."""
+    def replace(self, table: str, addresses: pl.DataFrame, rows: pl.DataFrame) -> None:
+        """Replace the groups of rows at some addresses; one without rows is removed."""
         ...
 
-    def delete(self, state_id: str, table: str, keys: Sequence[bytes]) -> None:
-        """Remove each key; keys that do not exist are skipped."""
+    def put(self, table: str, rows: pl.DataFrame, removed: pl.DataFrame) -> None:
+        """Replace the groups of rows at the addresses of `rows` and `removed`, which must differ."""
         ...
 
 
@@ -118,7 +144,7 @@ class ShardSize:
 
     Args:
         shard: its number.
-        entries: entries of all tables (undo and stamps may be included).
+        entries: stored rows of all tables, those included that a merge will drop.
         size: bytes on disk or in memory.
     """
 
@@ -211,13 +237,3 @@ def check_name(kind: str, name: str, longest: int) -> None:
     """
     if not (0 < len(name) <= longest and name.isascii() and name.isprintable()):
         raise InvalidValue(f"{kind} {name!r} must be 1 to {longest} printable ascii characters")
-
-
-def check_keys(keys: Sequence[bytes]) -> None:
-    """Raise InvalidValue if a key is longer than a store's limit."""
-    longest = max(map(len, keys), default=0)
-    if longest > MAX_KEY:
-        raise InvalidValue(
-            f"a key of {longest} bytes is longer than the {MAX_KEY} bytes a store can hold",
-            hint="make keys with umbel.state.keys.encode_keys, which shortens long ones",
-        )

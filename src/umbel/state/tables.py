@@ -1,30 +1,31 @@
-"""Tables of rows over a store, read and written by kernels as whole frames."""
+"""Tables of rows over a shard, read and written by operators as whole frames."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import polars as pl
 
 from umbel.errors import InvalidValue
-from umbel.state.arrow import binary_array, join_rows, to_series
-from umbel.state.keys import decode_time, encode_time
-from umbel.state.port import LAST, Entry, Range, Reader, Transaction
-from umbel.state.rows import Counts, RowCodec
+from umbel.state.port import MAX_TABLE, check_name
+from umbel.state.runs.reading import KEY_ID
+from umbel.state.runs.rules import KEY, ReplaceRule, TableSchema
+from umbel.state.runs.run import check_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-NUMBER = "_key_id"
+    from umbel.state.port import Reader, Transaction
+    from umbel.state.runs.points import RowSlice
+
+NUMBER = KEY_ID
 """The column with a key's index among the requested keys, in place of the key."""
 
-_TIME = 8
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_AFTER_ALL = b"\xff" * (_TIME + 1)
+INSTANT = pl.Datetime("us", "UTC")
+TIME = "_time"
+_TIMED = (KEY, TIME)
 
 
 class State:
@@ -42,69 +43,83 @@ class State:
         self.state_id = state_id
 
     def table(self, name: str, columns: Mapping[str, Any]) -> Table:
-        """Return the table `name`.
+        """Return the table `name`, of groups of rows addressed by a key.
 
         Args:
             name: at most 24 ascii characters, unique within the operator.
             columns: name and Polars type of each column; always the same for one table.
         """
-        return Table(self.reader, self.state_id, name, _codec(tuple(columns.items())))
+        return Table(self.reader, self._define(name, columns, "table"), columns)
+
+    def timed(self, name: str, columns: Mapping[str, Any]) -> TimedTable:
+        """Return the table `name`, of groups of rows addressed by a key and an instant.
+
+        Args:
+            name: at most 24 ascii characters, unique within the operator.
+            columns: name and Polars type of each column; always the same for one table.
+        """
+        return TimedTable(self.reader, self._define(name, columns, "timed"), columns)
 
     def of(self, state_id: str) -> State:
         """Return the state of another operator in the same shard."""
         return State(self.reader, state_id)
 
+    def _define(self, name: str, columns: Mapping[str, Any], kind: Literal["table", "timed"]) -> str:
+        full = f"{self.state_id}/{name}"
+        self.reader.define(full, _schema(name, tuple(columns.items()), kind))
+        return full
+
 
 @lru_cache(maxsize=1024)
-def _codec(columns: tuple[tuple[str, Any], ...]) -> RowCodec:
-    return RowCodec(dict(columns))
+def _schema(name: str, columns: tuple[tuple[str, Any], ...], kind: Literal["table", "timed"]) -> TableSchema:
+    check_name("the table name", name, MAX_TABLE)
+    dtypes = {column: dtype() if isinstance(dtype, type) else dtype for column, dtype in sorted(columns)}
+    for column, dtype in dtypes.items():
+        check_type(column, dtype)
+    return TableSchema(dtypes, ReplaceRule(), {TIME: INSTANT} if kind == "timed" else {})
 
 
-class Table:
-    """Groups of rows, addressed by an encoded key, or by a key and an instant.
+class _Rows:
+    """A table of a shard: a view, its full name, its columns in order."""
 
-    A table is used in one of the two forms only. Keys come from `umbel.state.keys.encode_keys`.
+    __slots__ = ("_columns", "_name", "_reader")
+
+    def __init__(self, reader: Reader, name: str, columns: Iterable[str]) -> None:
+        self._reader, self._name, self._columns = reader, name, tuple(columns)
+
+    def _ordered(self, found: pl.DataFrame, *address: pl.Series) -> pl.DataFrame:
+        """Return found rows with their address and the columns as defined."""
+        return pl.DataFrame([*address, *(found.get_column(name) for name in self._columns)])
+
+    def _put(self, touched: pl.DataFrame, rows: pl.DataFrame) -> None:
+        cast("Transaction", self._reader).replace(self._name, touched, rows)
+
+
+class Table(_Rows):
+    """Groups of rows, addressed by an encoded key.
+
+    Keys come from `umbel.state.keys.encode_keys`.
     """
 
-    __slots__ = ("_codec", "_name", "_reader", "_state_id")
-
-    def __init__(self, reader: Reader, state_id: str, name: str, codec: RowCodec) -> None:
-        self._reader, self._state_id, self._name, self._codec = reader, state_id, name, codec
-
-    # entries addressed by key
+    __slots__ = ()
 
     def get(self, keys: pl.Series) -> pl.DataFrame:
         """Return the existing groups of `keys`: [_key, *columns], sorted by key.
 
         The rows of a group are in the order in which they were written.
         """
-        requested = _sorted_unique(keys).to_list()
-        found = self._reader.get(self._state_id, self._name, requested)
-        return self._rows([entry for entry in zip(requested, found, strict=True) if entry[1] is not None])
+        requested = keys.unique().sort()
+        found = self.numbered(requested)
+        return self._ordered(found, requested.gather(found[NUMBER]).alias(KEY))
 
     def numbered(self, keys: pl.Series) -> pl.DataFrame:
         """Return the groups of `keys` as [`NUMBER`, *columns], with key indexes instead of keys.
 
         Args:
-            keys: encoded keys, each once and in order.
+            keys: encoded keys, each once.
         """
-        found = self._reader.get(self._state_id, self._name, keys.to_list())
-        rows, counts = self._codec.decode([value for value in found if value is not None])
-        known = np.fromiter((value is not None for value in found), np.bool_, len(found))
-        numbers = np.repeat(np.flatnonzero(known).astype(np.uint32), counts)
-        return pl.DataFrame([pl.Series(NUMBER, numbers), *rows.get_columns()])
-
-    def between(self, low: bytes | None = None, high: bytes | None = None, *, limit: int | None = None) -> pl.DataFrame:
-        """Return the groups with low <= key < high (None: unbounded): [_key, *columns].
-
-        They are sorted by key, at most `limit` of them.
-        """
-        bounds = (low or b"", LAST if high is None else high)
-        return self._rows(self._reader.scan(self._state_id, self._name, [bounds], limit=limit)[0])
-
-    def all(self) -> pl.DataFrame:
-        """Return every group of this shard: [_key, *columns], sorted by key."""
-        return self.between()
+        found = self._reader.lookup(self._name, keys)
+        return self._ordered(found, found[NUMBER])
 
     def replace(self, keys: pl.Series, rows: pl.DataFrame) -> None:
         """Replace the groups of `keys` by those of `rows`.
@@ -116,23 +131,34 @@ class Table:
         Raises:
             InvalidValue: a row's key is not among `keys`.
         """
-        self._put(_sorted_unique(keys), rows.get_column("_key"), rows)
+        self._put(keys.alias(KEY).to_frame(), rows)
 
     def renumber(self, keys: pl.Series, rows: pl.DataFrame) -> None:
         """Replace the groups of `keys` by those of `rows`, in the form of `numbered`.
 
         Args:
-            keys: every key touched, each once and in order; one without rows is removed.
+            keys: every key touched, each once; one without rows is removed.
             rows: [`NUMBER`, *columns], in the order of the keys.
         """
-        numbers = rows[NUMBER].to_numpy()
-        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        present = numbers[starts]
+        numbers = rows[NUMBER]
         gone = np.ones(len(keys), np.bool_)
-        gone[present] = False
-        self._write(keys.gather(present), np.diff(starts, append=len(numbers)), rows, keys.filter(pl.Series(gone)))
+        gone[numbers.to_numpy()] = False
+        removed = keys.filter(pl.Series(gone)).alias(KEY).to_frame()
+        keyed = rows.with_columns(keys.gather(numbers).alias(KEY))
+        cast("Transaction", self._reader).put(self._name, keyed, removed)
 
-    # entries addressed by key and instant
+    def groups(self, keys: Sequence[bytes]) -> list[RowSlice | None]:
+        """Return the rows of some keys for `PointRecords`; None for a key without rows."""
+        return self._reader.groups(self._name, keys)
+
+
+class TimedTable(_Rows):
+    """Groups of rows, addressed by an encoded key and an instant.
+
+    Keys come from `umbel.state.keys.encode_keys`.
+    """
+
+    __slots__ = ()
 
     def scan(self, ranges: pl.DataFrame, *, before: bool = False, after: bool = False) -> pl.DataFrame:
         """Return the entries of keys within time ranges.
@@ -145,17 +171,12 @@ class Table:
         Returns:
             [_key, _time, *columns] sorted by key and time, each entry once.
         """
-        ranges = ranges.sort("_key")
-        keys = ranges.get_column("_key").to_list()
-        lows = _bounds(keys, ranges.get_column("_low"), b"")
-        highs = _bounds(keys, ranges.get_column("_high"), _AFTER_ALL)
-        found = self._scan(list(zip(lows, highs, strict=True)))
-        if before:
-            found += self._scan(list(zip(keys, lows, strict=True)), limit=1, reverse=True)
-        if after:
-            ends = [key + _AFTER_ALL for key in keys]
-            found += self._scan(list(zip(highs, ends, strict=True)), limit=1)
-        return self._timed(sorted(dict(chain.from_iterable(found)).items()))
+        keys, low, high = (ranges[name] for name in (KEY, "_low", "_high"))
+        found = self._reader.ranges(self._name, keys, low, high, before=before, after=after)
+        if keys.n_unique() < len(keys):  # an entry may be in several ranges of its key
+            found = found.filter(pl.col(NUMBER) == pl.col(NUMBER).min().over(_TIMED))
+        found = found.sort(_TIMED, maintain_order=True)
+        return self._ordered(found, found[KEY], found[TIME])
 
     def floor(self, points: pl.DataFrame) -> pl.DataFrame:
         """Return for each point its latest entry at or before the point's time.
@@ -166,23 +187,27 @@ class Table:
         Returns:
             [_point, _time, *columns]: `_point` is the row number (UInt32) in `points`, ascending; points without an
             entry are absent.
+
+        Raises:
+            InvalidValue: a time is null.
         """
-        addresses = _addresses(points)
-        order = addresses.arg_sort()
-        keys = points.get_column("_key").gather(order).to_list()
-        ranges = [(key, end + b"\x00") for key, end in zip(keys, addresses.gather(order).to_list(), strict=True)]
-        found = self._scan(ranges, limit=1, reverse=True)
-        hits = np.fromiter(map(len, found), np.bool_, len(found))
-        entries = list(chain.from_iterable(found))
-        rows, counts = self._decoded(entries)
-        numbers = order.filter(pl.Series(hits)).cast(pl.UInt32).alias("_point")
-        return _beside([numbers, _times(entries)], counts, rows).sort("_point", maintain_order=True)
+        if points[TIME].null_count():
+            raise InvalidValue(f"table {self._name!r}: a null in {TIME!r}")
+        after = points[TIME].dt.offset_by("1us")
+        found = self._reader.ranges(self._name, points[KEY], after, after, before=True)
+        return self._ordered(found, found[NUMBER].alias("_point"), found[TIME])
 
-    def all_at(self) -> pl.DataFrame:
+    def until(self, instant: int) -> pl.DataFrame:
+        """Return the entries of all keys up to an instant, in µs: [_key, _time, *columns]."""
+        found = self._reader.before(self._name, instant + 1)
+        return self._ordered(found, found[KEY], found[TIME])
+
+    def all(self) -> pl.DataFrame:
         """Return every entry of this shard: [_key, _time, *columns], sorted by key and time."""
-        return self._timed(self._scan([(b"", LAST)])[0])
+        found = self._reader.before(self._name, 2**63 - 1).sort(_TIMED, maintain_order=True)
+        return self._ordered(found, found[KEY], found[TIME])
 
-    def replace_at(self, entries: pl.DataFrame, rows: pl.DataFrame) -> None:
+    def replace(self, entries: pl.DataFrame, rows: pl.DataFrame) -> None:
         """Replace the groups of `entries` by those of `rows`.
 
         Args:
@@ -192,84 +217,8 @@ class Table:
         Raises:
             InvalidValue: a row's key and time are not among `entries`.
         """
-        self._put(_sorted_unique(_addresses(entries)), _addresses(rows), rows)
+        self._put(entries.select(_TIMED), rows)
 
-    # used by both forms
-
-    def _scan(self, ranges: Sequence[Range], *, limit: int | None = None, reverse: bool = False) -> list[list[Entry]]:
-        return self._reader.scan(self._state_id, self._name, ranges, limit=limit, reverse=reverse)
-
-    def _put(self, touched: pl.Series, addresses: pl.Series, rows: pl.DataFrame) -> None:
-        keys, counts, rows = _groups(addresses, rows)
-        gone = touched.clear() if keys.equals(touched) else touched.filter(~touched.is_in(keys.implode()))
-        if len(gone) + len(keys) != len(touched):
-            raise InvalidValue(f"table {self._name!r}: rows were given for keys that are not among those replaced")
-        self._write(keys, counts, rows, gone)
-
-    def _write(self, keys: pl.Series, counts: Counts, rows: pl.DataFrame, gone: pl.Series) -> None:
-        writer = cast("Transaction", self._reader)
-        if len(keys):
-            writer.put(self._state_id, self._name, keys.to_list(), self._codec.encode(rows, counts))
-        if len(gone):
-            writer.delete(self._state_id, self._name, gone.to_list())
-
-    def _decoded(self, entries: Sequence[tuple[bytes, bytes | None]]) -> tuple[pl.DataFrame, Counts]:
-        return self._codec.decode([cast("bytes", value) for _, value in entries])
-
-    def _rows(self, entries: Sequence[tuple[bytes, bytes | None]]) -> pl.DataFrame:
-        rows, counts = self._decoded(entries)
-        keys = pl.Series("_key", [key for key, _ in entries], pl.Binary)
-        return _beside([keys], counts, rows)
-
-    def _timed(self, entries: Sequence[Entry]) -> pl.DataFrame:
-        rows, counts = self._decoded(entries)
-        keys = pl.Series("_key", [key[:-_TIME] for key, _ in entries], pl.Binary)
-        return _beside([keys, _times(entries)], counts, rows)
-
-
-def _sorted_unique(keys: pl.Series) -> pl.Series:
-    ordered = keys.sort()
-    return ordered.filter(_is_first(ordered))
-
-
-def _is_first(ordered: pl.Series) -> pl.Series:
-    """Return a mask of the rows at which a new value begins."""
-    return ordered.ne_missing(ordered.shift(1))
-
-
-def _groups(addresses: pl.Series, rows: pl.DataFrame) -> tuple[pl.Series, Counts, pl.DataFrame]:
-    """Return the distinct addresses in order, each one's row count, and the sorted rows."""
-    if not addresses.is_sorted():
-        rows = rows.with_columns(addresses.alias("_address")).sort("_address", maintain_order=True)
-        addresses = rows.get_column("_address")
-    first = _is_first(addresses)
-    starts = first.arg_true().to_numpy()
-    return addresses.filter(first), np.diff(np.append(starts, len(addresses))), rows
-
-
-def _addresses(entries: pl.DataFrame) -> pl.Series:
-    times = encode_time(entries.get_column("_time"))
-    return to_series(join_rows([binary_array(entries.get_column("_key")), binary_array(times)]), "_address")
-
-
-def _bounds(keys: Sequence[bytes], instants: pl.Series, when_open: bytes) -> list[bytes]:
-    """Return each key followed by its encoded instant; `when_open` for a null instant."""
-    times = encode_time(instants.fill_null(_EPOCH)).to_list()
-    is_open = instants.is_null().to_list()
-    return [key + (when_open if empty else time) for key, time, empty in zip(keys, times, is_open, strict=True)]
-
-
-def _times(entries: Iterable[Entry]) -> pl.Series:
-    joined = b"".join([key[-_TIME:] for key, _ in entries])
-    return decode_time(np.frombuffer(joined, np.uint8), "_time")
-
-
-def _beside(addresses: list[pl.Series], counts: Counts, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of groups, preceded by their address columns."""
-    return pl.DataFrame([*(_repeated(column, counts) for column in addresses), *rows.get_columns()])
-
-
-def _repeated(column: pl.Series, counts: Counts) -> pl.Series:
-    if (counts == 1).all():
-        return column
-    return column.gather(np.repeat(np.arange(len(counts)), counts))
+    def latest(self, keys: Sequence[bytes], instants: Sequence[int]) -> list[RowSlice | None]:
+        """Return the latest entry of keys at or before instants in µs; None for none."""
+        return [self._reader.latest(self._name, key, instant + 1) for key, instant in zip(keys, instants, strict=True)]

@@ -1,6 +1,6 @@
 """Open a store by its URL.
 
-The scheme names the module: `lmdb:///path` is opened by `open_url` of `umbel.state.lmdb`. A package of your own adds a
+The scheme names the module: `file:///path` is opened by `open_url` of `umbel.state.file`. A package of your own adds a
 scheme by an entry point in the group `umbel.stores` that loads to such a function.
 """
 
@@ -28,7 +28,7 @@ def open_store(url: str, shards: int) -> Store:
     """Open the store at `url`.
 
     Args:
-        url: `memory://`, `lmdb:///directory?map_size=<bytes>`, or the URL of a store some package provides.
+        url: `memory://`, `file:///directory?flush_bytes=<bytes>`, or the URL of a store some package provides.
         shards: the number of shards of the deployment.
 
     Raises:
@@ -42,7 +42,7 @@ def open_store(url: str, shards: int) -> Store:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise InvalidValue(f"the store's URL cannot be read: {masked(url)}", hint="lmdb:///directory") from None
+        raise InvalidValue(f"the store's URL cannot be read: {masked(url)}", hint="file:///directory") from None
     return _opener(parts.scheme)(parts, shards, dict(parse_qsl(parts.query)))
 
 
@@ -56,7 +56,7 @@ def _opener(scheme: str) -> Opener:
     if not owners:
         raise UnknownName(
             f"no store is called {scheme!r}" + did_you_mean(scheme, schemes()),
-            hint="the URL of a store begins with its name: lmdb:///path/of/a/folder",
+            hint="the URL of a store begins with its name: file:///path/of/a/folder",
         )
     return own or plugins.loaded(entries[0])
 

@@ -14,8 +14,7 @@ import polars as pl
 
 from umbel.changes.runs import Ints
 from umbel.changes.versions import TIME
-from umbel.state.keys import encode_time
-from umbel.state.tables import State, Table
+from umbel.state.tables import INSTANT, State, Table, TimedTable
 from umbel.types.windows import SECOND
 from umbel.windowing.grids import ALWAYS, LATER
 from umbel.windowing.groups import KEY, Groups, numbered_keys, with_ids
@@ -24,9 +23,7 @@ from umbel.windowing.points import HISTORY, Points, shown
 from umbel.windowing.tiles import Moments
 from umbel.windowing.tiling import ID
 
-INSTANT = pl.Datetime("us", "UTC")
 MARK = pl.Series(KEY, [b"\x00"])
-DUE = "_time_due"
 
 
 class Windows(Protocol):
@@ -70,16 +67,15 @@ class Tables:
     """The tables of one shard: entries, timers and the mark."""
 
     entries: Table
-    timers: Table
+    timers: TimedTable
     marks: Table
 
     @classmethod
     def of(cls, state: State, windows: Windows, groups: dict[str, pl.DataType]) -> Tables:
         """Return the tables of an operator."""
-        timers = {DUE: pl.Int64(), **groups}
         return cls(
             state.table("windows", windows.columns),
-            state.table("timers", timers),
+            state.timed("timers", groups),
             state.table("mark", {"mark": pl.Int64()}),
         )
 
@@ -129,11 +125,11 @@ def tick(windows: Windows, tables: Tables, horizon: int, final: int | None) -> p
     if horizon <= mark:
         return pl.DataFrame()
     tables.marks.replace(MARK, pl.DataFrame({KEY: MARK, "mark": [horizon]}))
-    fired = tables.timers.between(None, _timer_prefix(horizon + 1))
+    fired = tables.timers.until(horizon)
     if fired.is_empty():
         return pl.DataFrame()
-    tables.timers.replace(fired[KEY], fired.clear())
-    numbered, keys = numbered_keys(fired.drop(KEY), windows.keys)
+    tables.timers.replace(fired, fired.clear())
+    numbered, keys = numbered_keys(fired.drop(KEY, TIME), windows.keys)
     groups = numbered.unique(ID, keep="first", maintain_order=True).sort(ID).select(windows.keys)
     entries = tables.entries.numbered(keys)
     emitted = windows.emitted(entries, mark, horizon)
@@ -172,19 +168,9 @@ def _set_timers(tables: Tables, keys: pl.Series, groups: pl.DataFrame, before: I
     moved = np.flatnonzero((before != after) & (after < LATER))
     if not len(moved):
         return
-    due = pl.Series(DUE, after[moved])
-    prefix = encode_time(due.cast(INSTANT)).cast(pl.Binary)
-    addresses = _joined(prefix, keys.gather(moved))
-    rows = pl.DataFrame([addresses, due, *groups[moved].get_columns()])
-    tables.timers.replace(addresses, rows)
-
-
-def _joined(prefix: pl.Series, keys: pl.Series) -> pl.Series:
-    return pl.Series(KEY, [a + b for a, b in zip(prefix.to_list(), keys.to_list(), strict=True)], pl.Binary)
-
-
-def _timer_prefix(instant: int) -> bytes:
-    return bytes(encode_time(pl.Series([instant]).cast(INSTANT))[0])
+    due = pl.Series(TIME, after[moved]).cast(INSTANT)
+    rows = pl.DataFrame([keys.gather(moved).alias(KEY), due, *groups[moved].get_columns()])
+    tables.timers.replace(rows, rows)
 
 
 def _with_groups(emitted: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:

@@ -15,8 +15,7 @@ import numpy as np
 
 from umbel.aggregates.point_states import Fold, PointStates, Spans
 from umbel.changes.runs import Flags, Ints
-from umbel.state.records import Records
-from umbel.state.rows import RowCodec
+from umbel.state.runs.points import PointRecords, RowSlice
 from umbel.state.tables import State
 from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND
@@ -40,18 +39,18 @@ class Pointwise:
         """True if all aggregates have a `folding`."""
         return all(each.folding(at) for each, at in self.tiles.partials.parts)
 
-    def read(self, state: State, keys: list[bytes]) -> list[bytes | None]:
-        """Return the encoded entries of each key as stored."""
-        return state.reader.get(state.state_id, TABLE, keys)
+    def read(self, state: State, keys: list[bytes]) -> list[RowSlice | None]:
+        """Return the stored entries of each key."""
+        return state.table(TABLE, self.tiles.columns).groups(keys)
 
-    def values(self, stored: Sequence[bytes | None], at: Ints) -> PointValues | None:
+    def values(self, stored: Sequence[RowSlice | None], at: Ints) -> PointValues | None:
         """Return the values of each key; None when frames are needed.
 
         Args:
             stored: the entries of each key.
             at: the instant of each, µs.
         """
-        entries = _Entries(self.tiles, self._codec.records(stored), at)
+        entries = _Entries(self.tiles, PointRecords(stored, self.tiles.columns), at)
         found = entries.born <= at
         states = None if entries.is_past(found) else entries.states(self._lengths)
         if states is None:
@@ -73,10 +72,6 @@ class Pointwise:
         windows: dict[Any, int] = {window: number for number, window in enumerate(self.tiles.windows)}
         folds = [(windows[each.window], each.folding(positions[each.algebra])) for each in self.tiles.aggregates]
         return [(index, window, fold) for index, (window, fold) in enumerate(folds) if fold]
-
-    @cached_property
-    def _codec(self) -> RowCodec:
-        return RowCodec(self.tiles.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +100,7 @@ class PointValues:
 class _Entries:
     """The entries of the queried keys, grouped by key."""
 
-    def __init__(self, tiles: Tiles, records: Records, at: Ints) -> None:
+    def __init__(self, tiles: Tiles, records: PointRecords, at: Ints) -> None:
         self._tiles, self._records, self._at = tiles, records, at
         self._spans = Spans(records.owners, len(at))
         self._window = records[WINDOW]

@@ -8,9 +8,16 @@ import polars as pl
 import pytest
 
 from umbel.aggregates.point_states import PointStates, Spans, counted
-from umbel.state.rows import RowCodec
+from umbel.state.runs.block import Block
+from umbel.state.runs.points import PointRecords, RowSlice
 
 GENERATOR = np.random.default_rng(5)
+
+
+def records_of(values: list[Any], dtype: Any) -> PointRecords:
+    """Return the rows of one group with a column `v`."""
+    frame = pl.DataFrame({"_hash": [0] * len(values), "v": values}, schema={"_hash": pl.UInt64, "v": dtype})
+    return PointRecords([RowSlice(Block(frame), 0, len(values))], {"v": dtype})
 
 
 @pytest.mark.parametrize("sizes", [[0], [1], [300], [0, 7, 0, 1, 200, 9, 0]])
@@ -36,9 +43,7 @@ def test_sums_are_those_of_each_question_alone_to_the_bit(sizes: list[int]) -> N
 )
 @pytest.mark.parametrize("owners", [[0, 0, 0, 0], [0, 0, 2, 2]])
 def test_sums_of_whole_numbers_are_exact(dtype: Any, values: list[Any], owners: list[int]) -> None:
-    codec = RowCodec({"v": dtype})
-    frame = pl.DataFrame({"v": values}, schema=codec.schema)
-    records = codec.records(codec.encode(frame, np.array([4])))
+    records = records_of(values, dtype)
     stored = PointStates(np.array(owners), max(owners) + 1, records, np.arange(4))
     scale = 10 ** getattr(dtype, "scale", 0)
     expected = [
@@ -58,8 +63,7 @@ def test_sums_of_whole_numbers_are_exact(dtype: Any, values: list[Any], owners: 
     ],
 )
 def test_ends_at_the_limits(dtype: Any, values: list[Any], smallest: bool, expected: list[Any]) -> None:
-    codec = RowCodec({"v": dtype})
-    records = codec.records(codec.encode(pl.DataFrame({"v": values}, schema=codec.schema), np.array([3])))
+    records = records_of(values, dtype)
     each = PointStates(np.arange(3), 4, records, np.arange(3)).ends("v", smallest=smallest)
     assert list(map(str, each)) == list(map(str, [*expected, None]))
     for row, wanted in enumerate(expected):

@@ -169,7 +169,7 @@ def test_a_changed_byte_loses_one_line_at_most(
     assert ends or damage[0].offset <= place
 
 
-def test_damage_is_told_by_its_bytes(tmp_path: Path) -> None:
+def test_damage_is_reported_by_its_bytes(tmp_path: Path) -> None:
     log = FeatureLog(tmp_path)
     for number in range(3):
         put(log, NOON, number)
@@ -177,16 +177,16 @@ def test_damage_is_told_by_its_bytes(tmp_path: Path) -> None:
     whole = path.read_bytes()
     size = len(whole) // 3
 
-    def told(content: bytes) -> tuple[list[tuple[int, int]], list[int]]:
+    def read_back(content: bytes) -> tuple[list[tuple[int, int]], list[int]]:
         path.write_bytes(content)
         damage = list[tuple[int, int]]()
         lines = b"".join(log.read("main", damaged=lambda each: damage.append((each.offset, each.size)))).splitlines()
         return damage, [orjson.loads(each)["n"] for each in lines]
 
-    assert told(whole) == ([], [0, 1, 2])
-    assert told(whole[:size].replace(b"0", b"1") + whole[size:]) == ([(0, size)], [1, 2])
+    assert read_back(whole) == ([], [0, 1, 2])
+    assert read_back(whole[:size].replace(b"0", b"1") + whole[size:]) == ([(0, size)], [1, 2])
     # Of the second line the break is lost: it is read to its end with the third one behind it.
-    assert told(whole[: 2 * size - 1] + b" " + whole[2 * size :]) == ([(size, size)], [0, 2])
+    assert read_back(whole[: 2 * size - 1] + b" " + whole[2 * size :]) == ([(size, size)], [0, 2])
 
 
 def test_lines_of_the_first_version_are_read(tmp_path: Path) -> None:

@@ -334,7 +334,7 @@ def test_ids_of_records_that_survived_a_crash_are_known(tmp_path: Path, monkeypa
     assert payloads(IngestReader(tmp_path, "w", "e")) == [b"[1]", b"[2]"]
 
 
-def test_ids_that_a_crash_kept_in_several_segments_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_that_a_crash_left_in_several_segments_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def send(to: Appender, number: int) -> bool:
         return to.append([Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}"))])[0].is_duplicate
 

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.contracts.store_entries import Entries
 from umbel.state import failpoints
+from umbel.state.file import FileStore
+from umbel.state.port import Stamp
+from umbel.state.runs import files, shard
+from umbel.state.runs.shard import ShardOptions
 
 SOURCE = Path(failpoints.__file__).parents[2]
 
@@ -43,3 +48,16 @@ def test_an_action_runs_once_at_its_turn() -> None:
 def test_nothing_happens_unarmed() -> None:
     for name in failpoints.POINTS:
         failpoints.reach(name)
+
+
+def test_every_name_is_one_that_a_store_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[str] = []
+    for module in (shard, files):
+        monkeypatch.setattr(module, "reach", passed.append)
+    store = FileStore(tmp_path, 1, ShardOptions(flush_bytes=1, fan=2))
+    for batch in range(6):
+        with store.transaction(0, ["o"], Stamp(1, batch)) as tx:
+            Entries(tx, "o").put([b"k"], [b"v"])
+    store.close()
+    assert set(passed) == set(failpoints.POINTS)
+    assert (passed[-1], passed.count("begun")) == ("before a removal", 6)

@@ -35,7 +35,7 @@ def test_passwords_are_masked(url: str) -> None:
     assert "host" in masked(url)
 
 
-@pytest.mark.parametrize("url", ["sqlite:////a/b.db", "lmdb:///a?map_size=1", "postgresql://me@host/db", "", "x"])
+@pytest.mark.parametrize("url", ["sqlite:////a/b.db", "file:///a?flush_bytes=1", "postgresql://me@host/db", "", "x"])
 def test_what_has_none_stays(url: str) -> None:
     assert (passwords_of(url), masked(url), handed_on(url), received(url)) == ([], url, url, url)
 
@@ -59,11 +59,11 @@ def test_a_url_that_cannot_be_read_is_told_masked() -> None:
 
 def test_a_deployment_hands_passwords_on_by_the_environment(tmp_path: Path) -> None:
     url = "postgresql+psycopg://me:planted@host/db"
-    place = Deployment(tmp_path, url, f"lmdb://{tmp_path}", 1)
+    place = Deployment(tmp_path, url, f"file://{tmp_path}", 1)
     encoded = place.encode()
     assert "planted" not in encoded + repr(place)
     assert Deployment.decode(encoded) == place
-    assert encoded == Deployment(tmp_path, url, f"lmdb://{tmp_path}", 1).encode()
+    assert encoded == Deployment(tmp_path, url, f"file://{tmp_path}", 1).encode()
     names = [name for name, value in os.environ.items() if value == url]
     assert len(names) == 1
     del os.environ[names[0]]

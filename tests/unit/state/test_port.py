@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from umbel.errors import InvalidValue, Terminal
-from umbel.state.port import LAST, MAX_KEY, MAX_TABLE, Fenced, StaleBatch, Stamp, check_keys, check_name, check_shard
+from umbel.state.port import MAX_TABLE, Fenced, StaleBatch, Stamp, check_name, check_shard
 
 
 def test_stamps_sort_by_epoch_batch_and_step() -> None:
@@ -17,10 +17,6 @@ def test_refusals_are_terminal() -> None:
     assert issubclass(StaleBatch, Terminal)
 
 
-def test_last_is_above_every_key() -> None:
-    assert b"\xff" * MAX_KEY < LAST
-
-
 @pytest.mark.parametrize("name", ["", "x" * (MAX_TABLE + 1), "a\0", "a\n", "é"])
 def test_bad_names_are_told_by_name(name: str) -> None:
     with pytest.raises(InvalidValue) as caught:
@@ -31,13 +27,6 @@ def test_bad_names_are_told_by_name(name: str) -> None:
 def test_good_names_pass() -> None:
     check_name("the table name", "x" * MAX_TABLE, MAX_TABLE)
     check_name("the operator id", "0123456789abcdef", 64)
-
-
-def test_keys_up_to_the_limit_pass() -> None:
-    check_keys([])
-    check_keys([b"", b"x" * MAX_KEY])
-    with pytest.raises(InvalidValue, match="encode_keys"):
-        check_keys([b"", b"x" * (MAX_KEY + 1)])
 
 
 def test_shards_are_numbered_from_zero() -> None:

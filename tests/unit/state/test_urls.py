@@ -8,9 +8,9 @@ import pytest
 from tests.extending.install import declare
 from umbel.errors import InvalidValue, PackageError, UnknownName
 from umbel.state import urls
-from umbel.state.lmdb import LmdbStore
+from umbel.state.file import FileStore
 from umbel.state.memory import MemoryStore
-from umbel.state.port import Stamp
+from umbel.state.port import OldState, Stamp
 from umbel.state.urls import open_store
 
 
@@ -24,23 +24,50 @@ def test_memory_is_new_each_time() -> None:
 
 
 def test_a_directory(tmp_path: Path) -> None:
-    store = open_store(f"lmdb://{tmp_path}/a b?map_size=1048576&sync=off", 1)
-    assert isinstance(store, LmdbStore)
+    store = open_store(f"file://{tmp_path}/a b?flush_bytes=1048576&sync=off", 1)
+    assert isinstance(store, FileStore)
     with store.transaction(0, ["o"], Stamp(1, 1)):
         pass
-    assert (tmp_path / "a b" / "shard-000" / "data.mdb").exists()
+    assert (tmp_path / "a b" / "shard-000" / "journal").is_dir()
     store.close()
 
 
-@pytest.mark.parametrize("url", ["lmb:///x", "ports://", "keys://", "", "../memory://", "/tmp/x"])
+@pytest.mark.parametrize(
+    "url", ["fiel:///x", "runs://", "tables:///x", "ports://", "keys://", "", "../memory://", "/tmp/x"]
+)
 def test_unknown_schemes_are_told_what_there_is(url: str) -> None:
-    with pytest.raises(UnknownName, match="lmdb"):
+    with pytest.raises(UnknownName, match="file"):
         open_store(url, 1)
 
 
 def test_a_directory_is_needed() -> None:
     with pytest.raises(InvalidValue, match="directory"):
-        open_store("lmdb://", 1)
+        open_store("file://", 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("flushbytes=7", "unknown setting 'flushbytes'; did you mean 'flush_bytes'"),
+        ("map_size=1048576", "unknown setting 'map_size'"),
+        ("flush_bytes=7GB", "flush_bytes must be a number of bytes, found '7GB'"),
+        ("flush_bytes=0", "flush_bytes must be a number of bytes, found '0'"),
+        ("flush_bytes=-1", "flush_bytes must be a number of bytes, found '-1'"),
+        ("flush_bytes=²", "flush_bytes must be a number of bytes"),
+        ("sync=no", "sync must be 'on' or 'off', found 'no'"),
+    ],
+)
+def test_settings_are_checked(tmp_path: Path, settings: str, message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        open_store(f"file://{tmp_path}/db?{settings}", 1)
+    assert not (tmp_path / "db").exists()
+
+
+def test_state_of_another_format_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "store.json").write_text('{"format": 3, "shards": 1, "identity": "x"}')
+    with pytest.raises(OldState, match="format 3 by another version") as raised:
+        open_store(f"file://{tmp_path}", 1)
+    assert "compute it anew" in str(raised.value.hint)
 
 
 @pytest.mark.parametrize("shards", [0, -1])
@@ -74,7 +101,7 @@ def test_a_scheme_of_two_packages_names_both(tmp_path: Path, monkeypatch: pytest
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(PackageError, match=r"'memory': umbel\.state\.memory and package 'one-store' 1\.0"):
         open_store("memory://", 1)
-    assert isinstance(open_store(f"lmdb://{tmp_path / 'db'}", 1), LmdbStore)
+    assert isinstance(open_store(f"file://{tmp_path / 'db'}", 1), FileStore)
 
 
 def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,7 +185,7 @@ def test_asked_windows_forget_behind_the_watermark() -> None:
     for hour in range(20):
         job.feed(rows(f"{hour}:10"), watermark=instant(clock(f"{hour}:00")))
     ((_, retained),) = job.table("windows")
-    assert len(retained) < 300
+    assert len(retained) < 6
     found = job.lookup([(1, clock("20:00")), (1, clock("5:00"))])
     assert found["_history"].to_list() == [False, True]
     assert found["a0"][0] == pytest.approx(0.5 ** (50 / 60))

@@ -31,6 +31,8 @@ _WORD = 8
 _SEED, _STEP = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _MIX = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
 _SHIFT = np.uint64(33)
+_SEED_NUMBER, _STEP_NUMBER, _MIX_NUMBERS = int(_SEED), int(_STEP), tuple(map(int, _MIX))
+_ALL = 2**64 - 1
 _TURN, _REST = np.uint64(27), np.uint64(37)
 
 
@@ -58,6 +60,22 @@ def hash_keys(keys: pl.Series) -> Hashes:
         spare = np.maximum(_WORD - (lengths[rows] - at), 0).astype(np.uint64) * np.uint64(8)
         hashes[rows] = _next(hashes[rows], words[offsets[rows] + at] & (~np.uint64(0) >> spare))
     return _mixed(hashes)
+
+
+def hash_key(key: bytes) -> np.uint64:
+    """Return the hash of one encoded key, like `hash_keys` but faster for one."""
+    found = (len(key) * _SEED_NUMBER + _STEP_NUMBER) & _ALL
+    for at in range(0, len(key), _WORD):
+        word = int.from_bytes(key[at : at + _WORD], "little")
+        mixed = found ^ _mixed_number(word * _STEP_NUMBER & _ALL)
+        found = ((mixed << 27 & _ALL | mixed >> 37) * _SEED_NUMBER + _STEP_NUMBER) & _ALL
+    return np.uint64(_mixed_number(found))
+
+
+def _mixed_number(number: int) -> int:
+    for factor in _MIX_NUMBERS:
+        number = (number ^ number >> 33) * factor & _ALL
+    return number ^ number >> 33
 
 
 def _next(hashes: Hashes, word: Hashes) -> Hashes:

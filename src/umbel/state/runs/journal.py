@@ -26,7 +26,7 @@ from umbel.state.runs.manifest import JournalPosition
 from umbel.state.runs.run import REMEDY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from umbel.state.runs.files import ShardFiles
 
@@ -42,6 +42,7 @@ _EXTENT = struct.Struct("<4sQII")
 _BEGIN = b"URec"
 _ATTEMPTS = 50
 _PLAIN = pl.CompatLevel.oldest()
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class JournalRecord:
         frames: the sorted rows of each table.
         horizons: of tables, in µs.
         undo: False if a batch that is run again cannot replace it.
+        orders: for each table that replaces its entries the names of its order, None for other rules.
     """
 
     stamp: Stamp
@@ -61,6 +63,7 @@ class JournalRecord:
     frames: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     horizons: Mapping[str, int] = field(default_factory=dict)
     undo: bool = True
+    orders: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
 
     def pack(self) -> bytes:
         """Return the bytes of the record."""
@@ -71,6 +74,7 @@ class JournalRecord:
             "frames": {table: len(stream) for table, stream in streams.items()},
             "horizons": dict(self.horizons),
             "undo": self.undo,
+            "orders": dict(self.orders),
         }
         text = json.dumps(meta).encode()
         payload = b"".join((struct.pack("<I", len(text)), text, b"\0" * (-(4 + len(text)) % 8), *streams.values()))
@@ -89,13 +93,14 @@ class JournalRecord:
             assert isinstance(frame, pl.DataFrame)
             frames[table] = frame
             at += size
-        return cls(Stamp(*meta["stamp"]), tuple(meta["state_ids"]), frames, meta["horizons"], meta["undo"])
+        stamp, state_ids = Stamp(*meta["stamp"]), tuple(meta["state_ids"])
+        return cls(stamp, state_ids, frames, meta["horizons"], meta["undo"], meta["orders"])
 
 
 def _stream(frame: pl.DataFrame) -> memoryview:
     sink = pa.BufferOutputStream()
     arrow = frame.to_arrow(compat_level=_PLAIN)
-    with pa.ipc.new_stream(sink, arrow.schema) as writer:
+    with pa.ipc.new_stream(sink, arrow.schema, options=_COMPRESSED) as writer:
         writer.write_table(arrow)
     return memoryview(sink.getvalue())
 
@@ -128,6 +133,11 @@ class Journal:
 
     def __init__(self, files: ShardFiles, file_bytes: int = JOURNAL_BYTES) -> None:
         self._files, self._file_bytes = files, file_bytes
+
+    def create(self) -> None:
+        """Create the first file, unless there is one. The writers' lock must be held."""
+        if not self._files.list(FOLDER):
+            self._files.put(_name(1), _header(HEADER_BYTES, is_full=False))
 
     def header(self, number: int) -> JournalHeader | None:
         """Return the header of a file, None if there is no such file.

@@ -6,6 +6,7 @@ transactions. A lock of its own lets one thread or process do this at a time.
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ from umbel.state.runs.manifest import RunEntry, RunPart, retained
 from umbel.state.runs.reading import SortedRows, merged_ranges
 from umbel.state.runs.rules import HASH
 from umbel.state.runs.run import pack_run
-from umbel.state.runs.shard import RUNS, Shard, ShardView
+from umbel.state.runs.shard import RUNS, Shard
+from umbel.state.runs.views import ShardView, described_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,7 +142,8 @@ def _written(
     for piece in merged_ranges(sources, schema, shard.options.part_rows, complete=complete):
         rows = schema.unexpired(piece, horizon) if complete or schema.rule.drops_early else piece
         if rows.height:
-            name, data = f"{uuid.uuid4().hex}.run", pack_run(rows, table)
+            order = described_order(schema)
+            name, data = f"{uuid.uuid4().hex}.run", pack_run(rows, table, order)
             shard.files.put(f"{RUNS}/{name}", data)
             parts.append(RunPart(name, rows.height, len(data), rows[HASH][0], rows[HASH][-1]))
     return tuple(parts)
@@ -163,55 +166,77 @@ def _clean(shard: Shard) -> None:
 
 
 class Maintainer:
-    """A thread that maintains a shard when it is woken.
+    """A thread that maintains the shards that have much in memory.
+
+    It starts when there is something to do.
 
     Args:
-        shard: the shard.
-        stall: the bytes of final rows, as a multiple of the limit of flushes, at which `wake` waits for the thread.
+        stall: the bytes of final rows, as a multiple of the limit of flushes, at which a writer waits for the thread.
     """
 
-    def __init__(self, shard: Shard, stall: int = 4) -> None:
-        self._shard, self._stall = shard, stall * shard.options.flush_bytes
-        self._changed = threading.Condition()
-        self._is_due = self._is_closed = self._is_busy = False
-        self.error: Exception | None = None
-        """The error of the last maintenance, None if it succeeded; it is tried again at the next `wake`."""
-        self._thread = threading.Thread(target=self._run, name="state-maintenance", daemon=True)
-        self._thread.start()
+    def __init__(self, stall: int = 4) -> None:
+        self._stall = stall
+        self._begin()
 
-    def wake(self) -> None:
-        """Wake the thread; wait for it while the writer is far ahead.
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._changed = threading.Condition()
+        self._due: dict[Shard, None] = {}
+        self._busy: Shard | None = None
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self.errors: dict[Shard, Exception] = {}
+        """The error of the last maintenance of a shard; it is tried again after the next transaction."""
+
+    def after(self, shard: Shard) -> None:
+        """Maintain a shard that was written, if it is due.
+
+        Waits for it while the writer is far ahead.
 
         Raises:
             Exception: the error of the last maintenance, if it failed and the writer is far ahead.
         """
+        size = shard.memtable_size()
+        if size < shard.options.flush_bytes:
+            return
+        if self._process != os.getpid():  # a fork has no thread, and its locks may be held by nobody
+            self._begin()
         with self._changed:
-            self._is_due = True
+            self._due[shard] = None
             self._changed.notify_all()
-            size = self._shard.refresh().memtable.size
-            if size >= self._stall:
-                self._changed.wait_for(lambda: not self._is_due and not self._is_busy)
-                if self.error is not None:
-                    raise self.error
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="state-maintenance", daemon=True)
+                self._thread.start()
+            if size >= self._stall * shard.options.flush_bytes:
+                self._changed.wait_for(lambda: shard not in self._due and self._busy is not shard)
+                if shard in self.errors:
+                    raise self.errors[shard]
 
     def close(self) -> None:
         """End the thread after the work at hand."""
+        if self._process != os.getpid():
+            return
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._is_busy = False
+                self._busy = None
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._is_due or self._is_closed)
+                self._changed.wait_for(lambda: self._due or self._is_closed)
                 if self._is_closed:
+                    self._due.clear()
+                    self._changed.notify_all()
                     return
-                self._is_due, self._is_busy = False, True
+                self._busy = next(iter(self._due))
+                del self._due[self._busy]
+            shard = self._busy
             try:
-                maintain(self._shard)
-                self.error = None
-            except Exception as error:  # noqa: BLE001 - kept for the writer: the thread must not end while it waits
-                self.error = error
+                maintain(shard)
+                self.errors.pop(shard, None)
+            except Exception as error:  # noqa: BLE001 - retained for the writer: the thread must not end while it waits
+                self.errors[shard] = error

@@ -139,7 +139,7 @@ def read_latest(files: ShardFiles, known: Manifest | None = None) -> Manifest:
     Raises:
         Damaged: the latest version differs from its checksum.
     """
-    if known is not None and known.version and _is_latest(files, known.version):
+    if known is not None and _is_latest(files, known.version):
         return known
     for _ in range(_ATTEMPTS):
         names = files.list(FOLDER)
@@ -182,6 +182,8 @@ def _name(version: int) -> str:
 
 
 def _is_latest(files: ShardFiles, version: int) -> bool:
+    if not version:
+        return not files.list(FOLDER)
     # Versions are deleted in order: where this one exists, the next one has not been deleted, either.
     is_last = files.size(f"{FOLDER}/{_name(version + 1)}") is None
     return is_last and files.size(f"{FOLDER}/{_name(version)}") is not None

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from umbel.state.port import Fenced, StaleBatch, Stamp
 from umbel.state.runs.addresses import merge_frames
+from umbel.state.runs.block import Block
 from umbel.state.runs.manifest import LiveRecord, Manifest
-from umbel.state.runs.run import Block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -53,6 +53,7 @@ class Memtable:
         blocks: final rows of each table, oldest first.
         pending: writes of each state id's last batch, in order.
         horizons: final horizons of tables, in µs.
+        is_whole: True if there are no runs: merges drop what is removed, and have no limit.
     """
 
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class Memtable:
     blocks: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
     pending: Mapping[str, tuple[PendingWrite, ...]] = field(default_factory=dict)
     horizons: Mapping[str, int] = field(default_factory=dict)
+    is_whole: bool = False
 
     @classmethod
     def at(cls, manifest: Manifest) -> Memtable:
@@ -79,6 +81,23 @@ class Memtable:
             for write in writes:
                 found.setdefault((write.number, write.start, write.end), []).append(state_id)
         return tuple(LiveRecord(*place, tuple(sorted(ids))) for place, ids in sorted(found.items()))
+
+    @property
+    def tables(self) -> set[str]:
+        """The full names of tables with rows in memory."""
+        pending = (write for writes in self.pending.values() for write in writes)
+        return {*self.blocks, *(table for write in pending for table in write.blocks)}
+
+    def without(self, state_id: str) -> Memtable:
+        """Return the memtable without a state id."""
+        return Memtable(
+            {name: each for name, each in self.stamps.items() if name != state_id},
+            {name: each for name, each in self.final.items() if name != state_id},
+            {table: each for table, each in self.blocks.items() if state_id_of(table) != state_id},
+            {name: each for name, each in self.pending.items() if name != state_id},
+            {table: each for table, each in self.horizons.items() if state_id_of(table) != state_id},
+            self.is_whole,
+        )
 
     def sources(self, table: str) -> list[Block]:
         """Return the blocks of a table, oldest first."""
@@ -102,12 +121,20 @@ class Memtable:
             known = self.stamps.get(state_id)
             if known is not None and known.epoch > stamp.epoch:
                 raise Fenced(
-                    f"state {state_id} was written by epoch {known.epoch}; this writer has epoch {stamp.epoch}"
+                    f"the state of operator {state_id} belongs to epoch {known.epoch}, not to epoch {stamp.epoch}",
+                    hint="another worker has taken this job over; this one has to stop",
                 )
             if known is not None and known.batch > stamp.batch:
-                raise StaleBatch(f"state {state_id} is at batch {known.batch}, past batch {stamp.batch}")
-            if self.final.get(state_id, (-1, -1)) >= (stamp.batch, stamp.step):
-                raise StaleBatch(f"batch {stamp.batch} of state {state_id} was written without undo")
+                raise StaleBatch(
+                    f"the state of operator {state_id} is at batch {known.batch}; batch {stamp.batch} came before it",
+                    hint="the checkpoint and the store do not belong together",
+                )
+            final = self.final.get(state_id)
+            if final is not None and final >= (stamp.batch, stamp.step):
+                raise StaleBatch(
+                    f"batch {stamp.batch} of operator {state_id} was written without undo and cannot be applied again",
+                    hint="skip what Store.stamp says is done, or drop the operator's state and fill it again",
+                )
 
     def begun(self, state_ids: Iterable[str], stamp: Stamp, schemas: Schemas) -> Memtable:
         """Return the memtable at a transaction's start: replaced steps gone, earlier batches final."""
@@ -145,18 +172,22 @@ class Memtable:
         blocks, horizons = dict(self.blocks), dict(self.horizons)
         for write in writes:
             for table, block in write.blocks.items():
-                blocks[table] = _pushed(blocks.get(table, ()), block, schemas.get(table))
+                blocks[table] = _pushed(blocks.get(table, ()), block, schemas.get(table), is_whole=self.is_whole)
             for table, horizon in write.horizons.items():
                 horizons[table] = max(horizon, horizons.get(table, horizon))
         pending = {name: each for name, each in self.pending.items() if name != state_id}
         return replace(self, blocks=blocks, horizons=horizons, pending=pending)
 
 
-def _pushed(blocks: tuple[Block, ...], block: Block, schema: TableSchema | None) -> tuple[Block, ...]:
+def _pushed(
+    blocks: tuple[Block, ...], block: Block, schema: TableSchema | None, *, is_whole: bool
+) -> tuple[Block, ...]:
+    """Return blocks and a newer one, with small ones merged."""
     found = [*blocks, block]
     while schema is not None and len(found) > 1:
         before, last = found[-2:]
-        if before.rows > 2 * last.rows or before.rows + last.rows > MERGED_ROWS:
+        if before.rows > 2 * last.rows or (not is_whole and before.rows + last.rows > MERGED_ROWS):
             break
-        found[-2:] = [Block(merge_frames([before.frame, last.frame], schema, complete=False))]
+        merged = merge_frames([before.frame, last.frame], schema, complete=is_whole and len(found) == 2)
+        found[-2:] = [Block(merged)] if merged.height else []
     return tuple(found)

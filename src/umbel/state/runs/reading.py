@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from umbel.state.runs.addresses import (
+    Flags,
     Hashes,
     Ints,
     beginnings,
@@ -49,6 +50,21 @@ class SortedRows(Protocol):
         """Return the rows of a range."""
         ...
 
+    def keys(self, rows: Ints) -> pl.Series:
+        """Return the encoded keys of some rows."""
+        ...
+
+    def removed(self, rows: Ints) -> Flags:
+        """Return a mask of the tombstones among some rows; only where a rule has them."""
+        ...
+
+    def ordinals(self, name: str, low: Ints | int, high: Ints | int) -> Ints:
+        """Return a whole column of the order as integers.
+
+        Only the rows from `low` to `high` may be read.
+        """
+        ...
+
 
 def lookup(
     sources: Sequence[SortedRows],
@@ -76,7 +92,7 @@ def lookup(
     ranks = hashes.argsort(kind="stable")
     ordered = hashes[ranks]
     frames = [_hits(source, ordered, ranks) for source in sources] if len(keys) else []
-    found = with_sources([frame for frame in frames if frame is not None] or [_no_rows(schema)])
+    found = with_sources([frame for frame in frames if frame is not None] or [no_rows(schema)])
     found = _only(found, found[KEY] == keys.gather(found[KEY_ID]))
     found = _within(found, schema, low, high)
     if found.height > 1:
@@ -103,7 +119,8 @@ def _columns(rows: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     return pl.DataFrame([rows.get_column(name) for name in names])
 
 
-def _no_rows(schema: TableSchema) -> pl.DataFrame:
+def no_rows(schema: TableSchema) -> pl.DataFrame:
+    """Return an empty frame of stored rows with key indexes."""
     return pl.DataFrame(schema={**schema.stored, KEY_ID: pl.UInt32()})
 
 

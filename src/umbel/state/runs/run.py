@@ -13,7 +13,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -21,15 +21,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from umbel.errors import Damaged, InvalidType
-from umbel.state.runs.addresses import Hashes, Ints, search, search_all
-from umbel.state.runs.rules import HASH
+from umbel.state.arrow import binary_parts
+from umbel.state.runs.addresses import Flags, Hashes, Ints, expanded, search, search_all
+from umbel.state.runs.points import StoredColumn
+from umbel.state.runs.rules import HASH, KEY, REMOVED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _FOOTER = struct.Struct("<QIII8s")
 _MAGIC = b"umbelrn1"
 _PLAIN = pl.CompatLevel.oldest()
+_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 BLOCK_ROWS = 4096
 """Rows of a block; a multiple of 8, so that blocks of bits begin at whole bytes."""
 REMEDY = "restore umbel's folder as a whole from one backup, or rebuild the state from the logs"
@@ -43,12 +46,13 @@ class _Spans:
     ends: Ints
 
 
-def pack_run(rows: pl.DataFrame, table: str) -> memoryview:
+def pack_run(rows: pl.DataFrame, table: str, order: Sequence[str] | None = None) -> memoryview:
     """Return the bytes of a run.
 
     Args:
         rows: sorted by address, with `_hash`; not empty.
         table: the table's name.
+        order: the names of the table's order, if it replaces its entries.
     """
     sink = pa.BufferOutputStream()
     arrow = rows.rechunk().to_arrow(compat_level=_PLAIN).combine_chunks()
@@ -69,6 +73,7 @@ def pack_run(rows: pl.DataFrame, table: str) -> memoryview:
     data = memoryview(buffer)
     sums = [zlib.crc32(data[a:b]) for a, b in zip(first.ravel().tolist(), last.ravel().tolist(), strict=True)]
     meta = {"table": table, "rows": batch.num_rows, "buffers": extents, "rest": _rest_sum(data, extents)}
+    meta["order"] = None if order is None else list(order)
     index = batch.column(HASH).to_numpy()[cuts[:-1]]
     arrays = [index, first, last, np.array(sums, np.uint32)]
     trailer = json.dumps(meta).encode() + b"".join(array.tobytes() for array in arrays)
@@ -112,6 +117,22 @@ def _blocks(array: pa.Array, cuts: Ints) -> Iterator[_Spans]:
         raise InvalidType(f"a column of type {kind} cannot be kept in state")
 
 
+def check_type(name: str, dtype: pl.DataType) -> None:
+    """Raise InvalidType unless a column of this type can be kept in state."""
+    try:
+        if _has_objects(dtype):  # Polars aborts the process at nested ones
+            raise InvalidType(f"a column of type {dtype} cannot be kept in state")
+        list(_blocks(pl.Series(dtype=dtype).to_arrow(compat_level=_PLAIN), np.zeros(1, np.int64)))
+    except (InvalidType, pa.ArrowInvalid, pl.exceptions.PolarsError, TypeError) as error:
+        raise InvalidType(f"column {name!r} of type {dtype} cannot be kept in state") from error
+
+
+def _has_objects(dtype: Any) -> bool:
+    if isinstance(dtype, pl.Struct):
+        return any(_has_objects(field.dtype) for field in dtype.fields)
+    return _has_objects(dtype.inner) if isinstance(dtype, pl.List | pl.Array) else bool(dtype == pl.Object)
+
+
 class RunFile:
     """A run opened for reading. May be used by several threads.
 
@@ -137,11 +158,14 @@ class RunFile:
         if _rest_sum(self._data[:size], self._extents) != self._rest:
             raise self._damaged("its Arrow schema differs from its checksum")
         self._batch = pa.ipc.open_file(data.slice(0, size)).get_batch(0)
+        self._columns: dict[str, StoredColumn] = {}
 
     def _describe(self, meta: dict[str, Any], arrays: bytes) -> None:
         self.table, self.rows = str(meta["table"]), int(meta["rows"])
         self._extents = [(int(start), int(size)) for start, size in meta["buffers"]]
         self._rest = meta["rest"]
+        self.order: list[str] | None = meta["order"]
+        """The names of the table's order, if it replaces its entries."""
         blocks = -(-self.rows // BLOCK_ROWS)
         cells = blocks * len(self._extents)
         shape = (blocks, len(self._extents))
@@ -157,6 +181,11 @@ class RunFile:
     def size(self) -> int:
         """Bytes of the file."""
         return len(self._data)
+
+    @property
+    def columns(self) -> dict[str, pl.DataType]:
+        """The stored columns, name and type."""
+        return dict(_frame(self._batch.slice(0, 0)).schema)
 
     @property
     def samples(self) -> Hashes:
@@ -194,7 +223,59 @@ class RunFile:
         """Return the rows of a range."""
         if not self._is_checked:
             self._check(np.arange(low // BLOCK_ROWS, -(-high // BLOCK_ROWS)))
+        if any(map(pa.types.is_fixed_size_list, self._batch.schema.types)):
+            return self.take(np.arange(low, high))  # Polars refuses slices of such columns with nulls
         return _frame(self._batch.slice(low, high - low))
+
+    def keys(self, rows: Ints) -> pl.Series:
+        """Return the encoded keys of some rows."""
+        self._check_rows(rows, rows + 1)
+        return pl.Series(KEY, self._batch.column(KEY).take(pa.array(rows)), pl.Binary)
+
+    def removed(self, rows: Ints) -> Flags:
+        """Return a mask of the tombstones among some rows."""
+        self._check_rows(rows, rows + 1)
+        found: Flags = self.column(REMOVED).values(rows) != 0
+        return found
+
+    def ordinals(self, name: str, low: Ints | int, high: Ints | int) -> Ints:
+        """Return a whole column of the order as integers.
+
+        Only the rows from `low` to `high` may be read.
+        """
+        self._check_rows(np.atleast_1d(low), np.atleast_1d(high))
+        return _integers(self._batch.column(name))
+
+    def find_key(self, at: np.uint64, key: bytes) -> tuple[int, int] | None:
+        """Return the first row and the end of a key's rows, if any."""
+        first, last = self._bounds
+        if not first <= at <= last:
+            return None
+        if not self._is_checked:
+            self._check(self._blocks_of(at))
+        low = int(self._hashes.searchsorted(at))
+        if low == self.rows or self._hashes[low] != at:
+            return None
+        high = int(self._hashes.searchsorted(at, "right"))
+        if self._key(low) == key == self._key(high - 1):
+            return low, high
+        own = [row for row in range(low, high) if self._key(row) == key]  # keys that share the hash
+        return (own[0], own[-1] + 1) if own else None
+
+    def is_removed(self, row: int) -> bool:
+        """Return True if a row is a tombstone."""
+        return self._batch.column(REMOVED)[row].as_py() is True
+
+    def array(self, name: str, low: int, high: int) -> pa.Array:
+        """Return a column of some rows."""
+        return self._batch.column(name).slice(low, high - low)
+
+    def column(self, name: str) -> StoredColumn:
+        """Return a column of fixed width; only rows that were found may be read."""
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = StoredColumn(self._batch.column(name))
+        return found
 
     def check(self) -> int:
         """Verify all blocks; return the number of rows.
@@ -204,6 +285,34 @@ class RunFile:
         """
         self._check(np.arange(len(self._index)), again=True)
         return self.rows
+
+    @cached_property
+    def _bounds(self) -> tuple[np.uint64, np.uint64]:
+        """The lowest and the highest hash."""
+        self._check(np.array([0, len(self._index) - 1]))
+        return self._hashes[0], self._hashes[-1]
+
+    @cached_property
+    def _keys(self) -> tuple[Ints, memoryview]:
+        """The offsets of the encoded keys, and their bytes."""
+        offsets, data = binary_parts(self._batch.column(KEY))
+        return offsets, data.data
+
+    def _key(self, row: int) -> bytes:
+        offsets, data = self._keys
+        return bytes(data[offsets[row] : offsets[row + 1]])
+
+    def _blocks_of(self, at: np.uint64) -> Ints:
+        """Return the blocks in which rows with a hash may be."""
+        first, last = (max(0, int(self._index.searchsorted(at, side)) - 1) for side in _SIDES)
+        return np.arange(first, last + 1)
+
+    def _check_rows(self, low: Ints, high: Ints) -> None:
+        """Verify the blocks of some ranges of rows."""
+        if not self._is_checked:
+            some = low < high
+            blocks, _ = expanded(low[some] // BLOCK_ROWS, -(-high[some] // BLOCK_ROWS))
+            self._check(np.unique(blocks))
 
     def _check(self, blocks: Ints, *, again: bool = False) -> None:
         for block in (blocks if again else blocks[self._unchecked[blocks]]).tolist():
@@ -220,39 +329,14 @@ class RunFile:
         return Damaged(f"the run {self._name} of the state is damaged: {reason}", hint=REMEDY)
 
 
+def _integers(column: pa.Array) -> Ints:
+    """Return a column of whole numbers or instants without nulls as integers."""
+    whole = column.view(pa.int64()) if pa.types.is_temporal(column.type) else column
+    found: Ints = whole.to_numpy().astype(np.int64, copy=False)
+    return found
+
+
 def _frame(batch: pa.RecordBatch) -> pl.DataFrame:
     frame = pl.from_arrow(pa.Table.from_batches([batch]))
     assert isinstance(frame, pl.DataFrame)
     return frame
-
-
-class Block:
-    """A sorted frame in memory, read like a run.
-
-    Args:
-        frame: rows sorted by address, with `_hash`.
-    """
-
-    __slots__ = ("_hashes", "frame", "rows", "size")
-
-    def __init__(self, frame: pl.DataFrame) -> None:
-        self.frame, self.rows = frame.rechunk(), frame.height
-        self.size = int(frame.estimated_size())
-        self._hashes: Hashes = self.frame[HASH].to_numpy()
-
-    @property
-    def samples(self) -> Hashes:
-        """Some of the hashes, in order."""
-        return self._hashes[::BLOCK_ROWS]
-
-    def find(self, hashes: Hashes) -> tuple[Ints, Ints]:
-        """Return the range of rows of each hash, as first rows and ends."""
-        return search_all(self._hashes, hashes)
-
-    def take(self, rows: Ints) -> pl.DataFrame:
-        """Return some rows, in the order given."""
-        return self.frame[rows]
-
-    def slice(self, low: int, high: int) -> pl.DataFrame:
-        """Return the rows of a range."""
-        return self.frame.slice(low, high - low)

@@ -6,33 +6,32 @@ they last read, so a shard may be written by one process now and by another one 
 
 from __future__ import annotations
 
+import os
 import threading
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-import polars as pl
+from weakref import WeakSet
 
 from umbel.errors import Damaged, InvalidValue
+from umbel.state.failpoints import reach
 from umbel.state.port import Stamp
-from umbel.state.runs.addresses import merge_frames, stored_frame
 from umbel.state.runs.journal import JOURNAL_BYTES, Journal, JournalRecord, PlacedRecord
 from umbel.state.runs.manifest import JournalPosition, Manifest, publish, read_latest
 from umbel.state.runs.memtable import Memtable, state_id_of
-from umbel.state.runs.reading import SortedRows, lookup, merged_ranges
-from umbel.state.runs.rules import REMOVED, ReplaceRule, TableSchema
-from umbel.state.runs.run import REMEDY, Block, RunFile
+from umbel.state.runs.rules import TableSchema
+from umbel.state.runs.run import REMEDY, RunFile
+from umbel.state.runs.views import ShardSnapshot, ShardTransaction, ShardView, define, schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from umbel.state.runs.files import ShardFiles
 
 RUNS = "runs"
 WRITE_LOCK = "write.lock"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,186 +51,49 @@ class ShardOptions:
     fan: int = 6
 
 
-@dataclass(frozen=True, slots=True)
-class ShardView:
-    """A consistent state of a shard: immutable files, and the records read so far."""
+class WritableShard(ABC):
+    """A shard that is read by snapshots and written by transactions.
 
-    manifest: Manifest = field(default_factory=Manifest)
-    memtable: Memtable = field(default_factory=Memtable)
-    position: JournalPosition = field(default_factory=JournalPosition)
-    files: Mapping[str, RunFile] = field(default_factory=dict)
-
-    def runs(self, table: str) -> list[RunFile]:
-        """Return the opened files of a table's runs, oldest first."""
-        return [self.files[part.name] for entry in self.manifest.runs.get(table, ()) for part in entry.parts]
-
-
-class ShardSnapshot:
-    """An unchanging read view of the committed tables of a shard.
+    A thread may have one transaction open.
 
     Args:
-        view: the state read.
-        schemas: of the tables.
-    """
-
-    def __init__(self, view: ShardView, schemas: Mapping[str, TableSchema]) -> None:
-        self._view, self._schemas = view, schemas
-
-    def lookup(
-        self, table: str, keys: pl.Series, *, low: pl.Series | None = None, high: pl.Series | None = None
-    ) -> pl.DataFrame:
-        """Return the rows of some keys, sorted by key index and order.
-
-        Args:
-            table: its full name, `state_id/table`.
-            keys: encoded keys, each once.
-            low: for each key, the lowest value of the first column of the order; null is unbounded.
-            high: for each key, the value from which on it is left out.
-
-        Returns:
-            `_key_id`, the order and the columns; `_key_id` is the index of a row's key among `keys`.
-        """
-        return lookup(self.sources(table), self.schema(table), keys, self.horizon(table), low=low, high=high)
-
-    def scan(self, table: str, rows: int = 1 << 20) -> Iterator[pl.DataFrame]:
-        """Yield all rows of a table in pieces, sorted by address.
-
-        Args:
-            table: its full name.
-            rows: about the number of rows read at once.
-
-        Yields:
-            `_key`, the order and the columns.
-        """
-        schema = self.schema(table)
-        for piece in merged_ranges(self.sources(table), schema, rows, complete=True):
-            yield schema.unexpired(piece, self.horizon(table)).select("_key", *schema.shown)
-
-    def horizon(self, table: str) -> int | None:
-        """Return the horizon of a table in µs, None if there is none."""
-        return self._view.memtable.horizon(table)
-
-    def sources(self, table: str) -> list[SortedRows]:
-        """Return the runs and blocks of a table, oldest first."""
-        return [*self._view.runs(table), *self._view.memtable.sources(table)]
-
-    def schema(self, table: str) -> TableSchema:
-        """Return the schema of a table; InvalidValue if it is not defined."""
-        if table not in self._schemas:
-            raise InvalidValue(f"table {table!r} is not defined", hint="call Shard.define before reading or writing it")
-        return self._schemas[table]
-
-
-class ShardTransaction(ShardSnapshot):
-    """A view of a shard that reads its own writes.
-
-    Args:
-        view: the state at its start.
-        schemas: of the tables.
-        state_ids: the operators that may be written.
-    """
-
-    def __init__(self, view: ShardView, schemas: Mapping[str, TableSchema], state_ids: Sequence[str]) -> None:
-        super().__init__(view, schemas)
-        self._state_ids = frozenset(state_ids)
-        self._blocks: dict[str, list[Block]] = {}
-        self._horizons: dict[str, int] = {}
-
-    def append(self, table: str, rows: pl.DataFrame) -> None:
-        """Add rows to a summed or collected table.
-
-        Args:
-            table: its full name.
-            rows: `_key`, the order, the columns; for a collected table `_weight`, too.
-        """
-        self._must_own(table)
-        if isinstance(self.schema(table).rule, ReplaceRule):
-            raise InvalidValue(f"table {table!r} replaces its entries", hint="use replace, with the addresses replaced")
-        self._add(table, rows)
-
-    def replace(self, table: str, addresses: pl.DataFrame, rows: pl.DataFrame) -> None:
-        """Replace the groups of rows at some addresses.
-
-        Args:
-            table: its full name.
-            addresses: `_key` and the order, of every address touched; one without rows is removed.
-            rows: `_key`, the order, the columns; those of one address are stored in this order.
-
-        Raises:
-            InvalidValue: a row's address is not among the addresses.
-        """
-        self._must_own(table)
-        schema = self.schema(table)
-        if not isinstance(schema.rule, ReplaceRule):
-            raise InvalidValue(f"table {table!r} does not replace its entries", hint="use append")
-        address = ["_key", *schema.order]
-        touched = addresses.select(address).unique()
-        gone = touched.join(rows.select(address).unique(), on=address, how="anti")
-        if touched.height - gone.height != rows.select(address).unique().height:
-            raise InvalidValue(f"table {table!r}: rows have addresses that are not among those replaced")
-        nothing = [pl.lit(None, dtype).alias(name) for name, dtype in schema.columns.items()]
-        tombstones = gone.with_columns(*nothing, pl.lit(value=True).alias(REMOVED))
-        present = rows.with_columns(pl.lit(value=False).alias(REMOVED)).select(tombstones.columns)
-        self._add(table, pl.concat([present, tombstones]))
-
-    def expire(self, table: str, before: datetime) -> None:
-        """Raise the horizon of a table: rows that expire until then disappear.
-
-        Args:
-            table: its full name.
-            before: the instant; an earlier one than before changes nothing.
-        """
-        self._must_own(table)
-        horizon = (before - _EPOCH) // _MICROSECOND
-        known = self.horizon(table)
-        self._horizons[table] = horizon if known is None else max(horizon, known)
-
-    def horizon(self, table: str) -> int | None:
-        return self._horizons.get(table, super().horizon(table))
-
-    def sources(self, table: str) -> list[SortedRows]:
-        return [*super().sources(table), *self._blocks.get(table, ())]
-
-    def record(self, stamp: Stamp, state_ids: Sequence[str], *, undo: bool) -> JournalRecord:
-        """Return the writes as a record of the journal."""
-        frames = {
-            table: merge_frames([block.frame for block in blocks], self.schema(table), complete=False)
-            for table, blocks in self._blocks.items()
-        }
-        return JournalRecord(stamp, tuple(state_ids), frames, self._horizons, undo)
-
-    def _add(self, table: str, rows: pl.DataFrame) -> None:
-        if rows.height:
-            self._blocks.setdefault(table, []).append(Block(stored_frame(rows, self.schema(table), table)))
-
-    def _must_own(self, table: str) -> None:
-        if state_id_of(table) not in self._state_ids:
-            raise InvalidValue(f"table {table!r} belongs to no state id of the transaction: {sorted(self._state_ids)}")
-
-
-class Shard:
-    """A shard of keyed state. May be used by several threads and processes.
-
-    Args:
-        files: where it is.
         schemas: of its tables, by full name `state_id/table`; more may be defined later.
-        options: sizes of its parts.
     """
 
-    def __init__(
-        self, files: ShardFiles, schemas: Mapping[str, TableSchema] | None = None, options: ShardOptions | None = None
-    ) -> None:
-        self.files, self.options = files, options or ShardOptions()
-        self.schemas: dict[str, TableSchema] = dict(schemas or {})
-        self.journal = Journal(files, self.options.journal_bytes)
-        self._view = ShardView()
-        self._following, self._writing = threading.Lock(), threading.Lock()
+    def __init__(self, schemas: Mapping[str, TableSchema] | None = None) -> None:
+        self._declared = dict(schemas or {})
+        self.schemas: dict[str, TableSchema] = dict(self._declared)
+        self._writing = threading.Lock()
         self._writer: int | None = None
-        self._is_opened = False
+        _SHARDS.add(self)
+
+    @abstractmethod
+    def refresh(self) -> ShardView:
+        """Return what is committed."""
+
+    @abstractmethod
+    def _locked(self) -> AbstractContextManager[object]:
+        """Hold the lock of writers of other processes; the shard is ready to be written."""
+
+    @abstractmethod
+    def _commit(self, view: ShardView, record: JournalRecord) -> None:
+        """Commit the writes of a transaction that began with a view."""
+
+    @abstractmethod
+    def drop(self, state_id: str) -> None:
+        """Delete all state of a state id."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """Return the bytes of the state, in files or in memory."""
 
     def define(self, table: str, schema: TableSchema) -> None:
-        """Define a table by its full name; the schema must not change later."""
-        self.schemas[table] = schema
+        """Define a table by its full name.
+
+        Raises:
+            Terminal: it is known with other columns.
+        """
+        define(self.schemas, table, schema)
 
     def snapshot(self) -> ShardSnapshot:
         """Return a read view of the committed state."""
@@ -260,18 +122,129 @@ class Shard:
             Transient: the disk is full or fails; nothing was written.
         """
         with self.writing() as view:
+            reach("begun")
             view.memtable.must_accept(state_ids, stamp)
             memtable = view.memtable.begun(state_ids, stamp, self.schemas)
-            transaction = ShardTransaction(replace(view, memtable=memtable), self.schemas, state_ids)
+            begun = ShardView(view.manifest, memtable, view.position, view.files)
+            transaction = ShardTransaction(begun, self.schemas, state_ids)
             yield transaction
-            placed = self.journal.append(view.position, transaction.record(stamp, state_ids, undo=undo))
-            memtable = memtable.added(placed, state_ids, self.schemas)
-            with self._following:
-                self._view = replace(view, memtable=memtable, position=JournalPosition(placed.number, placed.end))
+            reach("committing")
+            self._commit(begun, transaction.record(stamp, state_ids, undo=undo))
+        reach("committed")
+
+    @contextmanager
+    def writing(self) -> Iterator[ShardView]:
+        """Hold the lock of writers; yield the shard as it is."""
+        if self._writer == threading.get_ident():
+            raise InvalidValue("this thread has a transaction open on the shard; one has to end before the next begins")
+        with self._writing, self._locked():
+            self._writer = threading.get_ident()
+            try:
+                yield self.refresh()
+            finally:
+                self._writer = None
+
+    def _forget(self, state_id: str) -> None:
+        """Forget the schemas of a state id's tables, but those declared.
+
+        Open views still read them.
+        """
+        others = {table: each for table, each in self.schemas.items() if state_id_of(table) != state_id}
+        self.schemas = {**others, **self._declared}
+
+    def _unlock(self) -> None:
+        """Make new locks in a fork: threads of the parent may hold these."""
+        self._writing, self._writer = threading.Lock(), None
+
+
+_SHARDS: WeakSet[WritableShard] = WeakSet()
+
+
+def _after_fork() -> None:
+    for shard in list(_SHARDS):
+        shard._unlock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class MemoryShard(WritableShard):
+    """A shard in the memory of this process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._view = ShardView(memtable=Memtable(is_whole=True))
+        self._records = 0
+
+    def refresh(self) -> ShardView:
+        """Return what is committed."""
+        return self._view
+
+    @contextmanager
+    def _locked(self) -> Iterator[object]:
+        yield None
+
+    def _commit(self, view: ShardView, record: JournalRecord) -> None:
+        self._records += 1
+        placed = PlacedRecord(self._records, 0, 0, record)
+        memtable = view.memtable.added(placed, record.state_ids, self.schemas)
+        self._view = replace(view, memtable=memtable, _sources={})
 
     def drop(self, state_id: str) -> None:
         """Delete all state of a state id."""
         with self.writing() as view:
+            self._view = replace(view, memtable=view.memtable.without(state_id), _sources={})
+            self._forget(state_id)
+
+    def size(self) -> int:
+        """Return the bytes of all rows."""
+        tables = self._view.memtable.tables
+        return sum(block.size for table in tables for block in self._view.memtable.sources(table))
+
+
+class Shard(WritableShard):
+    """A shard in files. May be used by several threads and processes.
+
+    Args:
+        files: where it is.
+        schemas: of its tables, by full name `state_id/table`; more may be defined later. Tables that replace their entries
+            are also known from what is stored.
+        options: sizes of its parts.
+        is_made: returns True once the shard must exist.
+    """
+
+    def __init__(
+        self,
+        files: ShardFiles,
+        schemas: Mapping[str, TableSchema] | None = None,
+        options: ShardOptions | None = None,
+        is_made: Callable[[], bool] = bool,
+    ) -> None:
+        super().__init__(schemas)
+        self.files, self.options, self._is_made = files, options or ShardOptions(), is_made
+        self.journal = Journal(files, self.options.journal_bytes)
+        self._view = ShardView()
+        self._following = threading.Lock()
+        self._is_opened = False
+
+    def create(self) -> None:
+        """Create the journal, unless there is one."""
+        with self.files.locked(WRITE_LOCK):
+            self.journal.create()
+
+    def _commit(self, view: ShardView, record: JournalRecord) -> None:
+        placed = self.journal.append(view.position, record)
+        memtable = view.memtable.added(placed, record.state_ids, self.schemas)
+        with self._following:
+            position = JournalPosition(placed.number, placed.end)
+            self._view = ShardView(view.manifest, memtable, position, view.files)
+
+    def drop(self, state_id: str) -> None:
+        """Delete all state of a state id."""
+        with self.writing() as view:
+            self._forget(state_id)
+            if state_id not in view.memtable.stamps:
+                return
             manifest = view.manifest
             own = {table for table in manifest.runs if state_id_of(table) == state_id}
             live = [
@@ -298,30 +271,29 @@ class Shard:
         with self._following:
             self._view = ShardView()
         view = self.refresh()
-        blocks = [block for table in self._tables(view) for block in view.memtable.sources(table)]
+        blocks = [block for table in view.memtable.tables for block in view.memtable.sources(table)]
         return sum(run.check() for run in view.files.values()) + sum(block.rows for block in blocks)
 
-    @staticmethod
-    def _tables(view: ShardView) -> set[str]:
-        pending = (write for writes in view.memtable.pending.values() for write in writes)
-        return {*view.memtable.blocks, *(table for write in pending for table in write.blocks)}
+    def memtable_size(self) -> int:
+        """Return the bytes of final rows in memory, as of the last transaction or view."""
+        return self._view.memtable.size
+
+    def size(self) -> int:
+        """Return the bytes of all files."""
+        return self.journal.size() + sum(run.size for run in self.refresh().files.values())
+
+    def _unlock(self) -> None:
+        super()._unlock()
+        self._following = threading.Lock()
 
     # following and publishing
 
     @contextmanager
-    def writing(self) -> Iterator[ShardView]:
-        """Hold the lock of writers; yield the shard as it is, with the journal recovered."""
-        if self._writer == threading.get_ident():
-            raise InvalidValue("this thread has a transaction open on the shard; one has to end before the next begins")
-        with self._writing, self.files.locked(WRITE_LOCK):
-            self._writer = threading.get_ident()
-            try:
-                view = self.refresh()
-                if self.journal.recover(view.position):
-                    view = self.refresh()
-                yield view
-            finally:
-                self._writer = None
+    def _locked(self) -> Iterator[object]:
+        with self.files.locked(WRITE_LOCK):
+            if self.journal.recover(self.refresh().position):
+                self.refresh()
+            yield None
 
     def publish(self, manifest: Manifest) -> Manifest:
         """Publish a new version of the manifest. The lock of writers must be held."""
@@ -360,11 +332,19 @@ class Shard:
                 missing, view = (manifest.version, str(error)), ShardView()
 
     def _read_on(self, view: ShardView, manifest: Manifest) -> ShardView:
-        files = {name: view.files.get(name) or self._opened(name) for name in manifest.names}
-        memtable, position = view.memtable, view.position
-        if not manifest.has_same_journal(view.manifest):
-            memtable, position = self._from_start(manifest), manifest.position
-        while (header := self.journal.header(position.number)) is not None:
+        files, memtable, position = view.files, view.memtable, view.position
+        if manifest is not view.manifest:
+            files = {name: view.files.get(name) or self._opened(name) for name in manifest.names}
+            if not manifest.has_same_journal(view.manifest):
+                memtable, position = self._from_start(manifest), manifest.position
+        elif position == self._followed_to(position.number):
+            return view
+        while True:
+            header = self.journal.header(position.number)
+            if header is None:
+                if manifest.version or position != JournalPosition() or self._is_made():
+                    raise FileNotFoundError(f"file {position.number} of the journal")
+                break
             for placed in self.journal.read(position.number, position.offset, header.end):
                 memtable = self._with(memtable, placed, manifest)
             position = JournalPosition(position.number, max(position.offset, header.end))
@@ -373,16 +353,31 @@ class Shard:
             position = JournalPosition(position.number + 1)
         return ShardView(manifest, memtable, position, files)
 
+    def _followed_to(self, number: int) -> JournalPosition | None:
+        """Return the end of a file of the journal, if it is the last one."""
+        header = self.journal.header(number)
+        return None if header is None or header.is_full else JournalPosition(number, header.end)
+
     def _opened(self, name: str) -> RunFile:
-        return RunFile(self.files.map(f"{RUNS}/{name}"), name)
+        run = RunFile(self.files.map(f"{RUNS}/{name}"), name)
+        if run.order is not None:
+            self._learn(run.table, schema_of(run.columns, run.order))
+        return run
+
+    def _learn(self, table: str, stored: TableSchema) -> None:
+        """Take over the schema of stored rows.
+
+        A state id may have been dropped and filled again with other columns.
+        """
+        known = self.schemas.setdefault(table, stored)
+        if table not in self._declared and known.stored != stored.stored:
+            self.schemas = {**self.schemas, table: stored}  # open views still read the former ones
 
     def _from_start(self, manifest: Manifest) -> Memtable:
         memtable = Memtable.at(manifest)
         for live in manifest.live:
             for placed in self.journal.read(live.number, live.start, live.end):
                 memtable = self._with(memtable, placed, manifest, live.state_ids)
-        if manifest.position > JournalPosition() and self.journal.header(manifest.position.number) is None:
-            raise FileNotFoundError(f"file {manifest.position.number} of the journal")
         return memtable
 
     def _with(
@@ -394,4 +389,7 @@ class Shard:
             for state_id in (placed.record.state_ids if only is None else only)
             if at > manifest.dropped.get(state_id, JournalPosition(0, 0))
         ]
+        for table, order in placed.record.orders.items():
+            if order is not None and state_id_of(table) in state_ids:
+                self._learn(table, schema_of(placed.record.frames[table].schema, order))
         return memtable.begun(state_ids, placed.record.stamp, self.schemas).added(placed, state_ids, self.schemas)

@@ -12,7 +12,8 @@ import polars as pl
 from umbel.state.keys import encode_keys
 from umbel.state.runs.files import LocalFiles
 from umbel.state.runs.rules import KEY, CollectRule, ReplaceRule, SumRule, TableSchema
-from umbel.state.runs.shard import Shard, ShardOptions, ShardSnapshot, ShardTransaction
+from umbel.state.runs.shard import Shard, ShardOptions
+from umbel.state.runs.views import ShardSnapshot, ShardTransaction
 
 A, B = "a" * 16, "b" * 16
 REPLACED, SUMMED, COLLECTED = f"{A}/versions", f"{A}/tiles", f"{B}/waiting"

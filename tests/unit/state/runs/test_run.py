@@ -14,8 +14,9 @@ import pytest
 from umbel.errors import Damaged, InvalidType, InvalidValue
 from umbel.state.keys import encode_keys
 from umbel.state.runs.addresses import hash_keys, merge_frames, stored_frame
+from umbel.state.runs.block import Block
 from umbel.state.runs.rules import HASH, KEY, ReplaceRule, SumRule, TableSchema
-from umbel.state.runs.run import BLOCK_ROWS, Block, RunFile, pack_run
+from umbel.state.runs.run import BLOCK_ROWS, RunFile, pack_run
 
 
 def keys_of(numbers: list[int]) -> pl.Series:

@@ -77,7 +77,7 @@ def test_a_batch_that_runs_again_replaces_its_record(tmp_path: Path) -> None:
     assert found(shard.snapshot(), SUMMED) == found(opened(tmp_path).snapshot(), SUMMED) == [(1, 0, 17, 16)]
     with pytest.raises(Fenced, match="epoch 2"):
         add(Stamp(1, 1), 1)
-    with pytest.raises(StaleBatch, match="past batch 0"):
+    with pytest.raises(StaleBatch, match="batch 0 came before it"):
         add(Stamp(2, 0), 1)
     assert (shard.stamp(A), shard.stamp(B)) == (Stamp(2, 1), None)
 
@@ -323,15 +323,15 @@ def test_misuse_is_refused(tmp_path: Path) -> None:
 
 def test_a_thread_maintains_beside_the_writer(tmp_path: Path) -> None:
     shard = opened(tmp_path)
-    maintainer = Maintainer(shard)
+    maintainer = Maintainer()
     try:
         for batch in range(40):
             with shard.transaction([A], Stamp(1, batch)) as tx:
                 write(tx, SUMMED, [(key, 0, 1) for key in range(20)])
-            maintainer.wake()
+            maintainer.after(shard)
     finally:
         maintainer.close()
-    assert maintainer.error is None
+    assert not maintainer.errors
     assert found(shard.snapshot(), SUMMED) == [(key, 0, 40, 1) for key in range(20)]
     assert shard.refresh().manifest.version > 3
 
@@ -343,15 +343,15 @@ def test_a_thread_that_fails_stops_a_writer_that_is_far_ahead(tmp_path: Path) ->
     with shard.transaction([A], Stamp(1, 1)):
         pass
     (tmp_path / "runs").write_text("in the way of the folder")
-    maintainer = Maintainer(shard)
+    maintainer = Maintainer()
     try:
         with pytest.raises(Transient, match="File exists"):
-            maintainer.wake()
+            maintainer.after(shard)
         (tmp_path / "runs").unlink()
-        maintainer.wake()
+        maintainer.after(shard)
     finally:
         maintainer.close()
-    assert maintainer.error is None
+    assert not maintainer.errors
     assert found(shard.snapshot(), SUMMED) == [(1, 0, 1, 1)]
 
 

@@ -1,0 +1,93 @@
+"""Blocks: sorted rows of one table in memory, read like runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from umbel.state.runs.addresses import Flags, Hashes, Ints, search_all
+from umbel.state.runs.points import StoredColumn
+from umbel.state.runs.rules import HASH, KEY, REMOVED
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+_PLAIN = pl.CompatLevel.oldest()
+_SAMPLE_ROWS = 4096
+"""Distance of the sampled hashes, in rows."""
+
+
+class Block:
+    """A sorted frame in memory, read like a run.
+
+    Args:
+        frame: rows sorted by address, with `_hash`.
+    """
+
+    __slots__ = ("_columns", "_hashes", "frame", "rows", "size")
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self.frame, self.rows = frame.rechunk(), frame.height
+        self.size = int(frame.estimated_size())
+        self._hashes: Hashes = self.frame[HASH].to_numpy()
+        self._columns: dict[str, StoredColumn] = {}
+
+    @property
+    def samples(self) -> Hashes:
+        """Some of the hashes, in order."""
+        return self._hashes[::_SAMPLE_ROWS]
+
+    def find(self, hashes: Hashes) -> tuple[Ints, Ints]:
+        """Return the range of rows of each hash, as first rows and ends."""
+        return search_all(self._hashes, hashes)
+
+    def take(self, rows: Ints) -> pl.DataFrame:
+        """Return some rows, in the order given."""
+        return self.frame[rows]
+
+    def slice(self, low: int, high: int) -> pl.DataFrame:
+        """Return the rows of a range."""
+        return self.frame.slice(low, high - low)
+
+    def keys(self, rows: Ints) -> pl.Series:
+        """Return the encoded keys of some rows."""
+        return self.frame.get_column(KEY)[rows]
+
+    def removed(self, rows: Ints) -> Flags:
+        """Return a mask of the tombstones among some rows."""
+        found: Flags = self.column(REMOVED).values(rows) != 0
+        return found
+
+    def find_key(self, at: np.uint64, key: bytes) -> tuple[int, int] | None:
+        """Return the first row and the end of a key's rows, if any."""
+        low = int(self._hashes.searchsorted(at))
+        if low == self.rows or self._hashes[low] != at:
+            return None
+        high, keys = int(self._hashes.searchsorted(at, "right")), self.frame.get_column(KEY)
+        if keys[low] == key == keys[high - 1]:
+            return low, high
+        own = [row for row in range(low, high) if keys[row] == key]  # keys that share the hash
+        return (own[0], own[-1] + 1) if own else None
+
+    def is_removed(self, row: int) -> bool:
+        """Return True if a row is a tombstone."""
+        return self.frame.get_column(REMOVED)[row] is True
+
+    def array(self, name: str, low: int, high: int) -> pa.Array:
+        """Return a column of some rows."""
+        return self.frame.get_column(name).slice(low, high - low).to_arrow(compat_level=_PLAIN)
+
+    def column(self, name: str) -> StoredColumn:
+        """Return a column of fixed width."""
+        found = self._columns.get(name)
+        if found is None:
+            array = self.frame.get_column(name).to_arrow(compat_level=_PLAIN)
+            found = self._columns[name] = StoredColumn(array)
+        return found
+
+    def ordinals(self, name: str, low: Ints | int, high: Ints | int) -> Ints:
+        """Return a column of the order as integers."""
+        found: Ints = self.frame[name].to_physical().to_numpy()
+        return found

@@ -1,0 +1,335 @@
+"""Point lookups in runs and blocks: rows of single keys as NumPy arrays.
+
+They make no frame: for one key that would take most of the time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from umbel.state.runs.addresses import Hashes, expanded, hash_key, hash_keys
+from umbel.state.values import HALVES, Array, Flags, Ints, Values, units
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_PLAIN = pl.CompatLevel.oldest()
+ONE_BY_ONE = 4
+"""Up to so many keys are searched one by one; more together."""
+
+
+class PointSource(Protocol):
+    """A run or a block in memory, searched for single keys."""
+
+    def find_key(self, at: np.uint64, key: bytes) -> tuple[int, int] | None:
+        """Return the first row and the end of a key's rows, if any.
+
+        Args:
+            at: the hash of the key.
+            key: the encoded key.
+        """
+        ...
+
+    def is_removed(self, row: int) -> bool:
+        """Return True if a row is a tombstone."""
+        ...
+
+    def ordinals(self, name: str, low: int, high: int) -> Ints:
+        """Return a whole column of the order as integers.
+
+        Only the rows from `low` to `high` may be read.
+        """
+        ...
+
+    def find(self, hashes: Hashes) -> tuple[Ints, Ints]:
+        """Return the range of rows of each hash, as first rows and ends."""
+        ...
+
+    def keys(self, rows: Ints) -> pl.Series:
+        """Return the encoded keys of some rows."""
+        ...
+
+    def removed(self, rows: Ints) -> Flags:
+        """Return a mask of the tombstones among some rows."""
+        ...
+
+    def array(self, name: str, low: int, high: int) -> pa.Array:
+        """Return a column of some rows."""
+        ...
+
+    def column(self, name: str) -> StoredColumn:
+        """Return a column of fixed width."""
+        ...
+
+    def slice(self, low: int, high: int) -> pl.DataFrame:
+        """Return the rows of a range."""
+        ...
+
+
+class RowSlice(NamedTuple):
+    """Adjacent rows of a source.
+
+    Args:
+        source: a run or a block.
+        low: the first row.
+        high: the end.
+    """
+
+    source: PointSource
+    low: int
+    high: int
+
+
+def newest_group(sources: Sequence[PointSource], at: np.uint64, key: bytes) -> RowSlice | None:
+    """Return the rows of a key in a table without an order, if any.
+
+    Args:
+        sources: the runs and blocks of the table, oldest first.
+        at: the hash of the key.
+        key: the encoded key.
+    """
+    for source in reversed(sources):
+        found = source.find_key(at, key)
+        if found is not None:
+            return None if source.is_removed(found[0]) else RowSlice(source, *found)
+    return None
+
+
+def newest_before(sources: Sequence[PointSource], order: str, at: np.uint64, key: bytes, bound: int) -> RowSlice | None:
+    """Return the last entry of a key before a bound, if any.
+
+    Args:
+        sources: the runs and blocks of the table, oldest first.
+        order: the first column of the order.
+        at: the hash of the key.
+        key: the encoded key.
+        bound: the value of the order from which on entries do not count.
+    """
+    known = [(source, *found) for source in sources if (found := source.find_key(at, key)) is not None]
+    while True:
+        best: tuple[int, RowSlice] | None = None
+        for source, low, high in known:
+            values = source.ordinals(order, low, high)[low:high]
+            end = int(values.searchsorted(bound))
+            if end and (best is None or values[end - 1] >= best[0]):
+                value = int(values[end - 1])
+                best = value, RowSlice(source, low + int(values.searchsorted(value)), low + end)
+        if best is None or not best[1].source.is_removed(best[1].low):
+            return None if best is None else best[1]
+        bound = best[0]
+
+
+def newest_groups(sources: Sequence[PointSource], keys: Sequence[bytes]) -> list[RowSlice | None]:
+    """Return the rows of keys in a table without an order; None for none.
+
+    Args:
+        sources: the runs and blocks of the table, oldest first.
+        keys: the encoded keys.
+    """
+    if len(keys) <= ONE_BY_ONE:
+        return [newest_group(sources, hash_key(key), key) for key in keys]
+    requested = pl.Series(keys, dtype=pl.Binary)
+    hashes, left = hash_keys(requested), np.arange(len(keys))
+    found: list[RowSlice | None] = [None] * len(keys)
+    for source in reversed(sources):
+        low, high = source.find(hashes[left])
+        (hits,) = (low < high).nonzero()
+        keyed = requested[left[hits]]
+        own = (source.keys(low[hits]) == keyed) & (source.keys(high[hits] - 1) == keyed)
+        is_known = np.zeros(len(left), np.bool_)
+        for hit in hits[~own.to_numpy()].tolist():  # keys that share a hash
+            rows = source.find_key(hashes[left[hit]], keys[left[hit]])
+            is_known[hit] = rows is not None
+            if rows is not None and not source.is_removed(rows[0]):
+                found[left[hit]] = RowSlice(source, *rows)
+        hits = hits[own.to_numpy()]
+        is_known[hits] = True
+        alive = hits[~source.removed(low[hits])]
+        for place, start, end in zip(left[alive].tolist(), low[alive].tolist(), high[alive].tolist(), strict=True):
+            found[place] = RowSlice(source, start, end)
+        left = left[~is_known]
+        if not len(left):
+            break
+    return found
+
+
+class StoredColumn:
+    """A column as it is stored: values of fixed width, or booleans; of other columns the nulls.
+
+    Args:
+        array: the whole column.
+    """
+
+    __slots__ = ("_bits", "_offset", "_valid", "_view")
+
+    def __init__(self, array: pa.Array) -> None:
+        buffers, width = array.buffers(), width_of(array.type)
+        self._offset = array.offset
+        self._valid = np.frombuffer(buffers[0], np.uint8) if array.null_count else None
+        self._bits = self._view = None
+        if pa.types.is_boolean(array.type):
+            self._bits = np.frombuffer(buffers[1], np.uint8) if len(array) else np.zeros(0, np.uint8)
+        elif width is not None:
+            start = array.offset * width.itemsize
+            self._view = np.frombuffer(buffers[1], width, len(array), start) if len(array) else np.zeros(0, width)
+
+    def values(self, rows: Ints | slice) -> Array:
+        """Return some values as stored, 0 for null.
+
+        A decimal has two halves, booleans are bytes.
+        """
+        found = _bits_at(self._bits, self._offset, rows) if self._view is None else self._view[rows]
+        if self._valid is not None:
+            nulls = self.nulls(rows)
+            if np.count_nonzero(nulls):
+                found = found.copy()
+                found[nulls] = 0
+        return found
+
+    def nulls(self, rows: Ints | slice) -> Flags:
+        """Return a mask of the nulls among some values."""
+        if self._valid is None:
+            return np.zeros(rows.stop - rows.start if isinstance(rows, slice) else len(rows), np.bool_)
+        found: Flags = _bits_at(self._valid, self._offset, rows) == 0
+        return found
+
+
+def _bits_at(bits: Any, offset: int, rows: Ints | slice) -> Array:
+    if isinstance(rows, slice):
+        low, high = rows.start + offset, rows.stop + offset
+        found: Array = np.unpackbits(bits[low >> 3 : (high + 7) >> 3], bitorder="little")
+        return found[low & 7 : (low & 7) + high - low]
+    places = rows + offset
+    found = (bits[places >> 3] >> (places & 7).astype(np.uint8)) & 1
+    return np.asarray(found)
+
+
+class PointRecords:
+    """The rows of some groups, one group after the other, as NumPy arrays.
+
+    In columns of fixed width null is 0.
+
+    Args:
+        groups: the rows of each group, None for none.
+        dtypes: the types of the columns.
+    """
+
+    def __init__(self, groups: Sequence[RowSlice | None], dtypes: Mapping[str, pl.DataType]) -> None:
+        self._slices = [each for each in groups if each is not None]
+        self._dtypes = dtypes
+        self.counts = np.array([0 if each is None else each.high - each.low for each in groups], np.int64)
+        self._columns: dict[str, Array] = {}
+        self._parts, self._order = _gathered(self._slices)
+
+    def __getitem__(self, name: str) -> Array:
+        """Return a column: numbers as they are stored, for a decimal two halves."""
+        found = self._columns.get(name)
+        if found is None:
+            parts = [source.column(name).values(rows) for source, rows in self._parts]
+            found = self._columns[name] = self._joined(parts or [_no_values(self._dtypes[name])])
+        return found
+
+    @property
+    def owners(self) -> Ints:
+        """The group index of each row."""
+        if len(self.counts) == 1:
+            return np.zeros(self.counts[0], np.int64)
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    def nulls(self, name: str) -> Flags:
+        """Return the null mask of a column of fixed width."""
+        return self._joined(
+            [source.column(name).nulls(rows) for source, rows in self._parts] or [np.zeros(0, np.bool_)]
+        )
+
+    def lists(self, name: str, rows: Ints) -> tuple[Values, Ints]:
+        """Return the elements of a list column at some rows, and each list's length.
+
+        A null list has no elements.
+        """
+        lists = pl.Series(self._array(name).take(pa.array(rows)), dtype=self._dtypes[name])
+        elements = lists.explode(empty_as_null=False, keep_nulls=False)
+        return _values(elements), lists.list.len().fill_null(0).to_numpy().astype(np.int64)
+
+    def binaries(self, name: str, rows: Ints) -> list[bytes | None]:
+        """Return the bytes of a column at some rows."""
+        found: list[bytes | None] = self._array(name).take(pa.array(rows)).to_pylist()
+        return found
+
+    def _array(self, name: str) -> pa.Array:
+        parts = [each.source.array(name, each.low, each.high) for each in self._slices]
+        if not parts:
+            return pl.Series(dtype=self._dtypes[name]).to_arrow(compat_level=_PLAIN)
+        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+    def _joined(self, parts: list[Array]) -> Array:
+        found = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return found if self._order is None else found[self._order]
+
+
+def _gathered(slices: Sequence[RowSlice]) -> tuple[list[tuple[PointSource, Ints | slice]], Ints | None]:
+    """Return the rows of slices by source, and the order that restores the slices."""
+    if len(slices) == 1:
+        source, low, high = slices[0]
+        return [(source, slice(low, high))], None
+    places: dict[int, list[int]] = {}
+    for place, each in enumerate(slices):
+        places.setdefault(id(each.source), []).append(place)
+    lows = np.array([each.low for each in slices], np.int64)
+    highs = np.array([each.high for each in slices], np.int64)
+    parts: list[tuple[PointSource, Ints | slice]] = []
+    owners = []
+    for numbers in places.values():
+        rows, ranges = expanded(lows[numbers], highs[numbers])
+        parts.append((slices[numbers[0]].source, rows))
+        owners.append(np.array(numbers, np.int64)[ranges])
+    if len(parts) < 2:
+        return parts, None
+    return parts, np.concatenate(owners).argsort(kind="stable")
+
+
+def width_of(kind: pa.DataType) -> np.dtype[Any] | None:
+    """Return the NumPy type of stored values; None if of no fixed width, or bits."""
+    if pa.types.is_decimal(kind):
+        return HALVES
+    if pa.types.is_floating(kind):
+        return np.dtype(f"<f{kind.bit_width // 8}")
+    if pa.types.is_temporal(kind) or pa.types.is_signed_integer(kind):
+        return np.dtype(f"<i{kind.bit_width // 8}")
+    return np.dtype(f"<u{kind.bit_width // 8}") if pa.types.is_unsigned_integer(kind) else None
+
+
+def fixed_values(column: pa.Array) -> Array:
+    """Return a column of fixed width as stored, 0 for null; booleans as bytes."""
+    return StoredColumn(column).values(slice(0, len(column)))
+
+
+def _no_values(dtype: pl.DataType) -> Array:
+    return fixed_values(pl.Series(dtype=dtype).to_arrow(compat_level=_PLAIN))
+
+
+def _values(column: pl.Series) -> Values:
+    nulls, dtype = column.is_null().to_numpy(), column.dtype
+    if dtype in (pl.String, pl.Binary):
+        stored = np.empty(len(column), object)
+        stored[:] = column.fill_null("" if dtype == pl.String else b"").to_list()
+        return Values(stored, nulls, dtype)
+    stored = fixed_values(column.to_arrow(compat_level=_PLAIN))
+    return Values(units(stored) if isinstance(dtype, pl.Decimal) else stored, nulls, dtype)
+
+
+def frame_of(rows: Sequence[RowSlice], columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return the rows of slices of one table as a frame, in order.
+
+    Args:
+        rows: of any sources of the table.
+        columns: those requested, name and type.
+    """
+    if not rows:
+        return pl.DataFrame(schema=columns)
+    frames = [pl.DataFrame({name: each.source.slice(each.low, each.high)[name] for name in columns}) for each in rows]
+    return frames[0] if len(frames) == 1 else pl.concat(frames, rechunk=True)
