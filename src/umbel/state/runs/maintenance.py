@@ -6,6 +6,7 @@ transactions. A lock of its own lets one thread or process do this at a time.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import uuid
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from umbel.state.runs.manifest import Manifest
 
 MAINTENANCE_LOCK = "maintenance.lock"
+_log = logging.getLogger("umbel.state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,3 +242,4 @@ class Maintainer:
                 self.errors.pop(shard, None)
             except Exception as error:  # noqa: BLE001 - retained for the writer: the thread must not end while it waits
                 self.errors[shard] = error
+                _log.warning("maintenance of state failed and is tried again after the next transaction: %s", error)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -95,6 +97,46 @@ def test_state_ids_are_replaced_apart(tmp_path: Path) -> None:
     for each in (shard, opened(tmp_path)):
         assert found(each.snapshot(), SUMMED) == []
         assert found(each.snapshot(), COLLECTED) == [(1, 0, "x", 1), (1, 0, "y", 1)]
+
+
+def test_batches_of_backfills_have_negative_numbers(tmp_path: Path) -> None:
+    shard = opened(tmp_path)
+    for batch in (-3, -2):
+        with shard.transaction([A], Stamp(1, batch), undo=False) as tx:
+            write(tx, SUMMED, [(1, 0, 1)])
+    with pytest.raises(StaleBatch, match="written without undo"), shard.transaction([A], Stamp(1, -2)):
+        pass
+    with shard.transaction([A], Stamp(1, 0)) as tx:
+        write(tx, SUMMED, [(1, 0, 1)])
+    assert found(shard.snapshot(), SUMMED) == found(opened(tmp_path).snapshot(), SUMMED) == [(1, 0, 3, 1)]
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def test_failed_maintenance_is_logged_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shard, maintainer = opened(tmp_path), Maintainer(stall=1_000_000)
+
+    def fail(*_: object) -> None:
+        raise Transient("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("umbel.state.runs.maintenance.pack_run", fail)
+        for batch in range(2):  # the first batch is final with the second
+            with shard.transaction([A], Stamp(1, batch)) as tx:
+                write(tx, SUMMED, [(1, 0, 1)])
+        maintainer.after(shard)
+        wait_until(lambda: shard in maintainer.errors)
+        maintainer.close()
+    assert "maintenance of state failed" in caplog.text
+    assert "the disk is full" in caplog.text
+    assert maintain(shard)
+    assert shard.refresh().manifest.runs
 
 
 def test_a_batch_without_undo_is_final(tmp_path: Path) -> None:
