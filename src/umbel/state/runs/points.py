@@ -158,7 +158,7 @@ def newest_groups(sources: Sequence[PointSource], keys: Sequence[bytes]) -> list
 
 
 class StoredColumn:
-    """A column as it is stored: values of fixed width, or booleans; of other columns the nulls.
+    """A column as stored: fixed-width values or booleans; of others the nulls.
 
     Args:
         array: the whole column.
