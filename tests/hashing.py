@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from umbel.state.runs import addresses, reading, time_ranges, views
+from umbel.state.runs import addresses, points, reading, time_ranges, views
 from umbel.state.runs.addresses import Hashes
 
 
@@ -24,6 +24,7 @@ def share_hashes(patch: pytest.MonkeyPatch, count: int) -> None:
     def several(keys: pl.Series) -> Hashes:
         return np.array([one(key) for key in keys], np.uint64)
 
-    for module in (addresses, reading, time_ranges):
+    for module in (addresses, points, reading, time_ranges):
         patch.setattr(module, "hash_keys", several)
-    patch.setattr(views, "hash_key", one)
+    for module in (points, views):
+        patch.setattr(module, "hash_key", one)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.contracts import store_scenario as scenario
@@ -153,7 +155,9 @@ def test_without_undo_a_batch_cannot_run_again(store: Store) -> None:
 def test_a_dropped_owner_starts_from_nothing(store: Store) -> None:
     for shard in range(SHARDS):
         for owner in (A, B):
-            put(store, Stamp(9, 9), {b"%d" % number: b"x" * 100 for number in range(500)}, owner=owner, shard=shard)
+            put(
+                store, Stamp(9, 9), {b"%d" % number: os.urandom(100) for number in range(500)}, owner=owner, shard=shard
+            )
     store.drop(A)
     for shard in range(SHARDS):
         assert store.state_ids(shard) == [B]
@@ -167,7 +171,7 @@ def test_a_dropped_owner_starts_from_nothing(store: Store) -> None:
 
 def test_sizes_are_of_what_is_there(store: Store) -> None:
     assert [size.shard for size in store.sizes()] == list(range(SHARDS))
-    put(store, Stamp(1, 1), {b"%d" % number: b"x" * 100 for number in range(500)}, shard=1)
+    put(store, Stamp(1, 1), {b"%d" % number: os.urandom(100) for number in range(500)}, shard=1)
     empty, filled = store.sizes()
     assert empty.entries == 0
     assert filled.entries >= 500

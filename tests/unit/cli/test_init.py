@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from tests.docs.test_links import command_lines, unknown
+from tests.docs.test_commands import check_call, words
 from tests.unit.cli.conftest import Umbel
 
 FILES = {".gitignore", "README.md", "features.py", "orders.ndjson", "pyproject.toml", "test_features.py"}
@@ -62,9 +62,11 @@ def test_the_project_can_be_committed(folder: Path) -> None:
 
 
 def test_its_readme_has_commands_that_exist(folder: Path) -> None:
-    lines = list(command_lines(folder / "README.md"))
-    assert [words[0] for words in lines] == ["run", "log", "query", "commit"]
-    assert [(words, found) for words in lines if (found := unknown(words))] == []
+    lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
+    calls = [call for line in lines if line.startswith("$ ") for call in words(line.removeprefix("$ "))]
+    assert [call[0] for call in calls] == ["run", "log", "query", "commit"]
+    for call in calls:
+        check_call(call, is_whole=True)
 
 
 def test_the_project_has_the_permissions_of_its_users_other_files(tmp_path: Path) -> None:

@@ -27,7 +27,10 @@ _DRAFT = ".draft"
 
 
 class ShardFiles(Protocol):
-    """The files of one shard; names are relative, with `/` between folder and file."""
+    """The files of one shard; names are relative, with `/` between folder and file.
+
+    As text it is the name of the shard's folder, for messages.
+    """
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of a range of a file; FileNotFoundError if there is none."""
@@ -90,6 +93,9 @@ class LocalFiles:
     def __init__(self, root: Path, *, is_synced: bool = True) -> None:
         self.root, self._is_synced = root, is_synced
         self._prefix = f"{root}/"
+
+    def __str__(self) -> str:
+        return "/".join(self.root.parts[-2:])
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         file = disk.open_file(self._prefix + name, disk.READ)

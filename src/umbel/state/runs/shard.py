@@ -11,6 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -290,6 +291,7 @@ class Shard(WritableShard):
 
     @contextmanager
     def _locked(self) -> Iterator[object]:
+        self.refresh()  # a missing shard is an error before the lock makes its folder
         with self.files.locked(WRITE_LOCK):
             if self.journal.recover(self.refresh().position):
                 self.refresh()
@@ -328,7 +330,8 @@ class Shard(WritableShard):
             except FileNotFoundError as error:
                 # A newer version was published meanwhile, and the files of this one were deleted.
                 if missing == (manifest.version, str(error)):
-                    raise Damaged(f"a file of the state is missing: {error}", hint=REMEDY) from error
+                    lost = "/".join(Path(error.filename).parts[-2:]) if error.filename else error
+                    raise Damaged(f"the state {self.files} lacks {lost}", hint=REMEDY) from error
                 missing, view = (manifest.version, str(error)), ShardView()
 
     def _read_on(self, view: ShardView, manifest: Manifest) -> ShardView:
@@ -342,8 +345,10 @@ class Shard(WritableShard):
         while True:
             header = self.journal.header(position.number)
             if header is None:
-                if manifest.version or position != JournalPosition() or self._is_made():
+                if manifest.version or position != JournalPosition():
                     raise FileNotFoundError(f"file {position.number} of the journal")
+                if self._is_made():
+                    raise Damaged(f"the state {self.files} is missing", hint=REMEDY)
                 break
             for placed in self.journal.read(position.number, position.offset, header.end):
                 memtable = self._with(memtable, placed, manifest)
