@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -34,7 +32,7 @@ from umbel.errors import Damaged, InvalidValue, Transient
 from umbel.state import disk
 from umbel.state.port import Fenced, StaleBatch, Stamp
 from umbel.state.runs.files import LocalFiles
-from umbel.state.runs.maintenance import Maintainer, maintain
+from umbel.state.runs.maintenance import maintain
 from umbel.state.runs.rules import ReplaceRule, TableSchema
 from umbel.state.runs.shard import Shard, ShardOptions
 
@@ -109,34 +107,6 @@ def test_batches_of_backfills_have_negative_numbers(tmp_path: Path) -> None:
     with shard.transaction([A], Stamp(1, 0)) as tx:
         write(tx, SUMMED, [(1, 0, 1)])
     assert found(shard.snapshot(), SUMMED) == found(opened(tmp_path).snapshot(), SUMMED) == [(1, 0, 3, 1)]
-
-
-def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not is_so() and time.monotonic() < end:
-        time.sleep(0.01)
-
-
-def test_failed_maintenance_is_logged_and_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    shard, maintainer = opened(tmp_path), Maintainer(stall=1_000_000)
-
-    def fail(*_: object) -> None:
-        raise Transient("the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("umbel.state.runs.maintenance.pack_run", fail)
-        for batch in range(2):  # the first batch is final with the second
-            with shard.transaction([A], Stamp(1, batch)) as tx:
-                write(tx, SUMMED, [(1, 0, 1)])
-        maintainer.after(shard)
-        wait_until(lambda: shard in maintainer.errors)
-        maintainer.close()
-    assert "maintenance of state failed" in caplog.text
-    assert "the disk is full" in caplog.text
-    assert maintain(shard)
-    assert shard.refresh().manifest.runs
 
 
 def test_a_batch_without_undo_is_final(tmp_path: Path) -> None:
@@ -361,40 +331,6 @@ def test_misuse_is_refused(tmp_path: Path) -> None:
             tx.replace(SUMMED, frame(SUMMED, []), frame(SUMMED, []))
         with pytest.raises(InvalidValue, match="not among those replaced"):
             tx.replace(REPLACED, frame(REPLACED, []), frame(REPLACED, [(1, 0, "x")]))
-
-
-def test_a_thread_maintains_beside_the_writer(tmp_path: Path) -> None:
-    shard = opened(tmp_path)
-    maintainer = Maintainer()
-    try:
-        for batch in range(40):
-            with shard.transaction([A], Stamp(1, batch)) as tx:
-                write(tx, SUMMED, [(key, 0, 1) for key in range(20)])
-            maintainer.after(shard)
-    finally:
-        maintainer.close()
-    assert not maintainer.errors
-    assert found(shard.snapshot(), SUMMED) == [(key, 0, 40, 1) for key in range(20)]
-    assert shard.refresh().manifest.version > 3
-
-
-def test_a_thread_that_fails_stops_a_writer_that_is_far_ahead(tmp_path: Path) -> None:
-    shard = opened(tmp_path)
-    with shard.transaction([A], Stamp(1, 0)) as tx:
-        write(tx, SUMMED, [(1, 0, 1)])
-    with shard.transaction([A], Stamp(1, 1)):
-        pass
-    (tmp_path / "runs").write_text("in the way of the folder")
-    maintainer = Maintainer()
-    try:
-        with pytest.raises(Transient, match="File exists"):
-            maintainer.after(shard)
-        (tmp_path / "runs").unlink()
-        maintainer.after(shard)
-    finally:
-        maintainer.close()
-    assert not maintainer.errors
-    assert found(shard.snapshot(), SUMMED) == [(1, 0, 1, 1)]
 
 
 def test_a_table_that_is_not_defined_here_is_left_to_others(tmp_path: Path) -> None:
