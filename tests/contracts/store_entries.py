@@ -18,7 +18,7 @@ ZERO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Entries:
-    """A map of an operator, kept in two tables: addressed by key, and by key and one instant.
+    """A map of an operator, stored in two tables: addressed by key, and by key and one instant.
 
     Args:
         reader: a transaction or a snapshot.
@@ -85,6 +85,6 @@ def put(store: Store, stamp: Stamp, entries: dict[bytes, bytes | None], *, owner
 
 
 def stored_entries(store: Store, owner: str = A, name: str = "t", shard: int = 0) -> dict[bytes, bytes]:
-    """Return what a map holds, as a new snapshot sees it."""
+    """Return the entries of a map, as a new snapshot sees it."""
     with store.snapshot(shard) as reader:
         return Entries(reader, owner, name).all()

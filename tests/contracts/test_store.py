@@ -34,7 +34,7 @@ def test_an_empty_store_answers(store: Store) -> None:
     store.drop(A)
 
 
-def test_values_come_back_in_the_order_asked_for(store: Store) -> None:
+def test_values_come_back_in_the_order_requested(store: Store) -> None:
     put(store, Stamp(1, 1), {b"b": b"2", b"a": b"1", b"": b"0", b"c": b""})
     with store.snapshot(0) as reader:
         assert Entries(reader).get([b"c", b"x", b"", b"a", b"a"]) == [b"", None, b"0", b"1", b"1"]
@@ -43,7 +43,7 @@ def test_values_come_back_in_the_order_asked_for(store: Store) -> None:
         assert Entries(reader).get([]) == []
 
 
-def test_the_last_value_of_a_key_stays_and_a_key_may_be_given_twice(store: Store) -> None:
+def test_the_last_value_of_a_key_stays_and_a_key_may_be_written_twice(store: Store) -> None:
     with store.transaction(0, [A], Stamp(1, 1)) as tx:
         found = Entries(tx)
         found.put([b"a", b"b"], [b"1", b"2"])
@@ -87,20 +87,20 @@ def test_ranges_of_instants_agree_with_a_sorted_list(store: Store) -> None:
             table.replace(rows, rows)
         model = {at: value for at, value in model.items() if at not in gone} | written
     put(store, Stamp(1, 4), {b"of another": b"operator"}, owner=B)
-    wanted = [(_key(chance), *(chance.choice([None, *range(-1, 22)]) for _ in range(2))) for _ in range(300)]
-    ranges = _points([(key, 0) for key, _, _ in wanted]).select(
+    requested = [(_key(chance), *(chance.choice([None, *range(-1, 22)]) for _ in range(2))) for _ in range(300)]
+    ranges = _points([(key, 0) for key, _, _ in requested]).select(
         "_key",
         *(
-            pl.Series(name, [None if row[place] is None else _instant(row[place]) for row in wanted], dtype=INSTANT)
+            pl.Series(name, [None if row[place] is None else _instant(row[place]) for row in requested], dtype=INSTANT)
             for name, place in (("_low", 1), ("_high", 2))
         ),
     )
     with store.snapshot(0) as reader:
         table = State(reader, A).timed("t", VALUE)
-        for number, (key, low, high) in enumerate(wanted):
+        for number, (key, low, high) in enumerate(requested):
             due = [(key, _instant(at), model[key, at]) for at in _between(model, key, low, high)]
             assert table.scan(ranges[number : number + 1]).rows() == due
-        everything = {(key, at) for key, low, high in wanted for at in _between(model, key, low, high)}
+        everything = {(key, at) for key, low, high in requested for at in _between(model, key, low, high)}
         assert table.scan(ranges).rows() == [(key, _instant(at), model[key, at]) for key, at in sorted(everything)]
         assert table.until(12).height == sum(at <= 12 for _, at in model)
         assert table.all().rows() == [(key, _instant(at), model[key, at]) for key, at in sorted(model)]

@@ -12,7 +12,7 @@ from umbel.state.port import Fenced, StaleBatch, Stamp, Store
 # stamps and undo
 
 
-def test_stamps_are_kept_for_each_owner_and_shard(store: Store) -> None:
+def test_stamps_are_stored_for_each_state_id_and_shard(store: Store) -> None:
     put(store, Stamp(3, 7, 2), {b"a": b"1"})
     put(store, Stamp(2, 4), {b"a": b"1"}, owner=B, shard=1)
     assert store.stamp(0, A) == Stamp(3, 7, 2)
