@@ -107,7 +107,7 @@ def filled(place: Path) -> FileStore:
 
 def contents(store: FileStore) -> list[dict[bytes, bytes]]:
     with store.snapshot(1) as reader:
-        return [Entries(reader, owner).all() for owner in ("a", "b")]
+        return [Entries(reader, state_id).all() for state_id in ("a", "b")]
 
 
 DAMAGES: dict[str, Callable[[Path], None]] = {

@@ -208,7 +208,7 @@ def test_entries_are_replaced_one_by_one(state: State) -> None:
     assert table.all().equals(timed(("a", 2, 20), ("a", 4, 4), ("b", 1, 3)))
 
 
-def test_owners_and_tables_are_apart(state: State) -> None:
+def test_state_ids_and_tables_are_apart(state: State) -> None:
     you = state.of("you")
     for number, table in enumerate([state.table("t", COLUMNS), state.table("u", COLUMNS), you.table("t", COLUMNS)]):
         table.replace(keys("a"), rows(("a", number, "")))
