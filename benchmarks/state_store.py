@@ -143,10 +143,12 @@ def figures(store: PlainLmdb | SortedRuns, folder: Path, scale: float) -> dict[s
     found["small batch p50, ms"], found["small batch p99, ms"] = percentiles(lambda at: store.write(small[at]), 200)
     found["finishing beside, s"] = measured(store.ready)
     for width in (1, 100, 10_000):
-        wanted = [encode_keys(pl.DataFrame({"uid": np.unique(random.integers(0, keys, width))})) for _ in range(200)]
+        requested = [encode_keys(pl.DataFrame({"uid": np.unique(random.integers(0, keys, width))})) for _ in range(200)]
         count = 200 if width < 1000 else 20
         name = f"lookup of {width:,} keys"
-        found[f"{name} p50, ms"], found[f"{name} p99, ms"] = percentiles(lambda at, w=wanted: store.read(w[at]), count)
+        found[f"{name} p50, ms"], found[f"{name} p99, ms"] = percentiles(
+            lambda at, w=requested: store.read(w[at]), count
+        )
     found["folder, MiB"] = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
     return found
 

@@ -29,8 +29,8 @@ def name_of(url: str) -> str:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     opened = open_store(request.param.format(directory=tmp_path / "db"), SHARDS)
     for shard in range(SHARDS):
-        for owner in opened.state_ids(shard):
-            opened.drop(owner)
+        for state_id in opened.state_ids(shard):
+            opened.drop(state_id)
     yield opened
     opened.close()
 

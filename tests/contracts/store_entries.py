@@ -18,16 +18,16 @@ ZERO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Entries:
-    """A map of an operator, kept in two tables: addressed by key, and by key and one instant.
+    """A map of an operator, stored in two tables: addressed by key, and by key and one instant.
 
     Args:
         reader: a transaction or a snapshot.
-        owner: the operator.
+        state_id: the state of the operator.
         name: the name of the map.
     """
 
-    def __init__(self, reader: Reader, owner: str = A, name: str = "t") -> None:
-        state = State(reader, owner)
+    def __init__(self, reader: Reader, state_id: str = A, name: str = "t") -> None:
+        state = State(reader, state_id)
         self.plain, self.timed = state.table(name, VALUE), state.timed(f"{name} at", VALUE)
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -75,16 +75,16 @@ def _single(found: RowSlice | None) -> bytes | None:
     return None if found is None else bytes(frame_of([found], VALUE)["value"].item())
 
 
-def put(store: Store, stamp: Stamp, entries: dict[bytes, bytes | None], *, owner: str = A, shard: int = 0) -> None:
+def put(store: Store, stamp: Stamp, entries: dict[bytes, bytes | None], *, state_id: str = A, shard: int = 0) -> None:
     """Set (None: delete) the entries of map `t` in one transaction."""
-    with store.transaction(shard, [owner], stamp) as tx:
+    with store.transaction(shard, [state_id], stamp) as tx:
         retained = {key: value for key, value in entries.items() if value is not None}
-        found = Entries(tx, owner)
+        found = Entries(tx, state_id)
         found.put(list(retained), list(retained.values()))
         found.delete([key for key, value in entries.items() if value is None])
 
 
-def stored_entries(store: Store, owner: str = A, name: str = "t", shard: int = 0) -> dict[bytes, bytes]:
-    """Return what a map holds, as a new snapshot sees it."""
+def stored_entries(store: Store, state_id: str = A, name: str = "t", shard: int = 0) -> dict[bytes, bytes]:
+    """Return the entries of a map, as a new snapshot sees it."""
     with store.snapshot(shard) as reader:
-        return Entries(reader, owner, name).all()
+        return Entries(reader, state_id, name).all()

@@ -28,7 +28,7 @@ from umbel.state.urls import open_store
 SHARDS = 2
 BATCHES = 2
 STEPS = 3
-OWNERS = ("a" * 16, "b" * 16)
+STATE_IDS = ("a" * 16, "b" * 16)
 
 Place = tuple[int, int, int]
 Emitted = list[tuple[Place, str]]
@@ -64,7 +64,7 @@ class Job:
         while batch < self.batches:
             for shard in range(SHARDS):
                 place = (batch, step, shard)
-                with self.store.transaction(shard, OWNERS, Stamp(1, batch, step)) as tx:
+                with self.store.transaction(shard, STATE_IDS, Stamp(1, batch, step)) as tx:
                     seen = kernel(tx, place)
                 failpoints.reach("before the output is read")
                 self.emit(place, seen)
@@ -77,7 +77,7 @@ class Job:
 def kernel(tx: Transaction, place: Place) -> str:
     """Change some keys by what they hold; return everything that was read."""
     chance = random.Random(repr(place))
-    counts, sums = Entries(tx, OWNERS[0], "counts"), Entries(tx, OWNERS[1], "sums")
+    counts, sums = Entries(tx, STATE_IDS[0], "counts"), Entries(tx, STATE_IDS[1], "sums")
     keys = sorted({b"%02d" % chance.randrange(12) for _ in range(6)})
     before = counts.get(keys)
     counts.put(keys, [b"%d" % (int(value or 0) * 3 + 1) for value in before])
@@ -98,13 +98,13 @@ def dump(store: Store) -> str:
 
 def _dump(store: Store, shard: int) -> list[object]:
     with store.snapshot(shard) as reader:
-        tables = [rows(reader, owner, table) for owner in OWNERS for table in ("counts", "sums")]
-        return [*tables, store.state_ids(shard), [store.stamp(shard, owner) for owner in OWNERS]]
+        tables = [rows(reader, state_id, table) for state_id in STATE_IDS for table in ("counts", "sums")]
+        return [*tables, store.state_ids(shard), [store.stamp(shard, state_id) for state_id in STATE_IDS]]
 
 
-def rows(reader: Reader, owner: str, table: str) -> list[tuple[bytes, bytes]]:
+def rows(reader: Reader, state_id: str, table: str) -> list[tuple[bytes, bytes]]:
     """Return all entries of a table."""
-    return list(Entries(reader, owner, table).all().items())
+    return list(Entries(reader, state_id, table).all().items())
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def test_an_empty_store_answers(store: Store) -> None:
     store.drop(A)
 
 
-def test_values_come_back_in_the_order_asked_for(store: Store) -> None:
+def test_values_come_back_in_the_order_requested(store: Store) -> None:
     put(store, Stamp(1, 1), {b"b": b"2", b"a": b"1", b"": b"0", b"c": b""})
     with store.snapshot(0) as reader:
         assert Entries(reader).get([b"c", b"x", b"", b"a", b"a"]) == [b"", None, b"0", b"1", b"1"]
@@ -43,7 +43,7 @@ def test_values_come_back_in_the_order_asked_for(store: Store) -> None:
         assert Entries(reader).get([]) == []
 
 
-def test_the_last_value_of_a_key_stays_and_a_key_may_be_given_twice(store: Store) -> None:
+def test_the_last_value_of_a_key_stays_and_a_key_may_be_written_twice(store: Store) -> None:
     with store.transaction(0, [A], Stamp(1, 1)) as tx:
         found = Entries(tx)
         found.put([b"a", b"b"], [b"1", b"2"])
@@ -86,21 +86,21 @@ def test_ranges_of_instants_agree_with_a_sorted_list(store: Store) -> None:
             rows = _points(list(written)).with_columns(pl.Series("value", list(written.values()), dtype=pl.Binary))
             table.replace(rows, rows)
         model = {at: value for at, value in model.items() if at not in gone} | written
-    put(store, Stamp(1, 4), {b"of another": b"operator"}, owner=B)
-    wanted = [(_key(chance), *(chance.choice([None, *range(-1, 22)]) for _ in range(2))) for _ in range(300)]
-    ranges = _points([(key, 0) for key, _, _ in wanted]).select(
+    put(store, Stamp(1, 4), {b"of another": b"operator"}, state_id=B)
+    requested = [(_key(chance), *(chance.choice([None, *range(-1, 22)]) for _ in range(2))) for _ in range(300)]
+    ranges = _points([(key, 0) for key, _, _ in requested]).select(
         "_key",
         *(
-            pl.Series(name, [None if row[place] is None else _instant(row[place]) for row in wanted], dtype=INSTANT)
+            pl.Series(name, [None if row[place] is None else _instant(row[place]) for row in requested], dtype=INSTANT)
             for name, place in (("_low", 1), ("_high", 2))
         ),
     )
     with store.snapshot(0) as reader:
         table = State(reader, A).timed("t", VALUE)
-        for number, (key, low, high) in enumerate(wanted):
+        for number, (key, low, high) in enumerate(requested):
             due = [(key, _instant(at), model[key, at]) for at in _between(model, key, low, high)]
             assert table.scan(ranges[number : number + 1]).rows() == due
-        everything = {(key, at) for key, low, high in wanted for at in _between(model, key, low, high)}
+        everything = {(key, at) for key, low, high in requested for at in _between(model, key, low, high)}
         assert table.scan(ranges).rows() == [(key, _instant(at), model[key, at]) for key, at in sorted(everything)]
         assert table.until(12).height == sum(at <= 12 for _, at in model)
         assert table.all().rows() == [(key, _instant(at), model[key, at]) for key, at in sorted(model)]
@@ -120,7 +120,7 @@ def _points(addresses: Sequence[tuple[bytes, int]]) -> pl.DataFrame:
 
 
 def _between(model: Iterable[tuple[bytes, int]], key: bytes, low: int | None, high: int | None) -> list[int]:
-    times = sorted(at for owner, at in model if owner == key)
+    times = sorted(at for other, at in model if other == key)
     return [at for at in times if (low is None or low <= at) and (high is None or at < high)]
 
 
@@ -136,20 +136,20 @@ def test_a_transaction_reads_its_own_writes(store: Store) -> None:
     assert stored_entries(store) == {b"a": b"one", b"b": b"2", b"c": b"three"}
 
 
-def test_shards_owners_and_tables_do_not_mix(store: Store) -> None:
-    owners = [f"{number:016x}" for number in range(50)]
+def test_shards_state_ids_and_tables_do_not_mix(store: Store) -> None:
+    state_ids = [f"{number:016x}" for number in range(50)]
     for shard in range(SHARDS):
-        with store.transaction(shard, owners, Stamp(1, 1)) as tx:
-            for owner in owners:
+        with store.transaction(shard, state_ids, Stamp(1, 1)) as tx:
+            for state_id in state_ids:
                 for table in ("t", "t2", "tt"):
-                    Entries(tx, owner, table).put([b"k", b""], [f"{shard} {owner} {table}".encode(), b"e"])
+                    Entries(tx, state_id, table).put([b"k", b""], [f"{shard} {state_id} {table}".encode(), b"e"])
     for shard in range(SHARDS):
-        assert store.state_ids(shard) == owners
-        for owner in owners:
+        assert store.state_ids(shard) == state_ids
+        for state_id in state_ids:
             for table in ("t", "t2", "tt"):
-                assert stored_entries(store, owner, table, shard) == {
+                assert stored_entries(store, state_id, table, shard) == {
                     b"": b"e",
-                    b"k": f"{shard} {owner} {table}".encode(),
+                    b"k": f"{shard} {state_id} {table}".encode(),
                 }
 
 
@@ -171,7 +171,7 @@ def test_encoded_keys_of_any_length_are_apart(store: Store) -> None:
         assert Entries(reader).get(keys) == [b"0", b"1", b"2", b"3"]
 
 
-def test_only_the_owners_of_a_transaction_are_written(store: Store) -> None:
+def test_only_the_state_ids_of_a_transaction_are_written(store: Store) -> None:
     with pytest.raises(InvalidValue, match=B), store.transaction(0, [A], Stamp(1, 1)) as tx:
         Entries(tx, B).put([b"a"], [b"1"])
     with pytest.raises(InvalidValue, match=B), store.transaction(0, [A], Stamp(1, 1)) as tx:
@@ -179,12 +179,12 @@ def test_only_the_owners_of_a_transaction_are_written(store: Store) -> None:
     assert store.state_ids(0) == []
 
 
-@pytest.mark.parametrize("owner", ["", "x" * 65, "a\0b", "ö"])
-def test_names_that_cannot_be_part_of_a_key_are_refused(store: Store, owner: str) -> None:
-    with pytest.raises(InvalidValue, match="operator id"), store.transaction(0, [owner], Stamp(1, 1)):
+@pytest.mark.parametrize("name", ["", "x" * 65, "a\0b", "ö"])
+def test_names_that_cannot_be_part_of_a_key_are_refused(store: Store, name: str) -> None:
+    with pytest.raises(InvalidValue, match="operator id"), store.transaction(0, [name], Stamp(1, 1)):
         pass
     with pytest.raises(InvalidValue, match="table name"), store.transaction(0, [A], Stamp(1, 1)) as tx:
-        Entries(tx, name=owner).put([b"a"], [b"1"])
+        Entries(tx, name=name).put([b"a"], [b"1"])
 
 
 @pytest.mark.parametrize(

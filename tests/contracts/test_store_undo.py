@@ -14,9 +14,9 @@ from umbel.state.port import Fenced, StaleBatch, Stamp, Store
 # stamps and undo
 
 
-def test_stamps_are_kept_for_each_owner_and_shard(store: Store) -> None:
+def test_stamps_are_stored_for_each_state_id_and_shard(store: Store) -> None:
     put(store, Stamp(3, 7, 2), {b"a": b"1"})
-    put(store, Stamp(2, 4), {b"a": b"1"}, owner=B, shard=1)
+    put(store, Stamp(2, 4), {b"a": b"1"}, state_id=B, shard=1)
     assert store.stamp(0, A) == Stamp(3, 7, 2)
     assert store.stamp(1, A) is None
     assert store.stamp(1, B) == Stamp(2, 4, 0)
@@ -58,7 +58,7 @@ def test_a_failed_run_again_leaves_the_former_run(store: Store) -> None:
         assert Entries(tx).all() == {b"a": b"1"}
 
 
-def test_steps_of_a_batch_are_taken_back_newest_first(store: Store) -> None:
+def test_steps_of_a_batch_are_undone_newest_first(store: Store) -> None:
     states = [{b"a": b"-"}]
     put(store, Stamp(1, 1), {b"a": b"-"})
     for step in range(5):
@@ -76,7 +76,7 @@ def _others(state: dict[bytes, bytes], step: int) -> dict[bytes, bytes]:
     return {key: value for key, value in state.items() if key not in (b"a", b"s%d" % (step % 2))}
 
 
-def test_undo_of_steps_that_were_taken_back_is_forgotten(store: Store) -> None:
+def test_undo_of_undone_steps_is_forgotten(store: Store) -> None:
     put(store, Stamp(1, 1), {b"a": b"before"})
     put(store, Stamp(1, 2, 0), {b"a": b"0"})
     put(store, Stamp(1, 2, 1), {b"a": b"1"})
@@ -104,10 +104,10 @@ def test_a_new_batch_forgets_the_undo_of_the_last(store: Store) -> None:
     assert stored_entries(store) == {b"a": b"3"}
 
 
-def test_owners_of_a_transaction_are_taken_back_each_to_its_own_batch(store: Store) -> None:
+def test_state_ids_of_a_transaction_are_undone_each_to_its_own_batch(store: Store) -> None:
     put(store, Stamp(1, 1), {b"a": b"1"})
-    put(store, Stamp(1, 1), {b"a": b"1"}, owner=B)
-    put(store, Stamp(1, 2), {b"a": b"2"}, owner=B)
+    put(store, Stamp(1, 1), {b"a": b"1"}, state_id=B)
+    put(store, Stamp(1, 2), {b"a": b"2"}, state_id=B)
     with store.transaction(0, [A, B], Stamp(1, 2)) as tx:
         assert Entries(tx, A).all() == {b"a": b"1"}
         assert Entries(tx, B).all() == {b"a": b"1"}
@@ -152,11 +152,15 @@ def test_without_undo_a_batch_cannot_run_again(store: Store) -> None:
     assert stored_entries(store) == {b"a": b"1", b"b": b"2"}
 
 
-def test_a_dropped_owner_starts_from_nothing(store: Store) -> None:
+def test_a_dropped_state_id_starts_from_nothing(store: Store) -> None:
     for shard in range(SHARDS):
-        for owner in (A, B):
+        for state_id in (A, B):
             put(
-                store, Stamp(9, 9), {b"%d" % number: os.urandom(100) for number in range(500)}, owner=owner, shard=shard
+                store,
+                Stamp(9, 9),
+                {b"%d" % number: os.urandom(100) for number in range(500)},
+                state_id=state_id,
+                shard=shard,
             )
     store.drop(A)
     for shard in range(SHARDS):
@@ -188,8 +192,8 @@ def test_a_job_interrupted_at_any_place_ends_the_same(store: Store, by_step: boo
     while (interrupted := _interrupted(store, by_step, turn)) is not None:
         assert not scenario.wrongs(expected, *interrupted), f"interrupted at place {turn}"
         for shard in range(SHARDS):
-            for owner in store.state_ids(shard):
-                store.drop(owner)
+            for state_id in store.state_ids(shard):
+                store.drop(state_id)
         turn += stride
     assert turn > 40
 

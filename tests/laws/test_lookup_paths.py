@@ -1,4 +1,4 @@
-"""Few points are answered without frames, and as frames answer them; keys and instants of few rows have the same bytes."""
+"""Point lookups answer as queries with frames do; keys and instants that are encoded one by one have the same bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.laws.test_tiles import (
     streams,
     tables,
     tilings,
-    timeline,
+    version_history,
 )
 from tests.profiles import examples
 from tests.reference import Change
@@ -69,7 +69,7 @@ INSTANT = pl.Datetime("us", "UTC")
 
 
 def every(window: Continuous) -> list[Any]:
-    """Return an aggregate of each kind that has a short way, and with each default."""
+    """Return aggregates of each kind whose states are sums, with each default."""
     return [
         Count(window=window),
         Count(of="x", dropnull=True, window=window),
@@ -85,8 +85,8 @@ def every(window: Continuous) -> list[Any]:
     ]
 
 
-def kept(turn: int) -> list[Any]:
-    """Return aggregates that keep values, over columns of every kind; `turn` says which has which window."""
+def retaining(turn: int) -> list[Any]:
+    """Return aggregates whose states are values, over columns of every kind; `turn` says which has which window."""
     found = [
         *(kind(of=of) for kind in (Min, Max) for of in ("x", "f", "d", "g", "day")),
         Max(of="f", default=7),
@@ -111,7 +111,7 @@ def kept(turn: int) -> list[Any]:
 
 
 SUMMED = tuple(each for window in WINDOWS for each in every(window))
-LONG_WAY = (
+OVER_LISTS = (
     Count(window=WINDOWS[0]),
     LastK(of="l", limit=2, dedup=False, window=WINDOWS[1]),
     Distinct(of="l", unordered=True, window=WINDOWS[2]),
@@ -124,27 +124,31 @@ def source(operator: Any, store: Any, changes: pl.DataFrame) -> Lookups:
     return Lookups(graph, store, lambda _: changes)
 
 
-def check(asked: Lookups, where: list[tuple[int, int]], size: int, key: str = "k", *, is_short: bool = True) -> int:
-    """Assert that points asked few at a time have the answers frames give; return how many had a short way."""
+def check(
+    state_lookups: Lookups, where: list[tuple[int, int]], size: int, key: str = "k", *, has_point_lookups: bool = True
+) -> int:
+    """Assert that lookups of `size` points agree with one query of all; return how many were point lookups."""
     where = where[:: len(where) // 30 + 1]
     keys = pl.DataFrame({key: [each for each, _ in where]}, schema={key: pl.Int64})
     at = pl.Series("at", [instant(now) for _, now in where], INSTANT)
     with patch.object(lookups, "POINT_LOOKUP_ROWS", 0):
-        rows, found = asked.online("E", keys, at)
-    short = 0
+        rows, found = state_lookups.online("E", keys, at)
+    point_lookups = 0
     for start in range(0, len(where), size):
-        few = asked.point_lookup("E", {key: keys[key][start : start + size]}, Instants.of(at[start : start + size]))
-        if few is None:
+        answer = state_lookups.point_lookup(
+            "E", {key: keys[key][start : start + size]}, Instants.of(at[start : start + size])
+        )
+        if answer is None:
             continue
-        short += 1
-        assert few.frame.schema == rows.schema
-        assert few.found.to_list() == found[start : start + size].to_list()
-        for name in few.names:  # as Polars hands values out, to the type
-            assert list(map(repr, few.column(name).to_list())) == list(map(repr, few.frame[name].to_list()))
-        for place in range(len(few.frame)):
-            assert_rows(few.frame.row(place), rows.row(start + place), 1e3, f"{where[start + place]}")
-    assert is_short or not short
-    return short
+        point_lookups += 1
+        assert answer.frame.schema == rows.schema
+        assert answer.found.to_list() == found[start : start + size].to_list()
+        for name in answer.names:  # as Polars hands values out, to the type
+            assert list(map(repr, answer.column(name).to_list())) == list(map(repr, answer.frame[name].to_list()))
+        for place in range(len(answer.frame)):
+            assert_rows(answer.frame.row(place), rows.row(start + place), 1e3, f"{where[start + place]}")
+    assert has_point_lookups or not point_lookups
+    return point_lookups
 
 
 def valued(changes: list[tuple[int, Change]]) -> list[tuple[int, Change]]:
@@ -165,81 +169,89 @@ sizes = st.integers(1, 16)
 
 
 @contextmanager
-def crowded(is_crowded: bool) -> Iterator[None]:
+def sketching(is_sketching: bool) -> Iterator[None]:
     """Let sketches begin where there are more than three different values."""
     with ExitStack() as stack:
         for module in (hyperloglog, quantile):
-            stack.enter_context(patch.object(module, "EXACT", 3 if is_crowded else module.EXACT))
+            stack.enter_context(patch.object(module, "EXACT", 3 if is_sketching else module.EXACT))
         yield
 
 
 @given(
     tiling=tilings,
     drawn=streams,
-    asked=points,
+    requested=points,
     order=orders,
     size=sizes,
     late=st.booleans(),
     turn=turns,
-    is_crowded=st.booleans(),
+    is_sketching=st.booleans(),
 )
 @examples(6)
 def test_inserts(
-    tiling: Tiling, drawn: Any, asked: Any, order: Any, size: int, late: bool, turn: int, is_crowded: bool
+    tiling: Tiling, drawn: Any, requested: Any, order: Any, size: int, late: bool, turn: int, is_sketching: bool
 ) -> None:
     changes = valued(inserts(drawn))
-    job = Job(aggregation(*SUMMED, *kept(turn), tiling=tiling))
-    with crowded(is_crowded):
+    job = Job(aggregation(*SUMMED, *retaining(turn), tiling=tiling))
+    with sketching(is_sketching):
         for batch in batches(changes, order, 3):
             job.feed(frame(batch), watermark=instant(changes[0][1].time) if late else None)
-        check(source(job.operator, job.store, frame(changes)), instants(changes, asked), size)
+        check(source(job.operator, job.store, frame(changes)), instants(changes, requested), size)
 
 
 @given(
     tiling=tilings,
     drawn=streams,
     gone=st.sets(st.integers(0, 69)),
-    asked=points,
+    requested=points,
     order=orders,
     size=sizes,
     late=st.booleans(),
     turn=turns,
-    is_crowded=st.booleans(),
+    is_sketching=st.booleans(),
 )
 @examples(6)
 def test_retractions(
-    tiling: Tiling, drawn: Any, gone: Any, asked: Any, order: Any, size: int, late: bool, turn: int, is_crowded: bool
+    tiling: Tiling,
+    drawn: Any,
+    gone: Any,
+    requested: Any,
+    order: Any,
+    size: int,
+    late: bool,
+    turn: int,
+    is_sketching: bool,
 ) -> None:
     changes = valued(inserts(drawn))
     back = [(key, Change(c.at, c.time, c.values, -1, c.seq)) for n, (key, c) in enumerate(changes) if n in gone]
-    job = Job(aggregation(*SUMMED, *kept(turn), appends=False, tiling=tiling))
-    with crowded(is_crowded):
+    job = Job(aggregation(*SUMMED, *retaining(turn), appends=False, tiling=tiling))
+    with sketching(is_sketching):
         for batch in batches([*changes, *back], order, 3):
             job.feed(frame(batch), watermark=instant(changes[0][1].time) if late else None)
-        check(source(job.operator, job.store, frame([*changes, *back])), instants(changes, asked), size)
+        check(source(job.operator, job.store, frame([*changes, *back])), instants(changes, requested), size)
 
 
-@given(tiling=tilings, drawn=tables, asked=points, order=orders, size=sizes, turn=turns)
+@given(tiling=tilings, drawn=tables, requested=points, order=orders, size=sizes, turn=turns)
 @examples(6)
-def test_keyed_input(tiling: Tiling, drawn: Any, asked: Any, order: Any, size: int, turn: int) -> None:
-    changes = valued(timeline(drawn))
-    job = Job(aggregation(*SUMMED, *kept(turn), keyed=True, tiling=tiling))
+def test_keyed_input(tiling: Tiling, drawn: Any, requested: Any, order: Any, size: int, turn: int) -> None:
+    changes = valued(version_history(drawn))
+    job = Job(aggregation(*SUMMED, *retaining(turn), keyed=True, tiling=tiling))
     for batch in batches(changes, order, 3):
         job.feed(frame(batch, TABLE))
-    check(source(job.operator, job.store, frame(changes, TABLE)), instants(changes, asked), size)
+    check(source(job.operator, job.store, frame(changes, TABLE)), instants(changes, requested), size)
 
 
 @pytest.mark.parametrize("options", [{}, {"appends": False}, {"keyed": True}])
-def test_every_aggregate_over_plain_values_has_a_short_way(options: dict[str, bool]) -> None:
+def test_every_aggregate_over_plain_values_has_point_lookups(options: dict[str, bool]) -> None:
     schema = TABLE if options.get("keyed") else STREAM
-    job = Job(aggregation(*SUMMED, *kept(0), tiling=TILING, **options))
+    job = Job(aggregation(*SUMMED, *retaining(0), tiling=TILING, **options))
     changes = valued([(1, Change(t, t, {"x": t % 5, "f": 1.0}, 1, t)) for t in range(0, 400_000_000, 7_000_001)])
     job.feed(frame(changes, schema))
     where = [(key, 400_000_000 + shift) for key in (1, 2) for shift in (0, 1_000_000)]
     assert check(source(job.operator, job.store, frame(changes, schema)), where, 1) == len(where)
 
 
-def test_the_short_way_is_taken_up_to_its_edges() -> None:
+def test_point_lookups_answer_up_to_their_edges() -> None:
     """At the instant of a row the state knows it; behind the watermark, all that is not before the last row absorbed is known."""
     job = Job(aggregation(*SUMMED, tiling=TILING))
     changes = valued([(1, Change(t, t, {"x": t % 5, "f": 1.0}, 1, t)) for t in range(0, 400_000_000, 20_000_000)])
@@ -250,8 +262,8 @@ def test_the_short_way_is_taken_up_to_its_edges() -> None:
     assert check(source(job.operator, job.store, frame([*changes, *late])), where, 1) == len(where)
 
 
-def test_the_short_way_finds_whom_the_state_knows() -> None:
-    """Not a key whose rows were all taken back; and one of which nothing but its base is left."""
+def test_point_lookups_find_the_keys_of_the_state() -> None:
+    """Not a key whose rows were all retracted; and one of which nothing but its base is left."""
     job = Job(aggregation(Count(window=SHORT), Count(window=LONG), appends=False, tiling=TILING))
     row = Change(10_000_000, 10_000_000, {"x": 1, "f": 1.0}, 1, 1)
     gone = [(1, row), (1, replace(row, weight=-1)), (2, row)]
@@ -267,7 +279,7 @@ def test_the_short_way_finds_whom_the_state_knows() -> None:
     assert check(source(job.operator, job.store, frame(everything)), where, 1) == len(where)
 
 
-def test_the_window_edge_of_the_short_way() -> None:
+def test_the_window_edge_of_point_lookups() -> None:
     """A row at t counts until the last microsecond of second t + w, and no longer."""
     job = Job(aggregation(Count(window=SHORT), Sum(of="x", window=LONG), tiling=TILING))
     changes = valued([(1, Change(t, t, {"x": 1, "f": 1.0}, 1, t)) for t in (0, 5_000_000, 9_500_000)])
@@ -282,21 +294,21 @@ def test_the_window_edge_of_the_short_way() -> None:
     assert check(source(job.operator, job.store, frame(changes)), where, 1) == len(where)
 
 
-@given(drawn=streams, asked=points)
+@given(drawn=streams, requested=points)
 @examples(2)
-def test_aggregates_over_lists_have_none(drawn: Any, asked: Any) -> None:
+def test_aggregates_over_lists_have_no_point_lookups(drawn: Any, requested: Any) -> None:
     changes = valued(inserts(drawn))
-    job = Job(aggregation(*LONG_WAY, tiling=TILING))
+    job = Job(aggregation(*OVER_LISTS, tiling=TILING))
     job.feed(frame(changes))
-    asked_of = source(job.operator, job.store, frame(changes))
-    assert asked_of.online("E", pl.DataFrame({"k": [1]}), pl.Series([instant(0)], dtype=INSTANT))[0].height == 1
-    check(asked_of, instants(changes, asked), 4, is_short=False)
+    state_lookups = source(job.operator, job.store, frame(changes))
+    assert state_lookups.online("E", pl.DataFrame({"k": [1]}), pl.Series([instant(0)], dtype=INSTANT))[0].height == 1
+    check(state_lookups, instants(changes, requested), 4, has_point_lookups=False)
 
 
-@given(drawn=tables, asked=points, size=sizes)
+@given(drawn=tables, requested=points, size=sizes)
 @examples(8)
-def test_versions(drawn: Any, asked: Any, size: int) -> None:
-    changes = timeline(drawn)
+def test_versions(drawn: Any, requested: Any, size: int) -> None:
+    changes = version_history(drawn)
     operator, store = Leaf(dataset="E", version=1, columns=TABLE), MemoryStore(shards=3)
     rows = frame(changes, TABLE)
     rows = rows.with_columns(encode_keys(rows.select("id")).alias(KEY))
@@ -305,13 +317,13 @@ def test_versions(drawn: Any, asked: Any, size: int) -> None:
             table = State(transaction, operator.id).timed("versions", version_columns(TABLE))
             follow(rows.filter(shard_of(rows[KEY], store.shards) == shard), table)
     edges = [(change.values["id"], change.at + shift) for _, change in changes for shift in (-1, 0, 1)]
-    check(source(operator, store, rows), [*asked, *edges], size, "id")
+    check(source(operator, store, rows), [*requested, *edges], size, "id")
 
 
 def test_no_points() -> None:
-    job = Job(aggregation(*LONG_WAY))
-    requested = source(job.operator, job.store, frame([]))
-    found, is_found = requested.online("E", pl.DataFrame({"k": []}), pl.Series([], dtype=INSTANT))
+    job = Job(aggregation(*OVER_LISTS))
+    state_lookups = source(job.operator, job.store, frame([]))
+    found, is_found = state_lookups.online("E", pl.DataFrame({"k": []}), pl.Series([], dtype=INSTANT))
     assert found.schema == job.operator.schema.polars()
     assert is_found.is_empty()
 

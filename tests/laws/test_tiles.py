@@ -54,7 +54,7 @@ sparse = st.integers(0, 20_000).map(lambda n: n * SECOND // 10)
 
 
 @st.composite
-def crowds(draw: Any) -> list[tuple[int, int, tuple[Any, Any]]]:
+def bursts(draw: Any) -> list[tuple[int, int, tuple[Any, Any]]]:
     """Draw rows at many instants within a few seconds, so that tiles collapse."""
     key, base = draw(st.integers(1, 2)), draw(st.sampled_from([0, 3, 331, 1204])) * SECOND
     offsets = draw(st.lists(st.integers(0, 29), min_size=1, max_size=22))
@@ -63,9 +63,9 @@ def crowds(draw: Any) -> list[tuple[int, int, tuple[Any, Any]]]:
 
 rows = st.tuples(st.integers(1, 2), sparse, values)
 streams = st.builds(
-    lambda some, many: [*some, *(row for crowd in many for row in crowd)],
+    lambda some, many: [*some, *(row for burst in many for row in burst)],
     st.lists(rows, min_size=1, max_size=25),
-    st.lists(crowds(), max_size=3),
+    st.lists(bursts(), max_size=3),
 )
 points = st.lists(st.tuples(st.integers(1, 3), st.integers(-10, 40_000).map(lambda n: n * SECOND // 10)), max_size=12)
 
@@ -74,11 +74,11 @@ def inserts(drawn: list[tuple[int, int, tuple[Any, Any]]]) -> list[tuple[int, Ch
     return [(key, Change(t, t, {"x": x, "f": f}, 1, seq)) for seq, (key, t, (x, f)) in enumerate(drawn)]
 
 
-def instants(changes: list[tuple[int, Change]], asked: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def instants(changes: list[tuple[int, Change]], requested: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return points: those drawn, and those at and around the instants at which rows come and go."""
     shifts = (-1, 0, *(n * SECOND for n in (99, 100, 101, 1500, 1501, 1502)))
     edges = [(key, c.time + shift) for key, c in [*changes[:3], *changes[-6::2]] for shift in shifts]
-    return [*asked, *edges]
+    return [*requested, *edges]
 
 
 def expected(
@@ -99,19 +99,19 @@ def expected(
     return [*row, instant(last) if found and last is not None else None]
 
 
-def check(job: Job, changes: list[tuple[int, Change]], asked: list[tuple[int, int]], rows: pl.DataFrame) -> None:
+def check(job: Job, changes: list[tuple[int, Change]], requested: list[tuple[int, int]], rows: pl.DataFrame) -> None:
     """Assert that state and history answer as the reference, the state where it says it knows."""
-    if not asked:
+    if not requested:
         return
-    online = job.lookup(asked)
-    offline = job.operator.replay(rows, job.points(asked))
+    online = job.lookup(requested)
+    offline = job.operator.replay(rows, job.points(requested))
     history = online["_history"].to_list()
     magnitude = 1e3
-    for place, (key, now) in enumerate(asked):
-        wanted = expected(job.operator, changes, key, now)
-        assert_rows(offline.row(place), wanted, magnitude, f"offline {key} {now}")
+    for place, (key, now) in enumerate(requested):
+        expected_row = expected(job.operator, changes, key, now)
+        assert_rows(offline.row(place), expected_row, magnitude, f"offline {key} {now}")
         if not history[place]:
-            assert_rows(online.drop("_history").row(place), wanted, magnitude, f"online {key} {now}")
+            assert_rows(online.drop("_history").row(place), expected_row, magnitude, f"online {key} {now}")
     known = [place for place, unknown in enumerate(history) if not unknown]
     for name in offline.columns:
         a, b = online[name].gather(known).to_list(), offline[name].gather(known).to_list()
@@ -125,14 +125,14 @@ def batches(changes: list[Any], order: random.Random, count: int) -> list[list[A
     return [shuffled[a:b] for a, b in zip([0, *cuts], [*cuts, len(shuffled)], strict=True) if a < b]
 
 
-@given(tiling=tilings, drawn=streams, asked=points, order=st.randoms(use_true_random=False), appends=st.booleans())
+@given(tiling=tilings, drawn=streams, requested=points, order=st.randoms(use_true_random=False), appends=st.booleans())
 @examples(25)
-def test_answers(tiling: Tiling, drawn: Any, asked: Any, order: Any, appends: bool) -> None:
+def test_answers(tiling: Tiling, drawn: Any, requested: Any, order: Any, appends: bool) -> None:
     changes = inserts(drawn)
     job = Job(aggregation(*MIXED, appends=appends, tiling=tiling))
     for batch in batches(changes, order, 4):
         job.feed(frame(batch), parts=order.randrange(1, 4))
-    check(job, changes, instants(changes, asked), frame(changes))
+    check(job, changes, instants(changes, requested), frame(changes))
 
 
 @given(tiling=tilings, drawn=streams, order=st.randoms(use_true_random=False))
@@ -149,10 +149,16 @@ def test_state_is_a_function_of_the_set(tiling: Tiling, drawn: Any, order: Any) 
 
 
 @given(
-    tiling=tilings, drawn=streams, order=st.randoms(use_true_random=False), disorder=st.integers(0, 300), asked=points
+    tiling=tilings,
+    drawn=streams,
+    order=st.randoms(use_true_random=False),
+    disorder=st.integers(0, 300),
+    requested=points,
 )
 @examples(30)
-def test_watermark_forgets_only_what_it_may(tiling: Tiling, drawn: Any, order: Any, disorder: int, asked: Any) -> None:
+def test_watermark_forgets_only_what_it_may(
+    tiling: Tiling, drawn: Any, order: Any, disorder: int, requested: Any
+) -> None:
     changes = sorted(inserts(drawn), key=lambda change: change[1].time + order.randrange(disorder + 1) * SECOND)
     last = max(change.time for _, change in changes)
     touch = [(key, Change(last, last, {"x": 1, "f": None}, 1, 999)) for key in (1, 2)]
@@ -170,7 +176,7 @@ def test_watermark_forgets_only_what_it_may(tiling: Tiling, drawn: Any, order: A
         states.append(job.table())
     assert states[0] == states[1]
     everything = [*changes, *touch]
-    check(job, everything, instants(everything, asked), frame(everything))
+    check(job, everything, instants(everything, requested), frame(everything))
     now = [(key, last + ahead * SECOND) for key in (1, 2) for ahead in (0, 50, 3000)]
     assert not job.lookup(now)["_history"].any()
 
@@ -190,34 +196,34 @@ def test_error_is_bounded_by_the_accuracy_of_the_window(tiling: Tiling, drawn: A
     assert least <= found <= most
 
 
-@given(drawn=streams, asked=points)
+@given(drawn=streams, requested=points)
 @examples(30)
-def test_exact_while_quiet(drawn: Any, asked: Any) -> None:
+def test_exact_while_quiet(drawn: Any, requested: Any) -> None:
     changes = inserts(drawn)
     operator = aggregation(*MIXED, tiling=Tiling(exact=100, disorder="3m"))
     job = Job(operator)
     job.feed(frame(changes))
-    where = instants(changes, asked)
+    where = instants(changes, requested)
     online = job.lookup(where)
     assert not online["_history"].any()
     for place, (key, now) in enumerate(where):
         mine = [change for k, change in changes if k == key]
         row = online.drop("_found", "_history", "_changed", strict=False).row(place)
         if is_found(mine, now):
-            wanted = [continuous(each, mine, now, each.window.duration_us) for each in operator.aggregates]  # type: ignore[union-attr]
-            assert_rows(row, wanted, 1e3, f"{key} {now}")
+            expected_row = [continuous(each, mine, now, each.window.duration_us) for each in operator.aggregates]  # type: ignore[union-attr]
+            assert_rows(row, expected_row, 1e3, f"{key} {now}")
 
 
 @given(
     tiling=tilings,
     drawn=streams,
     gone=st.sets(st.integers(0, 69)),
-    asked=points,
+    requested=points,
     order=st.randoms(use_true_random=False),
 )
 @examples(30)
 def test_corrections_are_as_if_the_rows_had_never_been(
-    tiling: Tiling, drawn: Any, gone: Any, asked: Any, order: Any
+    tiling: Tiling, drawn: Any, gone: Any, requested: Any, order: Any
 ) -> None:
     changes = inserts(drawn)
     back = [(key, Change(c.at, c.time, c.values, -1, c.seq)) for n, (key, c) in enumerate(changes) if n in gone]
@@ -225,7 +231,7 @@ def test_corrections_are_as_if_the_rows_had_never_been(
     job = Job(aggregation(*MIXED, appends=False, tiling=tiling))
     for batch in batches(everything, order, 4):
         job.feed(frame(batch))
-    check(job, everything, instants(everything, asked), frame(everything))
+    check(job, everything, instants(everything, requested), frame(everything))
     if not back:
         return
     quiet = Tiling(exact=100, disorder="3m")
@@ -241,13 +247,13 @@ def test_corrections_are_as_if_the_rows_had_never_been(
 
 
 tables = st.builds(
-    lambda some, many: [(one, *row) for one, row in some] + [(one, *row) for one, crowd in many for row in crowd],
+    lambda some, many: [(one, *row) for one, row in some] + [(one, *row) for one, burst in many for row in burst],
     st.lists(st.tuples(st.integers(1, 4), rows), min_size=1, max_size=25),
-    st.lists(st.tuples(st.integers(1, 4), crowds()), max_size=3),
+    st.lists(st.tuples(st.integers(1, 4), bursts()), max_size=3),
 )
 
 
-def timeline(drawn: list[tuple[int, int, int, tuple[Any, Any]]]) -> list[tuple[int, Change]]:
+def version_history(drawn: list[tuple[int, int, int, tuple[Any, Any]]]) -> list[tuple[int, Change]]:
     """Return the changes of a table keyed by id: every row ends the one before it."""
     changes: list[tuple[int, Change]] = []
     for one in sorted({row[0] for row in drawn}):
@@ -261,10 +267,10 @@ def timeline(drawn: list[tuple[int, int, int, tuple[Any, Any]]]) -> list[tuple[i
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@given(tiling=tilings, drawn=tables, asked=points, order=st.randoms(use_true_random=False), moving=st.booleans())
+@given(tiling=tilings, drawn=tables, requested=points, order=st.randoms(use_true_random=False), moving=st.booleans())
 @examples(40)
-def test_keyed_input(tiling: Tiling, drawn: Any, asked: Any, order: Any, moving: bool) -> None:
-    changes = timeline(drawn)
+def test_keyed_input(tiling: Tiling, drawn: Any, requested: Any, order: Any, moving: bool) -> None:
+    changes = version_history(drawn)
     job = Job(aggregation(*MIXED, keyed=True, tiling=tiling))
     if moving:
         changes.sort(key=lambda change: change[1].at)
@@ -274,7 +280,7 @@ def test_keyed_input(tiling: Tiling, drawn: Any, asked: Any, order: Any, moving:
     else:
         for batch in batches(changes, order, 4):
             job.feed(frame(batch, TABLE))
-    where = [*instants(changes, asked), *((key, c.at) for key, c in changes[:5])]
+    where = [*instants(changes, requested), *((key, c.at) for key, c in changes[:5])]
     check(job, changes, where, frame(changes, TABLE))
 
 
@@ -307,15 +313,15 @@ def _ended(row: tuple[int, Change], at: int, weight: int) -> tuple[int, Change]:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@given(tiling=tilings, drawn=tables, asked=points, size=st.integers(1, 20))
+@given(tiling=tilings, drawn=tables, requested=points, size=st.integers(1, 20))
 @examples(30)
-def test_late_updates_of_a_table(tiling: Tiling, drawn: Any, asked: Any, size: int) -> None:
+def test_late_updates_of_a_table(tiling: Tiling, drawn: Any, requested: Any, size: int) -> None:
     steps = upserts(drawn)
     job = Job(aggregation(*MIXED, keyed=True, tiling=tiling))
     for start in range(0, len(steps), size):
         job.feed(frame([change for step in steps[start : start + size] for change in step], TABLE))
     changes = [change for step in steps for change in step]
-    where = [*instants(changes, asked), *((key, c.at) for key, c in changes[:5])]
+    where = [*instants(changes, requested), *((key, c.at) for key, c in changes[:5])]
     check(job, changes, where, frame(changes, TABLE))
 
 
@@ -354,7 +360,7 @@ def test_a_row_that_ended_after_its_window_left_it_left_it() -> None:
 
 
 def test_a_key_that_only_corrections_had_is_not_found() -> None:
-    """More instants than a tile keeps apart, all of them taken back, are no life of the key."""
+    """More instants than a tile keeps apart, all of them retracted, do not make the key exist."""
     job = Job(aggregation(Count(window=Continuous("forever")), keyed=True))
     for n in range(12):
         change = Change(n * SECOND, n * SECOND, {"id": 0}, 1, n)

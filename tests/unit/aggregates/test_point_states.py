@@ -66,9 +66,9 @@ def test_ends_at_the_limits(dtype: Any, values: list[Any], smallest: bool, expec
     records = records_of(values, dtype)
     each = PointStates(np.arange(3), 4, records, np.arange(3)).ends("v", smallest=smallest)
     assert list(map(str, each)) == list(map(str, [*expected, None]))
-    for row, wanted in enumerate(expected):
+    for row, value in enumerate(expected):
         alone = PointStates(np.zeros(1, np.int64), 1, records, np.array([row])).ends("v", smallest=smallest)
-        assert str(alone[0]) == str(wanted)
+        assert str(alone[0]) == str(value)
 
 
 def test_counts_of_equal_rows_are_summed() -> None:

@@ -45,13 +45,13 @@ def put(store: FileStore, batch: int, value: bytes, shard: int = 0) -> None:
         Entries(tx, "o").put([b"k"], [value])
 
 
-def held(store: FileStore, shard: int = 0) -> bytes | None:
+def stored(store: FileStore, shard: int = 0) -> bytes | None:
     with store.snapshot(shard) as reader:
         return Entries(reader, "o").get([b"k"])[0]
 
 
 def test_reading_makes_no_files(store: FileStore, place: Path) -> None:
-    assert held(store) is None
+    assert stored(store) is None
     assert store.state_ids(3) == []
     assert store.stamp(2, "o") is None
     assert [(size.entries, size.size) for size in store.sizes()] == [(0, 0)] * 4
@@ -71,23 +71,23 @@ def test_all_shards_are_made_at_the_first_write(store: FileStore, place: Path) -
 
 def test_stores_of_one_directory_share_its_files(store: FileStore, place: Path) -> None:
     other = FileStore(place / ".." / "x" / ".." / "db", 4)
-    assert held(other) is None
+    assert stored(other) is None
     put(store, 1, b"1")
-    assert held(other) == b"1"
+    assert stored(other) == b"1"
     put(other, 2, b"2")
     other.close()
     other.close()
-    assert held(store) == b"2"
+    assert stored(store) == b"2"
 
 
 def test_a_directory_that_was_removed_is_no_empty_store(store: FileStore, place: Path) -> None:
     put(store, 1, b"old")
     shutil.rmtree(place)
     with pytest.raises(Damaged, match="missing"):
-        held(store)
+        stored(store)
     with pytest.raises(Damaged, match="missing"):
         put(store, 2, b"new")
-    assert held(FileStore(place, 4)) is None
+    assert stored(FileStore(place, 4)) is None
 
 
 # damage
@@ -107,7 +107,7 @@ def filled(place: Path) -> FileStore:
 
 def contents(store: FileStore) -> list[dict[bytes, bytes]]:
     with store.snapshot(1) as reader:
-        return [Entries(reader, owner).all() for owner in ("a", "b")]
+        return [Entries(reader, state_id).all() for state_id in ("a", "b")]
 
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
@@ -123,7 +123,7 @@ LASTING = ("runs", "manifest", "journal")
     ("folder", "damage"),
     [(folder, damage) for folder in LASTING for damage in DAMAGES if (folder, damage) != ("manifest", "deleted")],
 )
-def test_damaged_files_are_told_with_a_remedy(place: Path, folder: str, damage: str) -> None:
+def test_damaged_files_are_reported_with_a_remedy(place: Path, folder: str, damage: str) -> None:
     filled(place)
     files = sorted((place / "shard-001" / folder).iterdir())
     for path in files if folder == "runs" else files[-1:]:
@@ -148,7 +148,7 @@ def test_without_its_last_manifest_a_shard_is_read_by_the_one_before(place: Path
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_flipped_bit_is_never_served(place: Path, tmp_path: Path, seed: int) -> None:
-    whole, chance, told = contents(filled(place)), random.Random(seed), 0
+    whole, chance, detected = contents(filled(place)), random.Random(seed), 0
     files = [path for path in sorted(place.rglob("*")) if path.is_file() and path.suffix not in (".lock", ".json")]
     for _ in range(20):
         broken = tmp_path / "broken"
@@ -160,9 +160,9 @@ def test_a_flipped_bit_is_never_served(place: Path, tmp_path: Path, seed: int) -
         try:
             assert contents(FileStore(broken, 2)) == whole
         except Damaged:
-            told += 1
+            detected += 1
         shutil.rmtree(broken)
-    assert told > 2
+    assert detected > 2
 
 
 def test_a_shard_that_is_gone_is_not_an_empty_one(place: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_shard_that_is_gone_is_not_an_empty_one(place: Path) -> None:
             store.stamp(1, "o")
         with pytest.raises(Damaged, match="missing"):
             store.drop("o")
-        assert held(store, 2) is None
+        assert stored(store, 2) is None
 
 
 def test_another_store_is_refused(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_another_store_is_refused(tmp_path: Path) -> None:
     put(made, 1, b"2")
     made.must_be(one.identity)
     uses: list[Callable[[], object]] = [
-        lambda: held(made),
+        lambda: stored(made),
         lambda: put(made, 2, b"3"),
         lambda: made.stamp(0, "o"),
         lambda: made.state_ids(0),
@@ -208,7 +208,7 @@ def test_another_store_is_refused(tmp_path: Path) -> None:
         with pytest.raises(Damaged, match="not the one that the catalog tells of"):
             use()
     one.must_be(one.identity)
-    assert held(one) == b"1"
+    assert stored(one) == b"1"
 
 
 # processes and threads
@@ -223,7 +223,7 @@ fork_beside_a_transaction(FileStore(sys.argv[1], 1, is_synced=False))
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     environment = {**os.environ, "PYTHONPATH": paths}
     subprocess.run([sys.executable, "-c", program, str(place)], check=True, cwd=ROOT, env=environment, timeout=120)
-    assert held(FileStore(place, 1)) == b"of the thread"
+    assert stored(FileStore(place, 1)) == b"of the thread"
 
 
 def fork_beside_a_transaction(store: FileStore) -> None:
@@ -274,18 +274,18 @@ def test_a_reader_follows_while_files_are_merged_and_deleted_under_it(place: Pat
 def test_what_a_writer_did_after_a_reader_fell_behind_is_read(place: Path) -> None:
     options = ShardOptions(journal_bytes=1000, flush_bytes=1, fan=2)
     writer, reader = FileStore(place, 1, options, is_synced=False), FileStore(place, 1)
-    assert held(reader) is None
+    assert stored(reader) is None
     for batch in range(30):
         put(writer, batch, b"%d" % batch)
         if batch % 13 == 12:
-            assert held(reader) == b"%d" % batch
+            assert stored(reader) == b"%d" % batch
     with writer.transaction(0, ["o"], Stamp(1, 29)) as tx:
         Entries(tx, "o").put([b"k"], [b"again"])
-    assert held(reader) == b"again"
+    assert stored(reader) == b"again"
     writer.drop("o")
-    assert held(reader) is None
+    assert stored(reader) is None
     put(writer, 0, b"anew")
-    assert held(reader) == b"anew"
+    assert stored(reader) == b"anew"
     writer.close()
 
 
@@ -293,7 +293,7 @@ def test_what_a_writer_did_after_a_reader_fell_behind_is_read(place: Path) -> No
 def test_a_reader_that_missed_a_drop_reads_the_columns_written_after_it(place: Path, is_flushed: bool) -> None:
     writer, reader = FileStore(place, 1, is_synced=False), FileStore(place, 1)
     put(writer, 0, b"1")
-    assert held(reader) == b"1"
+    assert stored(reader) == b"1"
     writer.drop("o")
     keys = pl.Series("_key", [b"k"])
     for batch in range(3):
@@ -313,12 +313,12 @@ def test_a_spawned_worker_opens_its_own(place: Path) -> None:
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     environment = {**os.environ, "PYTHONPATH": paths}
     subprocess.run([sys.executable, "-c", program, str(place)], check=True, cwd=ROOT, env=environment, timeout=120)
-    assert held(store) == b"2"
+    assert stored(store) == b"2"
 
 
 def _spawned(directory: str) -> None:
     store = FileStore(directory, 1, is_synced=False)
-    assert held(store) == b"1"
+    assert stored(store) == b"1"
     put(store, 1, b"2")
 
 
@@ -337,7 +337,7 @@ def test_threads_of_one_process_write_in_turn(place: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert held(store) == b"40"
+    assert stored(store) == b"40"
     store.close()
 
 

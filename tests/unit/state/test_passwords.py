@@ -1,4 +1,4 @@
-"""Passwords in URLs: found however they are written, and handed on without being told."""
+"""Passwords in URLs: found however they are written, and handed on without being shown."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_errors_about_urls_have_no_passwords(url: str) -> None:
         assert not any(each in chain for each in passwords_of(url)), chain
 
 
-def test_a_url_that_cannot_be_read_is_told_masked() -> None:
+def test_a_url_that_cannot_be_read_is_reported_masked() -> None:
     with pytest.raises(InvalidValue, match=r"postgresql\+psycopg://me:\*\*\*@host"):
         migrated("postgresql+psycopg://me:a:b@host:port/db")
 

@@ -18,7 +18,7 @@ def test_refusals_are_terminal() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * (MAX_TABLE + 1), "a\0", "a\n", "é"])
-def test_bad_names_are_told_by_name(name: str) -> None:
+def test_bad_names_are_reported_by_name(name: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         check_name("the table name", name, MAX_TABLE)
     assert f"the table name {name!r}" in str(caught.value)

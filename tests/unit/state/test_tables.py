@@ -41,24 +41,24 @@ def at(hour: int | None) -> datetime | None:
     return None if hour is None else FIRST + timedelta(hours=hour)
 
 
-def rows(*given: tuple[str, int | None, str | None]) -> pl.DataFrame:
-    body = pl.DataFrame([row[1:] for row in given], COLUMNS, orient="row")
-    return body.select(keys(*[row[0] for row in given]), pl.all())
+def rows(*values: tuple[str, int | None, str | None]) -> pl.DataFrame:
+    body = pl.DataFrame([row[1:] for row in values], COLUMNS, orient="row")
+    return body.select(keys(*[row[0] for row in values]), pl.all())
 
 
-def entries(*given: tuple[str, int]) -> pl.DataFrame:
-    times = pl.Series("_time", [at(hour) for _, hour in given], dtype=INSTANT)
-    return pl.DataFrame([keys(*[name for name, _ in given]), times])
+def entries(*values: tuple[str, int]) -> pl.DataFrame:
+    times = pl.Series("_time", [at(hour) for _, hour in values], dtype=INSTANT)
+    return pl.DataFrame([keys(*[name for name, _ in values]), times])
 
 
-def timed(*given: tuple[str, int, int]) -> pl.DataFrame:
-    return entries(*[row[:2] for row in given]).with_columns(n=pl.Series([row[2] for row in given], dtype=pl.Int64))
+def timed(*values: tuple[str, int, int]) -> pl.DataFrame:
+    return entries(*[row[:2] for row in values]).with_columns(n=pl.Series([row[2] for row in values], dtype=pl.Int64))
 
 
-def ranges(*given: tuple[str, int | None, int | None]) -> pl.DataFrame:
-    bounds = {name: [at(row[place]) for row in given] for place, name in ((1, "_low"), (2, "_high"))}
+def ranges(*values: tuple[str, int | None, int | None]) -> pl.DataFrame:
+    bounds = {name: [at(row[place]) for row in values] for place, name in ((1, "_low"), (2, "_high"))}
     body = pl.DataFrame(bounds, {"_low": INSTANT, "_high": INSTANT})
-    return body.select(keys(*[row[0] for row in given]), pl.all())
+    return body.select(keys(*[row[0] for row in values]), pl.all())
 
 
 def hours(frame: pl.DataFrame) -> list[tuple[bytes, int]]:
@@ -161,8 +161,8 @@ def test_a_table_may_have_no_columns(state: State) -> None:
 
 def test_replace_takes_further_columns_in_any_order(state: State) -> None:
     table = state.table("t", COLUMNS)
-    given = rows(("a", 1, "x")).select("s", pl.lit(0).alias("more"), "_key", "n")
-    table.replace(keys("a"), given)
+    written = rows(("a", 1, "x")).select("s", pl.lit(0).alias("more"), "_key", "n")
+    table.replace(keys("a"), written)
     assert table.get(keys("a")).equals(rows(("a", 1, "x")))
 
 
@@ -208,7 +208,7 @@ def test_entries_are_replaced_one_by_one(state: State) -> None:
     assert table.all().equals(timed(("a", 2, 20), ("a", 4, 4), ("b", 1, 3)))
 
 
-def test_owners_and_tables_are_apart(state: State) -> None:
+def test_state_ids_and_tables_are_apart(state: State) -> None:
     you = state.of("you")
     for number, table in enumerate([state.table("t", COLUMNS), state.table("u", COLUMNS), you.table("t", COLUMNS)]):
         table.replace(keys("a"), rows(("a", number, "")))
@@ -243,7 +243,7 @@ def test_instants_are_never_null(state: State) -> None:
     [pl.Object(), pl.Null(), pl.List(pl.Null()), pl.Enum(["a"]), pl.Struct({"deep": pl.List(pl.Object())})],
     ids=str,
 )
-def test_columns_that_cannot_be_kept_are_refused_at_once(state: State, dtype: pl.DataType) -> None:
+def test_columns_that_cannot_be_stored_are_refused_at_once(state: State, dtype: pl.DataType) -> None:
     for kind in (state.table, state.timed):
         with pytest.raises(InvalidType, match="'o'"):
             kind("t", {"o": dtype})

@@ -35,7 +35,7 @@ def test_a_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "url", ["fiel:///x", "runs://", "tables:///x", "ports://", "keys://", "", "../memory://", "/tmp/x"]
 )
-def test_unknown_schemes_are_told_what_there_is(url: str) -> None:
+def test_unknown_schemes_are_refused_with_the_known_ones(url: str) -> None:
     with pytest.raises(UnknownName, match="file"):
         open_store(url, 1)
 

@@ -1,4 +1,4 @@
-"""Discrete windows: the worked examples of the specification, sessions, and windows that are asked."""
+"""Discrete windows: the worked examples of the specification, sessions, and windows that are looked up."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def rows(*times: str, key: int = 1) -> pl.DataFrame:
     return frame((key, Change(clock(at), clock(at), {"x": 1, "f": 1.0}, 1, seq)) for seq, at in enumerate(times))
 
 
-def told(job: Job) -> dict[str, int]:
-    """Return the rows told: time of day to value."""
+def emitted(job: Job) -> dict[str, int]:
+    """Return the emitted rows: time of day to value."""
     began = job.changes().filter(pl.col("_weight") > 0)
     return dict(zip(began["t"].dt.strftime("%-H:%M"), began["a0"], strict=True))
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
 @pytest.mark.parametrize(
-    ("window", "wanted"),
+    ("window", "expected"),
     [
         (Tumbling("1h"), {"1:00": 2, "2:00": 1, "3:00": 0, "4:00": 1}),
         (Tumbling("1h", lookback="1h"), {"1:00": 2, "2:00": 1, "3:00": 0}),
@@ -47,25 +47,25 @@ def told(job: Job) -> dict[str, int]:
     ],
     ids=str,
 )
-def test_results_of_the_specification(window: Any, wanted: dict[str, int], one_by_one: bool) -> None:
+def test_results_of_the_specification(window: Any, expected: dict[str, int], one_by_one: bool) -> None:
     """Section 12.4: events at 0:00:00, 0:59:59, 1:00:00, 3:30 and 4:10."""
     job = Job(aggregation(Count(window=window)))
     for batch in [[at] for at in EVENTS] if one_by_one else [EVENTS]:
         job.feed(rows(*batch))
-    assert told(job) == wanted
+    assert emitted(job) == expected
 
 
 def test_windows_as_keys_of_the_specification() -> None:
     job = Job(aggregation(Count(), window=Tumbling("1h")))
     job.feed(rows(*EVENTS))
     found = job.changes()
-    assert told(job) == {"1:00": 2, "2:00": 1, "3:00": 0, "4:00": 1}
+    assert emitted(job) == {"1:00": 2, "2:00": 1, "3:00": 0, "4:00": 1}
     assert (found["window"].struct.field("end") == found["t"]).all()
     assert (found["t"] - found["window"].struct.field("begin")).unique().dt.total_hours().to_list() == [1]
     assert (found["_at"] == found["t"]).all()
 
 
-def test_windows_close_by_the_frontier_of_all_keys() -> None:
+def test_windows_close_by_the_stream_time_of_all_keys() -> None:
     job = Job(aggregation(Count(window=Tumbling("1h"))))
     job.feed(rows("0:10", key=1))
     assert job.changes().is_empty()
@@ -75,13 +75,13 @@ def test_windows_close_by_the_frontier_of_all_keys() -> None:
     assert job.changes().filter(pl.col("_weight") > 0).select("k", "a0").rows() == [(1, 1), (1, 0), (2, 1)]
 
 
-def test_late_rows_correct_what_was_told() -> None:
+def test_late_rows_correct_what_was_emitted() -> None:
     job = Job(aggregation(Count(window=Tumbling("1h"))))
     job.feed(rows("0:10", "3:00"))
     job.feed(rows("0:20"))
     correction = job.emitted[-2].select("a0", "_weight", pl.col("_at").dt.strftime("%-H:%M").alias("at"))
     assert sorted(correction.rows()) == [(1, -1, "1:00"), (1, 1, "2:00"), (2, -1, "2:00"), (2, 1, "1:00")]
-    assert told(job) == {"1:00": 2, "2:00": 0}
+    assert emitted(job) == {"1:00": 2, "2:00": 0}
 
 
 def test_a_row_that_fills_a_gap_moves_the_end_of_the_row_before() -> None:
@@ -142,14 +142,14 @@ def test_a_row_that_joins_two_sessions_replaces_both() -> None:
     assert correction["a0"].to_list() == [1, 1, 3]
 
 
-def test_final_results_are_told_once() -> None:
+def test_final_results_are_emitted_once() -> None:
     job = Job(aggregation(Count(window=Tumbling("1h")), emit="final"))
     job.feed(rows("0:10", "3:00"), watermark=instant(clock("0:30")))
     assert job.changes().is_empty()
     job.feed(rows("0:40", "3:10"), watermark=instant(clock("1:00")))
-    assert told(job) == {"1:00": 2}
+    assert emitted(job) == {"1:00": 2}
     job.tick(watermark=instant(clock("2:00")))
-    assert told(job) == {"1:00": 2, "2:00": 0}
+    assert emitted(job) == {"1:00": 2, "2:00": 0}
     assert (pl.concat(job.emitted)["_weight"] > 0).sum() == 2
 
 
@@ -163,7 +163,7 @@ def test_final_sessions_wait_for_the_watermark() -> None:
     assert len(job.table("windows")) == 1
 
 
-def test_decaying_sums_of_discrete_windows_are_asked() -> None:
+def test_decaying_sums_of_discrete_windows_are_looked_up() -> None:
     window = Tumbling("1h")
     operator = aggregation(ExpDecaySum(of="f", half_life="1h", window=window), Count(window=window))
     job = Job(operator)
@@ -179,7 +179,7 @@ def test_decaying_sums_of_discrete_windows_are_asked() -> None:
     assert operator.replay(history, job.points(requested)).equals(found.drop("_history"))
 
 
-def test_asked_windows_forget_behind_the_watermark() -> None:
+def test_windows_for_lookups_forget_behind_the_watermark() -> None:
     operator = aggregation(ExpDecaySum(of="f", half_life="1h", window=Tumbling("1h")))
     job = Job(operator)
     for hour in range(20):
@@ -191,7 +191,7 @@ def test_asked_windows_forget_behind_the_watermark() -> None:
     assert found["a0"][0] == pytest.approx(0.5 ** (50 / 60))
 
 
-def test_continuous_windows_told_when_final() -> None:
+def test_continuous_windows_emitted_when_final() -> None:
     """The change points of section 12.5."""
     job = Job(aggregation(Count(window=Continuous("1h")), emit="final"))
     job.feed(rows(*EVENTS))

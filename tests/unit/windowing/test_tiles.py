@@ -1,4 +1,4 @@
-"""Continuous windows: the worked examples of the specification, and what the state keeps."""
+"""Continuous windows: the worked examples of the specification, and what the state retains."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_state_is_bounded_whatever_the_number_of_rows() -> None:
     assert job.lookup([(1, now)])["a0"][0] == pytest.approx(18_000, rel=0.01)
 
 
-def test_forever_is_a_base_and_a_few_tiles() -> None:
+def test_forever_is_a_base_and_a_bounded_number_of_tiles() -> None:
     job = Job(aggregation(Sum(of="x", window=Continuous("forever")), tiling=Tiling(disorder="1h")))
     for day in range(30):
         at = DAY + day * 86_400 * SECOND
@@ -176,28 +176,28 @@ def test_a_key_is_found_after_everything_is_gone() -> None:
 
 
 @pytest.mark.parametrize("window", [HOUR, Continuous("forever")])
-@pytest.mark.parametrize("taken_back", [False, True])
-def test_a_crowded_tile_of_a_table_tells_rows_that_ended_from_rows_taken_back(window: Any, taken_back: bool) -> None:
+@pytest.mark.parametrize("retracted", [False, True])
+def test_a_collapsed_tile_of_a_table_tells_rows_that_ended_from_retracted_rows(window: Any, retracted: bool) -> None:
     job = Job(aggregation(Count(window=window), keyed=True))
     begin, end = clock("0:00"), clock("0:20")
     rows = [(1, Change(begin + n * SECOND, begin + n * SECOND, {}, 1, n)) for n in range(12)]
     ends = [(1, replace(row, at=end + row.seq * SECOND, weight=-1)) for _, row in rows]
     job.feed(frame([*rows, *ends], KEYED))
-    if taken_back:
+    if retracted:
         job.feed(frame([(1, replace(row, weight=-row.weight)) for _, row in [*rows, *ends]], KEYED))
     at = clock("0:30")
-    assert job.lookup([(1, at)])["_found"].to_list() == [not taken_back]
+    assert job.lookup([(1, at)])["_found"].to_list() == [not retracted]
     quick = Pointwise(job.operator.tiles)
     with job.store.snapshot(0) as reader:
         stored = quick.read(State(reader, job.operator.id), Job.points([(1, at)])["_key"].to_list())
     answered = quick.values(stored, np.array([at]))
     assert answered is not None
-    assert answered.found.tolist() == [not taken_back]
+    assert answered.found.tolist() == [not retracted]
 
 
 @pytest.mark.parametrize("window", [HOUR, Continuous("forever")])
 def test_an_end_retracted_from_a_collapsed_tile_is_left_to_history(window: Any) -> None:
-    """Only history knows when the values changed last: the tile kept the instant of the end that was corrected."""
+    """Only history knows when the values changed last: the tile has the instant of the end that was corrected."""
     job = Job(aggregation(Count(window=window), keyed=True))
     begin, end, corrected = clock("0:00"), clock("0:20"), clock("0:10")
     rows = [(1, Change(begin + n * SECOND, begin + n * SECOND, {}, 1, n)) for n in range(12)]
@@ -238,7 +238,7 @@ def test_only_values_that_a_retracted_effect_may_have_changed_are_left_to_histor
     assert found.drop("_history")[1:].equals(replayed[1:])
 
 
-def test_a_crowded_tile_cut_at_its_head_is_left_to_history() -> None:
+def test_a_collapsed_tile_cut_at_its_head_is_left_to_history() -> None:
     job = Job(aggregation(Count(window=HOUR)))
     rows = frame(event(seq, clock("0:00") + seq * SECOND) for seq in range(30))
     job.feed(rows)

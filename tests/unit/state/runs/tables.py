@@ -69,7 +69,7 @@ def write(tx: ShardTransaction, table: str, rows: list[Row], removed: list[tuple
 
 
 class Model:
-    """What the tables hold, in dictionaries."""
+    """The rows of the tables, in dictionaries."""
 
     def __init__(self) -> None:
         self.replaced: dict[tuple[int, int], list[object]] = {}

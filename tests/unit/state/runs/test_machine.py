@@ -37,7 +37,7 @@ TEXTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 60), st.sampled_fro
 NUMBERS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 60), st.integers(-9, 9)), max_size=12)
 Writes = tuple[list[Row], list[Row], list[Row], list[tuple[int, int]]]
 WRITES = st.tuples(TEXTS, NUMBERS, TEXTS, st.lists(ADDRESS, max_size=4))
-OWNERS = st.sampled_from([(A,), (B,), (A, B)])
+STATE_IDS = st.sampled_from([(A,), (B,), (A, B)])
 
 
 class Shards(RuleBasedStateMachine):
@@ -55,54 +55,54 @@ class Shards(RuleBasedStateMachine):
     def teardown(self) -> None:
         shutil.rmtree(self.folder)
 
-    def _transact(self, owners: tuple[str, ...], stamp: Stamp, writes: Writes, horizon: int | None = None) -> None:
-        with self.shard.transaction(owners, stamp) as tx:
-            for owner in owners:
-                self._begin(owner, stamp)
-            self._compare_all(lambda table: found(tx, table), owners)
+    def _transact(self, state_ids: tuple[str, ...], stamp: Stamp, writes: Writes, horizon: int | None = None) -> None:
+        with self.shard.transaction(state_ids, stamp) as tx:
+            for state_id in state_ids:
+                self._begin(state_id, stamp)
+            self._compare_all(lambda table: found(tx, table), state_ids)
             for table, rows in zip((REPLACED, SUMMED, COLLECTED), writes, strict=False):
-                if state_id_of(table) in owners:
+                if state_id_of(table) in state_ids:
                     write(tx, table, rows, writes[3])  # type: ignore[arg-type]
                     self.models[state_id_of(table)].write(table, rows, writes[3])  # type: ignore[arg-type]
                     if horizon is not None:
                         tx.expire(table, ZERO + horizon * DAY / 24)
                         model = self.models[state_id_of(table)]
                         model.horizon = max(horizon, model.horizon)
-            self._compare_all(lambda table: found(tx, table), owners)
+            self._compare_all(lambda table: found(tx, table), state_ids)
 
-    def _begin(self, owner: str, stamp: Stamp) -> None:
-        known, before = self.stamps.get(owner), self.before[owner]
+    def _begin(self, state_id: str, stamp: Stamp) -> None:
+        known, before = self.stamps.get(state_id), self.before[state_id]
         if known is not None and known.batch == stamp.batch:
             steps = [step for step in before if step >= stamp.step]
             if steps:
-                self.models[owner] = before[min(steps)]
+                self.models[state_id] = before[min(steps)]
                 for step in steps:
                     del before[step]
         else:
             before.clear()
-        before[stamp.step] = self.models[owner].copy()
-        self.stamps[owner] = stamp
+        before[stamp.step] = self.models[state_id].copy()
+        self.stamps[state_id] = stamp
 
-    @rule(owners=OWNERS, writes=WRITES)
-    def next_batch(self, owners: tuple[str, ...], writes: Writes) -> None:
+    @rule(state_ids=STATE_IDS, writes=WRITES)
+    def next_batch(self, state_ids: tuple[str, ...], writes: Writes) -> None:
         self.batch += 1
-        self._transact(owners, Stamp(self.epoch, self.batch), writes)
+        self._transact(state_ids, Stamp(self.epoch, self.batch), writes)
 
     @precondition(lambda self: self.batch)
-    @rule(owners=OWNERS, writes=WRITES, step=st.integers(0, 2))
-    def same_batch(self, owners: tuple[str, ...], writes: Writes, step: int) -> None:
-        self._transact(owners, Stamp(self.epoch, self.batch, step), writes)
+    @rule(state_ids=STATE_IDS, writes=WRITES, step=st.integers(0, 2))
+    def same_batch(self, state_ids: tuple[str, ...], writes: Writes, step: int) -> None:
+        self._transact(state_ids, Stamp(self.epoch, self.batch, step), writes)
 
-    @rule(owners=OWNERS, writes=WRITES, horizon=st.integers(0, 60))
-    def batch_that_expires(self, owners: tuple[str, ...], writes: Writes, horizon: int) -> None:
+    @rule(state_ids=STATE_IDS, writes=WRITES, horizon=st.integers(0, 60))
+    def batch_that_expires(self, state_ids: tuple[str, ...], writes: Writes, horizon: int) -> None:
         self.batch += 1
-        self._transact(owners, Stamp(self.epoch, self.batch), writes, horizon)
+        self._transact(state_ids, Stamp(self.epoch, self.batch), writes, horizon)
 
     @precondition(lambda self: self.stamps)
-    @rule(owners=OWNERS, writes=WRITES)
-    def raised(self, owners: tuple[str, ...], writes: Writes) -> None:
-        with suppress(KeyError), self.shard.transaction(owners, Stamp(self.epoch, self.batch + 1)) as tx:
-            if A in owners:
+    @rule(state_ids=STATE_IDS, writes=WRITES)
+    def raised(self, state_ids: tuple[str, ...], writes: Writes) -> None:
+        with suppress(KeyError), self.shard.transaction(state_ids, Stamp(self.epoch, self.batch + 1)) as tx:
+            if A in state_ids:
                 write(tx, SUMMED, writes[1])
             raise KeyError
 
@@ -132,15 +132,15 @@ class Shards(RuleBasedStateMachine):
     def writers_change(self) -> None:
         self.shard, self.reader = self.reader, self.shard
 
-    @rule(owner=st.sampled_from([A, B]))
-    def dropped(self, owner: str) -> None:
-        self.shard.drop(owner)
-        self.models[owner], self.before[owner] = Model(), {}
-        self.stamps.pop(owner, None)
+    @rule(state_id=st.sampled_from([A, B]))
+    def dropped(self, state_id: str) -> None:
+        self.shard.drop(state_id)
+        self.models[state_id], self.before[state_id] = Model(), {}
+        self.stamps.pop(state_id, None)
 
-    def _compare_all(self, read, owners: tuple[str, ...] = (A, B)) -> None:  # type: ignore[no-untyped-def]
+    def _compare_all(self, read, state_ids: tuple[str, ...] = (A, B)) -> None:  # type: ignore[no-untyped-def]
         for table in TABLES:
-            if state_id_of(table) in owners:
+            if state_id_of(table) in state_ids:
                 assert read(table) == self.models[state_id_of(table)].rows(table)
 
     @invariant()
@@ -148,8 +148,8 @@ class Shards(RuleBasedStateMachine):
         snapshot = self.reader.snapshot()
         self._compare_all(lambda table: found(snapshot, table))
         self._compare_all(lambda table: scanned(snapshot, table))
-        for owner in (A, B):
-            assert self.reader.stamp(owner) == self.shard.stamp(owner) == self.stamps.get(owner)
+        for state_id in (A, B):
+            assert self.reader.stamp(state_id) == self.shard.stamp(state_id) == self.stamps.get(state_id)
 
 
 Shards.TestCase.settings = settings(max_examples=8, stateful_step_count=20, deadline=None)

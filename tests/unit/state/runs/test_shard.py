@@ -233,7 +233,7 @@ def test_a_dropped_state_id_is_gone_and_may_be_filled_again(tmp_path: Path) -> N
         assert found(each.snapshot(), SUMMED) == [(1, 0, 5, 5)]
 
 
-def test_merges_leave_few_runs_and_delete_the_others(tmp_path: Path) -> None:
+def test_merges_bound_the_number_of_runs_and_delete_their_inputs(tmp_path: Path) -> None:
     shard = opened(tmp_path, ShardOptions(journal_bytes=2000, flush_bytes=1, part_rows=50, fan=3))
     for batch in range(30):
         with shard.transaction([A], Stamp(1, batch)) as tx:
