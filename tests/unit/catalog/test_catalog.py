@@ -246,3 +246,9 @@ def test_a_catalog_of_a_newer_version_is_refused(url: str) -> None:
         database.execute("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(Terminal, match="written by a newer version of umbel: its tables are of revision 9999"):
         Catalog(url)
+
+
+def test_heads_begin_with_the_main_branch(catalog: Catalog) -> None:
+    for branch in ("b", "a", "main", "c"):
+        catalog.commit(branch, "", b"1")
+    assert list(catalog.heads(catalog.latest())) == ["main", "b", "a", "c"]

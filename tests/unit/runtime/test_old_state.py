@@ -45,6 +45,22 @@ class Newest:
         return pairs.groupby("k").latest()
 
 
+def test_the_catalog_notes_the_store_once_it_has_state(tmp_path: Path) -> None:
+    place = Deployed(tmp_path)
+    place.deployment.note_store()
+    assert place.deployment.noted_store is None
+    place.commit([Pair, Newest])
+    place.log("A", [{"k": 1, "a": 10, "b": 20, "t": NOON}])
+    drain(place.deployment)
+    place.deployment.note_store()
+    identity = place.deployment.noted_store
+    assert identity is not None
+    assert identity == place.deployment.store.identity
+    place.deployment.note_store()
+    assert place.deployment.noted_store == identity
+    place.close()
+
+
 def test_it_is_refused_and_the_way_out_works(tmp_path: Path) -> None:
     place = Deployed(tmp_path)
     place.commit([Pair, Newest])
