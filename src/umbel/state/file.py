@@ -7,28 +7,25 @@ systems.
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from umbel.errors import Damaged, InvalidValue, did_you_mean
 from umbel.state.description import NAME, StoreDescription
-from umbel.state.port import MAX_STATE_ID, ShardSize, Stamp, check_name, check_shard
 from umbel.state.runs.files import LocalFiles
 from umbel.state.runs.maintenance import Maintainer
 from umbel.state.runs.run import REMEDY
 from umbel.state.runs.shard import Shard, ShardOptions
+from umbel.state.sharded import ShardedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
     from urllib.parse import SplitResult
-
-    from umbel.state.runs.views import ShardSnapshot, ShardTransaction
 
 SETTINGS = frozenset({"flush_bytes", "sync"})
 
 
-class FileStore:
+class FileStore(ShardedStore[Shard]):
     """Keyed state in files of this machine.
 
     Args:
@@ -41,18 +38,19 @@ class FileStore:
     def __init__(
         self, directory: str | Path, shards: int, options: ShardOptions | None = None, *, is_synced: bool = True
     ) -> None:
-        self.shards = shards
         self._directory = Path(directory).resolve()
         self._description = StoreDescription(self._directory, shards)
         self._refusal = ""
-        self._shards = [
-            Shard(
-                LocalFiles(self._directory / f"shard-{shard:03d}", is_synced=is_synced),
-                options=options,
-                is_made=self._description.is_made,
-            )
-            for shard in range(shards)
-        ]
+        super().__init__(
+            [
+                Shard(
+                    LocalFiles(self._directory / f"shard-{shard:03d}", is_synced=is_synced),
+                    options=options,
+                    is_made=self._description.is_made,
+                )
+                for shard in range(shards)
+            ]
+        )
         self._maintainer = Maintainer()
 
     @property
@@ -75,53 +73,28 @@ class FileStore:
         """
         return self._shard(shard).check()
 
-    @contextmanager
-    def transaction(
-        self, shard: int, state_ids: Sequence[str], stamp: Stamp, *, undo: bool = True
-    ) -> Iterator[ShardTransaction]:
-        """Open the one write transaction of `shard`; see `umbel.state.port.Store`."""
-        written = self._shard(shard)
-        for state_id in state_ids:
-            check_name("the operator id", state_id, MAX_STATE_ID)
-        self._description.make(self._create)
-        with written.transaction(state_ids, stamp, undo=undo) as transaction:
-            yield transaction
-        self._maintainer.after(written)
-
-    @contextmanager
-    def snapshot(self, shard: int) -> Iterator[ShardSnapshot]:
-        """Open a read view of the committed state."""
-        yield self._shard(shard).snapshot()
-
-    def stamp(self, shard: int, state_id: str) -> Stamp | None:
-        """Return the stamp of the last committed write of `state_id`."""
-        return self._shard(shard).stamp(state_id)
-
     def drop(self, state_id: str) -> None:
         """Delete all state of `state_id` in all shards."""
-        shards = [self._shard(number) for number in range(self.shards)]
+        shards = self._every()
         if self._description.is_made():
             for shard in shards:
                 shard.drop(state_id)
-
-    def state_ids(self, shard: int) -> list[str]:
-        """Return the state ids with state in `shard`, sorted."""
-        return self._shard(shard).state_ids()
-
-    def sizes(self) -> list[ShardSize]:
-        """Return the number of rows of each shard and its size on disk in bytes."""
-        shards = [self._shard(number) for number in range(self.shards)]
-        return [ShardSize(number, each.refresh().rows(), each.size()) for number, each in enumerate(shards)]
 
     def close(self) -> None:
         """Finish the maintenance at hand, and release the files."""
         self._maintainer.close()
 
     def _shard(self, shard: int) -> Shard:
-        check_shard(shard, self.shards)
+        found = super()._shard(shard)
         if self._refusal:
             raise Damaged(self._refusal, hint=REMEDY)
-        return self._shards[shard]
+        return found
+
+    def _prepare(self) -> None:
+        self._description.make(self._create)
+
+    def _finish(self, written: Shard) -> None:
+        self._maintainer.after(written)
 
     def _create(self) -> None:
         for shard in self._shards:
