@@ -63,7 +63,7 @@ def _in_order(blobs: list[bytes]) -> list[bytes]:
 def pack(frame: pl.DataFrame) -> bytes:
     """Return a frame as Arrow IPC."""
     buffer = io.BytesIO()
-    frame.write_ipc_stream(buffer)
+    frame.write_ipc_stream(buffer, compression="lz4")
     return buffer.getvalue()
 
 

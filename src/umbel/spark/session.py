@@ -164,6 +164,8 @@ def _execution(settings: Settings) -> dict[str, str]:
     return {
         "spark.default.parallelism": str(settings.slots),
         "spark.sql.shuffle.partitions": str(settings.slots),
+        "spark.shuffle.compress": "false",
+        "spark.shuffle.checksum.enabled": "false",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
