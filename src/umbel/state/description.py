@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "store.json"
-FORMAT = 4
+FORMAT = 5
 """Formats 1 to 3 were LMDB databases; 4 is journals and runs."""
 
 

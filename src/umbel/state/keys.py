@@ -18,7 +18,6 @@ A key over 400 bytes becomes 254, its first 64 bytes and its BLAKE2b-256 digest.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, TypeAlias
@@ -41,6 +40,7 @@ from umbel.state.arrow import (
     stored_of,
     to_series,
 )
+from umbel.state.runs.addresses import hash_key, hash_keys
 
 LONGEST = 400
 _SHORTENED = b"\xfe"
@@ -137,17 +137,16 @@ def decode_time(encoded: NDArray[np.uint8], name: str) -> pl.Series:
 
 
 def shard_of(keys: pl.Series, shards: int) -> pl.Series:
-    """Return the shard of each encoded key: its CRC-32 modulo `shards`.
+    """Return the shard of each encoded key: the upper half of its hash modulo `shards`.
 
     It is the same in every version and process.
     """
-    sums = np.fromiter(map(zlib.crc32, keys.to_list()), np.uint32, len(keys))
-    return pl.Series("_shard", (sums % np.uint32(shards)).astype(np.int32))
+    return pl.Series("_shard", ((hash_keys(keys) >> np.uint64(32)) % np.uint64(shards)).astype(np.int32))
 
 
 def shard_of_key(key: bytes, shards: int) -> int:
     """Return the shard of one encoded key, as `shard_of` does."""
-    return zlib.crc32(key) % shards
+    return (int(hash_key(key)) >> 32) % shards
 
 
 def _parts(column: pl.Series) -> list[Part]:

@@ -71,7 +71,7 @@ def test_it_is_refused_and_the_way_out_works(tmp_path: Path) -> None:
     description.write_text(json.dumps({**json.loads(description.read_text()), "format": 1}))
 
     old = Deployed(tmp_path)
-    with pytest.raises(OldState, match=r"the store in .* was written in format 1 .* reads format 4") as refused:
+    with pytest.raises(OldState, match=r"the store in .* was written in format 1 .* reads format 5") as refused:
         old.commit([Pair, Newest])
     with pytest.raises(OldState):
         old.lookup("Newest", [{"k": 1}], [NOON])
