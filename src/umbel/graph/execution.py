@@ -8,14 +8,14 @@ The in-process runner uses it with one shard in memory; the Spark driver uses it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import polars as pl
 
 from umbel.graph.graph import Graph, GraphNode
-from umbel.graph.stages import Edge, StageOutput, run_shard, tick_shard, timed
+from umbel.graph.stages import Edge, StageOutput, run_shard, timed
 from umbel.operators.operator import Clock, Keyed
 from umbel.state.keys import encode_columns, shard_of
 from umbel.state.port import Stamp, Store
@@ -121,15 +121,14 @@ class InProcess:
         arrived: Mapping[Edge, list[pl.DataFrame]],
         stamp: Stamp,
         clocks: Mapping[int, Clock],
-        due: Iterable[GraphNode] = (),
+        due: Collection[GraphNode] = (),
     ) -> StageOutput:
         edges = {edge for edge in arrived if any(edge[0] == node.number for node in nodes)}
         output = StageOutput()
         if edges or due:
             inbox = {edge: pl.concat(arrived[edge]) for edge in edges}
             with self._store.transaction(shard, [node.state_id for node in nodes], stamp) as transaction:
-                run_shard(nodes, inbox, transaction, clocks, output)
-                tick_shard(list(due), transaction, clocks, output)
+                run_shard(nodes, inbox, transaction, clocks, output, due)
         return output
 
     def _routed(self, output: StageOutput) -> dict[int, Frames]:

@@ -48,8 +48,9 @@ def mermaid(graph: Graph) -> str:
         lines += [f"    {_box(node)}" for node in nodes]
         lines.append("  end")
     for node in graph.nodes:
-        arrow = "==>" if node.is_keyed else "-->"
-        lines += [f"  n{parent.number} {arrow} n{node.number}" for parent in node.parents]
+        for parent in node.parents:
+            arrow = "==>" if parent.stage < node.stage else "-->"
+            lines.append(f"  n{parent.number} {arrow} n{node.number}")
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,8 @@
 Every operator of every pipeline occurs once; operators are connected through the datasets.
 
 Stage 0 reads sources and runs row-wise operators. A keyed operator runs in the stage after its inputs, because these
-must first be exchanged by key; row-wise operators after it run in the same stage. A graph of depth D runs as D + 1 stages.
+must first be exchanged by key, unless they are distributed by that key already; row-wise operators after it run in the same
+stage. A graph of depth D runs as D + 1 stages.
 """
 
 from __future__ import annotations
@@ -11,20 +12,21 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from umbel.definitions.records import UPSERT, DatasetDefinition, SourceDefinition
 from umbel.functions.fingerprint import fingerprint
 from umbel.operators.index import Index, IndexMode
 from umbel.operators.join import AsOfJoin, TableJoin
 from umbel.operators.leaf import Leaf, leaves
-from umbel.operators.operator import Keyed, Operator
+from umbel.operators.operator import Keyed, Operator, Partition
 from umbel.operators.reorder import Reorder
 
 MAIN = "main"
 """The branch that always exists."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class GraphNode:
     """An operator at its position in the graph.
 
@@ -47,6 +49,11 @@ class GraphNode:
     aliases: Mapping[str, str] = field(default_factory=dict)
     readers: list[tuple[GraphNode, int]] = field(default_factory=list)
     is_logged: bool = False
+
+    @cached_property
+    def partition(self) -> Partition:
+        """The columns that determine the shard of a row of its output, as `Operator.partition`."""
+        return self.operator.partition(tuple(parent.partition for parent in self.parents))
 
     @property
     def is_keyed(self) -> bool:
@@ -311,8 +318,7 @@ class Graph:
         if key in self._known and state_id is None:
             return self._known[key]
         own = state_id or fingerprint(operator.id, tuple(parent.state_id for parent in parents))
-        stage = max((parent.stage for parent in parents), default=0) + isinstance(operator, Keyed)
-        node = GraphNode(operator, parents, own, stage, len(self.nodes), dataset, aliases or {})
+        node = GraphNode(operator, parents, own, _stage(operator, parents), len(self.nodes), dataset, aliases or {})
         self.nodes.append(node)
         self._known[key] = node
         for position, parent in enumerate(parents):
@@ -327,6 +333,16 @@ class Graph:
             if node.operator.is_terminal:
                 for source in history_sources(node):
                     source.is_logged = True
+
+
+def _stage(operator: Operator, parents: tuple[GraphNode, ...]) -> int:
+    """Return the stage of an operator: that of its parents, or the next one if rows must change shards in between."""
+    if not isinstance(operator, Keyed):
+        return max((parent.stage for parent in parents), default=0)
+    return max(
+        parent.stage + (parent.stage == 0 or parent.partition != columns)
+        for parent, columns in zip(parents, operator.exchange(), strict=True)
+    )
 
 
 def _leads_to(node: GraphNode, fresh: Container[str]) -> bool:

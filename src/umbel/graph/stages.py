@@ -7,7 +7,7 @@ the frames are the runner's choice.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -30,11 +30,13 @@ class StageOutput:
 
     Args:
         frames: changes for later stages, by edge.
+        local: changes for later nodes of the same stage and shard, by edge.
         logged: changes for the change logs, by node number.
         seen: the largest event time among the rows each node read, by node number.
     """
 
     frames: dict[Edge, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
+    local: dict[Edge, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     logged: dict[int, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     seen: dict[int, datetime] = field(default_factory=dict)
 
@@ -62,8 +64,15 @@ class PlannedState(State):
         return State(self._reader_of_all, self._aliases.get(state_id, state_id))
 
 
-def emit(node: GraphNode, rows: pl.DataFrame, output: StageOutput) -> None:
-    """Route a node's changes to its readers, through the row-wise operators in between."""
+def emit(node: GraphNode, rows: pl.DataFrame, output: StageOutput, stage: int = 0) -> None:
+    """Route a node's changes to its readers, through the row-wise operators in between.
+
+    Args:
+        node: the node.
+        rows: its changes.
+        output: extended in place.
+        stage: the stage that runs; its own later nodes read the changes in the same shard.
+    """
     if rows.is_empty():
         return
     if node.is_logged:
@@ -71,9 +80,10 @@ def emit(node: GraphNode, rows: pl.DataFrame, output: StageOutput) -> None:
     for reader, position in node.readers:
         operator = reader.operator
         if isinstance(operator, RowWise):
-            emit(reader, applied(operator, rows), output)
+            emit(reader, applied(operator, rows), output, stage)
         elif isinstance(operator, Keyed):
-            output.frames[reader.number, position].append(operator.partial(rows))
+            frames = output.local if reader.stage == stage else output.frames
+            frames[reader.number, position].append(operator.partial(rows))
 
 
 def run_shard(
@@ -82,40 +92,38 @@ def run_shard(
     reader: Reader,
     clocks: Mapping[int, Clock],
     output: StageOutput,
+    due: Container[GraphNode] = (),
 ) -> None:
     """Run the keyed nodes of one stage over one shard's input.
 
     Args:
-        nodes: the stage's keyed nodes.
+        nodes: the stage's keyed nodes, parents first.
         inbox: the stage's input: one frame of changes per edge; edges without changes may be omitted.
         reader: the shard's open transaction.
         clocks: by node number.
         output: the stage's output, extended in place.
+        due: the nodes whose timers are fired: those up to the node's stream time.
     """
     for node in nodes:
-        frames = tuple(_arrived(node, position, inbox) for position in range(len(node.parents)))
-        if all(frame.is_empty() for frame in frames) or not isinstance(node.operator, Keyed):
-            continue
-        if node.operator.is_timed:
-            output.saw(node, frames)
-        changes = node.operator.step(frames, PlannedState(reader, node), clocks.get(node.number, Clock()))
-        emit(node, changes, output)
+        operator, state, clock = node.operator, PlannedState(reader, node), clocks.get(node.number, Clock())
+        assert isinstance(operator, Keyed)
+        frames = tuple(_arrived(node, position, inbox, output.local) for position in range(len(node.parents)))
+        if not all(frame.is_empty() for frame in frames):
+            if operator.is_timed:
+                output.saw(node, frames)
+            emit(node, operator.step(frames, state, clock), output, node.stage)
+        if node in due:
+            emit(node, operator.tick(state, clock), output, node.stage)
+    output.local.clear()
 
 
-def tick_shard(nodes: list[GraphNode], reader: Reader, clocks: Mapping[int, Clock], output: StageOutput) -> None:
-    """Fire the due timers of one stage in one shard.
-
-    A timer is due if the node's stream time has passed it.
-    """
-    for node in nodes:
-        if isinstance(node.operator, Keyed):
-            changes = node.operator.tick(PlannedState(reader, node), clocks.get(node.number, Clock()))
-            emit(node, changes, output)
-
-
-def _arrived(node: GraphNode, position: int, inbox: Mapping[Edge, pl.DataFrame]) -> pl.DataFrame:
-    frame = inbox.get((node.number, position))
-    return node.parents[position].operator.schema.empty() if frame is None else frame
+def _arrived(
+    node: GraphNode, position: int, inbox: Mapping[Edge, pl.DataFrame], local: Mapping[Edge, list[pl.DataFrame]]
+) -> pl.DataFrame:
+    """Return the changes that a node reads from one input, of earlier stages and of nodes before it in the stage."""
+    edge = (node.number, position)
+    frames = [*([inbox[edge]] if edge in inbox else []), *local.get(edge, ())]
+    return pl.concat(frames) if frames else node.parents[position].operator.schema.empty()
 
 
 def timed(graph: Graph) -> list[GraphNode]:

@@ -10,7 +10,7 @@ import polars as pl
 from umbel.errors import InvalidType, InvalidValue, raise_all
 from umbel.functions.computed import Columns, Computed, blamed, inferred
 from umbel.functions.user_function import UserFunction
-from umbel.operators.operator import RowWise
+from umbel.operators.operator import Partition, RowWise
 from umbel.types.dtypes import DType
 from umbel.types.schema import Schema
 
@@ -64,6 +64,10 @@ class Assign(RowWise):
     @property
     def functions(self) -> tuple[UserFunction, ...]:
         return tuple(function for column in self.columns for function in column.computed.functions)
+
+    def partition(self, inputs: tuple[Partition, ...]) -> Partition:
+        (found,) = inputs
+        return None if found is None or {column.name for column in self.columns} & {*found} else found
 
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         before = self.parents[0].schema.dtypes

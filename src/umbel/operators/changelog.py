@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -32,6 +33,8 @@ class Changelog(RowWise):
 
     marker: str
     marks_deletes: bool
+
+    keeps_values: ClassVar[bool] = True
 
     def output(self, *inputs: Schema) -> Schema:
         (rows,) = inputs

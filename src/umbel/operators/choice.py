@@ -11,7 +11,7 @@ import polars as pl
 from umbel.changes.versions import ALIVE, KEY, MICROSECOND, TIME, changelog, consolidate, difference, spans
 from umbel.errors import InvalidValue
 from umbel.operators.columns import check_keyless, check_known
-from umbel.operators.operator import Keyed
+from umbel.operators.operator import Keyed, Partition
 from umbel.state.tables import Table, TimedTable
 from umbel.types.schema import AT, SEQ, WEIGHT, Schema
 
@@ -134,3 +134,6 @@ class Choice(Keyed):
 
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return (self.keys,)
+
+    def partition(self, inputs: tuple[Partition, ...]) -> Partition:
+        return self.exchange()[0]

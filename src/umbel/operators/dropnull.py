@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -24,6 +25,8 @@ class DropNull(RowWise):
     """
 
     columns: tuple[str, ...] = ()
+
+    keeps_values: ClassVar[bool] = True
 
     def output(self, *inputs: Schema) -> Schema:
         (rows,) = inputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -25,6 +26,8 @@ class Filter(RowWise):
     """
 
     condition: Computed
+
+    keeps_values: ClassVar[bool] = True
 
     def output(self, *inputs: Schema) -> Schema:
         (rows,) = inputs

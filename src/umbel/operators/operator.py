@@ -42,6 +42,10 @@ class Clock:
     waits: bool = False
 
 
+Partition = tuple[str, ...] | None
+"""Columns by which rows are distributed over shards, in the order in which they are encoded."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Operator(ABC):
     """A node of the plan.
@@ -86,6 +90,17 @@ class Operator(ABC):
     def inserts_only(self) -> bool:
         """True if it never emits a retraction."""
         return False
+
+    def partition(self, inputs: tuple[Partition, ...]) -> Partition:
+        """Return the columns whose encoded value determines the shard that computes a row of the output.
+
+        None if nothing is known. A reader that is exchanged by the same columns runs in the same stage.
+
+        Args:
+            inputs: the same of each parent.
+        """
+        del inputs
+        return None
 
     @property
     def delay(self) -> int | None:
@@ -143,6 +158,13 @@ class RowWise(Operator):
 
     With several parents it is applied to the changes of each.
     """
+
+    keeps_values: ClassVar[bool] = False
+    """True if the columns that the output has in common with the input have the values of the input's row."""
+
+    def partition(self, inputs: tuple[Partition, ...]) -> Partition:
+        found = inputs[0] if self.keeps_values and len(inputs) == 1 else None
+        return None if found is None or not set(found) <= {*self.schema.names} else found
 
     @abstractmethod
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:

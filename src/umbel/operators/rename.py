@@ -8,7 +8,7 @@ import polars as pl
 
 from umbel.errors import InvalidValue
 from umbel.operators.columns import check_known, quoted
-from umbel.operators.operator import RowWise
+from umbel.operators.operator import Partition, RowWise
 from umbel.types.schema import Schema
 
 
@@ -47,6 +47,10 @@ class Rename(RowWise):
             new.get(rows.timestamp, rows.timestamp),
             tuple(new.get(name, name) for name in rows.order),
         )
+
+    def partition(self, inputs: tuple[Partition, ...]) -> Partition:
+        (found,), new = inputs, dict(self.names)
+        return None if found is None else tuple(new.get(name, name) for name in found)
 
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.rename(dict(self.names))

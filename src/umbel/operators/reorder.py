@@ -24,6 +24,8 @@ class Reorder(RowWise):
 
     columns: Schema
 
+    keeps_values: ClassVar[bool] = True
+
     is_internal: ClassVar[bool] = True
 
     def output(self, *inputs: Schema) -> Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -17,6 +18,8 @@ class _Projection(RowWise):
     """Project rows to the columns of the output schema."""
 
     columns: tuple[str, ...]
+
+    keeps_values: ClassVar[bool] = True
 
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.select(*self.schema.names, *CHANGE_COLUMNS)
