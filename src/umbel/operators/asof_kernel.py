@@ -1,7 +1,8 @@
 """The as-of join kernel: each left row with the right row current at its instant.
 
 With D for "the changes of": the output changes by D(left) joined with the current right side, and by the effect of D(right) on
-earlier left rows. These are stored in `waiting` until the right side's watermark has passed their instant.
+earlier left rows. These are added to `waiting`, which is read only where the right side changes, and expire when its
+watermark has passed their instant.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from umbel.changes.versions import (
     rewind,
     spans,
 )
-from umbel.state.tables import TimedTable
-from umbel.types.schema import AT
+from umbel.state.tables import CollectedTable, TimedTable
+from umbel.types.schema import AT, WEIGHT
 
 SPAN = {"_low": pl.Datetime("us", "UTC"), "_high": pl.Datetime("us", "UTC")}
 
@@ -51,7 +52,7 @@ class MatchBounds:
 def step(
     left: pl.DataFrame,
     right: pl.DataFrame,
-    waiting: TimedTable,
+    waiting: CollectedTable,
     versions_table: TimedTable,
     bounds: MatchBounds,
     watermark: datetime | None,
@@ -66,15 +67,17 @@ def step(
         bounds: the bounds of a match.
         watermark: the right side's; left rows whose match is behind it are removed from `waiting`.
     """
-    queries = pl.col(TIME)
-    affected = merged(_affected(right, versions_table, bounds))
-    own = left.select(KEY, queries.alias("_low"), (queries + MICROSECOND).alias("_high"))
-    known = waiting.scan(merged(pl.concat([affected, own])))
-    remaining = consolidate(pl.concat([known, left.select(known.columns)]))
-    versions = versions_table.scan(_searched(pl.concat([known, remaining]), right, bounds), before=True)
+    if (left[WEIGHT] < 0).any():
+        left = consolidate(left)
+    known = waiting.scan(merged(_affected(right, versions_table, bounds))).select(left.columns)
+    rows = pl.concat([known, left])
+    versions = versions_table.scan(_searched(rows, right, bounds), before=True)
+    _remember(waiting, left, bounds, watermark)
+    if known.is_empty():
+        return _matched(left, versions, bounds).drop(KEY, TIME)
     before = _matched(known, rewind(versions, right), bounds)
-    _remember(waiting, left, known, remaining, bounds, watermark)
-    return difference(before, _matched(remaining, versions, bounds)).drop(KEY, TIME)
+    corrected = difference(before, _matched(known, versions, bounds))
+    return pl.concat([corrected, _matched(left, versions, bounds)]).drop(KEY, TIME)
 
 
 def _affected(right: pl.DataFrame, versions_table: TimedTable, bounds: MatchBounds) -> pl.DataFrame:
@@ -112,17 +115,10 @@ def _matched(rows: pl.DataFrame, versions: pl.DataFrame, bounds: MatchBounds) ->
     return result.drop("_since")
 
 
-def _remember(
-    waiting: TimedTable,
-    left: pl.DataFrame,
-    known: pl.DataFrame,
-    remaining: pl.DataFrame,
-    bounds: MatchBounds,
-    watermark: datetime | None,
-) -> None:
-    entries = left.select(KEY, TIME).unique()
-    if watermark is not None:
-        is_final = pl.col(TIME) + bounds.ahead < watermark
-        entries = pl.concat([entries, known.filter(is_final).select(KEY, TIME)]).unique()
-        remaining = remaining.filter(~is_final)
-    waiting.replace(entries, remaining.join(entries, on=[KEY, TIME], how="semi"))
+def _remember(waiting: CollectedTable, left: pl.DataFrame, bounds: MatchBounds, watermark: datetime | None) -> None:
+    """Store left rows whose match may still change, and drop those behind the watermark."""
+    if watermark is None:
+        waiting.append(left)
+        return
+    waiting.append(left.filter(pl.col(TIME) + bounds.ahead >= watermark))
+    waiting.expire(watermark - bounds.ahead - timedelta(microseconds=1))

@@ -24,7 +24,7 @@ from umbel.operators.columns import check_known, quoted
 from umbel.operators.operator import Clock, Keyed, Operator, Partition
 from umbel.state.tables import State, TimedTable
 from umbel.types.dtypes import DType, Optional
-from umbel.types.schema import Schema
+from umbel.types.schema import WEIGHT, Schema
 
 _KEYS = "give the columns joined on the same types, none of them Optional on the left"
 
@@ -162,7 +162,8 @@ class AsOfJoin(Join):
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         left, right = self._keyed(changes)
-        waiting = state.timed("waiting", self.left.schema.changes())
+        columns = {name: dtype for name, dtype in self.left.schema.changes().items() if name != WEIGHT}
+        waiting = state.collected("waiting", columns)
         watermark = clock.parents[1] if clock.parents else None
         joined = asof_kernel.step(left, right, waiting, self._versions_table(state), self.bounds, watermark)
         return joined.select(list(self.schema.changes()))

@@ -19,6 +19,7 @@ from umbel.errors import InvalidValue, Terminal
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
+    from datetime import datetime
 
     import polars as pl
 
@@ -101,12 +102,12 @@ class Reader(Protocol):
         """Return the entries of keys within ranges of the first column of the order.
 
         Args:
-            table: the full name of a table that replaces its entries.
+            table: its full name.
             keys: encoded keys, one for each range.
             low: the lowest value of each range; null is unbounded.
             high: the value from which on each range ends; null is unbounded.
-            before: with the last entry before each range.
-            after: with the first entry at or after the end of each range.
+            before: with the last entry before each range; only of a table that replaces its entries.
+            after: with the first entry at or after the end of each range; likewise.
 
         Returns:
             `_key_id` (the number of the range), `_key`, the order and the columns, sorted by the number and the order.
@@ -135,6 +136,14 @@ class Transaction(Reader, Protocol):
 
     def put(self, table: str, rows: pl.DataFrame, removed: pl.DataFrame) -> None:
         """Replace the groups of rows at the addresses of `rows` and `removed`, which must differ."""
+        ...
+
+    def append(self, table: str, rows: pl.DataFrame) -> None:
+        """Add rows to a table that collects them, with their weights."""
+        ...
+
+    def expire(self, table: str, before: datetime) -> None:
+        """Drop the rows of a table that expire until an instant; an earlier one than before changes nothing."""
         ...
 
 

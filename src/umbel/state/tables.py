@@ -11,11 +11,12 @@ import polars as pl
 from umbel.errors import InvalidValue
 from umbel.state.port import MAX_TABLE, check_name
 from umbel.state.runs.reading import KEY_ID
-from umbel.state.runs.rules import KEY, ReplaceRule, TableSchema
+from umbel.state.runs.rules import KEY, NET_WEIGHT, CollectRule, ReplaceRule, TableSchema
 from umbel.state.runs.run import check_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from umbel.state.port import Reader, Transaction
     from umbel.state.runs.points import RowSlice
@@ -26,6 +27,7 @@ NUMBER = KEY_ID
 INSTANT = pl.Datetime("us", "UTC")
 TIME = "_time"
 _TIMED = (KEY, TIME)
+Kind = Literal["table", "timed", "collected"]
 
 
 class State:
@@ -60,22 +62,33 @@ class State:
         """
         return TimedTable(self.reader, self._define(name, columns, "timed"), columns)
 
+    def collected(self, name: str, columns: Mapping[str, Any]) -> CollectedTable:
+        """Return the table `name`, of weighted rows addressed by a key and an instant, which is written without reading it.
+
+        Args:
+            name: at most 24 ascii characters, unique within the operator.
+            columns: name and Polars type of each column, but for the weight; always the same for one table.
+        """
+        return CollectedTable(self.reader, self._define(name, columns, "collected"), (*columns, NET_WEIGHT))
+
     def of(self, state_id: str) -> State:
         """Return the state of another operator in the same shard."""
         return State(self.reader, state_id)
 
-    def _define(self, name: str, columns: Mapping[str, Any], kind: Literal["table", "timed"]) -> str:
+    def _define(self, name: str, columns: Mapping[str, Any], kind: Kind) -> str:
         full = f"{self.state_id}/{name}"
         self.reader.define(full, _schema(name, tuple(columns.items()), kind))
         return full
 
 
 @lru_cache(maxsize=1024)
-def _schema(name: str, columns: tuple[tuple[str, Any], ...], kind: Literal["table", "timed"]) -> TableSchema:
+def _schema(name: str, columns: tuple[tuple[str, Any], ...], kind: Kind) -> TableSchema:
     check_name("the table name", name, MAX_TABLE)
     dtypes = {column: dtype() if isinstance(dtype, type) else dtype for column, dtype in sorted(columns)}
     for column, dtype in dtypes.items():
         check_type(column, dtype)
+    if kind == "collected":
+        return TableSchema(dtypes, CollectRule(), {TIME: INSTANT}, expires=pl.col(TIME))
     return TableSchema(dtypes, ReplaceRule(), {TIME: INSTANT} if kind == "timed" else {})
 
 
@@ -150,6 +163,33 @@ class Table(_Rows):
     def groups(self, keys: Sequence[bytes]) -> list[RowSlice | None]:
         """Return the rows of some keys for `PointRecords`; None for a key without rows."""
         return self._reader.groups(self._name, keys)
+
+
+class CollectedTable(_Rows):
+    """Weighted rows, addressed by an encoded key and an instant; equal rows have the sum of their weights.
+
+    Keys come from `umbel.state.keys.encode_keys`.
+    """
+
+    __slots__ = ()
+
+    def scan(self, ranges: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows of keys within time ranges: [_key, _time, *columns, _weight], sorted by key and time.
+
+        Args:
+            ranges: [_key, _low, _high]: low <= time < high; null is unbounded. The ranges of a key do not overlap.
+        """
+        keys, low, high = (ranges[name] for name in (KEY, "_low", "_high"))
+        found = self._reader.ranges(self._name, keys, low, high).sort(_TIMED, maintain_order=True)
+        return self._ordered(found, found[KEY], found[TIME])
+
+    def append(self, rows: pl.DataFrame) -> None:
+        """Add rows: [_key, _time, *columns, _weight]. A negative weight takes equal rows away."""
+        cast("Transaction", self._reader).append(self._name, rows)
+
+    def expire(self, until: datetime) -> None:
+        """Drop the rows up to an instant; they are not returned any more, and the next merge removes them."""
+        cast("Transaction", self._reader).expire(self._name, until)
 
 
 class TimedTable(_Rows):

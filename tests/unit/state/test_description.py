@@ -63,10 +63,10 @@ def test_two_cannot_make_one_directory_with_different_shards(tmp_path: Path) -> 
         other.make(lambda: None)
 
 
-@pytest.mark.parametrize("form", [1, 2, 3, 5, "4", None])
+@pytest.mark.parametrize("form", [1, 2, 3, 4, 6, "5", None])
 def test_other_formats_are_refused_with_a_remedy(tmp_path: Path, form: Any) -> None:
     (tmp_path / NAME).write_text(json.dumps({"format": form, "shards": 1, "identity": "x"}))
-    with pytest.raises(OldState, match=f"format {form}.*reads format 4") as raised:
+    with pytest.raises(OldState, match=f"format {form}.*reads format 5") as raised:
         StoreDescription(tmp_path, 1)
     assert "move everything but the folder 'ingest'" in str(raised.value.hint)
 

@@ -66,7 +66,7 @@ def test_all_shards_are_made_at_the_first_write(store: FileStore, place: Path) -
     shards = [f"shard-{number:03d}" for number in range(4)]
     assert sorted(file.name for file in place.iterdir()) == [*shards, "store.json"]
     report = json.loads((place / "store.json").read_text())
-    assert report == {"format": 4, "shards": 4, "identity": store.identity}
+    assert report == {"format": 5, "shards": 4, "identity": store.identity}
 
 
 def test_stores_of_one_directory_share_its_files(store: FileStore, place: Path) -> None:

@@ -55,7 +55,7 @@ class JournalRecord:
         frames: the sorted rows of each table.
         horizons: of tables, in µs.
         undo: False if a batch that is run again cannot replace it.
-        orders: for each table that replaces its entries the names of its order, None for other rules.
+        orders: for each table that replaces or collects its entries the names of its order, None for other rules.
     """
 
     stamp: Stamp

@@ -64,7 +64,7 @@ class TimeRanges:
     """The entries of some keys in ranges of the first column of the order.
 
     Args:
-        schema: of a table that replaces its entries and has an order.
+        schema: of a table with an order.
         found: the rows of the keys in each source, oldest first.
         low: the lowest value of each range.
         high: the value from which on it ends.

@@ -16,7 +16,7 @@ from umbel.state.runs.manifest import JournalPosition, Manifest
 from umbel.state.runs.memtable import Memtable, state_id_of
 from umbel.state.runs.points import RowSlice, newest_before, newest_groups
 from umbel.state.runs.reading import lookup, merged_ranges
-from umbel.state.runs.rules import HASH, KEY, REMOVED, ReplaceRule, TableSchema
+from umbel.state.runs.rules import HASH, KEY, REMOVED, CollectRule, ReplaceRule, TableSchema
 from umbel.state.runs.run import RunFile
 from umbel.state.runs.time_ranges import TimeRanges, entries_before
 
@@ -104,12 +104,12 @@ class ShardSnapshot:
         """Return the entries of keys within ranges of the first column of the order.
 
         Args:
-            table: the full name of a table that replaces its entries.
+            table: its full name.
             keys: encoded keys, one for each range.
             low: the lowest value of each range; null is unbounded.
             high: the value from which on each range ends; null is unbounded.
-            before: with the last entry before each range.
-            after: with the first entry at or after the end of each range.
+            before: with the last entry before each range; only of a table that replaces its entries.
+            after: with the first entry at or after the end of each range; likewise.
 
         Returns:
             `_key_id` (the number of the range), `_key`, the order and the columns, sorted by the number and the order.
@@ -312,15 +312,16 @@ def define(schemas: dict[str, TableSchema], table: str, schema: TableSchema) -> 
 
 
 def described_order(schema: TableSchema) -> tuple[str, ...] | None:
-    """Return the names of the order of a table that replaces its entries.
+    """Return the names of the order of a table that replaces or collects its entries.
 
-    None for other rules. The rules of such tables are known from their order alone, so that any process can merge them.
+    None for other rules. The rules of such tables are known from their columns, so that any process can merge them.
     """
-    return tuple(schema.order) if isinstance(schema.rule, ReplaceRule) else None
+    return tuple(schema.order) if isinstance(schema.rule, ReplaceRule | CollectRule) else None
 
 
 def schema_of(columns: Mapping[str, pl.DataType], order: Sequence[str]) -> TableSchema:
-    """Return the schema of a table that replaces its entries, from what is stored."""
-    marks = (HASH, KEY, REMOVED, *order)
+    """Return the schema of a table that replaces or collects its entries, from what is stored."""
+    rule = ReplaceRule() if REMOVED in columns else CollectRule()
+    marks = (HASH, KEY, *rule.marks, *order)
     others = {name: dtype for name, dtype in columns.items() if name not in marks}
-    return TableSchema(others, ReplaceRule(), {name: columns[name] for name in order})
+    return TableSchema(others, rule, {name: columns[name] for name in order})
