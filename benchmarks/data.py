@@ -24,30 +24,37 @@ SEED = 7
 CACHE = Path(__file__).parent / ".data"
 
 
-def transactions(rows: int = ROWS, files: int = FILES, cache: Path = CACHE) -> Path:
+def transactions(rows: int = ROWS, files: int = FILES, cache: Path = CACHE, *, users: int | None = None) -> Path:
     """Return a folder of NDJSON files `transactions-000.ndjson`…, made when it is not there yet.
 
     Each line has uid, amount, merchant_id, country, payment_country and ts (milliseconds since the epoch).
+
+    Args:
+        rows: how many, in all files.
+        files: how many.
+        cache: where the folder is made.
+        users: the number of users when rows are spread evenly over them; None for a Zipf distribution.
     """
-    folder = cache / f"transactions-{rows}-{files}"
+    folder = cache / f"transactions-{rows}-{files}{'' if users is None else f'-{users}-users'}"
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as draft:
             generator = np.random.default_rng(SEED)
             for number in range(files):
-                part = _file(generator, rows // files, number, files)
+                part = _file(generator, rows // files, number, files, users)
                 part.write_ndjson(Path(draft) / f"transactions-{number:03}.ndjson")
             Path(draft).rename(folder)
             Path(draft).mkdir()  # what the context manager will remove
     return folder
 
 
-def _file(generator: np.random.Generator, rows: int, number: int, files: int) -> pl.DataFrame:
+def _file(generator: np.random.Generator, rows: int, number: int, files: int, users: int | None) -> pl.DataFrame:
     share = SPAN // files
     begin = FIRST + number * share
+    uids = generator.zipf(1.2, rows) % USERS if users is None else generator.integers(0, users, rows)
     return pl.DataFrame(
         {
-            "uid": (generator.zipf(1.2, rows) % USERS).astype(np.int64),
+            "uid": uids.astype(np.int64),
             "amount": generator.gamma(2, 30, rows).round(2),
             "merchant_id": generator.integers(0, 50_000, rows),
             "country": COUNTRIES[generator.integers(0, len(COUNTRIES), rows)],

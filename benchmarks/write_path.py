@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.data import transactions
@@ -93,7 +93,17 @@ def stream(folder: str, place: Path) -> dict[str, float]:
             raise SystemExit(str(query.exception()))
     (first, before), (last, _) = finished[0], finished[-1]
     steady = (rows - before) / (last - first)
-    return {"rows": rows, "seconds": seconds, "batches": len(finished), "steady": steady, "first": first, "last": last}
+    report = {"rows": rows, "seconds": seconds, "batches": len(finished), "steady": steady, "first": first}
+    disk = sum(path.stat().st_blocks * 512 for path in place.rglob("*") if path.is_file())
+    return {**report, "last": last, "disk": disk, "early": _rate(finished, 0), "late": _rate(finished, 2)}
+
+
+def _rate(finished: Sequence[tuple[float, int]], third: int) -> float:
+    """Return the rows per second of a third of the batches after the first one."""
+    size = max(1, (len(finished) - 1) // 3)
+    part = finished[third * size : (third + 1) * size + 1] if third < 2 else finished[-size - 1 :]
+    (begin, before), (end, after) = part[0], part[-1]
+    return (after - before) / (end - begin)
 
 
 def main(folder: str) -> None:

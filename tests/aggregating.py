@@ -21,6 +21,7 @@ from umbel.state.port import Stamp
 from umbel.state.tables import State
 from umbel.types import dtypes
 from umbel.types.schema import Schema
+from umbel.windowing.tile_writes import TileWriter
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INSTANT = pl.Datetime("us", "UTC")
@@ -127,11 +128,29 @@ class Job:
         return net.sort("k", "t", "_at", "_weight")
 
     def table(self, name: str = "tiles") -> list[tuple[bytes, list[tuple[object, ...]]]]:
-        """Return the stored rows of each key, by key."""
-        found: dict[bytes, list[tuple[object, ...]]] = {}
+        """Return the stored rows of each key, by key, once all merges are done."""
         full = f"{self.operator.id}/{name}"
         with self.store.snapshot(0) as reader, suppress(InvalidValue):  # a table nobody wrote is not defined
-            for piece in reader.scan(full):
-                for key, *row in piece.rows():
-                    found.setdefault(key, []).append(tuple(row))
-        return sorted(found.items())
+            pieces = list(reader.scan(full))
+            if pieces:
+                return sorted(_by_key(self._merged(pl.concat(pieces), reader.horizon(full))).items())
+        return []
+
+    def _merged(self, rows: pl.DataFrame, horizon: int | None) -> pl.DataFrame:
+        """Return stored rows as the store's last merge leaves them."""
+        tiles = getattr(self.operator, "tiles", None)
+        if tiles is None or not tiles.is_appended:
+            return rows
+        keys = rows["_key"].unique(maintain_order=True)
+        numbered = rows.with_columns(rows["_key"].rank("dense").cast(pl.UInt32).alias("_key_id") - 1)
+        folded = TileWriter(tiles).fold(
+            numbered.select("_key_id", *tiles.columns).sort("_key_id", maintain_order=True), horizon
+        )
+        return folded.select(keys.sort().gather(folded["_key_id"]).alias("_key"), pl.exclude("_key_id"))
+
+
+def _by_key(rows: pl.DataFrame) -> dict[bytes, list[tuple[object, ...]]]:
+    found: dict[bytes, list[tuple[object, ...]]] = {}
+    for key, *row in rows.rows():
+        found.setdefault(key, []).append(tuple(row))
+    return found

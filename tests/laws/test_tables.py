@@ -26,7 +26,7 @@ from umbel.state.keys import encode_keys
 from umbel.state.memory import MemoryStore
 from umbel.state.port import Reader, Stamp, Store
 from umbel.state.runs.maintenance import maintain
-from umbel.state.runs.points import PointRecords, RowSlice, frame_of
+from umbel.state.runs.points import PointRecords, RowSlice, frame_of, slices_of
 from umbel.state.runs.shard import ShardOptions
 from umbel.state.tables import NUMBER, State, Table, TimedTable
 from umbel.state.urls import open_store
@@ -88,7 +88,7 @@ def must_hold(reader: Reader, keys: pl.Series, frame: pl.DataFrame, counts: list
     for groups in (plain.groups(keys.to_list()), timed.latest(keys.to_list(), [0] * len(keys))):
         assert [0 if each is None else each.high - each.low for each in groups] == counts
         must_equal(frame_of([each for each in groups if each is not None], frame.schema), frame)
-        must_be_read_as_points(PointRecords(groups, frame.schema), frame)
+        must_be_read_as_points(PointRecords(slices_of(groups), frame.schema), frame)
 
 
 def must_be_read_as_points(records: PointRecords, frame: pl.DataFrame) -> None:

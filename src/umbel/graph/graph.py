@@ -336,7 +336,10 @@ class Graph:
 
 
 def _stage(operator: Operator, parents: tuple[GraphNode, ...]) -> int:
-    """Return the stage of an operator: that of its parents, or the next one if rows must change shards in between."""
+    """Return the stage of an operator.
+
+    It is that of its parents, or the next one if rows must change shards in between.
+    """
     if not isinstance(operator, Keyed):
         return max((parent.stage for parent in parents), default=0)
     return max(

@@ -120,7 +120,10 @@ def run_shard(
 def _arrived(
     node: GraphNode, position: int, inbox: Mapping[Edge, pl.DataFrame], local: Mapping[Edge, list[pl.DataFrame]]
 ) -> pl.DataFrame:
-    """Return the changes that a node reads from one input, of earlier stages and of nodes before it in the stage."""
+    """Return the changes that a node reads from one input.
+
+    They are of earlier stages, and of nodes before it in the stage.
+    """
     edge = (node.number, position)
     frames = [*([inbox[edge]] if edge in inbox else []), *local.get(edge, ())]
     return pl.concat(frames) if frames else node.parents[position].operator.schema.empty()

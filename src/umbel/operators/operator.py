@@ -92,7 +92,7 @@ class Operator(ABC):
         return False
 
     def partition(self, inputs: tuple[Partition, ...]) -> Partition:
-        """Return the columns whose encoded value determines the shard that computes a row of the output.
+        """Return the columns whose value determines the shard of an output row.
 
         None if nothing is known. A reader that is exchanged by the same columns runs in the same stage.
 

@@ -133,7 +133,7 @@ class PointWindowValues:
             columns[field.name] = Plain(list(each) if every else field.masked(each, found), field.dtype)
         return PointLookup(self._names, columns, found, lambda: report.changed, self._timestamp)
 
-    def _entries(self, keys: list[bytes]) -> list[RowSlice | None]:
+    def _entries(self, keys: list[bytes]) -> list[list[RowSlice]]:
         """Return the stored state entries of each key.
 
         They are read in one snapshot per shard.
@@ -141,7 +141,7 @@ class PointWindowValues:
         if len(keys) == 1:
             with self._store.snapshot(shard_of_key(keys[0], self._store.shards)) as reader:
                 return self._points.read(State(reader, self._state_id), keys)
-        found: list[RowSlice | None] = [None] * len(keys)
+        found: list[list[RowSlice]] = [[]] * len(keys)
         for shard, positions in by_shard(keys, self._store.shards):
             with self._store.snapshot(shard) as reader:
                 read = self._points.read(State(reader, self._state_id), [keys[position] for position in positions])

@@ -122,6 +122,10 @@ class Reader(Protocol):
         """Return the rows of some keys without a frame; None for a key without rows."""
         ...
 
+    def slices(self, table: str, keys: Sequence[bytes]) -> list[list[RowSlice]]:
+        """Return the stored rows of some keys, those of each run and block apart."""
+        ...
+
     def latest(self, table: str, key: bytes, bound: int) -> RowSlice | None:
         """Return the last entry of one key before a value of the order, if any."""
         ...
@@ -139,11 +143,11 @@ class Transaction(Reader, Protocol):
         ...
 
     def append(self, table: str, rows: pl.DataFrame) -> None:
-        """Add rows to a table that collects them, with their weights."""
+        """Add rows to a table that does not replace its entries."""
         ...
 
     def expire(self, table: str, before: datetime) -> None:
-        """Drop the rows of a table that expire until an instant; an earlier one than before changes nothing."""
+        """Raise the horizon of a table: rows that expire until then disappear."""
         ...
 
 

@@ -10,8 +10,8 @@ import polars as pl
 
 from umbel.errors import InvalidValue
 from umbel.state.port import MAX_TABLE, check_name
-from umbel.state.runs.reading import KEY_ID
-from umbel.state.runs.rules import KEY, NET_WEIGHT, CollectRule, ReplaceRule, TableSchema
+from umbel.state.runs.points import RowSlice, slices_of
+from umbel.state.runs.rules import KEY, KEY_ID, NET_WEIGHT, CollectRule, ReplaceRule, TableSchema
 from umbel.state.runs.run import check_type
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from umbel.state.port import Reader, Transaction
-    from umbel.state.runs.points import RowSlice
 
 NUMBER = KEY_ID
 """The column with a key's index among the requested keys, in place of the key."""
@@ -62,8 +61,23 @@ class State:
         """
         return TimedTable(self.reader, self._define(name, columns, "timed"), columns)
 
+    def folded(self, name: str, schema: TableSchema) -> FoldedTable:
+        """Return the table `name`, of groups of rows addressed by a key.
+
+        It is written without reading it.
+
+        Args:
+            name: at most 24 ascii characters, unique within the operator.
+            schema: its columns, and the function that merges the rows of a key.
+        """
+        full = f"{self.state_id}/{name}"
+        self.reader.define(full, schema)
+        return FoldedTable(self.reader, full, schema.columns)
+
     def collected(self, name: str, columns: Mapping[str, Any]) -> CollectedTable:
-        """Return the table `name`, of weighted rows addressed by a key and an instant, which is written without reading it.
+        """Return the table `name`, of weighted rows addressed by a key and an instant.
+
+        It is written without reading it.
 
         Args:
             name: at most 24 ascii characters, unique within the operator.
@@ -108,11 +122,53 @@ class _Rows:
         cast("Transaction", self._reader).replace(self._name, touched, rows)
 
 
-class Table(_Rows):
-    """Groups of rows, addressed by an encoded key.
+class _KeyedRows(_Rows):
+    """A table of groups of rows, addressed by an encoded key.
 
     Keys come from `umbel.state.keys.encode_keys`.
     """
+
+    __slots__ = ()
+
+    def numbered(self, keys: pl.Series) -> pl.DataFrame:
+        """Return the groups of `keys` as [`NUMBER`, *columns], with key indexes instead of keys.
+
+        Args:
+            keys: encoded keys, each once.
+        """
+        found = self._reader.lookup(self._name, keys)
+        return self._ordered(found, found[NUMBER])
+
+
+class FoldedTable(_KeyedRows):
+    """Groups of rows, addressed by an encoded key, whose rows a function merges."""
+
+    __slots__ = ()
+
+    def append(self, keys: pl.Series, rows: pl.DataFrame) -> None:
+        """Add rows to the groups of some keys.
+
+        Args:
+            keys: encoded keys, each once.
+            rows: [`NUMBER`, *columns], in the order of the keys, merged among themselves.
+        """
+        keyed = rows.with_columns(keys.gather(rows[NUMBER]).alias(KEY)).drop(NUMBER)
+        cast("Transaction", self._reader).append(self._name, keyed)
+
+    def expire(self, until: datetime) -> None:
+        """Set the horizon behind which merges of stored rows may drop what is not needed."""
+        cast("Transaction", self._reader).expire(self._name, until)
+
+    def slices(self, keys: Sequence[bytes]) -> list[list[RowSlice]]:
+        """Return the stored rows of some keys for `PointRecords`.
+
+        Those of each run and block are apart.
+        """
+        return self._reader.slices(self._name, keys)
+
+
+class Table(_KeyedRows):
+    """Groups of rows, addressed by an encoded key, each written as a whole."""
 
     __slots__ = ()
 
@@ -124,15 +180,6 @@ class Table(_Rows):
         requested = keys.unique().sort()
         found = self.numbered(requested)
         return self._ordered(found, requested.gather(found[NUMBER]).alias(KEY))
-
-    def numbered(self, keys: pl.Series) -> pl.DataFrame:
-        """Return the groups of `keys` as [`NUMBER`, *columns], with key indexes instead of keys.
-
-        Args:
-            keys: encoded keys, each once.
-        """
-        found = self._reader.lookup(self._name, keys)
-        return self._ordered(found, found[NUMBER])
 
     def replace(self, keys: pl.Series, rows: pl.DataFrame) -> None:
         """Replace the groups of `keys` by those of `rows`.
@@ -161,12 +208,18 @@ class Table(_Rows):
         cast("Transaction", self._reader).put(self._name, keyed, removed)
 
     def groups(self, keys: Sequence[bytes]) -> list[RowSlice | None]:
-        """Return the rows of some keys for `PointRecords`; None for a key without rows."""
+        """Return the rows of some keys; None for a key without rows."""
         return self._reader.groups(self._name, keys)
+
+    def slices(self, keys: Sequence[bytes]) -> list[list[RowSlice]]:
+        """Return the rows of some keys for `PointRecords`."""
+        return slices_of(self.groups(keys))
 
 
 class CollectedTable(_Rows):
-    """Weighted rows, addressed by an encoded key and an instant; equal rows have the sum of their weights.
+    """Weighted rows, addressed by an encoded key and an instant.
+
+    Equal rows have the sum of their weights.
 
     Keys come from `umbel.state.keys.encode_keys`.
     """
@@ -174,10 +227,13 @@ class CollectedTable(_Rows):
     __slots__ = ()
 
     def scan(self, ranges: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of keys within time ranges: [_key, _time, *columns, _weight], sorted by key and time.
+        """Return the rows of keys within time ranges.
 
         Args:
             ranges: [_key, _low, _high]: low <= time < high; null is unbounded. The ranges of a key do not overlap.
+
+        Returns:
+            [_key, _time, *columns, _weight], sorted by key and time.
         """
         keys, low, high = (ranges[name] for name in (KEY, "_low", "_high"))
         found = self._reader.ranges(self._name, keys, low, high).sort(_TIMED, maintain_order=True)
@@ -188,7 +244,10 @@ class CollectedTable(_Rows):
         cast("Transaction", self._reader).append(self._name, rows)
 
     def expire(self, until: datetime) -> None:
-        """Drop the rows up to an instant; they are not returned any more, and the next merge removes them."""
+        """Drop the rows up to an instant.
+
+        They are not returned any more, and the next merge removes them.
+        """
         cast("Transaction", self._reader).expire(self._name, until)
 
 

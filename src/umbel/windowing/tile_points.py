@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from umbel.aggregates.point_states import Fold, PointStates, Spans
+from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints
 from umbel.state.runs.points import PointRecords, RowSlice
 from umbel.state.tables import State
 from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND
 from umbel.windowing.tile_reads import are_unknown
-from umbel.windowing.tiles import TABLE, Effects, Tiles, middle
+from umbel.windowing.tiles import Effects, Tiles, exceeds, middle
 from umbel.windowing.tiling import BASE, ENDED, FIRST, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW
 
 
@@ -39,11 +40,11 @@ class Pointwise:
         """True if all aggregates have a `folding`."""
         return all(each.folding(at) for each, at in self.tiles.partials.parts)
 
-    def read(self, state: State, keys: list[bytes]) -> list[RowSlice | None]:
+    def read(self, state: State, keys: list[bytes]) -> list[list[RowSlice]]:
         """Return the stored entries of each key."""
-        return state.table(TABLE, self.tiles.columns).groups(keys)
+        return self.tiles.stored(state).slices(keys)
 
-    def values(self, stored: Sequence[RowSlice | None], at: Ints) -> PointValues | None:
+    def values(self, stored: Sequence[Sequence[RowSlice]], at: Ints) -> PointValues | None:
         """Return the values of each key; None when frames are needed.
 
         Args:
@@ -103,18 +104,39 @@ class _Entries:
     def __init__(self, tiles: Tiles, records: PointRecords, at: Ints) -> None:
         self._tiles, self._records, self._at = tiles, records, at
         self._spans = Spans(records.owners, len(at))
-        self._window = records[WINDOW]
+        self._window, self._weight = records[WINDOW], records[WEIGHT]
         self._first, self._last = records[FIRST], records[LAST]
+        self._order: Ints | None = None
+        if not records.are_merged:
+            self._collapse()
         self._since, self._until = self._first, self._last
         if tiles.is_keyed:
             self._since, self._until = records[SINCE], records[UNTIL]
+
+    def _collapse(self) -> None:
+        """Sort entries of several sources; those of a collapsed tile get its span.
+
+        The states need no merge: they count where their tile does.
+        """
+        owners, tiles = self._spans.owners, self._tiles
+        self._order = order = np.lexsort((self._first, self._window, owners))
+        self._window, self._weight = self._window[order], self._weight[order]
+        first, last = self._first[order], self._last[order]
+        tile = runs.changes(owners, self._window, first // tiles.grains[self._window])
+        tile |= self._window == BASE
+        starts = np.flatnonzero(tile)
+        collapsed = exceeds(tile, tile | runs.changes(first), tiles.tiling.exact)
+        sizes = np.diff(starts, append=len(first))
+        collapsed |= np.repeat(np.logical_or.reduceat(first < last, starts), sizes)
+        self._first = np.where(collapsed, np.repeat(first[starts], sizes), first)
+        self._last = np.where(collapsed, np.repeat(np.maximum.reduceat(last, starts), sizes), last)
 
     @property
     def born(self) -> Ints:
         """The first instant of each key."""
         if not self._tiles.is_retractable and not self._tiles.is_keyed:
             return self._spans.least(self._first, NEVER)
-        existed = (self._window == BASE) | (self._records[WEIGHT] != 0)
+        existed = (self._window == BASE) | (self._weight != 0)
         if self._tiles.is_keyed:
             existed |= self._records[ENDED] != 0
         return self._spans.least(np.where(existed, self._since, NEVER), NEVER)
@@ -122,7 +144,7 @@ class _Entries:
     @property
     def changed(self) -> Ints:
         """The last instant at which the values of each key changed."""
-        position, weight = middle(self._first, self._last), np.ascontiguousarray(self._records[WEIGHT])
+        position, weight = middle(self._first, self._last), np.ascontiguousarray(self._weight)
         effects = Effects.of(self._tiles, self._spans.owners, self._window, position, self._since, self._until, weight)
         return self._spans.largest(effects.latest(self._spans.spread(self._at)), -NEVER)
 
@@ -154,6 +176,8 @@ class _Entries:
             is_mine &= ~is_out
         (rows,) = is_mine.nonzero()
         windows, owners = lengths.windows[self._window[rows]], self._spans.owners[rows]
+        if self._order is not None:
+            rows = self._order[rows]
         return [self._of(rows, owners, windows == number) for number in range(len(self._tiles.windows))]
 
     def _of(self, rows: Ints, owners: Ints, mine: Flags) -> PointStates:

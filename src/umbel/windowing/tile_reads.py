@@ -23,7 +23,7 @@ from umbel.types.windows import SECOND, Continuous
 from umbel.windowing.groups import KEY, Groups, with_ids
 from umbel.windowing.partials import Partials, fold
 from umbel.windowing.points import HISTORY, TIME, Points, shown
-from umbel.windowing.tiles import TABLE, Effects, Moments, Tiles, exceeds, middle
+from umbel.windowing.tiles import Effects, Moments, Tiles, exceeds, middle
 from umbel.windowing.tiling import BASE, ENDED, FIRST, ID, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW
 
 POSITION = "_time_place"
@@ -96,7 +96,7 @@ class TileReader:
             points: `_key` and `_time`.
         """
         keys = points[KEY].unique().sort()
-        entries = state.table(TABLE, self.tiles.columns).numbered(keys)
+        entries = self.tiles.stored(state).numbered(keys)
         return self.answer(entries, with_ids(points.select(KEY, TIME), keys))
 
     def answer(self, entries: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:

@@ -1,6 +1,7 @@
 """Writing of tiles: merging of a batch into stored entries, and expiry behind the watermark.
 
-Entries are read, merged and written for all keys of a batch at once.
+A batch is folded into entries for all its keys at once. Where rows are only inserted they are added to the stored ones, which
+are folded when they are read and when the store merges them; else the stored entries of the keys are read, folded and replaced.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import polars as pl
 
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints
-from umbel.state.tables import State
+from umbel.state.tables import FoldedTable, State
 from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND
 from umbel.windowing.groups import numbered_keys
-from umbel.windowing.tiles import IS_SINGLE, TABLE, Effects, Tiles, exceeds, middle
+from umbel.windowing.tiles import IS_SINGLE, Effects, Tiles, exceeds, middle
 from umbel.windowing.tiling import BASE, ENDED, FIRST, ID, LAST, RETRACTED, SINCE, UNTIL, WINDOW, micros
 
 
@@ -60,9 +61,15 @@ class TileWriter:
         partial = changes if FIRST in changes.columns else self.tiles.combine(changes)
         if partial.is_empty():
             return
-        table = state.table(TABLE, self.tiles.columns)
+        table = self.tiles.stored(state)
         numbered, keys = numbered_keys(partial, self.tiles.keys)
-        both = pl.concat([table.numbered(keys), self.tiles.for_windows(numbered)], rechunk=True)
+        fresh = self.tiles.for_windows(numbered)
+        if isinstance(table, FoldedTable):
+            table.append(keys, self.fold(fresh, None))
+            if watermark is not None:
+                table.expire(watermark)
+            return
+        both = pl.concat([table.numbered(keys), fresh], rechunk=True)
         table.renumber(keys, self.fold(both, None if watermark is None else micros(watermark)))
 
     def fold(self, entries: pl.DataFrame, watermark: int | None) -> pl.DataFrame:

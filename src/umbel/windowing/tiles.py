@@ -35,6 +35,8 @@ import polars as pl
 from umbel.aggregates.aggregate import Aggregate
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints, Sorted, sorted_pairs
+from umbel.state.runs.rules import FoldRule, TableSchema
+from umbel.state.tables import FoldedTable, State, Table
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import SECOND, Continuous
 from umbel.windowing.partials import Partials
@@ -90,6 +92,25 @@ class Tiles:
         entered = {**instants, ENDED: pl.Int64(), RETRACTED: pl.Boolean()} if self.is_keyed else {}
         span = {WINDOW: pl.Int8(), FIRST: pl.Int64(), LAST: pl.Int64(), **entered}
         return {**span, WEIGHT: pl.Int64(), **self.partials.columns}
+
+    @property
+    def is_appended(self) -> bool:
+        """True if batches are added to the stored entries without reading these.
+
+        That is where rows are only inserted.
+        """
+        return not self.is_keyed and not self.is_retractable
+
+    @cached_property
+    def schema(self) -> TableSchema:
+        """The table of entries that batches are added to; stored and read entries are folded."""
+        from umbel.windowing.tile_writes import TileWriter  # which needs this class
+
+        return TableSchema(self.columns, FoldRule(TileWriter(self).fold))
+
+    def stored(self, state: State) -> FoldedTable | Table:
+        """Return the table of entries of an operator."""
+        return state.folded(TABLE, self.schema) if self.is_appended else state.table(TABLE, self.columns)
 
     @cached_property
     def spans(self) -> list[pl.Expr]:

@@ -17,7 +17,7 @@ GENERATOR = np.random.default_rng(5)
 def records_of(values: list[Any], dtype: Any) -> PointRecords:
     """Return the rows of one group with a column `v`."""
     frame = pl.DataFrame({"_hash": [0] * len(values), "v": values}, schema={"_hash": pl.UInt64, "v": dtype})
-    return PointRecords([RowSlice(Block(frame), 0, len(values))], {"v": dtype})
+    return PointRecords([[RowSlice(Block(frame), 0, len(values))]], {"v": dtype})
 
 
 @pytest.mark.parametrize("sizes", [[0], [1], [300], [0, 7, 0, 1, 200, 9, 0]])

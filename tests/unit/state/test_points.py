@@ -15,7 +15,15 @@ import pytest
 from umbel.errors import Damaged
 from umbel.state.runs.addresses import hash_key, hash_keys
 from umbel.state.runs.block import Block
-from umbel.state.runs.points import PointRecords, PointSource, RowSlice, frame_of, newest_before, newest_group
+from umbel.state.runs.points import (
+    PointRecords,
+    PointSource,
+    RowSlice,
+    frame_of,
+    newest_before,
+    newest_group,
+    slices_of,
+)
 from umbel.state.runs.run import RunFile, pack_run
 from umbel.state.values import units
 
@@ -130,18 +138,18 @@ def records(source: Source, counts: list[int]) -> tuple[PointRecords, list[RowSl
         around = pl.concat([rows.head(1), rows, rows.tail(1)])
         groups.append(RowSlice(source(around), 1, 1 + count))
         at += count
-    return PointRecords(groups, SCHEMA), groups
+    return PointRecords(slices_of(groups), SCHEMA), groups
 
 
 def test_groups_are_read_one_after_the_other_and_absent_ones_have_no_rows(source: Source) -> None:
     _, (one, two) = records(source, [1, 2])
-    found = PointRecords([one, None, two], SCHEMA)
+    found = PointRecords(slices_of([one, None, two]), SCHEMA)
     assert found.counts.tolist() == [1, 0, 2]
     assert found.owners.tolist() == [0, 2, 2]
     assert found["n"].tolist() == [1, 0, -7]
     assert found.nulls("n").tolist() == [False, True, False]
     assert units(found["d"]).tolist() == [-125, 0, 10**37]
-    nothing = PointRecords([None], SCHEMA)
+    nothing = PointRecords([[]], SCHEMA)
     assert (len(nothing["n"]), len(nothing["d"]), len(nothing.nulls("raw")), len(nothing.owners)) == (0, 0, 0, 0)
     assert nothing.binaries("raw", np.zeros(0, np.int64)) == []
     values, lengths = nothing.lists("days", np.zeros(0, np.int64))

@@ -16,7 +16,7 @@ from umbel.state.values import Values, shown, units
 def values_of(values: list[Any], dtype: pl.DataType) -> Values:
     """Return the elements of a stored list."""
     frame = pl.DataFrame({"_hash": [0], "l": [values]}, schema={"_hash": pl.UInt64, "l": pl.List(dtype)})
-    records = PointRecords([RowSlice(Block(frame), 0, 1)], {"l": pl.List(dtype)})
+    records = PointRecords([[RowSlice(Block(frame), 0, 1)]], {"l": pl.List(dtype)})
     return records.lists("l", np.zeros(1, np.int64))[0]
 
 

@@ -122,19 +122,22 @@ def _sorted(rows: pl.DataFrame, order: list[str]) -> pl.DataFrame:
     return rows.sort(HASH, KEY, *order, maintain_order=True) if same.any() else found
 
 
-def merge_frames(frames: Sequence[pl.DataFrame], schema: TableSchema, *, complete: bool) -> pl.DataFrame:
+def merge_frames(
+    frames: Sequence[pl.DataFrame], schema: TableSchema, *, complete: bool, horizon: int | None = None
+) -> pl.DataFrame:
     """Return the merge of sorted frames by the table's rule.
 
     Args:
         frames: stored frames of the table, oldest first.
         schema: of the table.
         complete: True if no older entries of these addresses exist elsewhere.
+        horizon: of the table, in µs, when the rows are to be stored.
     """
     if len(frames) == 1 and not complete:
         return frames[0]
     rows = _sorted(with_sources(frames), [*schema.order])
     begins = beginnings(rows, (HASH, KEY, *schema.order))
-    return schema.rule.merge(rows, begins, complete=complete).drop(SOURCE)
+    return schema.rule.merge(rows, begins, complete=complete, horizon=horizon).drop(SOURCE)
 
 
 def with_sources(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

@@ -141,7 +141,7 @@ def _written(
     """Write the merge of sources as the files of a run, range by range."""
     schema, parts = shard.schemas[table], []
     horizon = view.memtable.horizons.get(table)
-    for piece in merged_ranges(sources, schema, shard.options.part_rows, complete=complete):
+    for piece in merged_ranges(sources, schema, shard.options.part_rows, complete=complete, horizon=horizon):
         rows = schema.unexpired(piece, horizon) if complete or schema.rule.drops_early else piece
         if rows.height:
             order = described_order(schema)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MERGED_ROWS = 1 << 18
 """Blocks of more rows are not merged in memory."""
+COSTLY_BLOCKS = 8
+"""Up to so many blocks of a table whose merge costs much are left as they are."""
 
 
 def state_id_of(table: str) -> str:
@@ -171,23 +173,51 @@ class Memtable:
             return self
         blocks, horizons = dict(self.blocks), dict(self.horizons)
         for write in writes:
-            for table, block in write.blocks.items():
-                blocks[table] = _pushed(blocks.get(table, ()), block, schemas.get(table), is_whole=self.is_whole)
             for table, horizon in write.horizons.items():
                 horizons[table] = max(horizon, horizons.get(table, horizon))
+            for table, block in write.blocks.items():
+                known, until = blocks.get(table, ()), horizons.get(table)
+                blocks[table] = _pushed(known, block, schemas.get(table), until, is_whole=self.is_whole)
         pending = {name: each for name, each in self.pending.items() if name != state_id}
         return replace(self, blocks=blocks, horizons=horizons, pending=pending)
 
 
 def _pushed(
-    blocks: tuple[Block, ...], block: Block, schema: TableSchema | None, *, is_whole: bool
+    blocks: tuple[Block, ...], block: Block, schema: TableSchema | None, horizon: int | None, *, is_whole: bool
 ) -> tuple[Block, ...]:
-    """Return blocks and a newer one, with small ones merged."""
+    """Return blocks and a newer one, with small ones merged.
+
+    Args:
+        blocks: the blocks of a table, oldest first.
+        block: the newer one.
+        schema: of the table; None if it is unknown.
+        horizon: of the table, in µs.
+        is_whole: True if the table has no runs.
+    """
     found = [*blocks, block]
-    while schema is not None and len(found) > 1:
+    if schema is None:
+        return tuple(found)
+    if schema.rule.is_costly and not is_whole:
+        return tuple(found) if len(found) <= COSTLY_BLOCKS else _with_tail_merged(found, schema)
+    while len(found) > 1:
         before, last = found[-2:]
         if before.rows > 2 * last.rows or (not is_whole and before.rows + last.rows > MERGED_ROWS):
             break
-        merged = merge_frames([before.frame, last.frame], schema, complete=is_whole and len(found) == 2)
+        complete = is_whole and len(found) == 2
+        merged = merge_frames([before.frame, last.frame], schema, complete=complete, horizon=horizon)
         found[-2:] = [Block(merged)] if merged.height else []
     return tuple(found)
+
+
+def _with_tail_merged(blocks: list[Block], schema: TableSchema) -> tuple[Block, ...]:
+    """Return blocks with the newest ones merged.
+
+    These are those that are not much larger than all after them.
+    """
+    rows, first = blocks[-1].rows, len(blocks) - 1
+    while first and blocks[first - 1].rows <= min(2 * rows, MERGED_ROWS - rows):
+        first -= 1
+        rows += blocks[first].rows
+    if first == len(blocks) - 1:
+        return tuple(blocks)
+    return (*blocks[:first], Block(merge_frames([each.frame for each in blocks[first:]], schema, complete=False)))

@@ -157,6 +157,42 @@ def newest_groups(sources: Sequence[PointSource], keys: Sequence[bytes]) -> list
     return found
 
 
+def all_groups(sources: Sequence[PointSource], keys: Sequence[bytes]) -> list[list[RowSlice]]:
+    """Return the rows of keys in each source of a table without an order.
+
+    Args:
+        sources: the runs and blocks of the table, oldest first.
+        keys: the encoded keys.
+    """
+    if len(keys) <= ONE_BY_ONE:
+        return [_in_each(sources, hash_key(key), key) for key in keys]
+    requested = pl.Series(keys, dtype=pl.Binary)
+    hashes = hash_keys(requested)
+    found: list[list[RowSlice]] = [[] for _ in keys]
+    for source in sources:
+        low, high = source.find(hashes)
+        (hits,) = (low < high).nonzero()
+        keyed = requested[hits]
+        own = ((source.keys(low[hits]) == keyed) & (source.keys(high[hits] - 1) == keyed)).to_numpy()
+        for hit in hits[~own].tolist():  # keys that share a hash
+            rows = source.find_key(hashes[hit], keys[hit])
+            if rows is not None:
+                found[hit].append(RowSlice(source, *rows))
+        hits = hits[own]
+        for place, start, end in zip(hits.tolist(), low[hits].tolist(), high[hits].tolist(), strict=True):
+            found[place].append(RowSlice(source, start, end))
+    return found
+
+
+def _in_each(sources: Sequence[PointSource], at: np.uint64, key: bytes) -> list[RowSlice]:
+    return [RowSlice(source, *rows) for source in sources if (rows := source.find_key(at, key)) is not None]
+
+
+def slices_of(groups: Sequence[RowSlice | None]) -> list[list[RowSlice]]:
+    """Return groups of rows in the form of `all_groups`."""
+    return [[] if each is None else [each] for each in groups]
+
+
 class StoredColumn:
     """A column as stored: fixed-width values or booleans; of others the nulls.
 
@@ -214,14 +250,15 @@ class PointRecords:
     In columns of fixed width null is 0.
 
     Args:
-        groups: the rows of each group, None for none.
+        groups: the rows of each group, in slices of any sources.
         dtypes: the types of the columns.
     """
 
-    def __init__(self, groups: Sequence[RowSlice | None], dtypes: Mapping[str, pl.DataType]) -> None:
-        self._slices = [each for each in groups if each is not None]
+    def __init__(self, groups: Sequence[Sequence[RowSlice]], dtypes: Mapping[str, pl.DataType]) -> None:
+        self._slices = [each for group in groups for each in group]
         self._dtypes = dtypes
-        self.counts = np.array([0 if each is None else each.high - each.low for each in groups], np.int64)
+        self.counts = np.array([sum(each.high - each.low for each in group) for group in groups], np.int64)
+        self.are_merged = all(len(group) < 2 for group in groups)
         self._columns: dict[str, Array] = {}
         self._parts, self._order = _gathered(self._slices)
 

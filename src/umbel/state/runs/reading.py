@@ -17,15 +17,12 @@ from umbel.state.runs.addresses import (
     merge_frames,
     with_sources,
 )
-from umbel.state.runs.rules import HASH, KEY
+from umbel.state.runs.rules import HASH, KEY, KEY_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from umbel.state.runs.rules import TableSchema
-
-KEY_ID = "_key_id"
-"""The column with a key's index among the requested keys."""
 
 
 class SortedRows(Protocol):
@@ -155,7 +152,7 @@ def hash_ranges(sources: Sequence[SortedRows], rows: int) -> list[int]:
 
 
 def merged_ranges(
-    sources: Sequence[SortedRows], schema: TableSchema, rows: int, *, complete: bool
+    sources: Sequence[SortedRows], schema: TableSchema, rows: int, *, complete: bool, horizon: int | None = None
 ) -> Iterator[pl.DataFrame]:
     """Yield the merged stored rows of all sources, range by range of hashes.
 
@@ -164,6 +161,7 @@ def merged_ranges(
         schema: of the table.
         rows: about the number of rows that are merged at once; all rows of one key are.
         complete: True if the table has no older rows elsewhere.
+        horizon: of the table, in µs, when the rows are to be stored.
     """
     bounds = hash_ranges(sources, rows)
     inner = np.array(bounds[1:-1], np.uint64)
@@ -175,4 +173,4 @@ def merged_ranges(
             if at[number] < at[number + 1]
         ]
         if frames:
-            yield merge_frames(frames, schema, complete=complete)
+            yield merge_frames(frames, schema, complete=complete, horizon=horizon)

@@ -6,6 +6,7 @@ A rule gets rows sorted by address, within an address oldest first, and returns 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 Flags = NDArray[np.bool_]
 
 KEY = "_key"
+KEY_ID = "_key_id"
+"""The column with a key's index among the requested keys."""
 HASH = "_hash"
 SOURCE = "_source"
 """The number of the sorted frame a row comes from, oldest first."""
@@ -47,14 +50,20 @@ class MergeRule(ABC):
         """The marks that are part of a lookup's result."""
         return ()
 
+    @property
+    def is_costly(self) -> bool:
+        """True if merging costs so much that few small blocks are not merged in memory."""
+        return False
+
     @abstractmethod
-    def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool) -> pl.DataFrame:
+    def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool, horizon: int | None = None) -> pl.DataFrame:
         """Return the merged rows.
 
         Args:
             rows: by address, within an address oldest first; with `SOURCE`.
             begins: mask of the first row of each address.
             complete: True if no older entries of these addresses exist elsewhere.
+            horizon: the table's horizon in µs, when stored rows are merged; None when they are read.
         """
 
 
@@ -70,7 +79,7 @@ class ReplaceRule(MergeRule):
     def drops_early(self) -> bool:
         return False  # the group before it would come back
 
-    def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool) -> pl.DataFrame:
+    def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool, horizon: int | None = None) -> pl.DataFrame:
         source = rows[SOURCE].to_numpy()
         starts = np.flatnonzero(begins)
         ends = np.append(starts[1:], len(source))
@@ -92,7 +101,7 @@ class SumRule(MergeRule):
     states: Mapping[str, pl.Expr] = field(hash=False)
     empty: pl.Expr | None = field(default=None, hash=False)
 
-    def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool) -> pl.DataFrame:
+    def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool, horizon: int | None = None) -> pl.DataFrame:
         if not begins.all():
             group = pl.Series(_GROUP, np.cumsum(begins)).set_sorted()
             address = [pl.col(name).first() for name in rows.columns if name not in self.states]
@@ -102,6 +111,50 @@ class SumRule(MergeRule):
         if complete and self.empty is not None:
             rows = rows.filter(~self.empty)
         return rows
+
+
+Folding = Callable[[pl.DataFrame, int | None], pl.DataFrame]
+"""Merges rows with `KEY_ID`, in order of it, and returns them so; what is behind the horizon in µs may be dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRule(MergeRule):
+    """The rows of a key are merged by a function of frames.
+
+    It may merge them in any portions.
+
+    The rows of one source are merged already. The table has no order.
+
+    Args:
+        fold: the function.
+    """
+
+    fold: Folding
+
+    @property
+    def is_costly(self) -> bool:
+        return True
+
+    def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool, horizon: int | None = None) -> pl.DataFrame:
+        starts, source = np.flatnonzero(begins), rows[SOURCE].to_numpy()
+        sizes = np.diff(starts, append=len(source))
+        is_due = source[starts] != source[starts + sizes - 1]
+        if complete and horizon is not None:
+            is_due[:] = True
+        if not is_due.any():
+            return rows
+        due = np.repeat(is_due, sizes)
+        address = [name for name in (HASH, KEY, KEY_ID, SOURCE) if name in rows.columns]
+        numbers = np.repeat(np.arange(len(starts)), sizes)
+        entries = rows.filter(due).drop(address)
+        entries.insert_column(0, pl.Series(KEY_ID, numbers[due].astype(np.uint32)))
+        folded = self.fold(entries, horizon if complete else None)
+        owners = folded[KEY_ID].to_numpy()
+        merged = folded.drop(KEY_ID).hstack(rows.select(address)[starts[owners]]).select(rows.columns)
+        if due.all():
+            return merged
+        order = np.concatenate((numbers[~due], owners)).argsort(kind="stable")
+        return pl.concat([rows.filter(~due), merged], rechunk=True)[order]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +169,7 @@ class CollectRule(MergeRule):
     def shown(self) -> tuple[str, ...]:
         return (NET_WEIGHT,)
 
-    def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool) -> pl.DataFrame:
+    def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool, horizon: int | None = None) -> pl.DataFrame:
         nonzero = pl.col(NET_WEIGHT) != 0
         if begins.all():
             return rows.filter(nonzero)

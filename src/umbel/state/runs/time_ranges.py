@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from umbel.state.runs.addresses import Ints, beginnings, expanded, hash_keys, search, with_sources
-from umbel.state.runs.reading import KEY_ID, no_rows
-from umbel.state.runs.rules import HASH, KEY
+from umbel.state.runs.reading import no_rows
+from umbel.state.runs.rules import HASH, KEY, KEY_ID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from umbel.state.runs.block import Block
 from umbel.state.runs.journal import JournalRecord
 from umbel.state.runs.manifest import JournalPosition, Manifest
 from umbel.state.runs.memtable import Memtable, state_id_of
-from umbel.state.runs.points import RowSlice, newest_before, newest_groups
+from umbel.state.runs.points import RowSlice, all_groups, newest_before, newest_groups
 from umbel.state.runs.reading import lookup, merged_ranges
 from umbel.state.runs.rules import HASH, KEY, REMOVED, CollectRule, ReplaceRule, TableSchema
 from umbel.state.runs.run import RunFile
@@ -135,6 +135,13 @@ class ShardSnapshot:
     def groups(self, table: str, keys: Sequence[bytes]) -> list[RowSlice | None]:
         """Return the rows of keys in a table without an order; None for none."""
         return newest_groups(self.sources(table), keys)
+
+    def slices(self, table: str, keys: Sequence[bytes]) -> list[list[RowSlice]]:
+        """Return the stored rows of keys in each source, oldest first.
+
+        The table has no order.
+        """
+        return all_groups(self.sources(table), keys)
 
     def latest(self, table: str, key: bytes, bound: int) -> RowSlice | None:
         """Return the last entry of a key before a value of the order, if any.
@@ -320,7 +327,10 @@ def described_order(schema: TableSchema) -> tuple[str, ...] | None:
 
 
 def schema_of(columns: Mapping[str, pl.DataType], order: Sequence[str]) -> TableSchema:
-    """Return the schema of a table that replaces or collects its entries, from what is stored."""
+    """Return the schema of a table from what is stored.
+
+    The table replaces or collects its entries.
+    """
     rule = ReplaceRule() if REMOVED in columns else CollectRule()
     marks = (HASH, KEY, *rule.marks, *order)
     others = {name: dtype for name, dtype in columns.items() if name not in marks}
