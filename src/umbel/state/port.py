@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from umbel.state.runs.addresses import Ints
     from umbel.state.runs.points import RowSlice
     from umbel.state.runs.rules import TableSchema
 
@@ -144,6 +145,10 @@ class Transaction(Reader, Protocol):
 
     def append(self, table: str, rows: pl.DataFrame) -> None:
         """Add rows to a table that does not replace its entries."""
+        ...
+
+    def append_groups(self, table: str, keys: pl.Series, owners: Ints, rows: pl.DataFrame) -> None:
+        """Add rows of some keys, in ascending order, with the index of each row's key."""
         ...
 
     def expire(self, table: str, before: datetime) -> None:

@@ -149,11 +149,11 @@ class FoldedTable(_KeyedRows):
         """Add rows to the groups of some keys.
 
         Args:
-            keys: encoded keys, each once.
+            keys: encoded keys in ascending order, each once.
             rows: [`NUMBER`, *columns], in the order of the keys, merged among themselves.
         """
-        keyed = rows.with_columns(keys.gather(rows[NUMBER]).alias(KEY)).drop(NUMBER)
-        cast("Transaction", self._reader).append(self._name, keyed)
+        owners = rows[NUMBER].to_numpy().astype(np.int64)
+        cast("Transaction", self._reader).append_groups(self._name, keys, owners, rows)
 
     def expire(self, until: datetime) -> None:
         """Set the horizon behind which merges of stored rows may drop what is not needed."""

@@ -102,7 +102,42 @@ def stored_frame(rows: pl.DataFrame, schema: TableSchema, name: str) -> pl.DataF
     Raises:
         InvalidValue: a column is missing or has another type, or a part of the address is null.
     """
-    expected = pl.Schema({column: dtype for column, dtype in schema.stored.items() if column != HASH})
+    rows = _checked(rows, schema, name, (HASH,))
+    if any(rows[column].null_count() for column in (KEY, *schema.order)):
+        raise InvalidValue(f"table {name!r}: a null in an address, one of {[KEY, *schema.order]}")
+    hashed = rows.select(pl.Series(HASH, hash_keys(rows[KEY])), pl.all())
+    return _sorted(hashed, [*schema.order])
+
+
+def grouped_frame(keys: pl.Series, owners: Ints, rows: pl.DataFrame, schema: TableSchema, name: str) -> pl.DataFrame:
+    """Return the rows of some keys, as `stored_frame` does: each key is hashed and moved once.
+
+    Args:
+        keys: encoded keys in ascending order, each once.
+        owners: the index of each row's key, ascending.
+        rows: the columns of the schema, which has no order.
+        schema: of the table.
+        name: the table's name, for messages.
+
+    Raises:
+        InvalidValue: a column is missing or has another type, or a key is null.
+    """
+    rows = _checked(rows, schema, name, (HASH, KEY))
+    if keys.null_count():
+        raise InvalidValue(f"table {name!r}: a null in an address, one of {[KEY]}")
+    hashes = hash_keys(keys)
+    ranks = hashes.argsort(kind="stable")  # keys that share a hash remain in order
+    bounds = owners.searchsorted(np.arange(len(keys) + 1))
+    places, ranges = expanded(bounds[ranks], bounds[ranks + 1])
+    position = ranks[ranges]
+    found = rows[places]
+    found.insert_column(0, keys.gather(position).alias(KEY))
+    return found.insert_column(0, pl.Series(HASH, hashes[position]))
+
+
+def _checked(rows: pl.DataFrame, schema: TableSchema, name: str, others: Sequence[str]) -> pl.DataFrame:
+    """Return the stored columns of rows but for some; InvalidValue if one is missing or has another type."""
+    expected = pl.Schema({column: dtype for column, dtype in schema.stored.items() if column not in others})
     try:
         rows = rows.select(expected.names())
     except pl.exceptions.ColumnNotFoundError as error:
@@ -110,10 +145,7 @@ def stored_frame(rows: pl.DataFrame, schema: TableSchema, name: str) -> pl.DataF
     if rows.schema != expected:
         differ = {column: dtype for column, dtype in rows.schema.items() if expected[column] != dtype}
         raise InvalidValue(f"table {name!r}: columns have other types than the table: {differ}")
-    if any(rows[column].null_count() for column in (KEY, *schema.order)):
-        raise InvalidValue(f"table {name!r}: a null in an address, one of {[KEY, *schema.order]}")
-    hashed = rows.select(pl.Series(HASH, hash_keys(rows[KEY])), pl.all())
-    return _sorted(hashed, [*schema.order])
+    return rows
 
 
 def _sorted(rows: pl.DataFrame, order: list[str]) -> pl.DataFrame:

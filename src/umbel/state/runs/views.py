@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from umbel.errors import InvalidValue, Terminal
-from umbel.state.runs.addresses import hash_key, merge_frames, stored_frame
+from umbel.state.runs.addresses import Ints, grouped_frame, hash_key, merge_frames, stored_frame
 from umbel.state.runs.block import Block
 from umbel.state.runs.journal import JournalRecord
 from umbel.state.runs.manifest import JournalPosition, Manifest
@@ -206,6 +206,20 @@ class ShardTransaction(ShardSnapshot):
         if isinstance(self.schema(table).rule, ReplaceRule):
             raise InvalidValue(f"table {table!r} replaces its entries", hint="use replace, with the addresses replaced")
         self._add(table, rows)
+
+    def append_groups(self, table: str, keys: pl.Series, owners: Ints, rows: pl.DataFrame) -> None:
+        """Add rows of some keys to a table without an order that does not replace its entries.
+
+        Args:
+            table: its full name.
+            keys: encoded keys in ascending order, each once.
+            owners: the index of each row's key, ascending.
+            rows: the columns.
+        """
+        self._must_own(table)
+        if rows.height:
+            block = Block(grouped_frame(keys, owners, rows, self.schema(table), table))
+            self._blocks.setdefault(table, []).append(block)
 
     def replace(self, table: str, addresses: pl.DataFrame, rows: pl.DataFrame) -> None:
         """Replace the groups of rows at some addresses.
