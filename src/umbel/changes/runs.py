@@ -114,6 +114,22 @@ def sorted_pairs(slots: Ints, instants: Ints) -> tuple[Ints, Ints]:
     return ordered, packed - ordered * width + low
 
 
+def order_of(*columns: Ints) -> Ints:
+    """Return the order of rows by some columns, the most significant first.
+
+    They are packed into one number where possible, which sorts faster.
+    """
+    packed, size = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns if len(columns[0]) else ():
+        low = int(column.min())
+        span = int(column.max()) - low + 1
+        size *= span
+        if size >= 1 << 63:
+            return np.lexsort(columns[::-1])
+        packed = packed * span + (column - low)
+    return packed.argsort(kind="stable")
+
+
 class Sorted:
     """A sorted index of pairs (slot, instant) for binary search.
 

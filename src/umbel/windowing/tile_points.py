@@ -119,7 +119,7 @@ class _Entries:
         The states need no merge: they count where their tile does.
         """
         owners, tiles = self._spans.owners, self._tiles
-        self._order = order = np.lexsort((self._first, self._window, owners))
+        self._order = order = runs.order_of(owners, self._window.astype(np.int64), self._first)
         self._window, self._weight = self._window[order], self._weight[order]
         first, last = self._first[order], self._last[order]
         tile = runs.changes(owners, self._window, first // tiles.grains[self._window])
