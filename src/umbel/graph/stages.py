@@ -114,7 +114,6 @@ def run_shard(
             emit(node, operator.step(frames, state, clock), output, node.stage)
         if node in due:
             emit(node, operator.tick(state, clock), output, node.stage)
-    output.local.clear()
 
 
 def _arrived(

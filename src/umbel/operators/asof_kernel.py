@@ -17,7 +17,6 @@ from umbel.changes.versions import (
     KEY,
     MICROSECOND,
     TIME,
-    consolidate,
     current,
     difference,
     merged,
@@ -25,7 +24,7 @@ from umbel.changes.versions import (
     spans,
 )
 from umbel.state.tables import CollectedTable, TimedTable
-from umbel.types.schema import AT, WEIGHT
+from umbel.types.schema import AT
 
 SPAN = {"_low": pl.Datetime("us", "UTC"), "_high": pl.Datetime("us", "UTC")}
 
@@ -67,8 +66,6 @@ def step(
         bounds: the bounds of a match.
         watermark: the right side's; left rows whose match is behind it are removed from `waiting`.
     """
-    if (left[WEIGHT] < 0).any():
-        left = consolidate(left)
     known = waiting.scan(merged(_affected(right, versions_table, bounds))).select(left.columns)
     rows = pl.concat([known, left])
     versions = versions_table.scan(_searched(rows, right, bounds), before=True)

@@ -123,7 +123,6 @@ class _Entries:
         self._window, self._weight = self._window[order], self._weight[order]
         first, last = self._first[order], self._last[order]
         tile = runs.changes(owners, self._window, first // tiles.grains[self._window])
-        tile |= self._window == BASE
         starts = np.flatnonzero(tile)
         collapsed = exceeds(tile, tile | runs.changes(first), tiles.tiling.exact)
         sizes = np.diff(starts, append=len(first))

@@ -90,6 +90,13 @@ def test_a_left_row_waits_until_the_watermark_is_past_its_match(behind: timedelt
     assert job.step([], [(NOON, 8)]) == ([(at, 7, -1), (at, 8, 1)] if is_corrected else [])
 
 
+@pytest.mark.parametrize(("behind", "is_corrected"), [(TICK, False), (timedelta(0), True), (-TICK, True)])
+def test_a_left_row_that_arrives_at_the_watermark_waits(behind: timedelta, is_corrected: bool) -> None:
+    job, at = Job(ahead=MINUTE), NOON
+    assert job.step([at], [], watermark=at + MINUTE + behind) == [(at, None, 1)]
+    assert job.step([], [(NOON, 7)]) == ([(at, 7, 1), (at, None, -1)] if is_corrected else [])
+
+
 def test_a_left_row_behind_the_watermark_is_joined_and_does_not_wait() -> None:
     job = Job()
     assert job.step([NOON], [], watermark=NOON + MINUTE) == [(NOON, None, 1)]
