@@ -27,7 +27,7 @@ from benchmarks.figure import Figure, readable
 from benchmarks.pipelines_data import files
 from benchmarks.process import GIB, Measured, measure
 
-ROWS = {"orders": 600_000, "stages": 300_000, "tables": 100_000, "sessions": 300_000, "many": 400_000}
+ROWS = {"orders": 2_400_000, "stages": 1_200_000, "tables": 400_000, "sessions": 1_200_000, "many": 1_600_000}
 IN_SPARK = ("orders",)
 SPEEDS = {"orders: umbel in spark": 300_000}
 RATIOS, RATIO = {"orders": 2.0}, 1.5
