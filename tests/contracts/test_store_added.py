@@ -168,7 +168,7 @@ def test_only_a_merge_of_all_rows_drops_what_is_behind_the_horizon(
     assert merged.columns == rows.columns
 
 
-def test_a_key_of_many_small_batches_is_in_few_sources(store: Store) -> None:
+def test_a_key_of_many_small_batches_has_a_bounded_number_of_sources(store: Store) -> None:
     """A lookup reads each of them."""
     for batch in range(1, 60):
         with store.transaction(0, [A], Stamp(1, batch)) as tx:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
 
 PYTHONS = ((3, 11), (3, 13))
-GIB = 1 << 30
+GIB, MIB = 1 << 30, 1 << 20
 LITTLE_DISK, LOW_DISK = 1 * GIB, 5 * GIB
 LITTLE_MEMORY = 2 * GIB
 FILES, MIN_OPEN_FILES = 4096, 1024
@@ -170,6 +170,7 @@ def deployed(setting: SettingCheck) -> Iterator[Finding]:
         "accuracy",
         f"{tiling.accuracy:g} of a continuous window; {tiling.exact} instants of a key are kept apart in that",
     )
+    yield _state(location)
     yield from _worker(location)
     for event in location.catalog.events(3):
         if event.level == "error":
@@ -204,6 +205,24 @@ def stored(setting: SettingCheck) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Check, ...] = (python, java, directory, port, limits, deployed, stored)
+
+
+def _state(location: Deployment) -> Finding:
+    """Describe the size of the state and the work of its maintenance."""
+    from umbel.state.runs.manifest import WrittenRuns
+
+    sizes = location.store.sizes()
+    files = [each.files for each in sizes if each.files is not None]
+    rows, size = sum(each.entries for each in sizes), sum(each.size for each in sizes)
+    text = f"{rows:,} rows, {size / MIB:,.1f} MiB"
+    if files:
+        written = sum((each.written for each in files), WrittenRuns())
+        text += (
+            f"; {sum(sum(each.runs.values()) for each in files)} runs in {max(len(each.runs) for each in files)} tiers, "
+            f"{sum(each.journal for each in files) / MIB:,.1f} MiB of journal; {written.flushes} flushes and "
+            f"{written.merges} merges wrote each byte {written.amplification:.1f} times"
+        )
+    return ok("state", text)
 
 
 def filesystem(path: Path) -> str:

@@ -74,6 +74,7 @@ def _of_jobs(service: Service) -> CollectorRegistry:
     Gauge("umbel_revision", "The revision in force.", registry=registry).set(service.current.revision)
     _worker(registry, service)
     _backfills(registry, service)
+    _state(registry, service)
     last = catalog.progress(JOB, sys.maxsize)
     if last is not None:
         Gauge("umbel_batch", "The last batch finished.", registry=registry).set(last.number)
@@ -82,6 +83,35 @@ def _of_jobs(service: Service) -> CollectorRegistry:
         for source, micros in last.state.get("newest", {}).items():
             newest.labels(source).set(micros / 1e6)
     return registry
+
+
+def _state(registry: CollectorRegistry, service: Service) -> None:
+    """Add the sizes of the state, and the work of its maintenance."""
+    rows = Gauge(
+        "umbel_state_rows", "Stored rows, those included that a merge will drop.", ["shard"], registry=registry
+    )
+    report = "Bytes of state, by shard and part: journal, runs, or memory (to be written as runs)."
+    size = Gauge("umbel_state_bytes", report, ["shard", "part"], registry=registry)
+    runs = Gauge("umbel_state_runs", "Runs of state, by shard and tier.", ["shard", "tier"], registry=registry)
+    report = "How often maintenance has written runs, by shard: flushes of memory, and merges of runs."
+    work = Gauge("umbel_state_maintenance", report, ["shard", "work"], registry=registry)
+    report = "Bytes that maintenance has written, by shard: with flushes, and with merges of runs."
+    written = Gauge("umbel_state_written_bytes", report, ["shard", "work"], registry=registry)
+    for each in service.deployment.store.sizes():
+        shard = str(each.shard)
+        rows.labels(shard).set(each.entries)
+        if each.files is None:
+            size.labels(shard, "memory").set(each.size)
+            continue
+        parts = {"journal": each.files.journal, "runs": each.files.run_bytes, "memory": each.files.memory}
+        for part, found in parts.items():
+            size.labels(shard, part).set(found)
+        for tier, count in each.files.runs.items():
+            runs.labels(shard, str(tier)).set(count)
+        done = each.files.written
+        for name, times, bytes_ in (("flush", done.flushes, done.flushed), ("merge", done.merges, done.merged)):
+            work.labels(shard, name).set(times)
+            written.labels(shard, name).set(bytes_)
 
 
 def _backfills(registry: CollectorRegistry, service: Service) -> None:

@@ -7,11 +7,14 @@ systems.
 from __future__ import annotations
 
 import os
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from umbel.errors import Damaged, InvalidValue, did_you_mean
 from umbel.state.description import NAME, StoreDescription
+from umbel.state.port import FileSizes, ShardSize
 from umbel.state.runs.files import LocalFiles
 from umbel.state.runs.maintenance import Maintainer
 from umbel.state.runs.run import REMEDY
@@ -73,6 +76,12 @@ class FileStore(ShardedStore[Shard]):
         """
         return self._shard(shard).check()
 
+    def sizes(self) -> list[ShardSize]:
+        """Return the rows of each shard, its bytes on disk, and the parts of these."""
+        return [
+            replace(size, files=_file_sizes(shard)) for size, shard in zip(super().sizes(), self._every(), strict=True)
+        ]
+
     def drop(self, state_id: str) -> None:
         """Delete all state of `state_id` in all shards."""
         shards = self._every()
@@ -99,6 +108,13 @@ class FileStore(ShardedStore[Shard]):
     def _create(self) -> None:
         for shard in self._shards:
             shard.create()
+
+
+def _file_sizes(shard: Shard) -> FileSizes:
+    view = shard.refresh()
+    runs = [run for entries in view.manifest.runs.values() for run in entries]
+    tiers, size = Counter(run.tier for run in runs), sum(run.size for run in runs)
+    return FileSizes(shard.journal.size(), view.memtable.size, tiers, size, view.manifest.written)
 
 
 def open_url(url: SplitResult, shards: int, settings: Mapping[str, str]) -> FileStore:

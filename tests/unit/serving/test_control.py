@@ -87,6 +87,11 @@ def test_metrics_are_served(flights: Served) -> None:
     assert 'umbel_dataset_rows{dataset="Departure",outcome="rows"} 3.0' in lines
     assert 'umbel_logged_rows_total{endpoint="departures",webhook="events"} 3.0' in lines
     assert "umbel_revision 1.0" in lines
+    values = dict(line.rsplit(" ", 1) for line in lines if line.startswith("umbel_state_"))
+    rows = sum(float(value) for name, value in values.items() if name.startswith("umbel_state_rows"))
+    assert rows >= 3
+    assert sum(float(value) for name, value in values.items() if 'part="journal"' in name) > 0
+    assert values['umbel_state_maintenance{shard="0",work="merge"}'] == "0.0"
     assert any(line.startswith('umbel_source_newest_seconds{source="Departure@1/0#') for line in lines)
     assert any(line.startswith('umbel_request_seconds_count{route="/healthz",status="200"}') for line in lines)
 

@@ -110,7 +110,9 @@ def stored_frame(rows: pl.DataFrame, schema: TableSchema, name: str) -> pl.DataF
 
 
 def grouped_frame(keys: pl.Series, owners: Ints, rows: pl.DataFrame, schema: TableSchema, name: str) -> pl.DataFrame:
-    """Return the rows of some keys, as `stored_frame` does: each key is hashed and moved once.
+    """Return the rows of some keys as `stored_frame` does.
+
+    Each key is hashed and moved once.
 
     Args:
         keys: encoded keys in ascending order, each once.
@@ -136,7 +138,10 @@ def grouped_frame(keys: pl.Series, owners: Ints, rows: pl.DataFrame, schema: Tab
 
 
 def _checked(rows: pl.DataFrame, schema: TableSchema, name: str, others: Sequence[str]) -> pl.DataFrame:
-    """Return the stored columns of rows but for some; InvalidValue if one is missing or has another type."""
+    """Return the stored columns of rows but for some.
+
+    Raises InvalidValue if one is missing or has another type.
+    """
     expected = pl.Schema({column: dtype for column, dtype in schema.stored.items() if column not in others})
     try:
         rows = rows.select(expected.names())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from umbel.state.runs.journal import FOLDER as JOURNAL
 from umbel.state.runs.manifest import FOLDER as MANIFESTS
-from umbel.state.runs.manifest import RunEntry, RunPart, retained
+from umbel.state.runs.manifest import RunEntry, RunPart, WrittenRuns, retained
 from umbel.state.runs.reading import SortedRows, merged_ranges
 from umbel.state.runs.rules import HASH
 from umbel.state.runs.run import pack_run
@@ -111,6 +111,8 @@ def _flush(shard: Shard, view: ShardView) -> bool:
                 horizons=dict(memtable.horizons),
                 dropped={name: at for name, at in manifest.dropped.items() if at > view.position},
                 runs=runs,
+                written=now.manifest.written
+                + WrittenRuns(flushes=1, flushed=sum(entry.size for entry in fresh.values())),
             )
         )
     return True
@@ -131,7 +133,9 @@ def _merge(shard: Shard, plan: MergePlan) -> bool:
         merged = (RunEntry(plan.inputs[0].tier + 1, parts),) if parts else ()
         left = [*entries[:at], *merged, *entries[at + len(plan.inputs) :]]
         runs = {**now.manifest.runs, plan.table: tuple(left)}
-        shard.publish(replace(now.manifest, runs={table: each for table, each in runs.items() if each}))
+        written = now.manifest.written + WrittenRuns(merges=1, merged=sum(part.size for part in parts))
+        runs = {table: each for table, each in runs.items() if each}
+        shard.publish(replace(now.manifest, runs=runs, written=written))
     return True
 
 

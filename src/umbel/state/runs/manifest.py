@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from umbel.errors import Damaged
@@ -72,6 +72,11 @@ class RunEntry:
         """Number of rows."""
         return sum(part.rows for part in self.parts)
 
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(part.size for part in self.parts)
+
 
 @dataclass(frozen=True, slots=True)
 class LiveRecord:
@@ -91,6 +96,39 @@ class LiveRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenRuns:
+    """The runs that maintenance has written, since the shard was made.
+
+    Args:
+        flushes: how often rows in memory were written as runs.
+        flushed: their bytes.
+        merges: how often runs were merged.
+        merged: the bytes of the runs that merges wrote.
+    """
+
+    flushes: int = 0
+    flushed: int = 0
+    merges: int = 0
+    merged: int = 0
+
+    @property
+    def amplification(self) -> float:
+        """The bytes written by maintenance for each byte that was flushed.
+
+        1 if nothing was flushed.
+        """
+        return (self.flushed + self.merged) / self.flushed if self.flushed else 1.0
+
+    def __add__(self, other: WrittenRuns) -> WrittenRuns:
+        return WrittenRuns(
+            self.flushes + other.flushes,
+            self.flushed + other.flushed,
+            self.merges + other.merges,
+            self.merged + other.merged,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """A version of a shard's list of files.
 
@@ -103,6 +141,7 @@ class Manifest:
         horizons: of tables, in µs.
         dropped: where each deleted state id was deleted; its earlier records do not count.
         runs: of each table, oldest first.
+        written: by maintenance so far.
     """
 
     version: int = 0
@@ -113,6 +152,7 @@ class Manifest:
     horizons: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, JournalPosition] = field(default_factory=dict)
     runs: Mapping[str, tuple[RunEntry, ...]] = field(default_factory=dict)
+    written: WrittenRuns = field(default_factory=WrittenRuns)
 
     @property
     def names(self) -> set[str]:
@@ -204,6 +244,7 @@ def _encoded(manifest: Manifest) -> dict[str, Any]:
             table: [[run.tier, [[p.name, p.rows, p.size, p.low, p.high] for p in run.parts]] for run in entries]
             for table, entries in manifest.runs.items()
         },
+        "written": [getattr(manifest.written, each.name) for each in fields(WrittenRuns)],
     }
 
 
@@ -226,4 +267,5 @@ def _parsed(data: bytes, name: str) -> Manifest:
             table: tuple(RunEntry(tier, tuple(RunPart(*part) for part in parts)) for tier, parts in entries)
             for table, entries in found["runs"].items()
         },
+        written=WrittenRuns(*found.get("written", ())),
     )

@@ -208,7 +208,7 @@ class ShardTransaction(ShardSnapshot):
         self._add(table, rows)
 
     def append_groups(self, table: str, keys: pl.Series, owners: Ints, rows: pl.DataFrame) -> None:
-        """Add rows of some keys to a table without an order that does not replace its entries.
+        """Add rows of some keys to a table without an order.
 
         Args:
             table: its full name.
