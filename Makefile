@@ -31,9 +31,11 @@ demo-crash: setup
 	$(BIN)/python -m examples.flights.demo --kills 10
 
 test: setup
+	tests/servers/install
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "not nightly"
 
 nightly: setup
+	tests/servers/install
 	$(BIN)/pytest -q -m nightly
 	UMBEL_TESTS=nightly $(BIN)/pytest -q -n $(WORKERS) tests/laws  # forty times the examples of `make test`
 

@@ -19,6 +19,8 @@ SPARK = ("spark", "conformance")
 """The folders whose tests share a Spark session; they run in one process, since a session costs seconds."""
 SCENARIOS = "scenarios"
 """The folder whose tests start processes of their own; they run in one process, another one than those of Spark."""
+CONNECTORS = "connectors"
+"""The folder of tests against real servers; those against one server, named in their file, run in one process."""
 
 profiles.load()
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS.parent), os.environ.get("PYTHONPATH", "")]))
@@ -33,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if folder in (*SPARK, SCENARIOS):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group(SCENARIOS if folder == SCENARIOS else "spark"))
+        if folder == CONNECTORS:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem.split("_")[1]))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 

@@ -11,7 +11,7 @@ Broken input becomes rejected records among the rows, never an error that would 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from umbel.formats.raw_batch import RawBatch
 from umbel.types.dtype import DType
@@ -48,6 +48,26 @@ class SplitSource(Protocol):
             requested: the requested columns and their types.
             exact: True if only these columns are returned.
         """
+
+    paces_itself: ClassVar[bool] = False
+    """True if it polls its server once per `every` by itself, so that it may be asked for splits at any time."""
+
+    @property
+    def is_loading(self) -> bool:
+        """True while rows that exist already are still being read for the first time, or it cannot be known."""
+        return False
+
+    def tend(self) -> None:
+        """Read ahead; called before each `plan` by the process that plans batches, and by no other."""
+        return
+
+    def examine(self) -> None:
+        """Check at commit that the source can be read.
+
+        Raises:
+            UmbelError: it cannot; the message has a remedy.
+        """
+        return
 
     def check(self, position: Position) -> None:
         """Check that reading can resume at a position, as far as the source can tell.

@@ -130,6 +130,33 @@ class Delivery:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """The part of a source's definition that its reader needs.
+
+    Args:
+        directory: the deployment's folder.
+        key: of the source's position; the same for equal definitions at any time.
+        dataset: the name of the dataset.
+        cdc: "append", "upsert", "debezium" or "native".
+        every: the polling period in µs.
+        disorder: the maximum lag of a row in µs.
+        columns: the requested columns; None for all there are.
+        keys: the key columns of the dataset that are read as they are; None if a key is made by preproc.
+        is_keyed: whether the dataset has keys.
+    """
+
+    directory: Path
+    key: str
+    dataset: str
+    cdc: str
+    every: int
+    disorder: int
+    columns: tuple[str, ...] | None
+    keys: tuple[str, ...] | None
+    is_keyed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataConnector:
     """The part of a source with one dataset's rows.
 
@@ -188,8 +215,12 @@ class DataConnector:
         """
         raise NotSupported(
             f"a source of kind '{self.kind}' cannot be read yet",
-            hint="webhooks and files can, and connectors with a reader",
+            hint="webhooks, files and Postgres can, and connectors with a reader",
         )
+
+    def reader_of(self, options: ReadOptions) -> SplitSource:
+        """Return the reading side of a source that depends on more than the deployment's folder."""
+        return self.reader(options.directory)
 
     def check_sink(self, delivery: Delivery) -> None:
         """Refuse delivery options the connector does not support for writing."""

@@ -84,7 +84,7 @@ class _Rows:
 
 def _opened(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> _Rows:
     if source.cdc != "debezium":
-        return _Rows(raw.frame, raw.rejects)
+        return _Rows(raw.frame, raw.rejects, raw.deletions)
     out = set(raw.rejects["row"].to_list())
     opened = open_messages(raw.frame, dataset.dtypes)
     errors = {row: why for row, why in opened.errors.items() if row not in out}

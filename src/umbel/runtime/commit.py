@@ -11,7 +11,7 @@ from umbel.definitions.dependencies import dependency_errors
 from umbel.definitions.records import DatasetDefinition, Definitions, FeaturesetDefinition, Metadata
 from umbel.definitions.serde import dump
 from umbel.definitions.versions import version_errors
-from umbel.errors import Conflict, ErrorCollector, InvalidValue
+from umbel.errors import Conflict, ErrorCollector, InvalidValue, located
 from umbel.functions.fingerprint import fingerprint
 from umbel.graph.graph import MAIN, Graph
 from umbel.runtime.deployment import Deployment
@@ -84,9 +84,25 @@ def _compared(
     deployment: Deployment, branch: str, before: Definitions, after: Definitions
 ) -> tuple[dict[str, Any], Graph]:
     """Return what differs after a commit, and the graph with it."""
-    list(open_sources(deployment.directory, graph := deployment.graph_with(branch, after)))
-    recomputed = _recomputed(deployment.graph(deployment.catalog.latest()), graph, branch)
+    graph, now = deployment.graph_with(branch, after), deployment.graph(deployment.catalog.latest())
+    _examine(deployment, now, graph)
+    recomputed = _recomputed(now, graph, branch)
     return {**_difference(before, after), "recomputed": recomputed}, graph
+
+
+def _examine(deployment: Deployment, now: Graph, graph: Graph) -> None:
+    """Check that new sources, and those defined otherwise than before, can be read.
+
+    Raises:
+        UmbelError: one of them cannot; the message lists all.
+    """
+    known = {each.key: each.definition for each in now.sources()}
+    errors = ErrorCollector("commit")
+    for opened in open_sources(deployment.directory, graph):
+        if known.get(opened.key) != opened.definition:
+            with errors.noted(), located(opened.definition.location):
+                opened.reading.examine()
+    errors.check(f"{len(errors.found)} sources cannot be read")
 
 
 def _checked(deployment: Deployment, branch: str, after: Definitions, *, incremental: bool) -> Definitions:

@@ -83,6 +83,10 @@ class Plannable(Protocol):
     def has_ended(self) -> bool:
         """True if it is bounded and idle long enough to be at its end."""
 
+    @property
+    def is_loading(self) -> bool:
+        """True while rows that exist already are still being read for the first time."""
+
     def plan(self, position: Position | None, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Position]:
         """Return splits with their sizes, of about `budget` bytes, and the next position."""
 
@@ -212,7 +216,7 @@ class Plans:
         for source, share in budget.shares(open_ones, late, before.number):
             found, position = source.plan(positions.get(source.key), share) if share > 0 else ((), None)
             size = sum(size for _, size in found)
-            if share <= 0 or size >= share:
+            if share <= 0 or size >= share or source.is_loading:
                 behind.append(source.key)
             if found:
                 splits += [PlannedSplit(source.dataset, source.source, split, size) for split, size in found]

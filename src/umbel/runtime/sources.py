@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from umbel.connectors.splits import SplitSource
-from umbel.definitions.records import SourceDefinition
+from umbel.definitions.arguments import ReadOptions
+from umbel.definitions.records import DatasetDefinition, SourceDefinition
 from umbel.errors import NotSupported
 from umbel.formats.raw_batch import RawBatch
 from umbel.graph.graph import Graph
+from umbel.ingestion.rows import requested
 from umbel.types.dtype import DType
 
 SOURCE_SHIFT = 56
@@ -51,6 +53,11 @@ class OpenedSource:
         return self.definition.connector.is_stream and not self.is_bounded
 
     @property
+    def is_loading(self) -> bool:
+        """True while rows that exist already are still being read for the first time."""
+        return self.reading.is_loading
+
+    @property
     def has_ended(self) -> bool:
         """True if it is bounded and has been idle for its `idleness`."""
         idleness, since = self.definition.idleness, self._idle_since
@@ -60,9 +67,10 @@ class OpenedSource:
         """Return new splits with their sizes, and the position after them."""
         if time.monotonic() < self._rest_until:
             return (), position
+        self.reading.tend()
         found, reached = self.reading.plan(position, budget)
-        self._idle_since = None if found else self._idle_since or time.monotonic()
-        if not found and not self.definition.connector.is_stream:
+        self._idle_since = None if found or self.is_loading else self._idle_since or time.monotonic()
+        if not found and not self.definition.connector.is_stream and not self.reading.paces_itself:
             self._rest_until = time.monotonic() + self.definition.every / 1e6
         return found, reached
 
@@ -89,7 +97,26 @@ def open_sources(directory: Path, graph: Graph) -> Iterator[OpenedSource]:
     """
     for each in graph.sources():
         try:
-            reading = each.definition.connector.reader(directory)
+            options = read_options(directory, graph.datasets[each.dataset], each.key, each.definition)
+            reading = each.definition.connector.reader_of(options)
         except NotSupported as error:
             raise NotSupported(f"dataset '{each.dataset}': {error.message}", hint=error.hint) from None
         yield OpenedSource(each.dataset, each.ordinal, reading, each.definition, each.key)
+
+
+def read_options(directory: Path, dataset: DatasetDefinition, key: str, source: SourceDefinition) -> ReadOptions:
+    """Return the part of a source's definition that its reader needs."""
+    is_exact = not source.preproc and source.where is None
+    columns = tuple(requested(source, dataset)) if is_exact else ()
+    made = {name for name, _ in source.preproc}
+    return ReadOptions(
+        directory=directory,
+        key=key,
+        dataset=dataset.name,
+        cdc=source.cdc,
+        every=source.every,
+        disorder=source.disorder,
+        columns=columns or None,
+        keys=None if made & set(dataset.schema.key_names) else tuple(dataset.schema.key_names),
+        is_keyed=dataset.schema.is_keyed,
+    )

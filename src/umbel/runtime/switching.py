@@ -95,7 +95,7 @@ def _has_any(opened: Any) -> bool:
         found, _ = opened.reading.plan(None, 1)
     except OSError:
         return True  # the worker, which tries again, will find out
-    return bool(found)
+    return bool(found) or opened.is_loading
 
 
 def switch_caught_up(deployment: Deployment, plan: BatchPlan, waiting: frozenset[str], epoch: int) -> list[int]:

@@ -6,7 +6,7 @@ No row is lost, and no value changed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from itertools import chain
 from typing import Any
@@ -34,10 +34,12 @@ class Raw:
     Args:
         frame: one row for each input row; a column is typed when all its values are of one type, else Object.
         rejects: (row, field, reason) of records that are not rows; such a row is all null in `frame`.
+        deletions: row number of a deleted row to the instant of its deletion.
     """
 
     frame: pl.DataFrame
     rejects: pl.DataFrame
+    deletions: Mapping[int, datetime | None] = field(default_factory=dict)
 
 
 def from_records(rows: Sequence[Any], declared: Mapping[str, DType] | None = None) -> Raw:

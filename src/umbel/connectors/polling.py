@@ -1,0 +1,182 @@
+"""Polling: a thread that reads a server beside the planning of batches, so that a slow server delays no other source.
+
+A thread reads for one source as long as batches are planned for it. A lock on the source's folder keeps a second process
+from reading meanwhile, such as the worker before this one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from umbel.errors import Transient, UmbelError
+from umbel.state import disk
+
+log = logging.getLogger("umbel.work")
+
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+"""Seconds between two attempts to reach a server: the first, and the longest after doubling."""
+UNWANTED = 60.0
+"""Seconds without a batch being planned after which a thread ends."""
+
+
+class Polled(Protocol):
+    """A source that is read by a thread."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder that only one process may write to."""
+
+    @property
+    def title(self) -> str:
+        """The description of the source, for messages."""
+
+    def read_on(self, poller: Poller) -> float:
+        """Read what is new; return the seconds until it should be called again.
+
+        Raises:
+            Transient: it is called again soon.
+            UmbelError: it is called again later; somebody must do something about it.
+        """
+
+    def report(self, error: UmbelError) -> None:
+        """Make a lasting error visible; called once for equal errors in a row."""
+
+
+class Poller:
+    """The thread that reads one source.
+
+    Args:
+        source: the source.
+    """
+
+    def __init__(self, source: Polled) -> None:
+        self.source = source
+        self.planned = self.consumed = 0
+        """The last part that a batch reads, and the last one that the batches before that one read."""
+        self._wanted_at = time.monotonic()
+        self._stopped, self._idle = threading.Event(), threading.Event()
+        self._failures, self._reported = 0, ""
+        self._thread = threading.Thread(target=self._run, name=f"poll {source.title}", daemon=True)
+        self._thread.start()
+
+    def wanted(self, patience: float) -> None:
+        """Note that a batch is being planned; wait a little for the first read."""
+        self._wanted_at = time.monotonic()
+        self._idle.wait(patience)
+
+    def advance(self, part: int) -> None:
+        """Note the last part that the batches planned so far read."""
+        if part > self.planned:
+            self.planned, self.consumed = part, self.planned
+
+    @property
+    def is_alive(self) -> bool:
+        """True until the thread ends."""
+        return self._thread.is_alive() and not self._stopped.is_set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """True if the thread should end: nobody plans batches, or the source is read in another way from now on."""
+        return self._stopped.is_set() or time.monotonic() - self._wanted_at > UNWANTED
+
+    def stop(self, patience: float = 10.0) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join(patience)
+
+    def _run(self) -> None:
+        try:
+            disk.make_folder(self.source.folder)
+            while not self.is_stopping:
+                with _alone(self.source.folder) as is_alone:
+                    while is_alone and not self.is_stopping:
+                        wait = self._attempt()
+                        self._idle.set()
+                        self._rest(wait)
+                self._rest(FIRST_WAIT)
+        finally:
+            self._stopped.set()
+            self._idle.set()
+
+    def _rest(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self.is_stopping and (left := until - time.monotonic()) > 0:
+            self._stopped.wait(min(left, 1.0))
+
+    def _attempt(self) -> float:
+        try:
+            wait = self.source.read_on(self)
+        except Transient as error:
+            return self._failed(error)
+        except UmbelError as error:
+            if self._reported != error.message:
+                log.error("%s: %s", self.source.title, error)
+                self.source.report(error)
+                self._reported = error.message
+            return self._failed(None)
+        except Exception as error:  # the thread must not end: the source would be read no more
+            log.exception("%s: %s", self.source.title, type(error).__name__)
+            return self._failed(None)
+        if self._failures:
+            log.warning("%s: it can be read again", self.source.title)
+        self._failures, self._reported = 0, ""
+        return wait
+
+    def _failed(self, error: UmbelError | None) -> float:
+        wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0**self._failures)
+        self._failures += 1
+        if error is not None and self._failures == 1:
+            log.warning("%s: %s; it is tried again", self.source.title, error.message)
+        return wait
+
+
+_POLLERS: dict[Path, Poller] = {}
+_GUARD = threading.Lock()
+
+
+def poller_of(source: Polled) -> Poller:
+    """Return the thread that reads a source in this process, started if needed."""
+    with _GUARD:
+        found = _POLLERS.get(source.folder)
+        if found is not None and found.source != source:
+            found.stop()
+        if found is None or not found.is_alive:
+            found = _POLLERS[source.folder] = Poller(source)
+        return found
+
+
+def advance(folder: Path, part: int) -> None:
+    """Note in the thread that reads into a folder, if this process has it, what batches have read of it."""
+    found = _POLLERS.get(folder)
+    if found is not None:
+        found.advance(part)
+
+
+def stop_polling(folder: Path) -> None:
+    """End the threads that read into a folder or below it."""
+    with _GUARD:
+        for each in [each for each in _POLLERS if each.is_relative_to(folder)]:
+            _POLLERS.pop(each).stop()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Lock a folder for this process, if no other has the lock."""
+    file = os.open(folder / "poll.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(file)

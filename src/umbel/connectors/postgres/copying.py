@@ -1,0 +1,47 @@
+"""Rows that Postgres copies out as CSV."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import polars as pl
+
+PART_BYTES = 16 << 20
+"""Bytes of text from which on the rows read so far are staged as a part."""
+
+
+def pieces(copy: Any) -> Iterator[bytes]:
+    """Yield whole rows of a COPY, about `PART_BYTES` at a time."""
+    rows, size = list[bytes](), 0
+    for row in copy:
+        rows.append(bytes(row))
+        size += len(row)
+        if size >= PART_BYTES:
+            yield b"".join(rows)
+            rows, size = [], 0
+    if rows:
+        yield b"".join(rows)
+
+
+def parse(data: bytes, names: Sequence[str]) -> pl.DataFrame:
+    """Return rows of Postgres' CSV as columns of text; null is an empty value without quotes."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    places = [str(at) for at in range(len(names))]
+    table = csv.read_csv(
+        io.BytesIO(data),
+        read_options=csv.ReadOptions(column_names=places, use_threads=False, block_size=max(1 << 20, len(data) + 1)),
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=csv.ConvertOptions(
+            column_types=dict.fromkeys(places, pa.large_string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame.rename(dict(zip(places, names, strict=True)))

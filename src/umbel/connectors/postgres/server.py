@@ -1,0 +1,232 @@
+"""Connections to a Postgres server, the description of its tables, and its errors in umbel's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from umbel.connectors.postgres.columns import Column
+from umbel.errors import InvalidValue, NotSupported, PackageError, Transient, UmbelError, did_you_mean
+
+if TYPE_CHECKING:
+    import psycopg
+
+PATIENCE = 10
+"""Seconds to connect."""
+SETTINGS = "-c datestyle=ISO -c timezone=UTC -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1"
+"""The text form of values depends on these settings."""
+PARAMETERS = (
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "connect_timeout",
+    "application_name",
+    "target_session_attrs",
+)
+"""The names that `jdbc_params` may have, those of libpq."""
+_AGAIN = ("08", "40", "53", "55", "57", "58", "XX")
+"""Classes of SQLSTATE after which another attempt may succeed: connection, conflict, resources, shutdown, input and output."""
+_LASTING = {
+    "password authentication failed": "correct username= and password= of the source",
+    "no password supplied": "give the source a password=",
+    "no pg_hba.conf entry": "add a line for this host to the server's pg_hba.conf, then SELECT pg_reload_conf()",
+    "does not exist": "correct db_name= and username= of the source",
+    "is not permitted to log in": "ALTER ROLE ... LOGIN",
+    "must be superuser or replication role": "ALTER ROLE ... REPLICATION",
+    "permission denied to start WAL sender": "ALTER ROLE ... REPLICATION",
+}
+"""Texts of errors that connecting again does not mend, with their remedies; libpq gives no SQLSTATE for them."""
+
+DESCRIBE = """
+SELECT a.attname, b.typname, e.typname, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
+       coalesce(i.indkey::int2[] @> ARRAY[a.attnum], c.relreplident = 'f'), coalesce(p.indkey::int2[] @> ARRAY[a.attnum], false)
+FROM pg_attribute a
+JOIN pg_class c ON c.oid = a.attrelid
+JOIN pg_type t ON t.oid = a.atttypid
+JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
+LEFT JOIN pg_index p ON p.indrelid = c.oid AND p.indisprimary
+LEFT JOIN pg_index i ON i.indrelid = c.oid
+  AND (c.relreplident = 'd' AND i.indisprimary OR c.relreplident = 'i' AND i.indisreplident)
+WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A database server and a login.
+
+    Args:
+        title: of the source, for messages.
+        host: its address.
+        port: its port.
+        database: the name of the database.
+        user: the user.
+        password: the password; never shown.
+        parameters: further ones of libpq.
+    """
+
+    title: str
+    host: str
+    port: int
+    database: str
+    user: str
+    password: Any
+    parameters: str | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.title}: {self.user} at {self.host}:{self.port}/{self.database}"
+
+    @contextmanager
+    def connect(self, **options: Any) -> Iterator[psycopg.Connection[Any]]:
+        """Connect for a block; errors of the server in it become umbel's.
+
+        Raises:
+            Transient: another attempt may succeed.
+            InvalidValue: the login, a table, a column or a right is wrong.
+        """
+        psycopg = driver()
+        try:
+            with psycopg.connect(**self._arguments(), **options) as connection:
+                yield connection
+        except psycopg.Error as error:
+            raise self._translated(error) from None
+
+    def _arguments(self) -> dict[str, Any]:
+        if not isinstance(self.password, str) or not isinstance(self.user, str):
+            raise NotSupported(
+                f"{self.title}: a Secret of a secret manager cannot be read yet",
+                hint='give username= and password= as text, for instance os.environ["PGPASSWORD"]',
+            )
+        return {
+            "host": self.host,
+            "port": self.port,
+            "dbname": self.database,
+            "user": self.user,
+            "password": self.password,
+            "options": SETTINGS,
+            "client_encoding": "UTF8",
+            "connect_timeout": PATIENCE,
+            "application_name": "umbel",
+            "keepalives_idle": 30,
+            **parameters_of(self.title, self.parameters),
+        }
+
+    def _translated(self, error: psycopg.Error) -> UmbelError:
+        text, state = _first_line(error), error.sqlstate or ""
+        hint = next((remedy for part, remedy in _LASTING.items() if part in text), None)
+        if hint is not None and state in {"", "28P01", "28000", "3D000", "42501"}:
+            return InvalidValue(f"{self.title}: {text}", hint=hint)
+        if not state or state.startswith(_AGAIN):
+            return Transient(f"{self.title}: {text}", hint="see that the server runs and can be reached")
+        if state == "42501":
+            return InvalidValue(f"{self.title}: {text}", hint=f"GRANT SELECT on it to {self.user}")
+        return InvalidValue(f"{self.title}: {text} (SQLSTATE {state})")
+
+
+def driver() -> Any:
+    """Return the package that speaks to Postgres.
+
+    Raises:
+        PackageError: it is not installed.
+    """
+    try:
+        import psycopg
+    except ImportError as error:
+        raise PackageError(
+            "sources of Postgres need the package psycopg", hint="pip install 'umbel[postgres]'"
+        ) from error
+    return psycopg
+
+
+def parameters_of(title: str, text: str | None) -> dict[str, str]:
+    """Return the further connection parameters, written as in a URL: `sslmode=require&sslrootcert=/ca.pem`.
+
+    Raises:
+        InvalidValue: one is unknown.
+    """
+    found = dict(parse_qsl(text or "", keep_blank_values=True))
+    for name in found:
+        if name not in PARAMETERS:
+            raise InvalidValue(
+                f"{title}: jdbc_params: unknown parameter '{name}'{did_you_mean(name, PARAMETERS)}",
+                hint='jdbc_params="sslmode=require"',
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as its server describes it.
+
+    Args:
+        oid: its id.
+        name: with its schema, quoted.
+        columns: by name, in order.
+        identity: its replica identity: d(efault), f(ull), i(ndex) or n(othing).
+        kind: r for a table, p for a partitioned one, v for a view, ...
+    """
+
+    oid: int
+    name: str
+    columns: dict[str, Column]
+    identity: str
+    kind: str
+
+    def require(self, title: str, names: tuple[str, ...]) -> None:
+        """Refuse columns that the table does not have."""
+        missing = [name for name in names if name not in self.columns]
+        if missing:
+            listed = ", ".join(f"'{name}'" for name in missing)
+            raise InvalidValue(
+                f"{title}: table {self.name} has no column {listed}{did_you_mean(missing[0], self.columns)}",
+                hint="add the column to the table, name it in preproc with ref(...), or leave the field out",
+            )
+
+
+def describe(connection: psycopg.Connection[Any], title: str, name: str) -> Table:
+    """Return the description of a table.
+
+    Args:
+        connection: to its database.
+        title: of the source, for messages.
+        name: of the table, with its schema or found on the search path.
+
+    Raises:
+        InvalidValue: there is no such table.
+    """
+    from psycopg import sql
+
+    quoted = sql.Identifier(*name.split(".", 1)).as_string(connection)
+    query = "SELECT oid, relreplident, relkind, oid::regclass::text FROM pg_class WHERE oid = to_regclass(%s)"
+    found = connection.execute(query, [quoted]).fetchone()
+    if found is None:
+        raise InvalidValue(
+            f"{title}: there is no table {quoted}{did_you_mean(name, _tables(connection))}",
+            hint="names are as in the catalog, upper and lower case differ; schema.table for another schema than public",
+        )
+    rows = connection.execute(DESCRIBE, [found[0]]).fetchall()
+    columns = {row[0]: Column.of(row[0], row[1], row[2], row[3], (bool(row[4]), bool(row[5]))) for row in rows}
+    return Table(found[0], quoted, columns, _text(found[1]), _text(found[2]))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _tables(connection: psycopg.Connection[Any]) -> list[str]:
+    query = """SELECT CASE WHEN schemaname = 'public' THEN tablename ELSE schemaname || '.' || tablename END
+               FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema') LIMIT 1000"""
+    return [row[0] for row in connection.execute(query).fetchall()]
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next(
+        (line for line in lines if "FATAL" in line or "failed" in line), lines[0] if lines else type(error).__name__
+    )

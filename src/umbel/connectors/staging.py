@@ -1,0 +1,177 @@
+"""Staged rows: rows read from a server once, in files, so that a split gives the same rows whenever it is opened.
+
+A server cannot give the rows of an earlier read again: its tables change. So rows are written to numbered files of the
+deployment, durably, before the source's position advances; splits are these files. A file has a header with a checksum.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from umbel.errors import Damaged
+from umbel.log.reading import RESTORE
+from umbel.state import disk
+
+MAGIC = b"umbelrow"
+_LENGTHS = struct.Struct("<II")
+RETAINED_FOR = 3600.0
+"""Seconds for which a part stays after every batch that reads it has been planned: one of them may run again."""
+
+
+def folder_of(directory: Path, key: str) -> Path:
+    """Return the folder of the staged rows of a source."""
+    readable = "".join(each if each.isalnum() else "-" for each in key.partition("#")[0])
+    return directory / "staged" / f"{readable}-{blake2b(key.encode(), digest_size=4).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPart:
+    """The header of one file of staged rows.
+
+    Args:
+        number: counts from 1.
+        first: the number of its first row among all rows of the source.
+        rows: how many it has.
+        size: of the file in bytes.
+        facts: what its reader needs besides: plain JSON.
+    """
+
+    number: int
+    first: int
+    rows: int
+    size: int
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The staged rows of one source, and the state of its reader.
+
+    One process writes, any number read.
+
+    Args:
+        folder: the folder.
+    """
+
+    folder: Path
+
+    @cached_property
+    def _known(self) -> dict[int, StagedPart]:
+        return {}
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the parts, sorted."""
+        return sorted(int(path.stem) for path in self.folder.glob("*.rows") if path.stem.isdigit())
+
+    def part(self, number: int) -> StagedPart:
+        """Return the header of a part.
+
+        Raises:
+            Damaged: it is missing, or differs from what was written.
+        """
+        if number not in self._known:
+            try:
+                with self._path(number).open("rb") as file:
+                    header = _header(file.read(len(MAGIC) + _LENGTHS.size), file)
+                size = self._path(number).stat().st_size
+            except (OSError, ValueError, KeyError) as error:
+                raise self._damaged(number, error) from None
+            self._known[number] = StagedPart(number, header["first"], header["rows"], size, header["facts"])
+        return self._known[number]
+
+    def last(self) -> StagedPart | None:
+        """Return the last part, None for none."""
+        numbers = self.numbers()
+        return self.part(numbers[-1]) if numbers else None
+
+    def append(self, frame: pl.DataFrame, facts: Mapping[str, Any]) -> StagedPart:
+        """Write rows as a new part; return once they are on disk."""
+        before = self.last()
+        number, first = (before.number + 1, before.first + before.rows) if before else (1, 0)
+        body = io.BytesIO()
+        frame.write_ipc(body, compression="lz4")
+        content = body.getvalue()
+        header = json.dumps(
+            {"first": first, "rows": frame.height, "crc": zlib.crc32(content), "facts": dict(facts)}
+        ).encode()
+        lengths = _LENGTHS.pack(len(header), zlib.crc32(header))
+        disk.replace(self._path(number), b"".join((MAGIC, lengths, header, content)))
+        return self.part(number)
+
+    def read(self, number: int, columns: list[str] | None = None) -> pl.DataFrame:
+        """Return the rows of a part.
+
+        Args:
+            number: of the part.
+            columns: the columns to read, None for all.
+
+        Raises:
+            Damaged: it is missing, or differs from what was written.
+        """
+        try:
+            with self._path(number).open("rb") as file:
+                header = _header(file.read(len(MAGIC) + _LENGTHS.size), file)
+                content = file.read()
+            if zlib.crc32(content) != header["crc"]:
+                raise ValueError("its checksum does not match")
+            return pl.read_ipc(io.BytesIO(content), columns=columns, use_pyarrow=False)
+        except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
+            raise self._damaged(number, error) from None
+
+    def expire(self, before: int, now: float | None = None) -> None:
+        """Delete the parts before a number that are older than an hour, except the last one."""
+        oldest = (time.time() if now is None else now) - RETAINED_FOR
+        for number in self.numbers()[:-1]:
+            path = self._path(number)
+            if number >= before or path.stat().st_mtime > oldest:
+                return
+            disk.remove(path)
+            self._known.pop(number, None)
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of the reader, empty before the first `save`."""
+        try:
+            found: dict[str, Any] = json.loads(self._state.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise Damaged(f"{self._state.name} of {self.folder.name} is damaged: {error}", hint=RESTORE) from None
+        return found
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Replace the state of the reader, durably."""
+        disk.replace(self._state, json.dumps(dict(state)).encode())
+
+    @property
+    def _state(self) -> Path:
+        return self.folder / "state.json"
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:012d}.rows"
+
+    def _damaged(self, number: int, error: Exception) -> Damaged:
+        why = "it is missing" if isinstance(error, FileNotFoundError) else str(error)
+        return Damaged(f"staged rows: part {number} of {self.folder.name} cannot be read: {why}", hint=RESTORE)
+
+
+def _header(start: bytes, file: Any) -> dict[str, Any]:
+    if len(start) < len(MAGIC) + _LENGTHS.size or not start.startswith(MAGIC):
+        raise ValueError("it is no file of staged rows")
+    length, checksum = _LENGTHS.unpack(start[len(MAGIC) :])
+    data = file.read(length)
+    if zlib.crc32(data) != checksum:
+        raise ValueError("the checksum of its header does not match")
+    found: dict[str, Any] = json.loads(data)
+    return found

@@ -1,0 +1,161 @@
+"""A PostgreSQL server of its own for tests, on a free port, under a temporary folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.scenarios.server import HOST, free_port
+from tests.servers.missing import missing
+
+USER, PASSWORD = "umbel", "only-for-tests"
+PATIENCE = 60.0
+REMEDY = "install the package postgresql: tests/servers/install"
+SETTINGS = f"""
+listen_addresses = '{HOST}'
+wal_level = logical
+max_wal_senders = 8
+max_replication_slots = 8
+wal_sender_timeout = 20s
+log_min_duration_statement = -1
+log_statement = none
+shared_buffers = 64MB
+max_wal_size = 2GB
+"""
+
+
+@dataclass
+class PostgresServer:
+    """A server that can be killed and started again.
+
+    Args:
+        folder: its data, log and socket.
+        programs: the folder of its programs.
+        port: where it listens.
+    """
+
+    folder: Path
+    programs: Path
+    port: int
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        command = [self.programs / "postgres", "-D", self.folder / "data", "-p", str(self.port), "-k", self.folder]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **_account())
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            with contextlib.suppress(Exception), self.connect() as connection:
+                connection.execute("SELECT 1")
+                return
+            if time.monotonic() > deadline:
+                raise OSError(f"the server does not answer:\n{self.log.read_text()[-3000:]}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Kill it and all its processes at once, as a loss of power would."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        (self.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """Shut it down; connections are closed."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def connect(self, database: str = "postgres", **options: Any) -> Any:
+        """Return a connection, in autocommit mode."""
+        import psycopg
+
+        login = {"user": USER, "password": PASSWORD, "autocommit": True, "connect_timeout": 5}
+        return psycopg.connect(host=HOST, port=self.port, dbname=database, **{**login, **options})
+
+    def run(self, *statements: str, database: str = "postgres") -> list[Any]:
+        """Run statements; return the rows of the last one."""
+        with self.connect(database) as connection:
+            for each in statements:
+                cursor = connection.execute(each)
+            return cursor.fetchall() if cursor.description else []
+
+    @property
+    def log(self) -> Path:
+        """Its log."""
+        return self.folder / "log"
+
+
+@contextmanager
+def running() -> Iterator[PostgresServer]:
+    """Run a server for the length of a block."""
+    folder = Path(tempfile.mkdtemp(prefix="umbel-postgres-"))
+    server = PostgresServer(folder, _programs(), free_port())
+    try:
+        _initialise(server)
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _initialise(server: PostgresServer) -> None:
+    if os.geteuid() == 0:
+        account = pwd.getpwnam("postgres")
+        os.chown(server.folder, account.pw_uid, account.pw_gid)
+    server.log.touch()
+    password = server.folder / "password"
+    password.write_text(PASSWORD)
+    password.chmod(0o644)
+    command = [server.programs / "initdb", "-D", server.folder / "data", "-U", USER, "-A", "scram-sha-256"]
+    options = [f"--pwfile={password}", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
+    subprocess.run([*command, *options], check=True, capture_output=True, **_account())
+    with (server.folder / "data" / "postgresql.conf").open("a") as settings:
+        settings.write(SETTINGS)
+
+
+def _account() -> dict[str, Any]:
+    """Return the options for running as the account of PostgreSQL, which refuses to run as root."""
+    if os.geteuid() != 0:
+        return {}
+    account = pwd.getpwnam("postgres")
+    return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": [], "cwd": "/"}
+
+
+def _programs() -> Path:
+    """Return the folder of the newest server's programs."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
+    on_path = shutil.which("postgres")
+    if not found and on_path is None:
+        raise FileNotFoundError("there is no program postgres")
+    return found[-1].parent if found else Path(str(on_path)).parent
+
+
+def started_or_missing() -> Iterator[PostgresServer]:
+    """Yield a running server; where there can be none, fail in CI, and elsewhere skip."""
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(running())
+        except (OSError, KeyError, subprocess.SubprocessError) as error:
+            missing("PostgreSQL", str(error), REMEDY)
+        yield server
