@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
 from tests.deployed import Deployed
 from tests.scenarios.server import HOST
 from tests.servers.postgres import PASSWORD, USER, PostgresServer
+from umbel.api.dataset import redefined
 from umbel.connectors import Postgres, source
 from umbel.connectors.polling import stop_polling
 from umbel.datasets import dataset, field
@@ -39,9 +40,15 @@ def shop(server: PostgresServer, name: str, **options: Any) -> Postgres:
 
 
 def orders(
-    postgres: Postgres, *, table: str = "orders", every: str = "1s", disorder: str = "1h", **options: Any
+    postgres: Postgres,
+    *,
+    name: str = "Orders",
+    table: str = "orders",
+    every: str = "1s",
+    disorder: str = "1h",
+    **options: Any,
 ) -> Any:
-    """Return the keyed dataset of the table `orders`."""
+    """Return the keyed dataset of the table `orders`, or of one like it."""
     read = {"cdc": "upsert", **options}
     connector = postgres.table(table, None if read["cdc"] == "native" else "updated_at")
 
@@ -52,7 +59,7 @@ def orders(
         note: str
         updated_at: datetime
 
-    return Orders
+    return redefined(cast("Any", Orders), name=name)
 
 
 ORDERS = "CREATE TABLE orders(id bigint PRIMARY KEY, note text NOT NULL, updated_at timestamptz NOT NULL)"

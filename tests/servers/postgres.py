@@ -77,13 +77,9 @@ class PostgresServer:
         (self.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """Shut it down; connections are closed."""
+        """End it."""
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
-            try:
-                self._process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.kill()
+            self.kill()
 
     def connect(self, database: str = "postgres", **options: Any) -> Any:
         """Return a connection, in autocommit mode."""
@@ -106,12 +102,12 @@ class PostgresServer:
 
 
 @contextmanager
-def running() -> Iterator[PostgresServer]:
-    """Run a server for the length of a block."""
+def running(settings: str = "") -> Iterator[PostgresServer]:
+    """Run a server for the length of a block, with further settings."""
     folder = Path(tempfile.mkdtemp(prefix="umbel-postgres-"))
     server = PostgresServer(folder, _programs(), free_port())
     try:
-        _initialise(server)
+        _initialise(server, settings)
         server.start()
         yield server
     finally:
@@ -119,7 +115,7 @@ def running() -> Iterator[PostgresServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _initialise(server: PostgresServer) -> None:
+def _initialise(server: PostgresServer, further: str) -> None:
     if os.geteuid() == 0:
         account = pwd.getpwnam("postgres")
         os.chown(server.folder, account.pw_uid, account.pw_gid)
@@ -131,7 +127,7 @@ def _initialise(server: PostgresServer) -> None:
     options = [f"--pwfile={password}", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
     subprocess.run([*command, *options], check=True, capture_output=True, **_account())
     with (server.folder / "data" / "postgresql.conf").open("a") as settings:
-        settings.write(SETTINGS)
+        settings.write(SETTINGS + further)
 
 
 def _account() -> dict[str, Any]:

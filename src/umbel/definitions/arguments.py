@@ -141,7 +141,7 @@ class ReadOptions:
         every: the polling period in µs.
         disorder: the maximum lag of a row in µs.
         columns: the requested columns; None for all there are.
-        keys: the key columns of the dataset that are read as they are; None if a key is made by preproc.
+        keys: the columns that the dataset's keys are read from; None if one is computed.
         is_keyed: whether the dataset has keys.
     """
 

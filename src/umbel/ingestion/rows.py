@@ -67,11 +67,13 @@ class _Rows:
         frame: their columns.
         rejects: the rejected records.
         deletions: row number of a deletion to its instant.
+        starts: instants before which rows are not in force, null for none.
     """
 
     frame: pl.DataFrame
     rejects: pl.DataFrame
     deletions: Mapping[int, datetime | None] = field(default_factory=dict)
+    starts: pl.Series | None = None
 
     def blaming(self, field: str, errors: Mapping[int, str]) -> _Rows:
         """Return the rows with further rejected records, except for deletions.
@@ -84,7 +86,7 @@ class _Rows:
 
 def _opened(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> _Rows:
     if source.cdc != "debezium":
-        return _Rows(raw.frame, raw.rejects, raw.deletions)
+        return _Rows(raw.frame, raw.rejects, raw.deletions, raw.starts)
     out = set(raw.rejects["row"].to_list())
     opened = open_messages(raw.frame, dataset.dtypes)
     errors = {row: why for row, why in opened.errors.items() if row not in out}
@@ -119,13 +121,16 @@ def _condition_columns(rows: _Rows, source: SourceDefinition, dataset: DatasetDe
 
 
 def _validated(rows: _Rows, dataset: DatasetDefinition) -> Validated:
-    if not rows.deletions:
+    if not rows.deletions and (rows.starts is None or rows.starts.null_count() == len(rows.starts)):
         return validate(rows.frame, dataset.dtypes, refused=rows.rejects)
     out = set(rows.rejects["row"].to_list())
     set_aside = rejects({row: "" for row in rows.deletions if row not in out})
     judged = validate(rows.frame, dataset.dtypes, refused=pl.concat([rows.rejects, set_aside]))
     deleted = validate_deletions(rows.frame, rows.deletions, out, dataset.schema)
-    inserted = judged.frame.with_columns(pl.col(dataset.schema.timestamp).alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
+    began = pl.col(dataset.schema.timestamp)
+    if rows.starts is not None:
+        began = pl.max_horizontal(began, rows.starts.gather(judged.accepted))
+    inserted = judged.frame.with_columns(began.alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
     ended = deleted.frame.with_columns(pl.lit(-1, pl.Int64).alias(WEIGHT)).select(inserted.columns)
     accepted = pl.concat([judged.accepted, deleted.accepted])
     order = accepted.arg_sort()

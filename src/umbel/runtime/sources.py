@@ -10,6 +10,7 @@ from typing import Any
 
 from umbel.connectors.splits import SplitSource
 from umbel.definitions.arguments import ReadOptions
+from umbel.definitions.preproc import ReferenceColumn
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
 from umbel.errors import NotSupported
 from umbel.formats.raw_batch import RawBatch
@@ -108,7 +109,7 @@ def read_options(directory: Path, dataset: DatasetDefinition, key: str, source: 
     """Return the part of a source's definition that its reader needs."""
     is_exact = not source.preproc and source.where is None
     columns = tuple(requested(source, dataset)) if is_exact else ()
-    made = {name for name, _ in source.preproc}
+    keys = [_column(name, source) for name in dataset.schema.key_names]
     return ReadOptions(
         directory=directory,
         key=key,
@@ -117,6 +118,14 @@ def read_options(directory: Path, dataset: DatasetDefinition, key: str, source: 
         every=source.every,
         disorder=source.disorder,
         columns=columns or None,
-        keys=None if made & set(dataset.schema.key_names) else tuple(dataset.schema.key_names),
+        keys=None if None in keys else tuple(filter(None, keys)),
         is_keyed=dataset.schema.is_keyed,
     )
+
+
+def _column(name: str, source: SourceDefinition) -> str | None:
+    """Return the name of the column that a field is read from, None if it is computed."""
+    made = dict(source.preproc).get(name)
+    if made is None:
+        return name
+    return made.path[0] if isinstance(made, ReferenceColumn) and len(made.path) == 1 else None

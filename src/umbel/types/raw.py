@@ -35,11 +35,13 @@ class Raw:
         frame: one row for each input row; a column is typed when all its values are of one type, else Object.
         rejects: (row, field, reason) of records that are not rows; such a row is all null in `frame`.
         deletions: row number of a deleted row to the instant of its deletion.
+        starts: instants before which the rows of a change capture are not in force, null for none.
     """
 
     frame: pl.DataFrame
     rejects: pl.DataFrame
     deletions: Mapping[int, datetime | None] = field(default_factory=dict)
+    starts: pl.Series | None = None
 
 
 def from_records(rows: Sequence[Any], declared: Mapping[str, DType] | None = None) -> Raw:

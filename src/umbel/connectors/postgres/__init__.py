@@ -77,6 +77,7 @@ class PostgresTable(TableConnector):
 
     def reader_of(self, options: ReadOptions) -> SplitSource:
         from umbel.connectors.postgres.cursor import CursorSource
+        from umbel.connectors.postgres.replication import ReplicatedSource
         from umbel.connectors.postgres.server import Server, driver, parameters_of
 
         assert isinstance(self.source, Postgres)
@@ -91,5 +92,6 @@ class PostgresTable(TableConnector):
             password=self.source.password,
             parameters=self.source.jdbc_params,
         )
-        assert self.cursor is not None
+        if self.cursor is None:
+            return ReplicatedSource(server, self.table, options)
         return CursorSource(server, self.table, options, self.cursor)

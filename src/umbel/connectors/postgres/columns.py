@@ -27,6 +27,7 @@ KINDS = {
     "timestamp": NAIVE,
 }
 """The kinds of the types that are more than text; uuid, enum, interval, inet and the others are their text."""
+TIMES = frozenset({DATE, INSTANT, NAIVE})
 _WIDEST = 38
 
 
@@ -160,7 +161,7 @@ def _scalar(value: str, kind: str) -> Any:
             return convert(value)
         except (ValueError, KeyError, ArithmeticError):
             return value
-    if kind in {DATE, INSTANT, NAIVE}:
+    if kind in TIMES:
         found = _VECTORS[kind](pl.Series([value], dtype=pl.String))[0]
         return value if found is None else found
     return value

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from umbel.connectors.polling import Poller
-from umbel.connectors.postgres.columns import DATE, FLOAT, INSTANT, INT, NAIVE, NUMERIC, TEXT, Column, typed
+from umbel.connectors.postgres.columns import DATE, FLOAT, INT, NUMERIC, TEXT, TIMES, Column, typed
 from umbel.connectors.postgres.copying import parse, pieces
 from umbel.connectors.postgres.rows import IDENTITY, TableSource
 from umbel.connectors.postgres.server import Table, describe
@@ -32,7 +32,7 @@ from umbel.state.keys import encode_columns
 if TYPE_CHECKING:
     import psycopg
 
-TIMES, ORDERED = frozenset({DATE, INSTANT, NAIVE}), frozenset({INT, FLOAT, NUMERIC, TEXT})
+ORDERED = frozenset({INT, FLOAT, NUMERIC, TEXT})
 NEWER = "_newer"
 SNAPSHOT = "SELECT txid_snapshot_xmin(txid_current_snapshot())::text, txid_snapshot_xmax(txid_current_snapshot())::text"
 

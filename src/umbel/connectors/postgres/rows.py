@@ -24,8 +24,9 @@ from umbel.log.reading import RESTORE
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw, rejects
 
-OP, AT, IDENTITY = "_op", "_committed", "_identity"
-"""Columns of staged rows beside those of the table: the kind of change, its commit in µs, a digest of the row."""
+OP, AT, START, IDENTITY = "_op", "_committed", "_start", "_identity"
+"""Columns of staged rows beside those of the table: the kind of change, the instant of its commit and the instant before which
+it is not in force, in µs since the epoch, and a digest of the row."""
 INSERT, UPDATE, DELETE, TRUNCATE, UNSENT = "i", "u", "d", "t", "?"
 AT_ONCE = 65_536
 AHEAD_BYTES = 1 << 30
@@ -155,10 +156,12 @@ class TableSource(SplitSource):
         *,
         exact: bool,
     ) -> RawBatch:
-        wanted = [each for each in columns if not exact or each.name in requested]
+        there = [each for each in columns if each.name in staged.columns]
+        wanted = [each for each in there if not exact or each.name in requested]
         values = [typed(staged[each.name], each, requested.get(each.name)) for each in wanted]
         frame = pl.DataFrame(values) if values else pl.DataFrame(height=staged.height)
         errors, deletions = self._judged(staged) if OP in staged.columns else ({}, {})
+        starts = staged[START].cast(pl.Datetime("us", "UTC")) if START in staged.columns else None
 
         def where(row: int) -> str:
             return f"{self.server.title}: {self.table}, row {part.first + start + row}"
@@ -166,7 +169,7 @@ class TableSource(SplitSource):
         def text(row: int) -> bytes:
             return as_bytes(staged.row(row, named=True))
 
-        return RawBatch(Raw(frame, rejects(errors), deletions), part.first + start, where, text)
+        return RawBatch(Raw(frame, rejects(errors), deletions, starts), part.first + start, where, text)
 
     def _judged(self, staged: pl.DataFrame) -> tuple[dict[int, str], dict[int, datetime | None]]:
         """Return the changes that cannot be applied with reasons, and the deletions with their instants."""

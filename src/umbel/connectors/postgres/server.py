@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -92,7 +92,8 @@ class Server:
         """
         psycopg = driver()
         try:
-            with psycopg.connect(**self._arguments(), **options) as connection:
+            # closed without a COMMIT: there may be a stream in progress, or a transaction that only read
+            with closing(psycopg.connect(**self._arguments(), **options)) as connection:
                 yield connection
         except psycopg.Error as error:
             raise self._translated(error) from None

@@ -1,0 +1,359 @@
+"""Reading the changes of a table by logical replication.
+
+At first the rows that are there are copied in the snapshot that belongs to the start of a new replication slot; then the slot's
+changes follow. They are staged, durably, transaction by transaction, before the slot may forget them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import select
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from umbel.connectors.polling import Poller
+from umbel.connectors.postgres.columns import Column
+from umbel.connectors.postgres.copying import parse, pieces
+from umbel.connectors.postgres.pgoutput import EPOCH_2000, Decoder, Deletions
+from umbel.connectors.postgres.rows import AT, DELETE, INSERT, OP, START, TableSource
+from umbel.connectors.postgres.server import Table, describe
+from umbel.errors import InvalidValue, Terminal, Transient
+
+if TYPE_CHECKING:
+    import psycopg
+
+log = logging.getLogger("umbel.work")
+
+PART_ROWS = 100_000
+"""Changes after which those received so far are staged as a part, if no transaction is open."""
+DELAY = 0.05
+"""Seconds for which changes are collected before they are staged."""
+SESSION = 60.0
+"""Seconds after which a stream is begun anew, and slot and publication are checked again."""
+CONFIRM = 5.0
+"""Seconds between two reports of the position."""
+_AGAIN = "commit the dataset as a new version: it is read anew from the beginning"
+
+
+@dataclass(frozen=True)
+class ReplicatedSource(TableSource):
+    """A table whose changes are read."""
+
+    def examine(self) -> None:
+        with self.server.connect() as connection:
+            table = describe(connection, self.title, self.table)
+            from psycopg import sql
+
+            names = self.names(table)
+            table.require(self.title, names)
+            listed = sql.SQL(", ").join(map(sql.Identifier, names))
+            connection.execute(sql.SQL("SELECT {} FROM {} LIMIT 0").format(listed, sql.SQL(table.name)))
+            for problem, hint in self._problems(connection, table):
+                raise InvalidValue(f"{self.title}: {problem}", hint=hint)
+
+    def _problems(self, connection: psycopg.Connection[Any], table: Table) -> Iterator[tuple[str, str]]:
+        """Yield what keeps the server from replicating the table, and the remedies."""
+        if table.kind not in {"r", "p"}:
+            yield f"{table.name} is no table, and only tables have changes", "read it by a cursor"
+        level = _value(connection, "SELECT current_setting('wal_level')")
+        if level != "logical":
+            yield (
+                f"wal_level of the server is '{level}'",
+                "ALTER SYSTEM SET wal_level = 'logical'; then restart the server",
+            )
+        if not _value(connection, "SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user"):
+            yield "the user may not replicate", f"ALTER ROLE {self.server.user} REPLICATION"
+        yield from self._identity_problems(table)
+        found = _value(connection, "SELECT count(*) FROM pg_publication WHERE pubname = %s", [self.publication])
+        create = (
+            f"CREATE PUBLICATION {self.publication} FOR TABLE {table.name} WITH (publish_via_partition_root = true)"
+        )
+        may = """SELECT pg_has_role(relowner, 'USAGE') AND has_database_privilege(current_database(), 'CREATE')
+                 FROM pg_class WHERE oid = %s::oid"""
+        if not found and not _value(connection, may, [table.oid]):
+            yield "the user may not publish the table", f"as its owner: {create}"
+
+    def _identity_problems(self, table: Table) -> Iterator[tuple[str, str]]:
+        full = f"ALTER TABLE {table.name} REPLICA IDENTITY FULL"
+        identity = {name for name, column in table.columns.items() if column.is_identity}
+        keys = self.options.keys
+        if self.options.is_keyed and keys is None:
+            yield "a key of the dataset is computed, so that deletions cannot be followed", "read the keys from columns"
+        missing = [name for name in keys or () if name not in identity]
+        if missing or not identity:
+            named = ", ".join(missing) or "any column"
+            yield f"updates and deletions in {table.name} do not say {named}: it is not in the replica identity", full
+
+    @property
+    def publication(self) -> str:
+        """The name of the table's publication."""
+        return f"umbel_{_plain(self.table)}"[:63]
+
+    def visible(self) -> Sequence[int]:
+        token = self.stage.state().get("snapshot")
+        parts = (self.stage.part(number) for number in self.stage.numbers())
+        return [part.number for part in parts if part.facts.get("snapshot", token) == token]
+
+    def read_on(self, poller: Poller) -> float:
+        """Copy the table if that is still to be done, then follow its changes."""
+        if not self.is_loading:
+            try:
+                return self._follow(poller)
+            except BaseException:
+                self.__dict__.pop("_deletions", None)  # what was decoded may not have been staged
+                raise
+        self._load(poller)
+        return 0.0
+
+    # ---- the rows that are there at first --------------------------------------------------------------------------
+
+    def _load(self, poller: Poller) -> None:
+        """Create a slot and stage the rows of its snapshot; begun anew if it is interrupted."""
+        state = self.stage.state()
+        slot = state.get("slot") or f"umbel_{_plain(self.options.dataset)[:40]}_{secrets.token_hex(4)}"
+        self.stage.save({"slot": slot})
+        with self.server.connect(autocommit=True) as connection:
+            table = describe(connection, self.title, self.table)
+            table.require(self.title, names := self.names(table))
+            self._publish(connection, table)
+            connection.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", [slot]
+            )
+        with self.server.connect(autocommit=True, replication="database") as replication:
+            system, timeline = _row(replication, "IDENTIFY_SYSTEM")[:2]
+            _, lsn, snapshot, _ = _row(replication, f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput EXPORT_SNAPSHOT")
+            columns, token = {name: table.columns[name] for name in names}, secrets.token_hex(4)
+            if not self._copy(table, columns, snapshot, token, poller):
+                raise Transient(f"{self.title}: the first copy was interrupted")
+        facts = {"slot": slot, "system": system, "timeline": timeline, "lsn": _number(lsn), "snapshot": token}
+        self.stage.save({**facts, "loaded": True})
+
+    def _publish(self, connection: psycopg.Connection[Any], table: Table) -> None:
+        from psycopg import sql
+
+        if not _value(connection, "SELECT count(*) FROM pg_publication WHERE pubname = %s", [self.publication]):
+            create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)")
+            connection.execute(create.format(sql.Identifier(self.publication), sql.SQL(table.name)))
+        self._check_publication(connection, table)
+
+    def _copy(self, table: Table, columns: Mapping[str, Column], snapshot: str, token: str, poller: Poller) -> bool:
+        from psycopg import sql
+
+        facts = {"columns": [column.plain for column in columns.values()], "snapshot": token}
+        names = sql.SQL(", ").join(map(sql.Identifier, columns))
+        statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv)").format(names, sql.SQL(table.name))
+        with self.server.connect() as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+            with connection.cursor() as cursor, cursor.copy(statement) as copy:
+                for data in pieces(copy):
+                    rows = parse(data, tuple(columns))
+                    none = pl.lit(None, pl.Int64)
+                    self.stage.append(
+                        rows.with_columns(pl.lit(INSERT).alias(OP), none.alias(AT), none.alias(START)), facts
+                    )
+                    if poller.is_stopping:
+                        return False
+        return True
+
+    # ---- the changes after that ------------------------------------------------------------------------------------
+
+    def _follow(self, poller: Poller) -> float:
+        """Stage the changes for a while; return the seconds until it should go on."""
+        if not self.has_room(poller):
+            return 1.0
+        state = self.stage.state()
+        with self.server.connect(autocommit=True) as connection:
+            table = describe(connection, self.title, self.table)
+            self._check_publication(connection, table)
+            self._check_slot(connection, state["slot"])
+        with self.server.connect(autocommit=True, replication="database") as replication:
+            start = self._position(state)
+            self._check_system(found := _row(replication, "IDENTIFY_SYSTEM"), state, start)
+            self._check_timeline(found, state)
+            stream = Stream(replication, state["slot"], self.publication, start)
+            self._receive(
+                stream, {name: table.columns[name] for name in self.names(table) if name in table.columns}, poller
+            )
+        return 0.0
+
+    def _receive(self, stream: Stream, columns: Mapping[str, Column], poller: Poller) -> None:
+        decoder = Decoder(self.options.keys or (), self._deletions)
+        facts, until, due = {"columns": [column.plain for column in columns.values()]}, time.monotonic() + SESSION, None
+        while True:
+            message = stream.next(DELAY if decoder.rows else 1.0)
+            if message is not None:
+                decoder.feed(message)
+            if decoder.is_open:
+                stream.confirm(0)  # the server disconnects whoever is silent
+                continue
+            now = time.monotonic()
+            due = (due or now + DELAY) if decoder.rows else None
+            if due is not None and (decoder.rows >= PART_ROWS or now >= due):
+                part = decoder.take(columns)
+                self.stage.append(part, {**facts, "lsn": decoder.lsn})
+                stream.confirm(decoder.lsn, at_once=True)
+                self._expire(poller)
+            elif not decoder.rows:
+                stream.confirm(max(decoder.lsn, stream.idle_at))
+            if not decoder.rows and (now > until or poller.is_stopping or not self.has_room(poller)):
+                return
+
+    @cached_property
+    def _deletions(self) -> Deletions:
+        """The last deletions, restored from the staged parts."""
+        found, keys = Deletions(), list(self.options.keys or ())
+        for number in self.stage.numbers() if keys else ():
+            rows = self.stage.read(number) if "lsn" in self.stage.part(number).facts else pl.DataFrame()
+            if {*keys, OP} <= {*rows.columns}:
+                for *key, at in rows.filter(pl.col(OP) == DELETE).select(*keys, AT).iter_rows():
+                    found.add(tuple(None if each is None else each.encode() for each in key), at)
+        return found
+
+    def _expire(self, poller: Poller) -> None:
+        self.stage.expire(poller.consumed + 1)
+
+    def _position(self, state: Mapping[str, Any]) -> int:
+        """Return the position after the last staged transaction."""
+        for number in reversed(self.stage.numbers()):
+            facts = self.stage.part(number).facts
+            if "lsn" in facts:
+                return int(facts["lsn"])
+        return int(state["lsn"])
+
+    def _check_publication(self, connection: psycopg.Connection[Any], table: Table) -> None:
+        query = """SELECT count(*) FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+                   WHERE p.pubname = %s AND r.prrelid = %s::oid"""
+        if not _value(connection, query, [self.publication, table.oid]):
+            add = f"ALTER PUBLICATION {self.publication} ADD TABLE {table.name}"
+            raise Terminal(
+                f"{self.title}: publication {self.publication} lacks the table, changes made meanwhile are lost",
+                hint=f"{add}; then {_AGAIN}",
+            )
+
+    def _check_slot(self, connection: psycopg.Connection[Any], slot: str) -> None:
+        query = "SELECT coalesce(wal_status, '') FROM pg_replication_slots WHERE slot_name = %s"
+        found = connection.execute(query, [slot]).fetchone()
+        if found is None or found[0] == "lost":
+            what = (
+                "is gone"
+                if found is None
+                else "was invalidated: the server kept too little WAL (max_slot_wal_keep_size)"
+            )
+            raise Terminal(f"{self.title}: replication slot {slot} {what}; changes since then are lost", hint=_AGAIN)
+
+    def _check_timeline(self, found: Sequence[Any], state: dict[str, Any]) -> None:
+        """Report that another server took over, and has the slot."""
+        if found[1] != state["timeline"]:
+            log.warning("%s: the server is on timeline %s, and was on %s", self.title, found[1], state["timeline"])
+            self.stage.save({**state, "timeline": found[1]})
+
+    def _check_system(self, found: Sequence[Any], state: Mapping[str, Any], start: int) -> None:
+        if found[0] != state["system"]:
+            raise Terminal(
+                f"{self.title}: this is another server than the rows came from: its system identifier is {found[0]}, "
+                f"and was {state['system']}",
+                hint=f"correct host=, or {_AGAIN}",
+            )
+        if _number(found[2]) < start:
+            raise Terminal(
+                f"{self.title}: the server is at {found[2]} of timeline {found[1]}, before the changes read already: it was "
+                "restored from a backup, or a standby took over that lacked them",
+                hint=_AGAIN,
+            )
+
+
+class Stream:
+    """The stream of a replication slot.
+
+    Args:
+        connection: in replication mode.
+        slot: the name of the slot.
+        publication: the name of the publication.
+        start: the position from which on transactions are sent.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any], slot: str, publication: str, start: int) -> None:
+        self._connection = connection.pgconn
+        self._confirmed, self._confirmed_at = start, time.monotonic()
+        self._received, self._reply = start, False
+        self.idle_at = 0
+        """The position up to which the server has sent all changes, as of its last sign of life."""
+        command = (
+            f"START_REPLICATION SLOT {slot} LOGICAL {start >> 32:X}/{start & 0xFFFFFFFF:X} "
+            f"(proto_version '1', publication_names '{publication}')"
+        )
+        self._connection.send_query(command.encode())
+        self._expect(8)  # COPY_BOTH
+
+    def next(self, patience: float) -> bytes | None:
+        """Return the next message, None if there is none for some seconds."""
+        while True:
+            size, data = self._connection.get_copy_data(1)
+            if size == 0:
+                if not select.select([self._connection.socket], [], [], patience)[0]:
+                    return None
+                self._connection.consume_input()
+                size, data = self._connection.get_copy_data(1)
+                if size == 0:
+                    continue
+            if size < 0:
+                self._expect(0)
+            found = bytes(data)
+            if found[0] == _DATA:
+                return found[25:]
+            self.idle_at, self._reply = int.from_bytes(found[1:9], "big"), bool(found[17])
+            return None
+
+    def confirm(self, lsn: int, *, at_once: bool = False) -> None:
+        """Tell the server that the changes before a position are on disk here."""
+        now = time.monotonic()
+        if not (at_once or self._reply or now - self._confirmed_at > CONFIRM):
+            return
+        self._confirmed, self._confirmed_at, self._reply = max(self._confirmed, lsn), now, False
+        clock = time.time_ns() // 1000 - EPOCH_2000
+        report = struct.pack(">cQQQqB", b"r", self._confirmed, self._confirmed, self._confirmed, clock, 0)
+        self._connection.put_copy_data(report)
+        while self._connection.flush():
+            select.select([], [self._connection.socket], [], 1.0)
+
+    def _expect(self, status: int) -> None:
+        """Read the result of a command, which must have a status."""
+        import psycopg
+
+        self._connection.flush()
+        result = self._connection.get_result()
+        if result is None or result.status != status:
+            text = "the stream has ended" if result is None else result.error_message.decode(errors="replace")
+            raise psycopg.OperationalError(text or "the stream has ended")
+
+
+_DATA = ord("w")
+
+
+def _plain(name: str) -> str:
+    return re.sub("[^a-z0-9_]", "_", name.lower())
+
+
+def _number(lsn: str) -> int:
+    high, _, low = lsn.partition("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+def _row(connection: psycopg.Connection[Any], query: Any) -> tuple[Any, ...]:
+    found = connection.execute(query).fetchone()
+    assert found is not None
+    return tuple(found)
+
+
+def _value(connection: psycopg.Connection[Any], query: Any, parameters: Sequence[Any] = ()) -> Any:
+    found = connection.execute(query, parameters).fetchone()
+    return None if found is None else found[0]

@@ -1,0 +1,293 @@
+"""Changes of tables of a real PostgreSQL server, by logical replication: the dataset is what the table is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.connectors.postgres_shop import ORDERS, database, deployed, letters, orders, rows_of, shop, until
+from tests.servers.postgres import PostgresServer
+from umbel.connectors import ref, source
+from umbel.connectors.polling import stop_polling
+from umbel.datasets import dataset, field
+from umbel.errors import InvalidValue
+
+__owner__ = "shop@example.com"
+Server = PostgresServer
+COLUMNS = ["id", "note", "updated_at"]
+
+
+@pytest.fixture
+def name(postgres_server: Server) -> Iterator[str]:
+    """Return a new database, whose slots are dropped after the test: they would retain the server's log."""
+    made = database(postgres_server)
+    yield made
+    drop_slots(postgres_server, made)
+
+
+def drop_slots(server: Server, name: str) -> None:
+    query = f"SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = '{name}' AND active"
+    server.run(query)
+    for _ in range(50):
+        try:
+            server.run(
+                f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = '{name}'"
+            )
+        except Exception:
+            time.sleep(0.1)
+        else:
+            return
+
+
+def table(server: Server, name: str) -> list[Any]:
+    return server.run("SET timezone = 'UTC'", "SELECT id, note, updated_at FROM orders ORDER BY 1", database=name)
+
+
+def native(server: Server, name: str, **options: Any) -> Any:
+    return orders(shop(server, name), cdc="native", **options)
+
+
+def is_equal(made: Any, server: Server, name: str) -> bool:
+    return rows_of(made, "Orders", COLUMNS) == table(server, name)
+
+
+def test_inserts_updates_and_deletions_follow_the_first_copy(
+    postgres_server: Server, name: str, tmp_path: Path
+) -> None:
+    def run(*statements):
+        return postgres_server.run(*statements, database=name)
+
+    run(ORDERS, "INSERT INTO orders SELECT i, 'n' || i, now() FROM generate_series(1, 1000) i")
+    with deployed(tmp_path, native(postgres_server, name)) as made:
+        until(made, lambda: made.taken().get("Orders") == 1000)
+        run(
+            "INSERT INTO orders SELECT i, 'later', now() FROM generate_series(1001, 1010) i",
+            "UPDATE orders SET note = 'changed' WHERE id <= 5",
+            "DELETE FROM orders WHERE id BETWEEN 6 AND 10",
+            "UPDATE orders SET id = id + 5000 WHERE id BETWEEN 11 AND 15",  # the old keys end
+            "INSERT INTO orders VALUES (20000, 'one', now()); DELETE FROM orders WHERE id = 20000",
+        )
+        until(made, lambda: is_equal(made, postgres_server, name))
+        assert letters(made) == []
+
+
+def test_a_row_that_comes_back_with_an_older_timestamp_is_there(
+    postgres_server: Server, name: str, tmp_path: Path
+) -> None:
+    """Deleted and inserted again, in one transaction and in two, as by tools that write a table anew."""
+
+    def run(*statements):
+        return postgres_server.run(*statements, database=name)
+
+    run(ORDERS, "INSERT INTO orders SELECT i, 'n' || i, '2024-01-01' FROM generate_series(1, 20) i")
+    with deployed(tmp_path, native(postgres_server, name)) as made:
+        until(made, lambda: made.taken().get("Orders") == 20)
+        run("CREATE TABLE copy AS SELECT * FROM orders", "DELETE FROM orders")
+        until(made, lambda: rows_of(made, "Orders", COLUMNS) == [])
+        stop_polling(tmp_path)
+        run("INSERT INTO orders SELECT * FROM copy WHERE id <= 10")
+        until(made, lambda: is_equal(made, postgres_server, name))
+        with postgres_server.connect(name, autocommit=False) as connection:
+            connection.execute("DELETE FROM orders")
+            connection.execute("INSERT INTO orders SELECT id, 'again', updated_at FROM copy")
+        until(made, lambda: is_equal(made, postgres_server, name))
+
+
+def test_a_timestamp_that_goes_back_replaces_the_row(postgres_server: Server, name: str, tmp_path: Path) -> None:
+    def run(*statements):
+        return postgres_server.run(*statements, database=name)
+
+    run(ORDERS, "INSERT INTO orders VALUES (1, 'a', '2024-02-01'), (2, 'b', '2024-01-01')")
+    with deployed(tmp_path, native(postgres_server, name)) as made:
+        until(made, lambda: made.taken().get("Orders") == 2)
+        run("UPDATE orders SET note = 'c', updated_at = '2024-01-15' WHERE id = 1")
+        until(made, lambda: is_equal(made, postgres_server, name))
+
+
+def test_large_values_that_did_not_change(postgres_server: Server, name: str, tmp_path: Path) -> None:
+    """Known with a full replica identity; without one such an update is a rejected record."""
+
+    def run(*statements):
+        return postgres_server.run(*statements, database=name)
+
+    long = "SELECT string_agg(md5(i::text), '') FROM generate_series(1, 2000) i"
+    run(ORDERS, "ALTER TABLE orders ALTER note SET STORAGE EXTERNAL", f"INSERT INTO orders VALUES (1, ({long}), now())")
+    with deployed(tmp_path, native(postgres_server, name)) as made:
+        until(made, lambda: made.taken().get("Orders") == 1)
+        run("UPDATE orders SET updated_at = now()")
+        until(made, lambda: letters(made))
+        assert "ALTER TABLE orders REPLICA IDENTITY FULL" in letters(made)[0].reason
+        run("ALTER TABLE orders REPLICA IDENTITY FULL", "UPDATE orders SET updated_at = now()")
+        until(made, lambda: is_equal(made, postgres_server, name))
+        assert len(letters(made)) == 1
+
+
+def test_a_keyless_dataset_takes_inserts_and_reports_the_rest(
+    postgres_server: Server, name: str, tmp_path: Path
+) -> None:
+    def run(*statements):
+        return postgres_server.run(*statements, database=name)
+
+    run(ORDERS)
+
+    @source(shop(postgres_server, name).table("orders"), disorder="1d", cdc="native", preproc={"n": ref("id")})
+    @dataset
+    class Events:
+        n: int
+        updated_at: datetime
+
+    with deployed(tmp_path, Events) as made:
+        until(made, lambda: made.deployment.catalog.counts() is not None and drained(made))
+        run("INSERT INTO orders SELECT i, 'x', now() FROM generate_series(1, 10) i")
+        run("UPDATE orders SET note = 'y' WHERE id = 1", "DELETE FROM orders WHERE id = 2", "TRUNCATE orders")
+        until(made, lambda: made.taken().get("Events") == 13)
+        assert sorted(made.changes("Events")["n"]) == list(range(1, 11))
+        reasons = [each.reason for each in reversed(letters(made))]
+        assert [each.split(" of ")[0] for each in reasons[:2]] == ["an update", "a deletion"]
+        assert "truncated" in reasons[2]
+
+
+def drained(made: Any) -> bool:
+    """Return whether the first copy is complete."""
+    return not any(each.is_loading for each in made.deployment._sources()[1])
+
+
+def test_transactions_are_whole(postgres_server: Server, name: str, tmp_path: Path) -> None:
+    """What is rolled back is not there, and of a transaction all or nothing."""
+    postgres_server.run(ORDERS, database=name)
+    with deployed(tmp_path, native(postgres_server, name)) as made:
+        until(made, lambda: drained(made))
+        with postgres_server.connect(name, autocommit=False) as connection:
+            connection.execute("INSERT INTO orders SELECT i, 'never', now() FROM generate_series(1, 100) i")
+            connection.rollback()
+            for first in range(1, 5000, 1000):
+                connection.execute(
+                    f"INSERT INTO orders SELECT i, 'x', now() FROM generate_series({first}, {first + 999}) i"
+                )
+                until(made, lambda: True)
+                assert made.taken().get("Orders", 0) == 0
+            connection.commit()
+        seen = set[int]()
+        until(made, lambda: seen.add(made.taken().get("Orders", 0)) or 5000 in seen)
+        assert seen <= {0, 5000}
+
+
+def test_changes_of_the_table_itself(postgres_server: Server, name: str, tmp_path: Path) -> None:
+    """An added column is ignored, a retyped one is read as long as it fits, rows without a dropped one are rejected."""
+
+    def run(*statements):
+        return postgres_server.run(*statements, database=name)
+
+    run(ORDERS)
+    with deployed(tmp_path, native(postgres_server, name)) as made:
+        until(made, lambda: drained(made))
+        run("ALTER TABLE orders ADD more int", "INSERT INTO orders VALUES (1, 'a', now(), 5)")
+        until(made, lambda: made.taken().get("Orders") == 1)
+        run("ALTER TABLE orders ALTER id TYPE text", "INSERT INTO orders VALUES ('2', 'b', now()), ('x', 'c', now())")
+        until(made, lambda: made.taken().get("Orders") == 3)
+        assert [each.field for each in letters(made)] == ["id"]
+        run("ALTER TABLE orders DROP note", "INSERT INTO orders VALUES ('4', now())")
+        until(made, lambda: len(letters(made)) >= 2)
+        assert any("note" in (each.field, each.reason) or "'note'" in each.reason for each in letters(made))
+
+
+def test_a_lost_slot_is_reported(postgres_server: Server, name: str, tmp_path: Path) -> None:
+    postgres_server.run(ORDERS, "INSERT INTO orders VALUES (1, 'a', now())", database=name)
+    with deployed(tmp_path, native(postgres_server, name)) as made:
+        until(made, lambda: made.taken().get("Orders") == 1)
+        stop_polling(tmp_path)
+        drop_slots(postgres_server, name)
+        until(made, lambda: letters(made))
+        assert (
+            "is gone; changes since then are lost; hint: commit the dataset as a new version" in letters(made)[0].reason
+        )
+
+
+def test_a_killed_server_loses_nothing(postgres_server: Server, name: str, tmp_path: Path) -> None:
+    def run(*statements):
+        return postgres_server.run(*statements, database=name)
+
+    run(ORDERS)
+    with deployed(tmp_path, native(postgres_server, name)) as made:
+        until(made, lambda: drained(made))
+        for wave in range(3):
+            run(f"INSERT INTO orders SELECT i, 'n', now() FROM generate_series({wave * 100}, {wave * 100 + 99}) i")
+            postgres_server.kill()
+            postgres_server.start()
+            run(f"DELETE FROM orders WHERE id = {wave * 100}")
+        until(made, lambda: is_equal(made, postgres_server, name))
+
+
+def test_what_the_source_lacks_is_said_at_commit(postgres_server: Server, name: str, tmp_path: Path) -> None:
+    def run(*statements):
+        return postgres_server.run(*statements, database=name)
+
+    run("CREATE TABLE orders(id bigint, note text, updated_at timestamptz)", f"CREATE ROLE {name} LOGIN PASSWORD 'p'")
+    run(f"GRANT SELECT ON orders TO {name}")
+
+    def refused(message: str, **login: Any) -> None:
+        read = orders(shop(postgres_server, name, **login), cdc="native")
+        with pytest.raises(InvalidValue, match=message), deployed(tmp_path / "x", read):
+            pass
+
+    refused(r"(?s)do not say id.*ALTER TABLE \"orders\" REPLICA IDENTITY FULL")
+    run("ALTER TABLE orders ADD PRIMARY KEY (id)")
+    refused(f"(?s)may not replicate.*ALTER ROLE {name} REPLICATION", username=name, password="p")
+    run(f"ALTER ROLE {name} REPLICATION")
+    refused("(?s)may not publish.*CREATE PUBLICATION umbel_orders FOR TABLE", username=name, password="p")
+    run('CREATE PUBLICATION umbel_orders FOR TABLE "orders" WITH (publish_via_partition_root = true)')
+    with deployed(
+        tmp_path / "y", orders(shop(postgres_server, name, username=name, password="p"), cdc="native")
+    ) as made:
+        until(made, lambda: drained(made))
+        run("INSERT INTO orders VALUES (1, 'a', now())")
+        until(made, lambda: is_equal(made, postgres_server, name))
+
+
+def test_wal_level_is_checked(tmp_path: Path) -> None:
+    from tests.servers import postgres
+
+    with postgres.running(settings="wal_level = replica\n") as server:
+        server.run(ORDERS)
+        with (
+            pytest.raises(InvalidValue, match=r"(?s)wal_level of the server is 'replica'.*ALTER SYSTEM SET wal_level"),
+            deployed(tmp_path, orders(shop(server, "postgres"), cdc="native")),
+        ):
+            pass
+
+
+@pytest.mark.parametrize("key", ["a", "b"])
+def test_a_key_may_have_several_columns(postgres_server: Server, name: str, tmp_path: Path, key: str) -> None:
+    def run(*statements):
+        return postgres_server.run(*statements, database=name)
+
+    run("CREATE TABLE pairs(a int, b text, at timestamptz, PRIMARY KEY (a, b))")
+
+    @source(shop(postgres_server, name).table("pairs"), disorder="1d", cdc="native", preproc={"id": ref("a")})
+    @dataset(index=True)
+    class Pairs:
+        id: int = field(key=True)
+        b: str = field(key=True)
+        at: datetime
+
+    with deployed(tmp_path, Pairs) as made:
+        until(made, lambda: drained(made))
+        run(
+            "INSERT INTO pairs SELECT i / 3, 'b' || i % 3, now() FROM generate_series(0, 11) i",
+            "DELETE FROM pairs WHERE a = 1 AND b = 'b2'",
+        )
+        run(f"UPDATE pairs SET {key} = {'a + 10' if key == 'a' else 'b || 1'} WHERE a = 2")
+        expected = run("SELECT a, b FROM pairs ORDER BY 1, 2")
+        until(made, lambda: sorted(made_rows(made)) == expected)
+
+
+def made_rows(made: Any) -> list[Any]:
+    log = made.changes("Pairs")
+    net = log.group_by("id", "b", "at").agg(pl.col("_weight").sum()).filter(pl.col("_weight") > 0)
+    return list(net.select("id", "b").rows())
