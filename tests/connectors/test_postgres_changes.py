@@ -16,7 +16,8 @@ from tests.servers.postgres import PostgresServer
 from umbel.connectors import ref, source
 from umbel.connectors.polling import stop_polling
 from umbel.datasets import dataset, field
-from umbel.errors import InvalidValue
+from umbel.errors import InvalidValue, Transient
+from umbel.runtime.maintenance import retire
 
 __owner__ = "shop@example.com"
 Server = PostgresServer
@@ -207,6 +208,29 @@ def test_a_lost_slot_is_reported(postgres_server: Server, name: str, tmp_path: P
         assert (
             "is gone; changes since then are lost; hint: commit the dataset as a new version" in letters(made)[0].reason
         )
+
+
+def test_the_slot_of_a_removed_source_is_dropped(postgres_server: Server, name: str, tmp_path: Path) -> None:
+    postgres_server.run(ORDERS, database=name)
+    slots = f"SELECT slot_name FROM pg_replication_slots WHERE database = '{name}'"
+    with deployed(tmp_path, native(postgres_server, name)) as made:
+        until(made, lambda: drained(made))
+        place = made.deployment
+        retire(place, place.graph(place.catalog.latest()))
+        (first,) = postgres_server.run(slots)
+        made.commit([orders(shop(postgres_server, name), name="Others", cdc="native")])
+        stop_polling(tmp_path)
+        until(made, lambda: retired(place) and first not in postgres_server.run(slots))  # once the new commit serves
+        assert len(postgres_server.run(slots)) == 1
+
+
+def retired(place: Any) -> bool:
+    """Drop the slots of removed sources; return whether that could be done."""
+    try:
+        retire(place, place.graph(place.catalog.latest()))
+    except Transient:
+        return False  # the server has not noticed yet that the stream has ended
+    return True
 
 
 def test_a_killed_server_loses_nothing(postgres_server: Server, name: str, tmp_path: Path) -> None:

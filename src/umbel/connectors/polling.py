@@ -38,6 +38,9 @@ class Polled(Protocol):
     def title(self) -> str:
         """The description of the source, for messages."""
 
+    def take_over(self) -> None:
+        """Forget what is known of the folder: another process may have written to it."""
+
     def read_on(self, poller: Poller) -> float:
         """Read what is new; return the seconds until it should be called again.
 
@@ -97,6 +100,7 @@ class Poller:
             disk.make_folder(self.source.folder)
             while not self.is_stopping:
                 with _alone(self.source.folder) as is_alone:
+                    self.source.take_over()
                     while is_alone and not self.is_stopping:
                         wait = self._attempt()
                         self._idle.set()

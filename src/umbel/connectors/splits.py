@@ -61,6 +61,13 @@ class SplitSource(Protocol):
         """Read ahead; called before each `plan` by the process that plans batches, and by no other."""
         return
 
+    def retire(self) -> None:
+        """Release what the server retains for this source, which no commit has any more.
+
+        It is called again later if it fails.
+        """
+        return
+
     def examine(self) -> None:
         """Check at commit that the source can be read.
 

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from umbel.catalog.removals import Removals
+from umbel.connectors.staging import folder_of
 from umbel.connectors.webhook import EndpointSource
 from umbel.graph.graph import Graph, GraphNode
 from umbel.log.segments import ORIGIN, LogPosition
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.plans import BatchPlan
 from umbel.runtime.progress import EventTimeProgress
+from umbel.runtime.sources import open_sources
 
 
 def forget_removed(deployment: Deployment, before: Graph, now: Graph, time: EventTimeProgress) -> None:
@@ -112,6 +114,7 @@ class Maintenance:
         try:
             graph = self._deployment.graph(revision)
             expire(self._deployment, graph, read)
+            retire(self._deployment, graph)
             for node in graph.nodes:
                 if node.is_logged:
                     self._deployment.changes.tidy(node)
@@ -132,6 +135,26 @@ def expire(deployment: Deployment, graph: Graph, read: Mapping[str, Any]) -> Non
     for endpoint, keys in _endpoints(deployment, graph).items():
         reached = [LogPosition.from_json(read[key]) if key in read else ORIGIN for key in keys]
         endpoint.expire(now, min(reached))
+
+
+def retire(deployment: Deployment, graph: Graph) -> None:
+    """Release what servers retain for sources that no commit in force has.
+
+    Args:
+        deployment: the deployment.
+        graph: of the commits in force.
+    """
+    folder = deployment.directory / "staged"
+    used = {folder_of(deployment.directory, each.key) for each in graph.sources()}
+    unused = {each for each in folder.iterdir() if each not in used} if folder.is_dir() else set()
+    for revision in range(deployment.catalog.latest(), 0, -1):
+        if not unused:
+            return
+        for opened in open_sources(deployment.directory, deployment.graph(revision)):
+            place = folder_of(deployment.directory, opened.key)
+            if place in unused:
+                unused.remove(place)
+                opened.reading.retire()
 
 
 def _endpoints(deployment: Deployment, graph: Graph) -> Mapping[EndpointSource, list[str]]:

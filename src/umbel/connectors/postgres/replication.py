@@ -34,12 +34,13 @@ log = logging.getLogger("umbel.work")
 
 PART_ROWS = 100_000
 """Changes after which those received so far are staged as a part, if no transaction is open."""
-DELAY = 0.05
+DELAY = 0.1
 """Seconds for which changes are collected before they are staged."""
 SESSION = 60.0
 """Seconds after which a stream is begun anew, and slot and publication are checked again."""
 CONFIRM = 5.0
 """Seconds between two reports of the position."""
+DROP = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
 _AGAIN = "commit the dataset as a new version: it is read anew from the beginning"
 
 
@@ -102,6 +103,20 @@ class ReplicatedSource(TableSource):
         parts = (self.stage.part(number) for number in self.stage.numbers())
         return [part.number for part in parts if part.facts.get("snapshot", token) == token]
 
+    def retire(self) -> None:
+        """Drop the replication slot: the server would retain its log for it."""
+        state = self.stage.state()
+        if "slot" not in state or state.get("is_retired"):
+            return
+        with self.server.connect(autocommit=True) as connection:
+            connection.execute(DROP, [state["slot"]])
+        self.stage.save({**state, "is_retired": True})
+        log.info("%s: replication slot %s was dropped: no commit has the source any more", self.title, state["slot"])
+
+    def take_over(self) -> None:
+        super().take_over()
+        self.__dict__.pop("_deletions", None)
+
     def read_on(self, poller: Poller) -> float:
         """Copy the table if that is still to be done, then follow its changes."""
         if not self.is_loading:
@@ -124,9 +139,7 @@ class ReplicatedSource(TableSource):
             table = describe(connection, self.title, self.table)
             table.require(self.title, names := self.names(table))
             self._publish(connection, table)
-            connection.execute(
-                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", [slot]
-            )
+            connection.execute(DROP, [slot])
         with self.server.connect(autocommit=True, replication="database") as replication:
             system, timeline = _row(replication, "IDENTIFY_SYSTEM")[:2]
             _, lsn, snapshot, _ = _row(replication, f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput EXPORT_SNAPSHOT")
@@ -170,6 +183,7 @@ class ReplicatedSource(TableSource):
         """Stage the changes for a while; return the seconds until it should go on."""
         if not self.has_room(poller):
             return 1.0
+        self.stage.expire(poller.consumed + 1)
         state = self.stage.state()
         with self.server.connect(autocommit=True) as connection:
             table = describe(connection, self.title, self.table)
@@ -201,7 +215,7 @@ class ReplicatedSource(TableSource):
                 part = decoder.take(columns)
                 self.stage.append(part, {**facts, "lsn": decoder.lsn})
                 stream.confirm(decoder.lsn, at_once=True)
-                self._expire(poller)
+                due = None
             elif not decoder.rows:
                 stream.confirm(max(decoder.lsn, stream.idle_at))
             if not decoder.rows and (now > until or poller.is_stopping or not self.has_room(poller)):
@@ -217,9 +231,6 @@ class ReplicatedSource(TableSource):
                 for *key, at in rows.filter(pl.col(OP) == DELETE).select(*keys, AT).iter_rows():
                     found.add(tuple(None if each is None else each.encode() for each in key), at)
         return found
-
-    def _expire(self, poller: Poller) -> None:
-        self.stage.expire(poller.consumed + 1)
 
     def _position(self, state: Mapping[str, Any]) -> int:
         """Return the position after the last staged transaction."""

@@ -79,6 +79,10 @@ class TableSource(SplitSource):
     def tend(self) -> None:
         poller_of(self).wanted(PATIENCE)
 
+    def take_over(self) -> None:
+        """Forget what is known of the folder, see `Polled`."""
+        self.__dict__.pop("stage", None)
+
     def read_on(self, poller: Poller) -> float:
         """Read what is new, see `Polled`."""
         raise NotImplementedError

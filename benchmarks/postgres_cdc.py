@@ -1,0 +1,187 @@
+"""Changes per second that umbel reads from Postgres, beside what the server itself sends and what SQL functions read.
+
+    python -m benchmarks.postgres_cdc [--changes 200000] [--turns 3]
+
+A server is started for it. The changes are half inserts and half updates, 100 in a transaction. Each way of reading has a
+replication slot of its own for each turn, made before the changes, and the ways take turns. Printed are the medians, and their
+ratios to `pg_recvlogical`, which writes what the server sends to /dev/null. The last lines are rows per second of a first
+load, beside a COPY of the same rows into nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.scenarios.server import HOST
+from tests.servers.postgres import PASSWORD, USER, PostgresServer, running
+from umbel.connectors import Postgres
+from umbel.connectors.polling import stop_polling
+from umbel.connectors.postgres.replication import ReplicatedSource
+from umbel.connectors.postgres.rows import TableSource
+from umbel.definitions.arguments import ReadOptions
+from umbel.types.dtypes import Datetime, Int, Str
+
+TYPES = {"id": Int(), "note": Str(), "updated_at": Datetime()}
+TABLE = "CREATE TABLE orders(id bigserial PRIMARY KEY, note text NOT NULL, updated_at timestamptz DEFAULT clock_timestamp())"
+IN_TRANSACTION = 100
+PUBLISH = "CREATE PUBLICATION umbel_orders FOR TABLE orders WITH (publish_via_partition_root = true)"
+PEEK = """SELECT lsn::text, data FROM
+          pg_logical_slot_peek_binary_changes(%s, NULL, 20000, 'proto_version', '1', 'publication_names', %s)"""
+
+
+def source(server: PostgresServer, folder: Path, cursor: str | None) -> TableSource:
+    """Return the reading side of the table."""
+    shop = Postgres(name="s", host=HOST, port=server.port, db_name="postgres", username=USER, password=PASSWORD)
+    options = ReadOptions(
+        directory=folder,
+        key="orders",
+        dataset="Orders",
+        cdc="upsert" if cursor else "native",
+        every=1_000_000,
+        disorder=0,
+        columns=tuple(TYPES),
+        keys=("id",),
+        is_keyed=True,
+    )
+    reader = shop.table("orders", cursor).reader_of(options)
+    assert isinstance(reader, TableSource)
+    return reader
+
+
+def staged(reader: TableSource, rows: int) -> float:
+    """Return the seconds until so many rows are staged on disk."""
+    begun, found = time.perf_counter(), 0
+    while found < rows:
+        reader.tend()
+        last = reader.stage.last()
+        found = last.first + last.rows if last and reader.visible() else 0
+        time.sleep(0.005)
+    return time.perf_counter() - begun
+
+
+def opened(reader: TableSource) -> float:
+    """Return the seconds that the staged rows take to be read into typed columns."""
+    begun = time.perf_counter()
+    for split, _ in reader.plan(None, 1 << 40)[0]:
+        for batch in reader.open(split, TYPES, exact=True):
+            assert not batch.raw.rejects.height
+    return time.perf_counter() - begun
+
+
+def peeked(server: PostgresServer, slot: str) -> float:
+    """Return the seconds that SQL functions take to read and acknowledge a slot, without decoding."""
+    begun = time.perf_counter()
+    with server.connect() as connection:
+        while found := connection.execute(PEEK, [slot, "umbel_orders"], binary=True).fetchall():
+            connection.execute("SELECT pg_replication_slot_advance(%s, %s)", [slot, str(found[-1][0])])
+    return time.perf_counter() - begun
+
+
+def received(server: PostgresServer, slot: str) -> float:
+    """Return the seconds that `pg_recvlogical` takes to write a slot's changes into nothing."""
+    (end,) = server.run("SELECT pg_current_wal_lsn()")[0]
+    command = [server.programs / "pg_recvlogical", "-h", HOST, "-p", str(server.port), "-U", USER, "-d", "postgres"]
+    options = ["-S", slot, "--start", "-E", str(end), "-f", "/dev/null", "-o", "proto_version=1"]
+    begun = time.perf_counter()
+    subprocess.run(
+        [*command, *options, "-o", "publication_names=umbel_orders"],
+        check=True,
+        env={**os.environ, "PGPASSWORD": PASSWORD},
+    )
+    return time.perf_counter() - begun
+
+
+def turn(server: PostgresServer, folder: Path, changes: int) -> Mapping[str, float]:
+    """Return the seconds of each way of reading the same changes."""
+    server.run("TRUNCATE orders")
+    reader = source(server, folder, None)
+    staged_first = replace(reader)
+    while staged_first.is_loading:
+        staged_first.tend()
+    stop_polling(folder)
+    slots = {name: f"bench_{name}_{folder.name.lower()}" for name in ("peeked", "received")}
+    for each in slots.values():
+        server.run(f"SELECT pg_create_logical_replication_slot('{each}', 'pgoutput')")
+    write(server, changes)
+    times = {
+        "received": received(server, slots["received"]),
+        "staged": staged(reader, changes),
+        "peeked": peeked(server, slots["peeked"]),
+    }
+    stop_polling(folder)
+    times["opened"] = opened(reader)
+    for each in slots.values():
+        server.run(f"SELECT pg_drop_replication_slot('{each}')")
+    assert isinstance(reader, ReplicatedSource)
+    time.sleep(0.5)
+    server.run(f"SELECT pg_drop_replication_slot('{reader.stage.state()['slot']}')")
+    return times
+
+
+def write(server: PostgresServer, changes: int) -> None:
+    """Make changes, some in a transaction."""
+    half = IN_TRANSACTION // 2
+    with server.connect() as connection:
+        for _ in range(changes // IN_TRANSACTION):
+            with connection.transaction():
+                insert = f"INSERT INTO orders(note) SELECT md5(i::text) FROM generate_series(1, {half}) i RETURNING id"
+                first = connection.execute(insert).fetchall()[0][0]
+                connection.execute(
+                    f"UPDATE orders SET note = 'changed' WHERE id BETWEEN {first} AND {first + half - 1}"
+                )
+
+
+def copied(server: PostgresServer) -> float:
+    """Return the seconds that a COPY into nothing takes."""
+    begun = time.perf_counter()
+    query = "COPY (SELECT id, note, updated_at FROM orders ORDER BY id) TO STDOUT (FORMAT csv)"
+    with server.connect() as connection, connection.cursor() as cursor, cursor.copy(query) as copy:
+        for _ in copy:
+            pass
+    return time.perf_counter() - begun
+
+
+def loaded(server: PostgresServer, folder: Path, rows: int) -> Mapping[str, float]:
+    """Return the seconds of a first load by cursor, staged and read, and of a COPY."""
+    reader = source(server, folder, "id")
+    times = {"copied": copied(server), "staged": staged(reader, rows)}
+    stop_polling(folder)
+    return {**times, "opened": opened(reader)}
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--changes", type=int, default=200_000)
+    parser.add_argument("--turns", type=int, default=3)
+    arguments = parser.parse_args()
+    changes: int = arguments.changes
+    with tempfile.TemporaryDirectory() as folder, running() as server:
+        server.run(TABLE, PUBLISH)
+        _print(
+            "changes/s", changes, "received", arguments.turns, lambda n: turn(server, Path(folder) / f"c{n}", changes)
+        )
+        server.run(
+            "TRUNCATE orders", f"INSERT INTO orders(note) SELECT md5(i::text) FROM generate_series(1, {changes}) i"
+        )
+        _print("rows/s", changes, "copied", arguments.turns, lambda n: loaded(server, Path(folder) / f"r{n}", changes))
+
+
+def _print(unit: str, count: int, baseline: str, turns: int, measure: Callable[[int], Mapping[str, float]]) -> None:
+    runs: list[Any] = [measure(number) for number in range(turns)]
+    rates = {name: count / statistics.median(run[name] for run in runs) for name in runs[0]}
+    for name, rate in rates.items():
+        print(f"{name:>10}: {rate:>12,.0f} {unit}, {rate / rates[baseline]:.2f} of {baseline}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Staged rows are found again as they were written, or reported as damaged."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from umbel.connectors.staging import Stage, folder_of
+from umbel.errors import Damaged
+
+ROWS = pl.DataFrame({"a": ["x", None, "y"]})
+
+
+def test_parts_are_numbered_and_so_are_rows(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    assert stage.last() is None
+    for _ in range(3):
+        stage.append(ROWS, {"high": "5"})
+    assert [stage.part(number).first for number in Stage(tmp_path).numbers()] == [0, 3, 6]
+    assert Stage(tmp_path).read(2).equals(ROWS)
+    assert Stage(tmp_path).part(3).facts == {"high": "5"}
+
+
+def test_numbers_go_on_after_parts_expired(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    for _ in range(3):
+        stage.append(ROWS, {})
+    stage.expire(3)
+    assert stage.numbers() == [1, 2, 3]  # too young
+    for path in tmp_path.glob("*.rows"):
+        os.utime(path, (0, 0))
+    stage.expire(2)
+    assert stage.numbers() == [2, 3]
+    stage.expire(99)
+    assert stage.numbers() == [3]
+    assert Stage(tmp_path).append(ROWS, {}).number == 4
+    assert Stage(tmp_path).part(4).first == 9
+
+
+@pytest.mark.parametrize("at", [9, 14, 30, -3])
+def test_a_changed_byte_is_damage(tmp_path: Path, at: int) -> None:
+    Stage(tmp_path).append(ROWS, {})
+    (path,) = tmp_path.glob("*.rows")
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(Damaged, match=r"part 1 .* cannot be read"):
+        Stage(tmp_path).read(1)
+
+
+def test_a_missing_part_is_damage(tmp_path: Path) -> None:
+    with pytest.raises(Damaged, match="it is missing"):
+        Stage(tmp_path).read(1)
+
+
+def test_state_is_replaced(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    assert stage.state() == {}
+    stage.save({"a": 1})
+    stage.save({"b": 2})
+    assert Stage(tmp_path).state() == {"b": 2}
+
+
+def test_sources_have_folders_of_their_own(tmp_path: Path) -> None:
+    assert folder_of(tmp_path, "A@1/0#x") != folder_of(tmp_path, "A@1/0#y")
+    assert folder_of(tmp_path, "A@1/0#x").name.startswith("A-1-0-")
