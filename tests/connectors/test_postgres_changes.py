@@ -219,8 +219,9 @@ def test_the_slot_of_a_removed_source_is_dropped(postgres_server: Server, name: 
         retire(place, place.graph(place.catalog.latest()))
         (first,) = postgres_server.run(slots)
         made.commit([orders(shop(postgres_server, name), name="Others", cdc="native")])
-        stop_polling(tmp_path)
-        until(made, lambda: retired(place) and first not in postgres_server.run(slots))  # once the new commit serves
+        until(made, lambda: len(list(place.graph(place.catalog.latest()).sources())) == 1)  # the new commit serves
+        stop_polling(tmp_path)  # happens a minute after the last batch was planned
+        until(made, lambda: retired(place) and first not in postgres_server.run(slots))
         assert len(postgres_server.run(slots)) == 1
 
 
