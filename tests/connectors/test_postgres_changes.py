@@ -15,8 +15,9 @@ from tests.connectors.postgres_shop import ORDERS, database, deployed, letters, 
 from tests.servers.postgres import PostgresServer
 from umbel.connectors import ref, source
 from umbel.connectors.polling import stop_polling
+from umbel.connectors.postgres.replication import Stream
 from umbel.datasets import dataset, field
-from umbel.errors import InvalidValue, Transient
+from umbel.errors import InvalidValue, NotSupported, Transient
 from umbel.runtime.maintenance import retire
 
 __owner__ = "shop@example.com"
@@ -232,6 +233,44 @@ def retired(place: Any) -> bool:
     except Transient:
         return False  # the server has not noticed yet that the stream has ended
     return True
+
+
+def test_changes_that_were_not_confirmed_are_not_taken_twice(
+    postgres_server: Server, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server sends again what it does not know to be on disk."""
+    monkeypatch.setattr(Stream, "confirm", lambda *_, **__: None)
+    postgres_server.run(ORDERS, database=name)
+
+    @source(shop(postgres_server, name).table("orders"), disorder="1d", cdc="native")
+    @dataset
+    class Events:
+        id: int
+        updated_at: datetime
+
+    with deployed(tmp_path, Events) as made:
+        until(made, lambda: drained(made))
+        for last in (10, 20):
+            inserted = f"INSERT INTO orders SELECT i, 'x', now() FROM generate_series({last - 9}, {last}) i"
+            postgres_server.run(inserted, database=name)
+            until(made, lambda last=last: made.taken().get("Events", 0) >= last)
+            stop_polling(tmp_path)
+        assert sorted(made.changes("Events")["id"]) == list(range(1, 21))
+
+
+def test_a_cursor_and_all_changes_exclude_each_other(postgres_server: Server, name: str, tmp_path: Path) -> None:
+    connector = shop(postgres_server, name).table("orders", "updated_at")
+
+    @source(connector, disorder="1d", cdc="native")
+    @dataset
+    class Events:
+        updated_at: datetime
+
+    with (
+        pytest.raises(NotSupported, match="'native' reads all changes of a table, and it has a cursor"),
+        deployed(tmp_path, Events),
+    ):
+        pass
 
 
 def test_a_killed_server_loses_nothing(postgres_server: Server, name: str, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ while True:
 TABLES = (
     "CREATE TABLE orders(id bigserial PRIMARY KEY, note text NOT NULL, updated_at timestamptz DEFAULT clock_timestamp())",
     "CREATE TABLE people(LIKE orders INCLUDING ALL)",
-    "CREATE TABLE events(n bigserial, at timestamptz DEFAULT clock_timestamp())",
+    "CREATE TABLE events(n bigserial PRIMARY KEY, at timestamptz DEFAULT clock_timestamp())",
 )
 COLUMNS = ["id", "note", "updated_at"]
 
@@ -74,7 +74,7 @@ def server() -> Iterator[PostgresServer]:
 
 
 def definitions(server: PostgresServer) -> list[Any]:
-    """Return a dataset for each way of reading: changes, a cursor of times with keys, a cursor of numbers without."""
+    """Return a dataset for each way of reading: by changes and by a cursor, with keys and without."""
     postgres = shop(server, "postgres")
     people = orders(postgres, name="People", table="people", cdc="native", disorder="1d")
 
@@ -84,7 +84,13 @@ def definitions(server: PostgresServer) -> list[Any]:
         n: int
         at: datetime
 
-    return [people, orders(postgres, disorder="20s"), Events]
+    @source(postgres.table("events"), disorder="1d", cdc="native")
+    @dataset
+    class Copies:
+        n: int
+        at: datetime
+
+    return [people, orders(postgres, disorder="20s"), Events, Copies]
 
 
 def written(server: PostgresServer, chance: random.Random, rows: int, per_statement: int) -> None:
@@ -120,7 +126,7 @@ def run(folder: Path, server: PostgresServer, rows: int, kills: int, make: Calla
     try:
         for victim in chance.sample(["worker", "server"] * (kills // 2), kills):
             worker.mind()
-            time.sleep(chance.uniform(0.2, 4.0))
+            time.sleep(chance.uniform(0.2, 3.0))
             if victim == "server":
                 server.kill()
                 time.sleep(chance.uniform(0.0, 1.0))
@@ -149,8 +155,10 @@ def differences(deployed: Deployed, server: PostgresServer) -> list[tuple[str, i
         rows = sorted(current(deployed.changes(name), "id", datetime(9000, 1, 1, tzinfo=UTC)).select(COLUMNS).rows())
         found += [(name, len(table), len(rows))] if table != rows else []
     table = server.run("SELECT n FROM events ORDER BY n")
-    rows = sorted(deployed.changes("Events").select("n").rows())
-    return found + ([("Events", len(table), len(rows))] if table != rows else [])
+    for name in ("Events", "Copies"):
+        rows = sorted(deployed.changes(name).select("n").rows())
+        found += [(name, len(table), len(rows))] if table != rows else []
+    return found
 
 
 def test_a_hundred_thousand_rows(server: PostgresServer, tmp_path: Path) -> None:

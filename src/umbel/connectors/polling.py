@@ -1,4 +1,6 @@
-"""Polling: a thread that reads a server beside the planning of batches, so that a slow server delays no other source.
+"""Polling: a thread per source reads its server beside the planning of batches.
+
+So a slow server delays no other source.
 
 A thread reads for one source as long as batches are planned for it. A lock on the source's folder keeps a second process
 from reading meanwhile, such as the worker before this one.
@@ -23,7 +25,7 @@ log = logging.getLogger("umbel.work")
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds between two attempts to reach a server: the first, and the longest after doubling."""
-UNWANTED = 60.0
+UNUSED = 60.0
 """Seconds without a batch being planned after which a thread ends."""
 
 
@@ -64,15 +66,15 @@ class Poller:
         self.source = source
         self.planned = self.consumed = 0
         """The last part that a batch reads, and the last one that the batches before that one read."""
-        self._wanted_at = time.monotonic()
+        self._renewed_at = time.monotonic()
         self._stopped, self._idle = threading.Event(), threading.Event()
         self._failures, self._reported = 0, ""
         self._thread = threading.Thread(target=self._run, name=f"poll {source.title}", daemon=True)
         self._thread.start()
 
-    def wanted(self, patience: float) -> None:
+    def renew(self, patience: float) -> None:
         """Note that a batch is being planned; wait a little for the first read."""
-        self._wanted_at = time.monotonic()
+        self._renewed_at = time.monotonic()
         self._idle.wait(patience)
 
     def advance(self, part: int) -> None:
@@ -87,8 +89,11 @@ class Poller:
 
     @property
     def is_stopping(self) -> bool:
-        """True if the thread should end: nobody plans batches, or the source is read in another way from now on."""
-        return self._stopped.is_set() or time.monotonic() - self._wanted_at > UNWANTED
+        """True if the thread should end.
+
+        Nobody plans batches any more, or the source is read in another way from now on.
+        """
+        return self._stopped.is_set() or time.monotonic() - self._renewed_at > UNUSED
 
     def stop(self, patience: float = 10.0) -> None:
         """End the thread."""
@@ -158,7 +163,7 @@ def poller_of(source: Polled) -> Poller:
 
 
 def advance(folder: Path, part: int) -> None:
-    """Note in the thread that reads into a folder, if this process has it, what batches have read of it."""
+    """Note the parts of a folder that batches read, if this process has its thread."""
     found = _POLLERS.get(folder)
     if found is not None:
         found.advance(part)

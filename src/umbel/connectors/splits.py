@@ -54,11 +54,11 @@ class SplitSource(Protocol):
 
     @property
     def is_loading(self) -> bool:
-        """True while rows that exist already are still being read for the first time, or it cannot be known."""
+        """True while the rows that exist already are read for the first time."""
         return False
 
     def tend(self) -> None:
-        """Read ahead; called before each `plan` by the process that plans batches, and by no other."""
+        """Read ahead; called before each `plan`, by the process that plans batches alone."""
         return
 
     def retire(self) -> None:

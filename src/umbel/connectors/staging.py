@@ -1,4 +1,4 @@
-"""Staged rows: rows read from a server once, in files, so that a split gives the same rows whenever it is opened.
+"""Staged rows: rows of a server in files, for splits that can be opened again.
 
 A server cannot give the rows of an earlier read again: its tables change. So rows are written to numbered files of the
 deployment, durably, before the source's position advances; splits are these files. A file has a header with a checksum.

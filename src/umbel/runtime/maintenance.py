@@ -145,8 +145,10 @@ def retire(deployment: Deployment, graph: Graph) -> None:
         graph: of the commits in force.
     """
     folder = deployment.directory / "staged"
+    if not folder.is_dir():
+        return
     used = {folder_of(deployment.directory, each.key) for each in graph.sources()}
-    unused = {each for each in folder.iterdir() if each not in used} if folder.is_dir() else set()
+    unused = {each for each in folder.iterdir() if each not in used}
     for revision in range(deployment.catalog.latest(), 0, -1):
         if not unused:
             return

@@ -124,7 +124,7 @@ def read_options(directory: Path, dataset: DatasetDefinition, key: str, source: 
 
 
 def _column(name: str, source: SourceDefinition) -> str | None:
-    """Return the name of the column that a field is read from, None if it is computed."""
+    """Return the column that a field is read from, None if it is computed."""
     made = dict(source.preproc).get(name)
     if made is None:
         return name

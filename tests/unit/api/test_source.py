@@ -187,7 +187,7 @@ refused.add("sink: bare", drain(conn=BROKER), ValueError, "Kafka 'k'", "topic")
 refused.add("sink: bare s3", drain(conn=FILES), ValueError, "S3 's'", "bucket")
 refused.add("sink: nothing", drain(conn="k"), ValueError, "'k'")
 refused.add("sink: webhook", drain(conn=WEB), ValueError, "WebhookConnector")
-refused.add("sink: table", drain(conn=POSTGRES.table("t")), ValueError, "TableConnector", "Postgres")
+refused.add("sink: table", drain(conn=POSTGRES.table("t")), ValueError, "PostgresTable", "Postgres")
 big = BigQuery(name="b", project_id="p", dataset_id="d", service_account_key={})
 refused.add("sink: bigquery", drain(conn=big.table("t")), ValueError, "BigQuery 'b'")
 topic, path, lake, snow = (

@@ -9,7 +9,7 @@ from umbel.connectors.splits import SplitSource
 from umbel.connectors.table import TableConnector
 from umbel.definitions.arguments import DataSource, ReadOptions
 from umbel.definitions.secret import Credential
-from umbel.errors import InvalidType
+from umbel.errors import NotSupported
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +67,6 @@ class PostgresTable(TableConnector):
     """A table of a Postgres database."""
 
     def check_source(self, cdc: str) -> None:
-        if cdc == "native" and self.cursor is not None:
-            raise InvalidType(
-                f"{self.title}, table '{self.table}': cdc 'native' reads the changes of a table, not a cursor",
-                hint='.table(name), or cdc="append" or "upsert" with a cursor',
-            )
         if cdc != "native":
             super().check_source(cdc)
 
@@ -81,6 +76,11 @@ class PostgresTable(TableConnector):
         from umbel.connectors.postgres.server import Server, driver, parameters_of
 
         assert isinstance(self.source, Postgres)
+        if options.cdc == "native" and self.cursor is not None:
+            raise NotSupported(
+                f"{self.title}, table '{self.table}': cdc 'native' reads all changes of a table, and it has a cursor",
+                hint='.table(name) without a cursor; or cdc="upsert" for a keyed dataset, "append" for a keyless one',
+            )
         driver()
         parameters_of(self.title, self.source.jdbc_params)
         server = Server(

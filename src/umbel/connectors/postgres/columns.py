@@ -1,4 +1,4 @@
-"""The columns of a Postgres table, and the conversion of their values from Postgres' text form."""
+"""The columns of a Postgres table, and conversion from Postgres' text form."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def typed(text: pl.Series, column: Column, requested: DType | None) -> pl.Series
         column: the column they are from.
         requested: the type they will be validated against, None if unknown.
     """
-    wanted = requested.plain if requested is not None else None
+    target = requested.plain if requested is not None else None
     if column.is_array:
         return column_of(text.name, _each(lambda value: _array(value, column.kind), text.to_list()))
-    if column.kind == TEXT or (isinstance(wanted, Str) and column.kind == JSON):
+    if column.kind == TEXT or (isinstance(target, Str) and column.kind == JSON):
         return text
     if column.kind in _OBJECTS:
         return column_of(text.name, _each(_OBJECTS[column.kind], text.to_list()))
-    values = _numeric(text, column, wanted) if column.kind == NUMERIC else _VECTORS[column.kind](text)
+    values = _numeric(text, column, target) if column.kind == NUMERIC else _VECTORS[column.kind](text)
     lost = values.is_null() & text.is_not_null()
     if not lost.any():
         return values.alias(text.name)
@@ -89,16 +89,16 @@ def typed(text: pl.Series, column: Column, requested: DType | None) -> pl.Series
     return column_of(text.name, [_scalar(each, column.kind) if isinstance(each, str) else each for each in mixed])
 
 
-def _numeric(text: pl.Series, column: Column, wanted: DType | None) -> pl.Series:
-    if isinstance(wanted, Float):
+def _numeric(text: pl.Series, column: Column, target: DType | None) -> pl.Series:
+    if isinstance(target, Float):
         return text.cast(pl.Float64, strict=False)
     digits = text.str.len_chars().max()
     points = text.str.split(".").list.get(1, null_on_oob=True).str.len_chars().max()
     scale = max(int(points or 0), 0) if isinstance(points, int | None) else 0
     if scale > _WIDEST or (isinstance(digits, int) and digits - 1 > _WIDEST):
         return pl.Series([None] * len(text), dtype=pl.Int64)
-    if isinstance(wanted, Decimal) and scale <= wanted.scale:
-        return text.cast(wanted.polars(), strict=False)
+    if isinstance(target, Decimal) and scale <= target.scale:
+        return text.cast(target.polars(), strict=False)
     return text.cast(pl.Decimal(_WIDEST, scale), strict=False)
 
 
@@ -154,7 +154,7 @@ _SCALARS: Mapping[str, Callable[[str], Any]] = {
 
 
 def _scalar(value: str, kind: str) -> Any:
-    """Convert one value; text that Python has no such value for, as an instant of infinity, stays text."""
+    """Convert one value; text without such a value, as the instant `infinity`, stays text."""
     convert = _SCALARS.get(kind)
     if convert is not None:
         try:

@@ -26,7 +26,7 @@ def pieces(copy: Any) -> Iterator[bytes]:
 
 
 def parse(data: bytes, names: Sequence[str]) -> pl.DataFrame:
-    """Return rows of Postgres' CSV as columns of text; null is an empty value without quotes."""
+    """Return rows of CSV as columns of text; null is empty without quotes."""
     import pyarrow as pa
     from pyarrow import csv
 

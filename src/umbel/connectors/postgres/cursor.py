@@ -1,4 +1,4 @@
-"""Reading a table by a cursor column: one statement per `every`, however many rows are new.
+"""Reading a table by a cursor column, with one statement per `every`.
 
     SELECT columns FROM table WHERE cursor >= low ORDER BY cursor
 
@@ -24,7 +24,7 @@ from umbel.connectors.polling import Poller
 from umbel.connectors.postgres.columns import DATE, FLOAT, INT, NUMERIC, TEXT, TIMES, Column, typed
 from umbel.connectors.postgres.copying import parse, pieces
 from umbel.connectors.postgres.rows import IDENTITY, TableSource
-from umbel.connectors.postgres.server import Table, describe
+from umbel.connectors.postgres.server import TableDescription, describe
 from umbel.connectors.staging import StagedPart
 from umbel.errors import InvalidValue
 from umbel.state.keys import encode_columns
@@ -56,7 +56,7 @@ class CursorSource(TableSource):
             connection.execute(sql.SQL("SELECT {} FROM {} LIMIT 0").format(names, sql.SQL(table.name)))
 
     def read_on(self, poller: Poller) -> float:
-        """Read the rows that are new if it is time to; return the seconds until it will be."""
+        """Read the new rows if it is time to; return the seconds until then."""
         state, every = self.stage.state(), self.options.every / 1e6
         wait: float = min(every, state.get("polled_at", 0.0) + every - time.time())
         if wait > 0 and state.get("loaded"):
@@ -83,7 +83,7 @@ class CursorSource(TableSource):
             self.stage.expire(min(poller.consumed + 1, *(number for number in self._covering(low)), 1 << 62))
         return every
 
-    def _columns(self, table: Table) -> dict[str, Column]:
+    def _columns(self, table: TableDescription) -> dict[str, Column]:
         """Return the columns to read; refuse a cursor that cannot be one."""
         names = self.names(table, self.cursor)
         table.require(self.title, names)
@@ -110,10 +110,10 @@ class CursorSource(TableSource):
         high = last.facts["high"] if last else None
         if cursor.kind in TIMES:
             return Low(cursor, high, high, lookback=self.options.disorder)
-        settled = _settled(polls)
-        if settled is None:
+        closed = _closed(polls)
+        if closed is None:
             return Low(cursor, high, None)
-        return Low(cursor, high, polls[settled]["high"], part=polls[settled]["part"])
+        return Low(cursor, high, polls[closed]["high"], part=polls[closed]["part"])
 
     def _covering(self, low: Low) -> list[int]:
         """Return the numbers of the parts that may have rows from `low` on."""
@@ -127,7 +127,12 @@ class CursorSource(TableSource):
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def _copy(
-        self, connection: psycopg.Connection[Any], table: Table, columns: Mapping[str, Column], low: Low, poller: Poller
+        self,
+        connection: psycopg.Connection[Any],
+        table: TableDescription,
+        columns: Mapping[str, Column],
+        low: Low,
+        poller: Poller,
     ) -> bool:
         """Stage the new rows; return whether all of them were read."""
         seen = _Seen.of(self.stage.read(number, [IDENTITY])[IDENTITY] for number in self._covering(low))
@@ -144,7 +149,7 @@ class CursorSource(TableSource):
                     return False
         return True
 
-    def _statement(self, table: Table, columns: Mapping[str, Column], low: Low) -> Any:
+    def _statement(self, table: TableDescription, columns: Mapping[str, Column], low: Low) -> Any:
         from psycopg import sql
 
         cursor, high = sql.Identifier(self.cursor), sql.Literal(low.high)
@@ -201,7 +206,10 @@ class Low:
         return sql.SQL("{cursor} >= {low} AND isfinite({cursor})").format(cursor=cursor, low=low)
 
     def reaches(self, part: StagedPart) -> bool:
-        """Return whether a part may have rows that are read again, given that all later ones may."""
+        """Return whether a part may have rows that are read again.
+
+        All later parts may.
+        """
         if self.start is None or part.number > self.part > 0:
             return True
         if self.cursor.kind not in TIMES:
@@ -249,10 +257,10 @@ class _Seen:
         return known.filter(pl.col("_before") >= pl.col("_times").fill_null(0)).drop("_before", "_times")
 
 
-def _settled(polls: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the place of the newest statement that the last one settled.
+def _closed(polls: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the place of the newest statement that the last one closed.
 
-    All transactions that were open at a settled statement had ended at the last one, which so has read their rows.
+    All transactions that were open at a closed statement had ended at the last one, which so has read their rows.
     """
     found = [at for at, each in enumerate(polls) if int(each["next"]) <= int(polls[-1]["oldest"])]
     return found[-1] if found else None
@@ -260,4 +268,4 @@ def _settled(polls: Sequence[Mapping[str, Any]]) -> int | None:
 
 def _relevant(polls: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the statements that a later one may begin at."""
-    return list(polls[_settled(polls) or 0 :])
+    return list(polls[_closed(polls) or 0 :])

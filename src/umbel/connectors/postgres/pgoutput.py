@@ -75,7 +75,7 @@ class Deletions:
             del self._at[next(iter(self._at))]
 
     def undone(self, key: Key) -> int | None:
-        """Return the instant after the deletion of a row that is there again, None if it was not deleted."""
+        """Return the instant after a key's deletion, None for none, and forget it."""
         at = self._at.pop(key, None) if self._at else None
         return None if at is None else at + 1
 
@@ -166,7 +166,10 @@ class Decoder:
         self._open = []
 
     def _lasting(self) -> Iterator[tuple[str, Relation, Values]]:
-        """Return the changes of the open transaction without deletions of rows that it inserts again: updates of these."""
+        """Return the changes of the open transaction that last.
+
+        A row that it deletes and inserts again is updated.
+        """
         present, replaced, found = set[Key](), set[Key](), list[tuple[str, Relation, Values]]()
         for op, relation, values in reversed(self._open):
             if self._keys and op != TRUNCATE:

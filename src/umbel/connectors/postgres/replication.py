@@ -24,7 +24,7 @@ from umbel.connectors.postgres.columns import Column
 from umbel.connectors.postgres.copying import parse, pieces
 from umbel.connectors.postgres.pgoutput import EPOCH_2000, Decoder, Deletions
 from umbel.connectors.postgres.rows import AT, DELETE, INSERT, OP, START, TableSource
-from umbel.connectors.postgres.server import Table, describe
+from umbel.connectors.postgres.server import TableDescription, describe
 from umbel.errors import InvalidValue, Terminal, Transient
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class ReplicatedSource(TableSource):
             for problem, hint in self._problems(connection, table):
                 raise InvalidValue(f"{self.title}: {problem}", hint=hint)
 
-    def _problems(self, connection: psycopg.Connection[Any], table: Table) -> Iterator[tuple[str, str]]:
+    def _problems(self, connection: psycopg.Connection[Any], table: TableDescription) -> Iterator[tuple[str, str]]:
         """Yield what keeps the server from replicating the table, and the remedies."""
         if table.kind not in {"r", "p"}:
             yield f"{table.name} is no table, and only tables have changes", "read it by a cursor"
@@ -82,7 +82,7 @@ class ReplicatedSource(TableSource):
         if not found and not _value(connection, may, [table.oid]):
             yield "the user may not publish the table", f"as its owner: {create}"
 
-    def _identity_problems(self, table: Table) -> Iterator[tuple[str, str]]:
+    def _identity_problems(self, table: TableDescription) -> Iterator[tuple[str, str]]:
         full = f"ALTER TABLE {table.name} REPLICA IDENTITY FULL"
         identity = {name for name, column in table.columns.items() if column.is_identity}
         keys = self.options.keys
@@ -131,7 +131,10 @@ class ReplicatedSource(TableSource):
     # ---- the rows that are there at first --------------------------------------------------------------------------
 
     def _load(self, poller: Poller) -> None:
-        """Create a slot and stage the rows of its snapshot; begun anew if it is interrupted."""
+        """Create a slot and stage the rows of its snapshot.
+
+        It is begun anew if it is interrupted.
+        """
         state = self.stage.state()
         slot = state.get("slot") or f"umbel_{_plain(self.options.dataset)[:40]}_{secrets.token_hex(4)}"
         self.stage.save({"slot": slot})
@@ -141,15 +144,15 @@ class ReplicatedSource(TableSource):
             self._publish(connection, table)
             connection.execute(DROP, [slot])
         with self.server.connect(autocommit=True, replication="database") as replication:
-            system, timeline = _row(replication, "IDENTIFY_SYSTEM")[:2]
+            system, tli = _row(replication, "IDENTIFY_SYSTEM")[:2]
             _, lsn, snapshot, _ = _row(replication, f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput EXPORT_SNAPSHOT")
             columns, token = {name: table.columns[name] for name in names}, secrets.token_hex(4)
             if not self._copy(table, columns, snapshot, token, poller):
                 raise Transient(f"{self.title}: the first copy was interrupted")
-        facts = {"slot": slot, "system": system, "timeline": timeline, "lsn": _number(lsn), "snapshot": token}
+        facts = {"slot": slot, "system": system, "timeline": tli, "lsn": _number(lsn), "snapshot": token}
         self.stage.save({**facts, "loaded": True})
 
-    def _publish(self, connection: psycopg.Connection[Any], table: Table) -> None:
+    def _publish(self, connection: psycopg.Connection[Any], table: TableDescription) -> None:
         from psycopg import sql
 
         if not _value(connection, "SELECT count(*) FROM pg_publication WHERE pubname = %s", [self.publication]):
@@ -157,7 +160,9 @@ class ReplicatedSource(TableSource):
             connection.execute(create.format(sql.Identifier(self.publication), sql.SQL(table.name)))
         self._check_publication(connection, table)
 
-    def _copy(self, table: Table, columns: Mapping[str, Column], snapshot: str, token: str, poller: Poller) -> bool:
+    def _copy(
+        self, table: TableDescription, columns: Mapping[str, Column], snapshot: str, token: str, poller: Poller
+    ) -> bool:
         from psycopg import sql
 
         facts = {"columns": [column.plain for column in columns.values()], "snapshot": token}
@@ -192,7 +197,7 @@ class ReplicatedSource(TableSource):
         with self.server.connect(autocommit=True, replication="database") as replication:
             start = self._position(state)
             self._check_system(found := _row(replication, "IDENTIFY_SYSTEM"), state, start)
-            self._check_timeline(found, state)
+            self._check_history(found, state)
             stream = Stream(replication, state["slot"], self.publication, start)
             self._receive(
                 stream, {name: table.columns[name] for name in self.names(table) if name in table.columns}, poller
@@ -240,7 +245,7 @@ class ReplicatedSource(TableSource):
                 return int(facts["lsn"])
         return int(state["lsn"])
 
-    def _check_publication(self, connection: psycopg.Connection[Any], table: Table) -> None:
+    def _check_publication(self, connection: psycopg.Connection[Any], table: TableDescription) -> None:
         query = """SELECT count(*) FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
                    WHERE p.pubname = %s AND r.prrelid = %s::oid"""
         if not _value(connection, query, [self.publication, table.oid]):
@@ -261,7 +266,7 @@ class ReplicatedSource(TableSource):
             )
             raise Terminal(f"{self.title}: replication slot {slot} {what}; changes since then are lost", hint=_AGAIN)
 
-    def _check_timeline(self, found: Sequence[Any], state: dict[str, Any]) -> None:
+    def _check_history(self, found: Sequence[Any], state: dict[str, Any]) -> None:
         """Report that another server took over, and has the slot."""
         if found[1] != state["timeline"]:
             log.warning("%s: the server is on timeline %s, and was on %s", self.title, found[1], state["timeline"])

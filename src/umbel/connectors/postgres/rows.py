@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ import polars as pl
 
 from umbel.connectors.polling import Poller, advance, poller_of
 from umbel.connectors.postgres.columns import Column, typed
-from umbel.connectors.postgres.server import Server, Table
+from umbel.connectors.postgres.server import Server, TableDescription
 from umbel.connectors.splits import Found, Position, Split, SplitSource
 from umbel.connectors.staging import Stage, StagedPart, folder_of
 from umbel.definitions.arguments import ReadOptions
@@ -43,7 +44,9 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class TableSource(SplitSource):
-    """The reading side of a table: a thread stages its rows, and splits are the staged parts.
+    """The reading side of a table.
+
+    A thread stages its rows, and splits are the staged parts.
 
     Args:
         server: the server and the login.
@@ -77,22 +80,22 @@ class TableSource(SplitSource):
         return not self.stage.state().get("loaded", False)
 
     def tend(self) -> None:
-        poller_of(self).wanted(PATIENCE)
+        poller_of(self).renew(PATIENCE)
 
     def take_over(self) -> None:
         """Forget what is known of the folder, see `Polled`."""
         self.__dict__.pop("stage", None)
 
+    @abstractmethod
     def read_on(self, poller: Poller) -> float:
         """Read what is new, see `Polled`."""
-        raise NotImplementedError
 
     def visible(self) -> Sequence[int]:
         """Return the numbers of the parts that may be read."""
         return self.stage.numbers()
 
-    def names(self, table: Table, *further: str) -> tuple[str, ...]:
-        """Return the names of the columns to read: those requested, further ones, and the primary key."""
+    def names(self, table: TableDescription, *further: str) -> tuple[str, ...]:
+        """Return the names of the requested columns, further ones, and the primary key."""
         keys = (name for name, column in table.columns.items() if column.is_primary)
         return tuple(dict.fromkeys((*(self.options.columns or table.columns), *further, *keys)))
 
@@ -161,8 +164,8 @@ class TableSource(SplitSource):
         exact: bool,
     ) -> RawBatch:
         there = [each for each in columns if each.name in staged.columns]
-        wanted = [each for each in there if not exact or each.name in requested]
-        values = [typed(staged[each.name], each, requested.get(each.name)) for each in wanted]
+        chosen = [each for each in there if not exact or each.name in requested]
+        values = [typed(staged[each.name], each, requested.get(each.name)) for each in chosen]
         frame = pl.DataFrame(values) if values else pl.DataFrame(height=staged.height)
         errors, deletions = self._judged(staged) if OP in staged.columns else ({}, {})
         starts = staged[START].cast(pl.Datetime("us", "UTC")) if START in staged.columns else None

@@ -1,4 +1,4 @@
-"""Connections to a Postgres server, the description of its tables, and its errors in umbel's words."""
+"""Connections to a Postgres server, descriptions of its tables, and its errors."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def parameters_of(title: str, text: str | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableDescription:
     """A table as its server describes it.
 
     Args:
@@ -190,7 +190,7 @@ class Table:
             )
 
 
-def describe(connection: psycopg.Connection[Any], title: str, name: str) -> Table:
+def describe(connection: psycopg.Connection[Any], title: str, name: str) -> TableDescription:
     """Return the description of a table.
 
     Args:
@@ -213,7 +213,7 @@ def describe(connection: psycopg.Connection[Any], title: str, name: str) -> Tabl
         )
     rows = connection.execute(DESCRIBE, [found[0]]).fetchall()
     columns = {row[0]: Column.of(row[0], row[1], row[2], row[3], (bool(row[4]), bool(row[5]))) for row in rows}
-    return Table(found[0], quoted, columns, _text(found[1]), _text(found[2]))
+    return TableDescription(found[0], quoted, columns, _text(found[1]), _text(found[2]))
 
 
 def _text(value: Any) -> str:

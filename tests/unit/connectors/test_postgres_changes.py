@@ -1,0 +1,130 @@
+"""Messages of logical replication become changes: what lasts of each transaction, in order."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from umbel.connectors.postgres.columns import Column
+from umbel.connectors.postgres.pgoutput import EPOCH_2000, Decoder, Deletions
+
+COLUMNS = {name: Column(name, "text", is_array=False, type="text") for name in ("k", "v")}
+Values = Sequence[str | None]
+
+
+def relation(identity: bytes = b"d", names: Sequence[str] = ("k", "v"), number: int = 1) -> bytes:
+    columns = b"".join(
+        struct.pack(">B", name == "k") + name.encode() + b"\0" + struct.pack(">Ii", 25, -1) for name in names
+    )
+    return b"R" + struct.pack(">I", number) + b"public\0t\0" + identity + struct.pack(">H", len(names)) + columns
+
+
+def row(values: Values) -> bytes:
+    """Return a row; `...` stands for a large value that did not change."""
+    parts = [
+        b"n"
+        if each is None
+        else b"u"
+        if each == "..."
+        else b"t" + struct.pack(">I", len(each.encode())) + each.encode()
+        for each in values
+    ]
+    return struct.pack(">H", len(values)) + b"".join(parts)
+
+
+def insert(*values: str | None) -> bytes:
+    return b"I" + struct.pack(">I", 1) + b"N" + row(values)
+
+
+def update(new: Values, old: Values | None = None, kind: bytes = b"K") -> bytes:
+    return b"U" + struct.pack(">I", 1) + (b"" if old is None else kind + row(old)) + b"N" + row(new)
+
+
+def delete(*values: str | None) -> bytes:
+    return b"D" + struct.pack(">I", 1) + b"K" + row(values)
+
+
+def transaction(decoder: Decoder, *messages: bytes, at: int = 1000, end: int = 77) -> None:
+    decoder.feed(b"B" + struct.pack(">QqI", end, at - EPOCH_2000, 5))
+    assert decoder.is_open
+    for each in messages:
+        decoder.feed(each)
+    decoder.feed(b"C" + struct.pack(">BQQq", 0, end - 1, end, at - EPOCH_2000))
+
+
+def changes(decoder: Decoder) -> list[tuple[Any, ...]]:
+    return decoder.take(COLUMNS).select("_op", "k", "v", "_committed", "_start").rows()
+
+
+def decoder(limit: int = 10, *, keys: Sequence[str] = ("k",), identity: bytes = b"d") -> Decoder:
+    made = Decoder(keys, Deletions(limit))
+    made.feed(relation(identity))
+    return made
+
+
+def test_changes_wait_for_their_commit() -> None:
+    made = decoder()
+    made.feed(b"B" + struct.pack(">QqI", 1, 0, 5))
+    made.feed(insert("a", "1"))
+    assert (made.rows, made.is_open) == (0, True)
+    transaction(made, insert("a", "ä\n"), insert("b", None), end=99)
+    assert (made.rows, made.lsn, made.is_open) == (2, 99, False)
+    assert changes(made) == [("i", "a", "ä\n", 1000, None), ("i", "b", None, 1000, None)]
+    assert made.rows == 0
+
+
+def test_a_changed_key_ends_the_old_one() -> None:
+    made = decoder()
+    transaction(made, update(["b", "2"], ["a", None]))
+    assert changes(made) == [("d", "a", None, 1000, None), ("u", "b", "2", 1000, 1000)]
+
+
+def test_a_full_identity_has_values_that_were_not_sent() -> None:
+    made = decoder(identity=b"f")
+    transaction(made, update(["a", "..."], ["a", "old"], b"O"))
+    assert changes(made) == [("u", "a", "old", 1000, 1000)]
+    made = decoder()
+    transaction(made, update(["a", "..."]))
+    assert changes(made) == [("?", "a", None, 1000, None)]
+
+
+def test_rows_written_anew_in_one_transaction_are_updated() -> None:
+    """Whatever their number: not by the memory of deletions."""
+    made, keys = decoder(limit=2), "abcde"
+    transaction(made, *(delete(key, None) for key in keys), *(insert(key, "new") for key in keys))
+    assert changes(made) == [("u", key, "new", 1000, 1000) for key in keys]
+
+
+def test_a_deleted_row_that_comes_back_begins_after_its_deletion() -> None:
+    made = decoder()
+    transaction(made, delete("a", None), at=1000)
+    transaction(made, insert("a", "again"), insert("b", "1"), at=2000)
+    transaction(made, insert("a", "no deletion before"), at=3000)
+    assert [each[-1] for each in changes(made)] == [None, 1001, None, None]
+
+
+def test_deleted_after_it_was_inserted() -> None:
+    made = decoder()
+    transaction(made, insert("a", "1"), delete("a", None))
+    assert [each[0] for each in changes(made)] == ["i", "d"]
+
+
+def test_a_truncation_is_a_change() -> None:
+    made = decoder()
+    transaction(made, b"T" + struct.pack(">IBI", 1, 0, 1))
+    assert changes(made) == [("t", None, None, 1000, None)]
+
+
+def test_columns_may_come_and_go() -> None:
+    made = decoder()
+    transaction(made, insert("a", "1"))
+    made.feed(relation(names=("k", "more")))
+    transaction(made, insert("b", "2"))
+    assert changes(made) == [("i", "a", "1", 1000, None), ("i", "b", None, 1000, None)]
+
+
+def test_nothing_is_taken_from_nothing() -> None:
+    assert decoder().take(COLUMNS).equals(pl.DataFrame())
