@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from tests.connectors.postgres_shop import ORDERS, database, deployed, letters, 
 from tests.servers.postgres import PostgresServer
 from umbel.connectors import ref, source
 from umbel.connectors.polling import stop_polling
+from umbel.connectors.postgres import replication
 from umbel.connectors.postgres.replication import Stream
+from umbel.connectors.staging import Stage
 from umbel.datasets import dataset, field
 from umbel.errors import InvalidValue, NotSupported, Transient
 from umbel.runtime.maintenance import retire
@@ -256,6 +259,33 @@ def test_changes_that_were_not_confirmed_are_not_taken_twice(
             until(made, lambda last=last: made.taken().get("Events", 0) >= last)
             stop_polling(tmp_path)
         assert sorted(made.changes("Events")["id"]) == list(range(1, 21))
+
+
+def test_changes_that_are_not_on_disk_are_sent_again(
+    postgres_server: Server, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is never told of more than was staged, nor of more than it has."""
+    monkeypatch.setattr(replication, "CONFIRM", 0.0)
+    run = partial(postgres_server.run, database=name)
+    run(ORDERS)
+    query = "SELECT bool_and(confirmed_flush_lsn <= pg_current_wal_lsn()) FROM pg_replication_slots WHERE database = "
+    append, full = Stage.append, [False]
+
+    def appended(stage: Stage, frame: pl.DataFrame, facts: Any) -> Any:
+        if full[0]:
+            full[0] = False
+            raise OSError("the disk is full")
+        return append(stage, frame, facts)
+
+    monkeypatch.setattr(Stage, "append", appended)
+    with deployed(tmp_path, native(postgres_server, name)) as made:
+        until(made, lambda: drained(made))
+        for wave in range(3):
+            full[0] = True
+            run(f"INSERT INTO orders VALUES ({wave}, 'a', now())", f"DELETE FROM orders WHERE id = {wave - 1}")
+            until(made, lambda: is_equal(made, postgres_server, name) and not full[0])
+            time.sleep(1.2)  # the stream is idle, and its end is confirmed
+            assert run(f"{query}'{name}'") == [(True,)]
 
 
 def test_a_cursor_and_all_changes_exclude_each_other(postgres_server: Server, name: str, tmp_path: Path) -> None:
