@@ -70,7 +70,8 @@ def deployed(folder: Path, *datasets: Any) -> Iterator[Deployed]:
     """Return a deployment of datasets, whose sources are read no more after the block."""
     made = Deployed(folder / "umbel")
     try:
-        made.commit(datasets)
+        if datasets:
+            made.commit(datasets)
         yield made
     finally:
         stop_polling(folder)

@@ -18,6 +18,7 @@ from umbel.connectors import source
 from umbel.connectors.polling import stop_polling
 from umbel.connectors.postgres import copying
 from umbel.datasets import dataset
+from umbel.definitions.secret import Secret
 from umbel.dtypes import Decimal, struct
 from umbel.errors import InvalidValue, Transient
 from umbel.types.dtypes import Str
@@ -297,6 +298,21 @@ def test_a_split_gives_the_same_rows_again(postgres_server: Server, name: str, t
             (batch,) = opened.open(split.split, {"note": Str()})
             assert batch.raw.frame["note"].to_list() == [f"n{i}" for i in range(1, 101)]
             assert batch.first == 0
+
+
+def test_a_password_may_be_a_secret_of_the_deployment(postgres_server: Server, name: str, tmp_path: Path) -> None:
+    """Then no file has it, not even the catalog."""
+    postgres_server.run(ORDERS, database=name)
+    inserted(postgres_server, name, 1, 10)
+    read = orders(shop(postgres_server, name, password=Secret(arn="shop")))
+    with pytest.raises(Transient, match=r"(?s)no secret 'shop'.*add_secret"), deployed(tmp_path, read):
+        pass
+    with deployed(tmp_path) as made:
+        made.deployment.vault.add("shop", PASSWORD)
+        made.commit([read])
+        until(made, lambda: made.taken().get("Orders") == 10)
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert [path for path in files if PASSWORD.encode() in path.read_bytes()] == []
 
 
 def test_the_password_is_in_no_file_but_the_catalog(postgres_server: Server, name: str, tmp_path: Path) -> None:

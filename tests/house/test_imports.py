@@ -13,8 +13,8 @@ from tests.house.sources import ROOT, modules, tree
 
 LOADED_BY_OTHERS = {"typecheck.py"}
 """Plugins: what loads them is there when they are loaded."""
-OURS = {"dev", "demo", "docs"}
-"""The extras that the package itself never imports."""
+EXTRAS = ("postgres",)
+"""The groups of dependencies that connectors need."""
 HEAVY = {"pandas", "polars", "pyarrow", "pyspark", "numpy", "deltalake", "sqlalchemy", "starlette", "google"}
 
 
@@ -29,7 +29,7 @@ def loaded_by(statement: str) -> set[str]:
 def declared() -> set[str]:
     """Return the names of the dependencies in pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [each for name, listed in project["optional-dependencies"].items() if name not in OURS for each in listed]
+    extras = (text for name in EXTRAS for text in project["optional-dependencies"][name])
     return {_normal(re.split(r"[<>=!~\[; ]", text)[0]) for text in (*project["dependencies"], *extras)}
 
 

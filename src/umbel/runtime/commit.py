@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from umbel.catalog.catalog import changed_since
+from umbel.connectors.credentials import provide_vault
 from umbel.definitions.dependencies import dependency_errors
 from umbel.definitions.records import DatasetDefinition, Definitions, FeaturesetDefinition, Metadata
 from umbel.definitions.serde import dump
@@ -96,6 +97,7 @@ def _examine(deployment: Deployment, now: Graph, graph: Graph) -> None:
     Raises:
         UmbelError: one of them cannot; the message lists all.
     """
+    provide_vault(deployment.vault)
     known = {each.key: each.definition for each in now.sources()}
     errors = ErrorCollector("commit")
     for opened in open_sources(deployment.directory, graph):

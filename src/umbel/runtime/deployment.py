@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from umbel.api.secrets import provide_secrets
 from umbel.catalog.catalog import Catalog
 from umbel.catalog.removals import Removals
 from umbel.catalog.vault import Vault
@@ -230,6 +231,7 @@ class Deployment:
         return BackfillState.of(self.catalog.noted(BACKFILL))
 
     def _sources(self) -> tuple[int, Any]:
+        provide_secrets(self.vault)
         revision = self.catalog.latest()
         return revision, _sources(self, revision)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from umbel.catalog.removals import Removals
+from umbel.connectors.credentials import provide_vault
 from umbel.connectors.staging import folder_of
 from umbel.connectors.webhook import EndpointSource
 from umbel.graph.graph import Graph, GraphNode
@@ -147,6 +148,7 @@ def retire(deployment: Deployment, graph: Graph) -> None:
     folder = deployment.directory / "staged"
     if not folder.is_dir():
         return
+    provide_vault(deployment.vault)
     used = {folder_of(deployment.directory, each.key) for each in graph.sources()}
     unused = {each for each in folder.iterdir() if each not in used}
     for revision in range(deployment.catalog.latest(), 0, -1):

@@ -71,6 +71,7 @@ class PostgresTable(TableConnector):
             super().check_source(cdc)
 
     def reader_of(self, options: ReadOptions) -> SplitSource:
+        from umbel.connectors.credentials import check_credential
         from umbel.connectors.postgres.cursor import CursorSource
         from umbel.connectors.postgres.replication import ReplicatedSource
         from umbel.connectors.postgres.server import Server, driver, parameters_of
@@ -82,13 +83,15 @@ class PostgresTable(TableConnector):
                 hint='.table(name) without a cursor; or cdc="upsert" for a keyed dataset, "append" for a keyless one',
             )
         driver()
+        for each in (self.source.username, self.source.password):
+            check_credential(each, self.title)
         parameters_of(self.title, self.source.jdbc_params)
         server = Server(
             title=self.title,
             host=self.source.host,
             port=self.source.port,
             database=self.source.db_name,
-            user=str(self.source.username),
+            user=self.source.username,
             password=self.source.password,
             parameters=self.source.jdbc_params,
         )

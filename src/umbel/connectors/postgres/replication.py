@@ -71,7 +71,7 @@ class ReplicatedSource(TableSource):
                 "ALTER SYSTEM SET wal_level = 'logical'; then restart the server",
             )
         if not _value(connection, "SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user"):
-            yield "the user may not replicate", f"ALTER ROLE {self.server.user} REPLICATION"
+            yield "the user may not replicate", f"ALTER ROLE {self.server.login} REPLICATION"
         yield from self._identity_problems(table)
         found = _value(connection, "SELECT count(*) FROM pg_publication WHERE pubname = %s", [self.publication])
         create = (

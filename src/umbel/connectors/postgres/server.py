@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+from umbel.connectors.credentials import resolved
 from umbel.connectors.postgres.columns import Column
-from umbel.errors import InvalidValue, NotSupported, PackageError, Transient, UmbelError, did_you_mean
+from umbel.definitions.secret import Credential
+from umbel.errors import InvalidValue, PackageError, Transient, UmbelError, did_you_mean
 
 if TYPE_CHECKING:
     import psycopg
@@ -75,12 +77,17 @@ class Server:
     host: str
     port: int
     database: str
-    user: str
-    password: Any
+    user: Credential
+    password: Credential
     parameters: str | None = None
 
     def __repr__(self) -> str:
-        return f"{self.title}: {self.user} at {self.host}:{self.port}/{self.database}"
+        return f"{self.title}: {self.login} at {self.host}:{self.port}/{self.database}"
+
+    @property
+    def login(self) -> str:
+        """The user, for messages."""
+        return self.user if isinstance(self.user, str) else "the user"
 
     @contextmanager
     def connect(self, **options: Any) -> Iterator[psycopg.Connection[Any]]:
@@ -99,17 +106,12 @@ class Server:
             raise self._translated(error) from None
 
     def _arguments(self) -> dict[str, Any]:
-        if not isinstance(self.password, str) or not isinstance(self.user, str):
-            raise NotSupported(
-                f"{self.title}: a Secret of a secret manager cannot be read yet",
-                hint='give username= and password= as text, for instance os.environ["PGPASSWORD"]',
-            )
         return {
             "host": self.host,
             "port": self.port,
             "dbname": self.database,
-            "user": self.user,
-            "password": self.password,
+            "user": resolved(self.user),
+            "password": resolved(self.password),
             "options": SETTINGS,
             "client_encoding": "UTF8",
             "connect_timeout": PATIENCE,
@@ -126,7 +128,7 @@ class Server:
         if not state or state.startswith(_AGAIN):
             return Transient(f"{self.title}: {text}", hint="see that the server runs and can be reached")
         if state == "42501":
-            return InvalidValue(f"{self.title}: {text}", hint=f"GRANT SELECT on it to {self.user}")
+            return InvalidValue(f"{self.title}: {text}", hint=f"GRANT SELECT on it to {self.login}")
         return InvalidValue(f"{self.title}: {text} (SQLSTATE {state})")
 
 
