@@ -23,7 +23,7 @@ from umbel.runtime.batch import drain
 
 __owner__ = "shop@example.com"
 _NUMBERS = count()
-PATIENCE = 60.0
+PATIENCE = 150.0
 
 
 def database(server: PostgresServer) -> str:
@@ -85,6 +85,12 @@ def until(made: Deployed, condition: Callable[[], Any], within: float = PATIENCE
         assert time.monotonic() < deadline, (made.taken(), letters(made))
         drain(made.deployment)
         time.sleep(0.02)
+
+
+def process(made: Deployed, seconds: float) -> None:
+    """Process what comes in for some time."""
+    start = time.monotonic()
+    until(made, lambda: time.monotonic() - start > seconds)
 
 
 def letters(made: Deployed) -> Sequence[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.connectors.postgres_shop import ORDERS, database, deployed, letters, orders, rows_of, shop, until
+from tests.connectors.postgres_shop import ORDERS, database, deployed, letters, orders, process, rows_of, shop, until
 from tests.servers.postgres import PostgresServer
 from umbel.connectors import ref, source
 from umbel.connectors.polling import stop_polling
@@ -175,7 +175,7 @@ def test_transactions_are_whole(postgres_server: Server, name: str, tmp_path: Pa
                 connection.execute(
                     f"INSERT INTO orders SELECT i, 'x', now() FROM generate_series({first}, {first + 999}) i"
                 )
-                until(made, lambda: True)
+                process(made, 0.2)
                 assert made.taken().get("Orders", 0) == 0
             connection.commit()
         seen = set[int]()

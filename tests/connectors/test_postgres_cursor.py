@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 import pytest
 
-from tests.connectors.postgres_shop import ORDERS, database, deployed, letters, orders, rows_of, shop, until
+from tests.connectors.postgres_shop import ORDERS, database, deployed, letters, orders, process, rows_of, shop, until
 from tests.servers.postgres import PASSWORD, PostgresServer
 from umbel.connectors import source
 from umbel.connectors.polling import stop_polling
@@ -86,8 +86,7 @@ def test_equal_cursors_are_neither_lost_nor_doubled(
         until(made, lambda: made.taken().get("Events") == 450)
         more(451, 600)  # the first 49 have the highest cursor read so far
         until(made, lambda: made.taken()["Events"] >= 600)
-        time.sleep(1.5)
-        until(made, lambda: True)
+        process(made, 1.5)
         found = made.changes("Events").group_by("n").len().sort("n").rows()
     assert found == table(postgres_server, name, "SELECT n, count(*) FROM events GROUP BY n ORDER BY n")
 
@@ -124,8 +123,7 @@ def test_one_statement_per_period(postgres_server: Server, name: str, tmp_path: 
     start = time.monotonic()
     with deployed(tmp_path, read) as made:
         while time.monotonic() - start < 7:
-            until(made, lambda: True)
-            time.sleep(0.5)
+            process(made, 0.7)
             stop_polling(tmp_path)  # as restarts would do
         assert made.taken() == {"Orders": 5000}
     log = postgres_server.log.read_text()

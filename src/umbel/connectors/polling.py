@@ -23,7 +23,7 @@ from umbel.state import disk
 
 log = logging.getLogger("umbel.work")
 
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
 """Seconds between two attempts to reach a server: the first, and the longest after doubling."""
 UNUSED = 60.0
 """Seconds without a batch being planned after which a thread ends."""
