@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 SPARK = ("spark", "conformance")
 """The folders whose tests share a Spark session; they run in one process, since a session costs seconds."""
+CONNECTORS = "connectors"
+"""The folder whose tests start servers of other systems; those of one server run in one process."""
 SCENARIOS = "scenarios"
 """The folder whose tests start processes of their own; they run in one process, another one than those of Spark."""
 
@@ -33,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if folder in (*SPARK, SCENARIOS):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group(SCENARIOS if folder == SCENARIOS else "spark"))
+        if folder == CONNECTORS:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem.split("_")[1]))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 

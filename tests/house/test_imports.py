@@ -15,6 +15,9 @@ LOADED_BY_OTHERS = {"typecheck.py"}
 """Plugins: what loads them is there when they are loaded."""
 HEAVY = {"pandas", "polars", "pyarrow", "pyspark", "numpy", "deltalake", "sqlalchemy", "starlette", "google"}
 
+EXTRAS = ("kafka",)
+"""The groups of dependencies that connectors need."""
+
 
 def loaded_by(statement: str) -> set[str]:
     """Return the top-level modules that are loaded once a fresh interpreter has run the statement."""
@@ -27,7 +30,8 @@ def loaded_by(statement: str) -> set[str]:
 def declared() -> set[str]:
     """Return the names of the dependencies in pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return {_normal(re.split(r"[<>=!~\[; ]", text)[0]) for text in project["dependencies"]}
+    extras = (text for name in EXTRAS for text in project["optional-dependencies"][name])
+    return {_normal(re.split(r"[<>=!~\[; ]", text)[0]) for text in (*project["dependencies"], *extras)}
 
 
 def imported() -> set[str]:

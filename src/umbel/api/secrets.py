@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
+from umbel.connectors.credentials import provide_vault
 from umbel.errors import UnknownName
 
 PREFIX = "UMBEL_SECRET_"
@@ -59,8 +60,9 @@ def secrets_from(provider: SecretProvider) -> Iterator[None]:
 
 
 def provide_secrets(provider: SecretProvider) -> None:
-    """Make `secrets.get` use `provider` in this process, outside `secrets_from` blocks."""
+    """Make `secrets.get` use `provider` in this process, outside `secrets_from` blocks, and connectors as well."""
     _of_process[:] = [provider]
+    provide_vault(provider)
 
 
 secrets = Secrets()

@@ -1,0 +1,15 @@
+"""Servers that the tests of connectors share: one of each kind for a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.kafka import Broker, started_or_missing
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A Kafka broker."""
+    yield from started_or_missing(tmp_path_factory.mktemp("kafka"))
