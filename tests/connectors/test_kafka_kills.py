@@ -1,4 +1,6 @@
-"""Rows of a topic are ingested while worker and broker are killed again and again; the dataset equals the topic, row for row."""
+"""Rows of a topic are ingested while worker and broker are killed again and again; the dataset equals the topic, row for row.
+
+So does the topic of its sink."""
 
 from __future__ import annotations
 
@@ -21,9 +23,11 @@ import pytest
 
 from tests.deployed import Deployed, wait_until
 from tests.servers.kafka import Broker, started_or_missing
-from umbel.connectors import Kafka, source
+from umbel.connectors import Kafka, sink, source
 from umbel.connectors.kafka.source import PARTITION_SHIFT
-from umbel.datasets import dataset
+from umbel.datasets import Dataset, dataset, pipeline
+from umbel.expr import col
+from umbel.lib import inputs
 from umbel.runtime.sources import SOURCE_SHIFT
 
 __owner__ = "tests@example.com"
@@ -94,7 +98,7 @@ def row(n: int) -> bytes:
     return json.dumps({"n": n, "name": f"row {n}", "at": START + n // 100}).encode()
 
 
-def events(broker: Broker, topic: str) -> Any:
+def events(broker: Broker, topic: str) -> list[Any]:
     cluster = Kafka(
         name="killed", bootstrap_servers=broker.address, security_protocol="PLAINTEXT", sasl_mechanism="PLAIN"
     )
@@ -106,14 +110,27 @@ def events(broker: Broker, topic: str) -> Any:
         name: str
         at: datetime
 
-    return Event
+    @sink(cluster.topic("chosen"), cdc="debezium")
+    @dataset
+    class Chosen:
+        n: int
+        name: str
+        at: datetime
+
+        @pipeline
+        @inputs(Event)
+        def chosen(cls, rows: Dataset) -> Dataset:
+            return rows.filter(col("n") % 5 == 0)
+
+    return [Event, Chosen]
 
 
 def run(broker: Broker, folder: Path, rows: int, victims: list[str], chance: random.Random) -> None:
     """Produce a wave for each victim and kill it at some instant; compare at the end."""
     broker.create("events", PARTITIONS)
     deployed = Deployed(folder / "umbel", budget=1 << 20)
-    deployed.commit([events(broker, "events")])
+    broker.create("chosen", PARTITIONS)
+    deployed.commit(events(broker, "events"))
     worker, feed = Worker(folder / "umbel", folder / "worker.log"), Feed(broker, "events")
     plans = folder / "umbel" / "plans"
 
@@ -140,6 +157,9 @@ def run(broker: Broker, folder: Path, rows: int, victims: list[str], chance: ran
         feed.finish()
         wait_until(is_done, state)
         compare(deployed, broker)
+        chosen = [*range(0, rows, 5)]
+        wait_until(lambda: len(sent(broker)) >= len(chosen), lambda: (len(sent(broker)), state()))
+        assert sent(broker) == chosen
     finally:
         worker.kill()
         deployed.close()
@@ -160,6 +180,11 @@ def compare(deployed: Deployed, broker: Broker) -> None:
     theirs = {(part, at): (row["n"], row["name"], datetime.fromtimestamp(row["at"], UTC)) for part, at, row in messages}
     assert ours == theirs
     assert not deployed.deployment.catalog.count_dead()
+
+
+def sent(broker: Broker) -> list[int]:
+    """Return what the sink has, sorted."""
+    return sorted(json.loads(each.value())["after"]["n"] for each in broker.consume("chosen"))
 
 
 def seeded() -> random.Random:

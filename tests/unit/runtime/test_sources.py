@@ -49,7 +49,7 @@ def opened(reading: SplitSource, key: str) -> OpenedSource:
     return OpenedSource("D", 0, reading, record_of(D).sources[0], key)
 
 
-def test_a_source_that_does_not_answer_is_asked_ever_more_rarely(clock: list[float]) -> None:
+def test_a_source_that_does_not_answer_is_polled_ever_more_rarely(clock: list[float]) -> None:
     reading = Unsteady()
     one = opened(reading, "k")
     assert one.plan(None, 10)[1] == 1

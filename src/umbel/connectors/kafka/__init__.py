@@ -13,6 +13,7 @@ from umbel.errors import InvalidValue
 from umbel.formats.declarations import Avro, Protobuf, check_format
 
 if TYPE_CHECKING:
+    from umbel.connectors.kafka.sink import TopicWriter
     from umbel.connectors.kafka.source import TopicSource
 
 
@@ -57,12 +58,22 @@ class KafkaConnector(DataConnector):
         return f"{super().title}, topic '{self.topic}'"
 
     def reader(self, directory: Path) -> TopicSource:
-        from umbel.connectors.kafka.clients import check_credentials, check_installed
         from umbel.connectors.kafka.source import TopicSource
+
+        self.check_writer()
+        return TopicSource(self)
+
+    def check_writer(self) -> None:
+        """Refuse a topic where the client library is missing, or a credential cannot be read."""
+        from umbel.connectors.kafka.clients import check_credentials, check_installed
 
         check_installed(self.title)
         check_credentials(self.cluster)
-        return TopicSource(self)
+
+    def writer(self, id: str, dataset: str) -> TopicWriter:
+        from umbel.connectors.kafka.sink import TopicWriter
+
+        return TopicWriter(self, id, dataset)
 
     @property
     def nests(self) -> bool:

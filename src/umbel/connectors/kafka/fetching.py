@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,28 +95,30 @@ class Fetcher:
             OutOfRange: the next offset does not exist.
             Transient: the broker does not answer.
         """
+        from confluent_kafka import Message
+
         since, trouble = time.monotonic(), "no answer"
         while self.next < end:
-            begin, messages = self.next, self._before(end)
-            records = [message for message in messages if message.error() is None]
-            if len(records) < len(messages):
-                trouble = self._judge([message for message in messages if message.error() is not None], trouble)
-            offsets = [record.offset() for record in records]
+            begin, messages = self.next, self._messages()
+            errors = list(map(Message.error, messages))
+            if {*map(type, errors)} - {type(None)}:  # errors cannot be compared with None
+                is_late = (error is None and each.offset() >= end for each, error in zip(messages, errors, strict=True))
+                cut = next((number for number, late in enumerate(is_late) if late), len(messages))
+                trouble = self._judge([each for each in messages[:cut] if each.error() is not None], trouble)
+                records = [each for each in messages[:cut] if each.error() is None]
+                self.rest = messages[cut:]
+                offsets = list(map(Message.offset, records))
+            else:
+                offsets = list(map(Message.offset, messages))
+                cut = bisect_left(offsets, end)
+                records, offsets, self.rest = messages[:cut], offsets[:cut], messages[cut:]
             received = end if self.rest else min(self.ended, end)
             self.next = max(begin, received, offsets[-1] + 1 if offsets else 0)
             if self.next > begin:
                 since = time.monotonic()
-                yield Fetched(offsets, [record.value() for record in records], self.next - begin - len(offsets))
+                yield Fetched(offsets, list(map(Message.value, records)), self.next - begin - len(offsets))
             elif time.monotonic() - since > PATIENCE:
                 raise unreachable(f"{self.topic[0]}[{self.partition}]@{self.next}", trouble)
-
-    def _before(self, end: int) -> list[Any]:
-        """Return received messages; those from the first record at or behind `end` on are retained."""
-        messages = self._messages()
-        cut = next((n for n, each in enumerate(messages) if each.error() is None and each.offset() >= end), None)
-        if cut is not None:
-            messages, self.rest = messages[:cut], messages[cut:]
-        return messages
 
     def _messages(self) -> list[Any]:
         if self.rest:

@@ -256,9 +256,9 @@ class _Range:
 
     def batches(self, fetched: Fetched, form: MessageFormat) -> Iterator[RawBatch]:
         """Yield records as rows, at most about `CHUNK_BYTES` at once."""
-        size = sum(len(value) for value in fetched.values if value is not None)
+        size = sum(map(len, filter(None, fetched.values)))
         step = max(1, len(fetched.values) * CHUNK_BYTES // max(size, CHUNK_BYTES))
-        counts = {SKIPPED: fetched.skipped, TOMBSTONES: sum(value is None for value in fetched.values)}
+        counts = {SKIPPED: fetched.skipped, TOMBSTONES: fetched.values.count(None)}
         for start in range(0, len(fetched.values), step):
             values, offsets = fetched.values[start : start + step], fetched.offsets[start : start + step]
             row = 0
