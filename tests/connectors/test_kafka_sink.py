@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -296,6 +297,21 @@ def test_a_former_writer_cannot_write(made: Shop) -> None:
     later.step()
     assert made.amounts() == [20, 30]
     later.close()
+
+
+def test_a_transaction_that_does_not_end_is_left_behind(made: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.sell(20)
+    delivery, released = made.delivery("Large"), threading.Event()
+    writer = delivery._open()
+    monkeypatch.setattr(module, "DEADLINE", 0.1)
+    monkeypatch.setattr(writer, "_transaction", lambda *_: released.wait())
+    with pytest.raises(Transient, match="did not end within"):
+        delivery.step()
+    monkeypatch.undo()
+    assert delivery.step() == 1
+    released.set()
+    assert made.amounts() == [20]
+    delivery.close()
 
 
 def test_a_destination_that_has_forgotten_its_position(made: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Protocol
 
 from umbel.definitions.secret import Credential, Secret
-from umbel.errors import InvalidValue, NotSupported, UnknownName
+from umbel.errors import NotSupported, Transient, UnknownName
 
 
 class SecretVault(Protocol):
@@ -45,15 +45,17 @@ def resolved(credential: Credential) -> str:
         credential: the value itself, or the name of a secret of the deployment, with a path into its JSON.
 
     Raises:
-        UnknownName: there is no such secret.
-        InvalidValue: it has no such part.
+        Transient: there is no such secret yet, or it has no such part.
     """
     if isinstance(credential, str):
         return credential
     check_credential(credential, "credential")
     if not _vaults:
-        raise UnknownName(f"secret '{credential.arn}' cannot be read: this process has no secrets")
-    text = _vaults[0].get(credential.arn)
+        raise Transient(f"secret '{credential.arn}' cannot be read: this process has no secrets")
+    try:
+        text = _vaults[0].get(credential.arn)
+    except UnknownName as error:
+        raise Transient(error.message, hint=f'client.add_secret("{credential.arn}", "...")') from error
     return _part(credential, text) if credential.path else text
 
 
@@ -64,7 +66,5 @@ def _part(secret: Secret, text: str) -> str:
             value = value[key]
     except (ValueError, KeyError, TypeError):
         where = "".join(f"[{key!r}]" for key in secret.path or ())
-        raise InvalidValue(
-            f"secret '{secret.arn}' has no part {where}", hint="its value must be a JSON object"
-        ) from None
+        raise Transient(f"secret '{secret.arn}' has no part {where}", hint="its value must be a JSON object") from None
     return value if isinstance(value, str) else json.dumps(value)

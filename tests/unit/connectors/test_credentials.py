@@ -9,7 +9,7 @@ import pytest
 from umbel.connectors import credentials
 from umbel.connectors.credentials import check_credential, provide_vault, resolved
 from umbel.definitions.secret import Secret
-from umbel.errors import InvalidValue, NotSupported, UnknownName
+from umbel.errors import NotSupported, Transient, UnknownName
 
 
 class Vault:
@@ -30,16 +30,16 @@ def test_a_secret_is_one_of_the_deployment_or_a_part_of_it() -> None:
     assert json.loads(resolved(Secret(arn="login")))["user"] == "ann"
     assert resolved(Secret(arn="login")["user"]) == "ann"
     assert resolved(Secret(arn="login")["deep"]["port"]) == "5"
-    with pytest.raises(InvalidValue, match=r"secret 'login' has no part \['deep'\]\['host'\]") as report:
+    with pytest.raises(Transient, match=r"secret 'login' has no part \['deep'\]\['host'\]") as report:
         resolved(Secret(arn="login")["deep"]["host"])
     assert "ann" not in str(report.value)
-    with pytest.raises(UnknownName, match="'other'"):
+    with pytest.raises(Transient, match="'other'"):
         resolved(Secret(arn="other"))
 
 
 def test_a_process_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "_vaults", [])
-    with pytest.raises(UnknownName, match="this process has no secrets"):
+    with pytest.raises(Transient, match="this process has no secrets"):
         resolved(Secret(arn="login"))
 
 

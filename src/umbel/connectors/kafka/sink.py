@@ -7,6 +7,7 @@ writer ends the transactions of the one before.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,15 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from umbel.connectors.kafka.clients import settings, unreachable
+from umbel.connectors.kafka.clients import settings
 from umbel.connectors.sinks import RowChange, SinkPosition
 from umbel.errors import Transient
 
 if TYPE_CHECKING:
     from umbel.connectors.kafka import KafkaConnector
 
-TIMEOUT = 30.0
+TIMEOUT = 15.0
 """Seconds that a request may take."""
+DEADLINE = 60.0
+"""Seconds that a transaction may take."""
 PRODUCER = {
     "enable.idempotence": True,
     "linger.ms": 5,
@@ -50,10 +53,11 @@ class TopicWriter:
 
         options, self._group = settings(connector.cluster), f"umbel-{id}"
         self._topic, self._dataset = connector.topic, dataset
-        self._producer = Producer({**options, **PRODUCER, "transactional.id": self._group})
+        self._lost, self._failures = list[str](), list[str]()
+        events = {"error_cb": lambda error: self._lost.append(error.str())}
+        self._producer = Producer({**options, **PRODUCER, **events, "transactional.id": self._group})
         reading = {"group.id": self._group, "isolation.level": "read_committed", "enable.auto.commit": False}
         self._consumer = Consumer({**options, **reading})
-        self._failures = list[str]()
 
     def position(self) -> SinkPosition:
         from confluent_kafka import TopicPartition
@@ -62,13 +66,34 @@ class TopicWriter:
             self._producer.init_transactions(TIMEOUT)
             (found,) = self._consumer.committed([TopicPartition(self._topic, 0)], TIMEOUT)
         if found.error is not None:
-            raise unreachable(self._topic, found.error)
+            raise self._failed(found.error.str())
         return SinkPosition(found.offset - FIRST, int(found.metadata or 0)) if found.offset > 0 else SinkPosition()
 
     def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:
         from confluent_kafka import TopicPartition
 
         reached = TopicPartition(self._topic, 0, position.batch + FIRST, metadata=str(position.rows))
+        self._producer.poll(0)
+        if self._lost:
+            raise self._failed(f"the connection was lost: {self._lost[-1]}")
+        # librdkafka may wait for ever for a coordinator that was gone, whatever the timeout. Such a call is left behind: the
+        # next writer fences its producer.
+        failures, call = list[BaseException](), threading.Event()
+
+        def run() -> None:
+            try:
+                self._transaction(changes, reached)
+            except BaseException as error:  # noqa: BLE001  raised by the caller
+                failures.append(error)
+            call.set()
+
+        threading.Thread(target=run, name="transaction", daemon=True).start()
+        if not call.wait(DEADLINE):
+            raise self._failed(f"a transaction did not end within {DEADLINE:.0f} seconds")
+        if failures:
+            raise failures[0]
+
+    def _transaction(self, changes: Sequence[RowChange], reached: Any) -> None:
         with self._transient():
             self._producer.begin_transaction()
             for each in changes:
@@ -78,7 +103,6 @@ class TopicWriter:
 
     def close(self) -> None:
         self._consumer.close()
-        self._producer.purge()
 
     def _produce(self, change: RowChange) -> None:
         now = time.time_ns() // 1_000_000
@@ -114,7 +138,8 @@ class TopicWriter:
             yield
         except KafkaException as error:
             details = f" ({self._failures[0]})" if self._failures else ""
-            raise Transient(
-                f"the sink to topic '{self._topic}' failed: {error.args[0].str()}{details}",
-                hint="check the broker, and the permissions to write transactions and to commit offsets",
-            ) from error
+            raise self._failed(f"{error.args[0].str()}{details}") from error
+
+    def _failed(self, reason: str) -> Transient:
+        hint = "check the broker, and the permissions to write transactions and to commit offsets"
+        return Transient(f"the sink to topic '{self._topic}' failed: {reason}", hint=hint)
