@@ -320,6 +320,7 @@ def test_a_broker_that_is_down_is_an_error_to_retry(monkeypatch: pytest.MonkeyPa
 def test_a_user_and_a_secret_password(broker: Broker, topic: Callable[..., TopicSource]) -> None:
     name = topic().connector.topic
     broker.produce(name, [row(1)])
+    broker.grant("TOPIC", name, "DESCRIBE", "READ")
     resolved = []
 
     class Vault:
@@ -336,6 +337,14 @@ def test_a_user_and_a_secret_password(broker: Broker, topic: Callable[..., Topic
     assert all_of(read(reader, SCHEMA)) == [1]
     assert set(resolved) == {"kafka-login"}
     assert PASSWORD not in repr((splits, position, reader))
+
+
+def test_a_topic_without_permission_is_an_error_to_retry(broker: Broker, topic: Callable[..., TopicSource]) -> None:
+    name = topic().connector.topic
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
+    reader = kafka(broker, bootstrap_servers=broker.sasl_address, **login).topic(name).reader(Path())
+    with pytest.raises(Transient, match=r"(?i)authori[sz]ation failed"):
+        reader.plan(None, 1000)
 
 
 def test_a_wrong_password_is_an_error_to_retry_that_does_not_have_it(
@@ -360,3 +369,5 @@ def test_a_secret_elsewhere_is_refused_when_it_is_committed(broker: Broker) -> N
     secret = Secret(arn="arn:aws:secretsmanager:eu-west-1:1:secret:kafka")
     with pytest.raises(NotSupported, match="AWS Secrets Manager"):
         kafka(broker, sasl_plain_password=secret).topic("t").reader(Path())
+    with pytest.raises(NotSupported, match="Kafka 'console' is registered elsewhere"):
+        Kafka.get("console").topic("t").reader(Path())

@@ -151,6 +151,7 @@ def test_everything(broker: Broker, tmp_path: Path) -> None:
     broker.produce(
         "users", [envelope("c", "Oslo", 1), envelope("u", "Bergen", 3), envelope("d", "Bergen", 5), (b"1", None)]
     )
+    permit(broker)
     shop = Shop(tmp_path)
     try:
         shop.client.add_secret("kafka-login", json.dumps({"password": PASSWORD}))
@@ -172,6 +173,15 @@ def test_everything(broker: Broker, tmp_path: Path) -> None:
         assert PASSWORD not in shop.said
     finally:
         shop.stop()
+
+
+def permit(broker: Broker) -> None:
+    """Grant what docs/howto/kafka.md says, and nothing else."""
+    for topic in ("sales", "users"):
+        broker.grant("TOPIC", topic, "DESCRIBE", "READ")
+    broker.grant("TOPIC", "large", "DESCRIBE", "READ", "WRITE")
+    broker.grant("TRANSACTIONAL_ID", "umbel-", "DESCRIBE", "WRITE", is_prefix=True)
+    broker.grant("GROUP", "umbel-", "DESCRIBE", "READ", is_prefix=True)
 
 
 def others_go_on(broker: Broker, shop: Shop) -> None:

@@ -6,6 +6,7 @@ import base64
 import io
 import itertools
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -24,7 +25,7 @@ from tests.unit.connectors.reading import Read, read
 from umbel.connectors import Avro, Kafka, Protobuf
 from umbel.connectors.kafka import fetching
 from umbel.connectors.kafka.source import TopicSource
-from umbel.errors import Transient
+from umbel.errors import NotSupported, Transient
 from umbel.types.dtypes import Datetime, Dict, Float, Int, List, Optional, Str
 from umbel.types.numeric import Decimal as DecimalType
 
@@ -215,3 +216,11 @@ def test_a_registry_without_serialized_protobuf_gives_dead_letters(broker: Broke
     form = Protobuf(registry="confluent", url=registry.url, token="t")
     found: Read = read(reading(broker, form, [framed(number, b"\0")]), {"n": Int()})
     assert found.reasons()[0].startswith(f"Protobuf schema {number} is no serialized description")
+
+
+def test_a_missing_library_for_avro_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    cluster = Kafka(name="k", bootstrap_servers="b:1", security_protocol="PLAINTEXT", sasl_mechanism="PLAIN")
+    with pytest.raises(NotSupported, match=r"fastavro.*(?s:.*)pip install 'umbel\[kafka\]'"):
+        cluster.topic("t", format=Avro(registry="confluent", url="http://r")).reader(Path())
+    cluster.topic("t").reader(Path())

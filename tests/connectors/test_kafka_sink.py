@@ -193,6 +193,16 @@ def test_several_batches_are_delivered_as_their_difference(made: Shop) -> None:
     delivery.close()
 
 
+def test_batches_that_wait_are_read_by_and_by(made: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries, "READ_AT_ONCE", 2)
+    for amount in range(20, 25):
+        made.sell(amount)
+    delivery = made.delivery("Large")
+    assert [delivery.step() for _ in range(4)] == [2, 2, 1, 0]
+    assert made.amounts() == [20, 21, 22, 23, 24]
+    delivery.close()
+
+
 def test_a_sink_and_a_source_understand_each_other(made: Shop, broker: Broker, tmp_path: Path) -> None:
     made.move("c", "Oslo", 1)
     made.move("c", "Bodø", 1, user=2)

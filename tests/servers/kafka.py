@@ -33,6 +33,8 @@ inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
   user_{user}="{password}";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
 log.dirs={folder}/data
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
@@ -154,6 +156,18 @@ class Broker:
         from confluent_kafka import TopicPartition
 
         _done(self.admin.delete_records([TopicPartition(topic, part, at) for part, at in before.items()]))
+
+    def grant(self, kind: str, name: str, *operations: str, is_prefix: bool = False) -> None:
+        """Permit the user of the SASL listener operations on a topic, group or transactional id, and no others."""
+        from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+
+        pattern = ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL
+        who = (f"User:{USER}", "*")
+        each = [
+            AclBinding(ResourceType[kind], name, pattern, *who, AclOperation[operation], AclPermissionType.ALLOW)
+            for operation in operations
+        ]
+        _done(self.admin.create_acls(each))
 
     def produce(self, topic: str, values: Iterable[bytes | Record | None], partition: int = 0) -> None:
         """Append records; a record is a value, or a key and a value."""

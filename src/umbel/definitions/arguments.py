@@ -189,7 +189,7 @@ class DataConnector:
         """
         raise NotSupported(
             f"a source of kind '{self.kind}' cannot be read yet",
-            hint="webhooks and files can, and connectors with a reader",
+            hint="webhooks, files and Kafka can, and connectors with a reader",
         )
 
     def check_writer(self) -> None:

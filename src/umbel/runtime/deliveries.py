@@ -34,7 +34,10 @@ from umbel.types.schema import AT, SEQ, WEIGHT, Schema
 
 AT_ONCE = 20_000
 """Row changes in one transaction."""
-INTERVAL = 0.1
+READ_AT_ONCE = 500_000
+"""Changes read at once, if they are of several batches."""
+INTERVAL, MINDED = 0.1, 1.0
+"""Seconds between two looks for new batches, and for new sinks."""
 LONGEST_WAIT = 10.0
 """Seconds between two attempts to reach a destination."""
 SINKS = "sinks"
@@ -62,11 +65,12 @@ class Sink:
 
 def sinks(deployment: Deployment, revision: int) -> dict[str, Sink]:
     """Return the sinks of a revision whose datasets are complete, by their ids."""
-    graph, done = deployment.graph(revision), deployment.catalog.backfilled()
+    graph = deployment.graph(revision)
     declared = [(name, each) for name, dataset in graph.datasets.items() for each in dataset.sinks]
     if not declared:
         return {}
-    own, found = deployment.catalog.setting(SINKS, uuid4().hex[:12]), dict[str, Sink]()
+    own, done = deployment.catalog.setting(SINKS, uuid4().hex[:12]), deployment.catalog.backfilled()
+    found = dict[str, Sink]()
     for name, definition in declared:
         node = graph.outputs[name]
         if node.is_logged and node.state_id in done:
@@ -99,7 +103,7 @@ class SinkDelivery:
             writer = self._open()
             if last is None or last.number <= self._position.batch:
                 return 0
-            for changes, position in self._transactions(last.number, last.revision):
+            for changes, position in self._transactions(self._until(last.number), last.revision):
                 if changes:
                     writer.write(changes, position)
                     self._deployment.catalog.note(self._note, [position.batch, position.rows])
@@ -126,6 +130,17 @@ class SinkDelivery:
             known = SinkPosition(*noted) if noted else SinkPosition()
             self._position = max(known, self._writer.position())
         return self._writer
+
+    def _until(self, last: int) -> int:
+        """Return the last batch to read at once, `last` or one before."""
+        if last - self._position.batch <= 1:
+            return last
+        sizes, total = self._deployment.changes.sizes(self._sink.node, until=last, after=self._position.batch), 0
+        for number in sorted(sizes):
+            total += sizes[number]
+            if total >= READ_AT_ONCE:
+                return number
+        return last
 
     def _transactions(self, last: int, revision: int) -> Iterator[tuple[Sequence[RowChange], SinkPosition]]:
         """Yield the changes up to a batch in transactions, each with the position behind it."""
@@ -215,7 +230,7 @@ class Deliveries:
 
     def _mind(self) -> None:
         """Begin and end deliveries as sinks come and go."""
-        while not self._stop.wait(INTERVAL):
+        while not self._stop.wait(MINDED):
             try:
                 last = self._deployment.catalog.progress(JOB, sys.maxsize)
                 found = sinks(self._deployment, last.revision) if last is not None else {}

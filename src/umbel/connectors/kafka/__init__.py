@@ -67,7 +67,7 @@ class KafkaConnector(DataConnector):
         """Refuse a topic where the client library is missing, or a credential cannot be read."""
         from umbel.connectors.kafka.clients import check_credentials, check_installed
 
-        check_installed(self.title)
+        check_installed(self)
         check_credentials(self.cluster)
 
     def writer(self, id: str, dataset: str) -> TopicWriter:

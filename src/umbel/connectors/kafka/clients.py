@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from umbel.connectors.credentials import check_credential, resolved
 from umbel.errors import NotSupported, Transient, UmbelError
+from umbel.formats.declarations import Avro
 
 if TYPE_CHECKING:
-    from umbel.connectors.kafka import Kafka
+    from umbel.connectors.kafka import Kafka, KafkaConnector
 
 INSTALL = "pip install 'umbel[kafka]'"
 ADMIN_TIMEOUT = 3.0
@@ -23,21 +24,34 @@ TOPIC_AGE = 1.0
 UNKNOWN_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"})
 
 
-def check_installed(subject: str) -> None:
-    """Refuse a Kafka connector where the client library is missing.
+def check_installed(connector: KafkaConnector) -> None:
+    """Refuse a connector where a library that it needs is missing.
 
     Raises:
-        NotSupported: `confluent-kafka` is not installed.
+        NotSupported: confluent-kafka is not installed, or fastavro for Avro.
     """
     try:
         import confluent_kafka  # noqa: F401
+
+        if isinstance(connector.format, Avro):
+            import fastavro  # noqa: F401
     except ImportError as error:
-        raise NotSupported(f"{subject} needs confluent-kafka, which is not installed: {error}", hint=INSTALL) from None
+        report = f"{connector.title} needs a library that is not installed: {error}"
+        raise NotSupported(report, hint=INSTALL) from None
 
 
 def check_credentials(kafka: Kafka) -> None:
-    """Refuse credentials that cannot be resolved."""
+    """Refuse a cluster whose address or credentials cannot be found.
+
+    Raises:
+        NotSupported: it is registered elsewhere, or a secret is.
+    """
     subject = f"Kafka '{kafka.name}'"
+    if kafka.is_reference:
+        raise NotSupported(
+            f"{subject} is registered elsewhere, and this version has no register of sources",
+            hint="Kafka(name=..., ...)",
+        )
     for credential in (kafka.sasl_plain_username, kafka.sasl_plain_password, *(kafka.options or {}).values()):
         check_credential(credential, subject)
 
