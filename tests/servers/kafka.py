@@ -16,6 +16,7 @@ from typing import Any
 from tests.jars import fetched, java
 from tests.scenarios.server import HOST, free_port
 from tests.servers.missing import missing
+from umbel.processes.process_tree import die_with
 
 PATIENCE = 90.0
 USER, PASSWORD = "reader", "only-for-tests"
@@ -101,7 +102,10 @@ class Broker:
         self._format()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._java(), "kafka.Kafka", str(self._settings)], stdout=log, stderr=log
+                [*self._java(), "kafka.Kafka", str(self._settings)],
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with(os.getpid()),  # it does not outlive tests that are killed
             )
 
     def start(self) -> None:
