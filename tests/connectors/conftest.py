@@ -1,4 +1,4 @@
-"""The servers that tests of connectors share."""
+"""Servers that the tests of connectors share: one of each kind for a session."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers.postgres import PostgresServer, started_or_missing
+from tests.servers.kafka import Broker, started_or_missing
+from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import started_or_missing as postgres_or_missing
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """Return the PostgreSQL server that all tests of this process share."""
-    yield from started_or_missing()
+    yield from postgres_or_missing()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A Kafka broker."""
+    yield from started_or_missing(tmp_path_factory.mktemp("kafka"))

@@ -13,9 +13,10 @@ from tests.house.sources import ROOT, modules, tree
 
 LOADED_BY_OTHERS = {"typecheck.py"}
 """Plugins: what loads them is there when they are loaded."""
-EXTRAS = ("postgres",)
-"""The groups of dependencies that connectors need."""
 HEAVY = {"pandas", "polars", "pyarrow", "pyspark", "numpy", "deltalake", "sqlalchemy", "starlette", "google"}
+
+EXTRAS = ("kafka", "postgres")
+"""The groups of dependencies that connectors need."""
 
 
 def loaded_by(statement: str) -> set[str]:

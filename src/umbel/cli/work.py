@@ -92,10 +92,11 @@ def _damage_in(failure: str) -> str:
 
 def _work(deployment: Deployment, workers: int, stop: Stop, beat: Heartbeat) -> str:
     """Run the live job until it is stopped; return why it failed, if it did."""
+    from umbel.runtime.deliveries import Deliveries
     from umbel.spark.job import LiveJob
     from umbel.spark.session import Settings, running
 
-    with running(Settings(deployment.directory, slots=workers)) as session:
+    with running(Settings(deployment.directory, slots=workers)) as session, Deliveries(deployment):
         job = LiveJob(deployment, session, on_batch=lambda number, _: beat.finished(number), on_begin=beat.began)
         query = job.start()
         beat.running()

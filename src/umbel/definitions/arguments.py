@@ -20,6 +20,7 @@ from umbel.plugins import Registry
 from umbel.types.arguments import ArgumentsMeta
 
 if typing.TYPE_CHECKING:
+    from umbel.connectors.sinks import SinkWriter
     from umbel.connectors.splits import SplitSource
 
 REFERENCE = "is_reference"
@@ -215,7 +216,33 @@ class DataConnector:
         """
         raise NotSupported(
             f"a source of kind '{self.kind}' cannot be read yet",
-            hint="webhooks, files and Postgres can, and connectors with a reader",
+            hint="webhooks, files, Kafka and Postgres can, and connectors with a reader",
+        )
+
+    def check_writer(self) -> None:
+        """Refuse a sink that cannot be written to.
+
+        Raises:
+            NotSupported: this version or this installation cannot write to it.
+        """
+        raise self._no_writer()
+
+    def writer(self, id: str, dataset: str) -> SinkWriter:
+        """Return a writer of changes.
+
+        Args:
+            id: of the sink; unique, and the same after a restart.
+            dataset: the name of the dataset.
+
+        Raises:
+            NotSupported: this version cannot write to such a connector.
+        """
+        raise self._no_writer()
+
+    def _no_writer(self) -> NotSupported:
+        return NotSupported(
+            f"a server does not write to sinks of kind '{self.kind}' yet",
+            hint='take @sink away, or let it be for another environment than is committed: @sink(..., env="...")',
         )
 
     def reader_of(self, options: ReadOptions) -> SplitSource:

@@ -80,11 +80,32 @@ class JsonLines:
         else:
             yield from self._by_groups(lines_of(data))
 
+    def texts(self, texts: Sequence[bytes]) -> Iterator[Raw]:
+        """Yield one row for each text, in order.
+
+        A text may have several lines; a blank one is a rejected row.
+        """
+        frame = self._exactly(texts)
+        if frame is not None:
+            yield Raw(frame, rejects({}))
+        elif self._fast:
+            yield from self._by_groups(texts)
+        else:
+            yield self._one_by_one(texts)
+
+    def _exactly(self, texts: Sequence[bytes]) -> pl.DataFrame | None:
+        """Return the rows of texts read at once, None if that could be wrong."""
+        data = b"\n".join(texts)
+        if data.count(b"\n") != len(texts) - 1:
+            return None
+        frame = self.at_once(data)
+        return frame if frame is not None and frame.height == len(texts) else None
+
     def _by_groups(self, lines: Sequence[bytes]) -> Iterator[Raw]:
         good = list[pl.DataFrame]()
         for start in range(0, len(lines), GROUP):
             group = lines[start : start + GROUP]
-            frame = self.at_once(b"\n".join(group))
+            frame = self._exactly(group)
             if frame is not None:
                 good.append(frame)
                 continue

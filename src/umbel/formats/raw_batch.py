@@ -24,6 +24,7 @@ class RawBatch:
         request: identifies the request the rows came in; None where rows do not come in requests.
         counts: additional counters, by name.
         is_damage: whether its rows represent unreadable pieces of storage.
+        steps: the numbers of the rows less `first`, increasing; None for consecutive ones.
     """
 
     raw: Raw
@@ -33,6 +34,19 @@ class RawBatch:
     request: Callable[[int], int] | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     is_damage: bool = False
+    steps: pl.Series | None = None
+
+    def numbers(self, rows: pl.Series) -> pl.Series:
+        """Return the numbers of rows, by their index."""
+        return (rows if self.steps is None else self.steps.gather(rows)).cast(pl.Int64) + self.first
+
+    def row(self, number: int) -> int:
+        """Return the index of a numbered row, -1 if it is not one of these."""
+        step = number - self.first
+        if self.steps is None:
+            return step if 0 <= step < self.raw.frame.height else -1
+        row = self.steps.search_sorted(step)
+        return row if row < len(self.steps) and self.steps[row] == step else -1
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from umbel.definitions.records import DatasetDefinition, Sampling, SourceDefinit
 from umbel.ingestion.debezium import open_messages, validate_deletions
 from umbel.state.keys import encode_keys, shard_of
 from umbel.types.dtypes import Bool, DType, Optional
-from umbel.types.raw import Raw, rejects
+from umbel.types.raw import TOMBSTONE, Raw, rejects
 from umbel.types.schema import AT, WEIGHT
 from umbel.types.validate import Validated, validate
 
@@ -56,7 +56,10 @@ def prepare(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> V
     validated = _validated(rows, dataset)
     chosen = pl.all_horizontal(*_conditions(validated, condition, source, dataset))
     mask = validated.frame.select(chosen.alias("mask"))["mask"]
-    return replace(validated, frame=validated.frame.filter(mask), accepted=validated.accepted.filter(mask))
+    found = validated.rejects
+    if source.cdc == "debezium":  # each deletion is followed by a tombstone, for compaction: nothing is lost with it
+        found = found.filter(pl.col("reason") != TOMBSTONE)
+    return Validated(validated.frame.filter(mask), validated.accepted.filter(mask), found)
 
 
 @dataclass(frozen=True)

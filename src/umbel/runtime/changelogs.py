@@ -127,6 +127,11 @@ class ChangeLogs:
         """
         return self._log(node).read(self._tail(node), predicate=predicate, through=until)
 
+    def batches(self, node: GraphNode, *, after: int, until: int) -> pl.DataFrame:
+        """Return the changes of the batches after one, up to another, with their `_batch`."""
+        columns, predicate = [*node.operator.schema.changes(), BATCH], pl.col(BATCH) > after
+        return self._log(node).read(self._tail(node), columns=columns, predicate=predicate, through=until)
+
     def sizes(self, node: GraphNode, *, until: int, after: int | None = None) -> dict[int, int]:
         """Return the number of changes of each batch in a log.
 

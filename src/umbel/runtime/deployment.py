@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
@@ -43,6 +44,7 @@ SHARDS = 4
 BUDGET = 128 << 20
 """Bytes of input per batch."""
 DEFAULT = Tiling()
+log = logging.getLogger("umbel.work")
 _ELSEWHERE = "choose another folder, which this account may write to: --dir"
 
 
@@ -216,7 +218,11 @@ class Deployment:
 
     def plans(self) -> Plans:
         """Return the batch plans of the live job."""
-        return Plans(self.directory / "plans", self._sources, self.budget, self._is_due, self.ahead)
+        return Plans(self.directory / "plans", self._sources, self.budget, self._is_due, self.ahead, self._in_trouble)
+
+    def _in_trouble(self, source: str, reason: str) -> None:
+        log.warning("source %s: %s", source, reason)
+        self.catalog.record_event("work", "warning", f"source {source}: {reason}"[:4000])
 
     def _is_due(self) -> bool:
         last, now = self.catalog.progress(JOB, sys.maxsize), time.time()
@@ -233,6 +239,7 @@ class Deployment:
     def _sources(self) -> tuple[int, Any]:
         provide_secrets(self.vault)
         revision = self.catalog.latest()
+        provide_secrets(self.vault)
         return revision, _sources(self, revision)
 
     def __hash__(self) -> int:

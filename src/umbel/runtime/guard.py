@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -24,6 +24,7 @@ import polars as pl
 
 from umbel.catalog.verdicts import Known, Verdicts
 from umbel.errors import Transient
+from umbel.formats.raw_batch import RawBatch
 from umbel.functions.computed import ByFunction, Columns
 from umbel.isolation.child import report
 from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
@@ -126,11 +127,11 @@ class WorkerGuard:
         errors = {int(good[row]): why for row, why in made.errors.items()}
         return Checked(scatter_rows(made.values, good, rows.height).alias("value"), {**errors, **rejected})
 
-    def location(self, since: int, where: Callable[[int], str], first: int, height: int) -> None:
-        """Set the source positions of rows rejected since the first `since`."""
+    def location(self, since: int, batch: RawBatch) -> None:
+        """Set the source positions of rows of a batch rejected since the first `since`."""
         for each in self.rejected[since:]:
-            if not each.is_placed and 0 <= each.number - first < height:
-                each.where, each.is_placed = where(each.number - first), True
+            if not each.is_placed and (row := batch.row(each.number)) >= 0:
+                each.where, each.is_placed = batch.where(row), True
 
     @cached_property
     def _known(self) -> Known:

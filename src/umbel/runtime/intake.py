@@ -100,7 +100,7 @@ def take_in(
         changes, before = accepted, len(guard.rejected)
         with guarded(guard):
             emit(entry, changes, intake.output)
-        guard.location(before, batch.where, batch.first, batch.raw.frame.height)
+        guard.location(before, batch)
         if intake.counts["rows"] >= ROWS_AT_ONCE or len(intake.dead) >= DEAD_AT_ONCE:
             yield intake
             number += 1
@@ -137,7 +137,7 @@ def _judged(
     """Return the accepted rows of a batch as changes; record the others."""
     validated = prepare(batch.raw, source.definition, dataset)
     timestamp = pl.col(dataset.schema.timestamp)
-    numbers = (validated.accepted.cast(pl.Int64) + batch.first).alias(SEQ)
+    numbers = batch.numbers(validated.accepted).alias(SEQ)
     plain = {AT: timestamp, WEIGHT: pl.lit(1, pl.Int64)}
     missing = [value.alias(name) for name, value in plain.items() if name not in validated.frame.columns]
     changes = validated.frame.with_columns(*missing, numbers).select(list(dataset.schema.changes()))
@@ -166,7 +166,7 @@ def _in_time(
     if bounds.latest is not None:
         ahead = changes.filter(pl.col(AT) > bounds.latest)
         why = f"is ahead of {_shown(bounds.latest)}, the latest a live source may have when it is processed"
-        errors = {seq - batch.first: f"event time {_shown(at)} {why}" for seq, at in ahead.select(SEQ, AT).iter_rows()}
+        errors = {batch.row(seq): f"event time {_shown(at)} {why}" for seq, at in ahead.select(SEQ, AT).iter_rows()}
         _bury(source, batch, rejects(errors, dataset.schema.timestamp), intake)
         changes = changes.filter(pl.col(AT) <= bounds.latest)
     if bounds.oldest is not None:
@@ -176,7 +176,7 @@ def _in_time(
             if bounds.late_bytes <= 0:
                 break
             reason = f"{LATE}event time {_shown(at)} is before the watermark {_shown(bounds.oldest)}"
-            letter = _letter(source, batch, seq - batch.first, dataset.schema.timestamp, reason)
+            letter = _letter(source, batch, batch.row(seq), dataset.schema.timestamp, reason)
             bounds.late_bytes -= len(letter.raw)
             intake.dead.append(letter)
         changes = changes.filter(pl.col(AT) >= bounds.oldest)

@@ -74,6 +74,7 @@ class Plannable(Protocol):
     dataset: str
     source: int
     key: str
+    trouble: str
 
     @property
     def is_bounded(self) -> bool:
@@ -131,13 +132,21 @@ class Plans:
         budget: bytes of input per batch.
         is_due: whether results wait for a batch, with or without input.
         ahead: how far ahead of processing time the event times of live sources may be, in µs; None for any.
+        on_trouble: called with the key of a source and the reason when it begins not to answer.
     """
 
     def __init__(
-        self, folder: Path, sources: Sources, budget: int, is_due: Callable[[], bool], ahead: int | None = None
+        self,
+        folder: Path,
+        sources: Sources,
+        budget: int,
+        is_due: Callable[[], bool],
+        ahead: int | None = None,
+        on_trouble: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._folder, self._sources, self._budget, self._is_due = folder, sources, budget, is_due
-        self._ahead = ahead
+        self._ahead, self._on_trouble = ahead, on_trouble
+        self._troubles: dict[str, str] = {}
         disk.make_folder(folder)
 
     def next(self, start: int) -> int:
@@ -215,6 +224,7 @@ class Plans:
         budget = _Budget(self._budget)
         for source, share in budget.shares(open_ones, late, before.number):
             found, position = source.plan(positions.get(source.key), share) if share > 0 else ((), None)
+            self._notice(source)
             size = sum(size for _, size in found)
             if share <= 0 or size >= share or source.is_loading:
                 behind.append(source.key)
@@ -230,6 +240,13 @@ class Plans:
             return None
         latest = None if self._ahead is None else time.time_ns() // 1000 + self._ahead
         return BatchPlan(before.number + 1, revision, tuple(splits), positions, tuple(ended), latest, tuple(behind))
+
+    def _notice(self, source: Plannable) -> None:
+        """Report a source that has begun not to answer, or to answer again."""
+        before = self._troubles.get(source.key, "")
+        if bool(source.trouble) != bool(before):
+            self._on_trouble(source.key, source.trouble or "it answers again")
+        self._troubles[source.key] = source.trouble
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:012d}.json"

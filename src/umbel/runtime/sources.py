@@ -12,12 +12,14 @@ from umbel.connectors.splits import SplitSource
 from umbel.definitions.arguments import ReadOptions
 from umbel.definitions.preproc import ReferenceColumn
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
-from umbel.errors import NotSupported
+from umbel.errors import NotSupported, Transient
 from umbel.formats.raw_batch import RawBatch
 from umbel.graph.graph import Graph
 from umbel.ingestion.rows import requested
 from umbel.types.dtype import DType
 
+LONGEST_WAIT = 10.0
+"""Seconds between two attempts to reach a source that does not answer."""
 SOURCE_SHIFT = 56
 """Rows are numbered by source, then by position in it: of two with one key and instant, the later source's wins."""
 
@@ -33,6 +35,7 @@ class OpenedSource:
         source: its ordinal among the dataset's sources.
         reading: its reading side.
         definition: as committed.
+        trouble: why it does not answer; empty if it does.
     """
 
     dataset: str
@@ -40,6 +43,8 @@ class OpenedSource:
     reading: SplitSource
     definition: SourceDefinition
     key: str
+    trouble: str = ""
+    _failures: int = 0
     _rest_until: float = 0.0
     _idle_since: float | None = None
 
@@ -65,11 +70,20 @@ class OpenedSource:
         return idleness is not None and since is not None and time.monotonic() - since >= idleness / 1e6
 
     def plan(self, position: Any, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Any]:
-        """Return new splits with their sizes, and the position after them."""
+        """Return new splits with their sizes, and the position after them.
+
+        A source that does not answer has none; it is asked again after a while, so that the others go on.
+        """
         if time.monotonic() < self._rest_until:
             return (), position
         self.reading.tend()
-        found, reached = self.reading.plan(position, budget)
+        try:
+            found, reached = self.reading.plan(position, budget)
+        except Transient as error:
+            self.trouble, self._failures = str(error), self._failures + 1
+            self._rest_until = time.monotonic() + min(LONGEST_WAIT, 0.25 * 2 ** min(self._failures, 10))
+            return (), position
+        self.trouble, self._failures = "", 0
         self._idle_since = None if found or self.is_loading else self._idle_since or time.monotonic()
         if not found and not self.definition.connector.is_stream and not self.reading.paces_itself:
             self._rest_until = time.monotonic() + self.definition.every / 1e6

@@ -10,7 +10,7 @@ from umbel.types.durations import format_duration
 
 
 def check_supported(definitions: Definitions) -> None:
-    """Refuse options that a server would ignore: sinks, and retention of history.
+    """Refuse options that a server would ignore: some sinks, and retention of history.
 
     Raises:
         NotSupported: there are some; the message lists all of them.
@@ -23,11 +23,18 @@ def check_supported(definitions: Definitions) -> None:
 def _unsupported(datasets: Iterable[DatasetDefinition]) -> Iterator[NotSupported]:
     for each in datasets:
         for sink in each.sinks:
-            yield NotSupported(
-                f"dataset '{each.name}' has a sink of kind '{sink.connector.kind}', and a server does not write to sinks yet",
-                where=sink.location,
-                hint='take @sink away, or let it be for another environment than is committed: @sink(..., env="...")',
-            )
+            try:
+                sink.connector.check_writer()
+            except NotSupported as error:
+                yield NotSupported(
+                    f"dataset '{each.name}' has a sink: {error.message}", where=sink.location, hint=error.hint
+                )
+            if each.output is not None and each.output.is_terminal:
+                yield NotSupported(
+                    f"dataset '{each.name}' has a sink, but no changes to send: its values depend on the instant of a query",
+                    where=sink.location,
+                    hint="a dataset before the aggregation can have a sink, and one with discrete windows or emit='final'",
+                )
         if each.history != HISTORY:
             yield NotSupported(
                 f"dataset '{each.name}': history={format_duration(each.history)!r} cannot be kept to: a server keeps the "

@@ -14,7 +14,9 @@ from typing import Any
 
 from umbel.catalog.catalog import Catalog
 from umbel.catalog.switching import switch
+from umbel.connectors.credentials import provide_vault
 from umbel.definitions.records import Definitions
+from umbel.errors import Transient
 from umbel.graph.graph import Graph, GraphNode, KeyedSource
 from umbel.runtime.deployment import JOB, Deployment, replaced
 from umbel.runtime.plans import BatchPlan
@@ -82,6 +84,7 @@ def _entries(nodes: list[GraphNode]) -> set[str]:
 def _have_rows(deployment: Deployment, graph: Graph, entries: set[str]) -> bool:
     counts = deployment.catalog.counts()
     taken = {dataset.partition("@")[0] for (dataset, what), count in counts.items() if what == "rows" and count}
+    provide_vault(deployment.vault)
     for opened in open_sources(deployment.directory, graph):
         # rows may have come by other sources, or have left the ingest log since
         had_rows = graph.datasets[opened.dataset].name in taken
@@ -93,7 +96,7 @@ def _have_rows(deployment: Deployment, graph: Graph, entries: set[str]) -> bool:
 def _has_any(opened: Any) -> bool:
     try:
         found, _ = opened.reading.plan(None, 1)
-    except OSError:
+    except (OSError, Transient):
         return True  # the worker, which tries again, will find out
     return bool(found) or opened.is_loading
 
@@ -231,6 +234,7 @@ def _shares(deployment: Deployment, graph: Graph, each: Waiting) -> Iterator[flo
     last = deployment.catalog.progress(JOB, sys.maxsize)
     positions = deployment.plans().read(last.state["plan"]).positions if last and "plan" in last.state else {}
     new = {source.key for source in new_sources(graph, each)}
+    provide_vault(deployment.vault)
     for opened in open_sources(deployment.directory, graph):
         if opened.key in new:
             total = _bytes(opened, None)
@@ -241,6 +245,6 @@ def _shares(deployment: Deployment, graph: Graph, each: Waiting) -> Iterator[flo
 def _bytes(opened: Any, position: Any) -> int:
     try:
         found, _ = opened.reading.plan(position, EVERYTHING)
-    except OSError:
+    except (OSError, Transient):
         return 0
     return sum(size for _, size in found)

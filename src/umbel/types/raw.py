@@ -17,6 +17,8 @@ from umbel.types.dtype import DType, describe, is_missing
 from umbel.types.instants import Datetime
 
 REJECTS = {"row": pl.Int64(), "field": pl.String(), "reason": pl.String()}
+TOMBSTONE = "the record has no value (a tombstone)"
+"""The reason for which a message without a value is rejected."""
 _TYPED: dict[type, Any] = {
     int: pl.Int64,
     float: pl.Float64,

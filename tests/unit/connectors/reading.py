@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import polars as pl
 
 from umbel.connectors.splits import SplitSource
 from umbel.types.dtype import DType
@@ -19,11 +22,13 @@ class Read:
         rows: the good rows as dictionaries, by their number.
         dead: (place, reason, bytes) of the others, by their number.
         position: where the plans ended.
+        counts: further counts of the source.
     """
 
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
     dead: dict[int, tuple[str, str, bytes]] = field(default_factory=dict)
     position: Any = None
+    counts: Counter[str] = field(default_factory=Counter)
 
     def values(self) -> list[tuple[Any, ...]]:
         return [tuple(row.values()) for _, row in sorted(self.rows.items())]
@@ -53,14 +58,15 @@ def read(
 
 def _take(source: SplitSource, split: Any, schema: Mapping[str, DType], found: Read, *, exact: bool) -> None:
     for batch in source.open(split, schema, exact=exact):
+        found.counts.update(batch.counts)
         judged = validate(batch.raw.frame, schema, refused=batch.raw.rejects)
-        for retained, row in zip(judged.accepted, judged.frame.iter_rows(named=True), strict=True):
-            number = batch.first + retained
+        for number, row in zip(batch.numbers(judged.accepted), judged.frame.iter_rows(named=True), strict=True):
             assert number not in found.rows, number
             assert number not in found.dead, number
             found.rows[number] = row
         for row, at_field, reason in judged.rejects.iter_rows():
-            number = batch.first + row
+            number = batch.numbers(pl.Series([row]))[0]
+            assert batch.row(number) == row
             assert number not in found.rows
             text = f"{at_field}: {reason}" if at_field else reason
             found.dead.setdefault(number, (batch.where(row), text, batch.text(row)))

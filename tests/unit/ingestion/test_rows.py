@@ -19,7 +19,7 @@ from umbel.functions.computed import ByExpression, ByFunction
 from umbel.functions.user_function import UserFunction
 from umbel.ingestion.rows import prepare, requested
 from umbel.types.annotations import from_annotation
-from umbel.types.raw import Raw, from_records
+from umbel.types.raw import TOMBSTONE, Raw, from_records, rejects
 from umbel.types.schema import Schema
 from umbel.types.validate import Validated
 
@@ -230,6 +230,16 @@ def test_debezium() -> None:
     assert "of the deletion is missing" in reasons[7][1]
     assert "'x'" in reasons[8][1]
     assert "'after' is missing" in reasons[9][1]
+
+
+def test_tombstones_are_no_loss_for_debezium() -> None:
+    nothing = Raw(pl.DataFrame(height=2), rejects({0: TOMBSTONE, 1: TOMBSTONE}))
+    for keyed in (TABLE, STREAM):
+        found = prepare(nothing, feed("debezium"), keyed)
+        assert found.frame.is_empty()
+        assert found.rejects.is_empty()
+    refused = prepare(nothing, feed(), STREAM).rejects
+    assert refused["reason"].to_list() == [TOMBSTONE, TOMBSTONE]
 
 
 def test_where_and_preproc_of_debezium_leave_deletions() -> None:

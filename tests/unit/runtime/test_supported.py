@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from umbel.api.commit import check_commit
 from umbel.api.sink import sink
-from umbel.connectors import Kafka, Webhook, source
+from umbel.connectors import HTTP, Certificate, Kafka, Webhook, source
 from umbel.datasets import Count, Dataset, dataset, field, pipeline
 from umbel.dtypes import Continuous
 from umbel.errors import NotSupported
@@ -60,12 +61,41 @@ def place(tmp_path: Path) -> Deployment:
     return Deployment.at(tmp_path, shards=1)
 
 
+def large(event: Dataset, to: Any) -> Dataset:
+    @sink(to, cdc="debezium")
+    @dataset
+    class Large:
+        user: int
+        at: datetime
+
+        @pipeline
+        @inputs(event)
+        def chosen(cls, rows: Dataset) -> Dataset:
+            return rows.filter(lambda df: df["user"] > 10)
+
+    return Large
+
+
+def test_a_sink_that_can_be_written_to_is_committed(place: Deployment) -> None:
+    event = events()
+    assert commit(place, check_commit([event, large(event, BROKER.topic("large"))], ()))["revision"] == 1
+
+
+def test_a_sink_of_another_kind_is_refused(place: Deployment) -> None:
+    event, http = events(), HTTP(name="h", host="https://h", healthz="/", ca_cert=Certificate("pem"))
+    expected = (
+        r"dataset 'Large' has a sink: a server does not write to sinks of kind 'http' yet.*test_supported\.py:\d+"
+    )
+    with pytest.raises(NotSupported, match=expected):
+        commit(place, check_commit([event, large(event, http.path("/changes"))], ()))
+
+
 @pytest.mark.parametrize("preview", [False, True])
-def test_a_sink_is_refused_by_a_server(place: Deployment, preview: bool) -> None:
+def test_a_sink_of_values_of_the_query_instant_is_refused(place: Deployment, preview: bool) -> None:
     event = events()
     datasets = [event, counts(event)]
     with pytest.raises(
-        NotSupported, match=r"dataset 'Counts' has a sink of kind 'kafka'.*test_supported\.py:\d+"
+        NotSupported, match=r"dataset 'Counts' has a sink, but no changes to send.*test_supported\.py:\d+"
     ) as report:
         commit(place, check_commit(datasets, ()), preview=preview)
     assert report.value.code == "not-supported"

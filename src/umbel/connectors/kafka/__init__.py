@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from umbel.definitions.arguments import DataConnector, DataSource, Delivery, refuse_options, require_incremental
 from umbel.definitions.secret import Credential
 from umbel.errors import InvalidValue
 from umbel.formats.declarations import Avro, Protobuf, check_format
+
+if TYPE_CHECKING:
+    from umbel.connectors.kafka.sink import TopicWriter
+    from umbel.connectors.kafka.source import TopicSource
+
+
+RESERVED = frozenset(
+    {
+        "bootstrap.servers",
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        "group.id",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.partition.eof",
+        "auto.offset.reset",
+        "isolation.level",
+        "transactional.id",
+        "enable.idempotence",
+        "acks",
+    }
+)
+"""Settings of librdkafka that cannot be among the options."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +45,35 @@ class KafkaConnector(DataConnector):
 
     topic: str
     format: str | Avro | Protobuf = "json"
+
+    is_stream: ClassVar[bool] = True
+
+    @property
+    def cluster(self) -> Kafka:
+        """The cluster of the topic."""
+        return cast("Kafka", self.source)
+
+    @property
+    def title(self) -> str:
+        return f"{super().title}, topic '{self.topic}'"
+
+    def reader(self, directory: Path) -> TopicSource:
+        from umbel.connectors.kafka.source import TopicSource
+
+        self.check_writer()
+        return TopicSource(self)
+
+    def check_writer(self) -> None:
+        """Refuse a topic where the client library is missing, or a credential cannot be read."""
+        from umbel.connectors.kafka.clients import check_credentials, check_installed
+
+        check_installed(self)
+        check_credentials(self.cluster)
+
+    def writer(self, id: str, dataset: str) -> TopicWriter:
+        from umbel.connectors.kafka.sink import TopicWriter
+
+        return TopicWriter(self, id, dataset)
 
     @property
     def nests(self) -> bool:
@@ -46,6 +103,7 @@ class Kafka(DataSource):
         sasl_mechanism: Kafka's authentication mechanism.
         sasl_plain_username: the user.
         sasl_plain_password: the user's password.
+        options: further settings of librdkafka, such as `{"ssl.ca.location": "/etc/ssl/kafka.pem"}`.
     """
 
     bootstrap_servers: str
@@ -53,8 +111,16 @@ class Kafka(DataSource):
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"]
     sasl_plain_username: Credential | None = None
     sasl_plain_password: Credential | None = None
+    options: Mapping[str, Credential] | None = field(default=None, metadata={"identity": False})
 
     needs: ClassVar[str] = "a topic: .topic(...)"
+
+    def __post_init__(self) -> None:
+        if reserved := sorted({*(self.options or {})} & RESERVED):
+            raise InvalidValue(
+                f"Kafka '{self.name}': options cannot have {', '.join(map(repr, reserved))}: umbel sets them",
+                hint="leave them out",
+            )
 
     def topic(self, topic: str, format: Any = "json") -> KafkaConnector:
         """Return the connector for one topic.

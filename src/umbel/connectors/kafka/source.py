@@ -1,0 +1,300 @@
+"""A topic as a source: the offset ranges of its partitions are its splits.
+
+Rows are numbered by partition and by offset, counted from the first offset that was ever planned: `partition << 44 | count`. A
+topic that was deleted and created again goes on where its predecessor stopped.
+
+Only committed records are read. Offsets without a visible record (markers and aborted records of transactions, compacted
+records) are counted, since a broker does not say which of them was what. Records that were there to be read and are not any
+more, because retention or a user deleted them, are one rejected record for each range.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from umbel.connectors.credentials import resolved
+from umbel.connectors.kafka.clients import Cluster, Topic, settings
+from umbel.connectors.kafka.fetching import FETCHERS, Fetched, OutOfRange
+from umbel.connectors.splits import Found, Position, Split, SplitSource
+from umbel.errors import Terminal, Transient
+from umbel.formats.chunks import CHUNK_BYTES
+from umbel.formats.declarations import Avro, Protobuf
+from umbel.formats.messages import MessageFormat, message_format, with_tombstones
+from umbel.formats.raw_batch import RawBatch, lost
+from umbel.formats.registry import SchemaRegistry, registry
+from umbel.types.dtype import DType
+
+if TYPE_CHECKING:
+    from umbel.connectors.kafka import Kafka, KafkaConnector
+
+PARTITION_SHIFT = 44
+"""Bits of a row's number that count the records of a partition."""
+PARTITIONS = 1 << 12
+SPLIT_BYTES = 32 << 20
+DELETED_FOR = 30.0
+"""Seconds for which a topic must be missing to count as deleted, as a starting broker may not know its topics yet."""
+MEASURED = 200
+"""Records read to estimate the size of those that follow, where there are more."""
+SIZE_AGE = 60.0
+GUESS = 512
+"""Bytes of a record whose size is not worth measuring."""
+SKIPPED, LOST, TOMBSTONES = "offsets_without_record", "lost_records", "tombstones"
+"""Names of counts."""
+DELETED = "they were deleted from the topic before they were read (retention)"
+RECREATED = "the topic was deleted and created again; records of the old one that had not been read are lost"
+
+_sizes: dict[tuple[str, str, int], tuple[float, int]] = {}
+"""Bytes per record of a partition, and when they were measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSource(SplitSource):
+    """The reading side of a `KafkaConnector`.
+
+    Args:
+        connector: the topic.
+        split_bytes: the approximate size of a split in bytes.
+    """
+
+    connector: KafkaConnector
+    split_bytes: int = SPLIT_BYTES
+
+    def plan(self, position: Position, budget: int) -> tuple[Sequence[Found], Position]:
+        """Return the unread offset ranges up to a byte budget, and the position after them.
+
+        Args:
+            position: `{"id": of the topic, "next": {partition: [next offset, shift of the numbers]}}`.
+            budget: approximate limit in bytes.
+
+        Raises:
+            Transient: the cluster does not answer, or has no such topic.
+            Terminal: the topic has more partitions or records than rows can be numbered for.
+        """
+        cluster = Cluster.of(self._kafka)
+        topic = cluster.topic(self.connector.topic)
+        if topic is None:
+            raise Transient(f"{self.connector.title}: there is no such topic", hint="create it, or check its name")
+        if len(topic.partitions) > PARTITIONS:
+            raise Terminal(f"{self.connector.title}: more than {PARTITIONS} partitions", hint="use several topics")
+        ends = cluster.offsets(self.connector.topic, topic.partitions)
+        found, reached = self._gone(position, topic, ends)
+        waiting = {part: end - reached[part][0] for part, (_, end) in ends.items() if end > reached[part][0]}
+        for number, part in enumerate(sorted(waiting, key=lambda part: waiting[part])):
+            share = budget // (len(waiting) - number)
+            if budget <= 0:
+                break
+            taken = self._ranges(topic, part, reached[part], ends[part][1], share)
+            budget -= sum(size for _, size in taken)
+            reached[part] = [taken[-1][0]["end"], reached[part][1]]
+            found += taken
+        if not found:
+            return (), position
+        return found, {"id": topic.id, "next": {str(part): each for part, each in reached.items()}}
+
+    def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
+        """Yield the rows of a range.
+
+        Args:
+            split: as planned.
+            requested: the requested columns and their types.
+            exact: True if only these columns are returned.
+
+        Raises:
+            Transient: the cluster or the schema registry does not answer.
+        """
+        part = _Range(self.connector.topic, split["partition"], split["begin"], split["end"], split["shift"])
+        if "lost" in split:
+            yield part.lost(split["lost"])
+            return
+        form = message_format(self.connector.format, requested, exact=exact, schemas=self._schemas())
+        if self._is_recreated(split["id"]):
+            yield part.lost("the topic was deleted, or deleted and created again, before they were read")
+            return
+        options, name = settings(self._kafka), (self.connector.topic, split["id"])
+        while part.begin < part.end:
+            fetcher = FETCHERS.take(options, name, part.partition, part.begin)
+            try:
+                for fetched in fetcher.read(part.end):
+                    yield from part.batches(fetched, form)
+                    part.begin = fetcher.next
+            except OutOfRange as error:
+                fetcher.consumer.close()
+                yield from self._passed(part, split["id"], error)
+                continue
+            except BaseException:
+                fetcher.consumer.close()
+                raise
+            FETCHERS.put(options, fetcher)
+
+    @property
+    def _kafka(self) -> Kafka:
+        return self.connector.cluster
+
+    def _schemas(self) -> SchemaRegistry | None:
+        form = self.connector.format
+        if not isinstance(form, Avro | Protobuf):
+            return None
+        user = None
+        if form.username is not None:
+            user = (resolved(form.username), resolved(form.password or ""))
+        token = None if form.token is None else resolved(form.token)
+        return registry(form.url, user, token, "serialized" if isinstance(form, Protobuf) else "")
+
+    def _gone(
+        self, position: Position, topic: Topic, ends: Mapping[int, tuple[int, int]]
+    ) -> tuple[list[Found], dict[int, list[int]]]:
+        """Return splits that report deleted records, and where each partition is read next."""
+        before = {int(part): each for part, each in position["next"].items()} if position else {}
+        is_same = not position or position["id"] == topic.id
+        found, reached = list[Found](), {part: each for part, each in before.items() if part not in ends}
+        if not is_same:
+            begin, shift = before.get(0, [0, 0])
+            found.append((_split(topic.id, 0, begin, begin + 1, shift, lost=RECREATED), 1))
+            before = {part: [0, at + shift + (part == 0)] for part, (at, shift) in before.items()}
+        for part, (low, _) in ends.items():
+            begin, shift = before.get(part, [low, -low])
+            if low > begin:
+                if is_same and part in before:
+                    found.append((_split(topic.id, part, begin, low, shift, lost=DELETED), 1))
+                begin = low
+            reached[part] = [begin, shift]
+        return found, reached
+
+    def _ranges(self, topic: Topic, part: int, reached: Sequence[int], high: int, budget: int) -> list[Found]:
+        begin, shift = reached
+        if high + shift >= 1 << PARTITION_SHIFT:
+            raise Terminal(f"{self.connector.title}: partition {part} has more records than can be numbered")
+        size = self._size(topic, part, begin, high)
+        end = min(high, begin + max(1, budget // size))
+        step = max(1, self.split_bytes // size)
+        return [
+            (_split(topic.id, part, at, min(at + step, end), shift), (min(at + step, end) - at) * size)
+            for at in range(begin, end, step)
+        ]
+
+    def _size(self, topic: Topic, part: int, begin: int, high: int) -> int:
+        """Return the estimated bytes per record."""
+        if high - begin <= MEASURED:
+            return GUESS
+        key = (topic.id, self.connector.topic, part)
+        at, size = _sizes.get(key, (-SIZE_AGE, GUESS))
+        if time.monotonic() - at > SIZE_AGE:
+            with suppress(OutOfRange, Transient):  # reading the range reports it
+                size = self._measured(topic, part, begin)
+            _sizes[key] = time.monotonic(), size
+        return size
+
+    def _measured(self, topic: Topic, part: int, begin: int) -> int:
+        options = {**settings(self._kafka), "queued.min.messages": 1, "fetch.message.max.bytes": 64 << 10}
+        fetcher = FETCHERS.take(options, (self.connector.topic, topic.id), part, begin)
+        try:
+            found = next(fetcher.read(begin + MEASURED))
+        finally:
+            fetcher.consumer.close()
+        sizes = [len(value or b"") for value in found.values] or [GUESS]
+        return 32 + sum(sizes) // len(sizes)
+
+    def _is_recreated(self, id: str) -> bool:
+        """Return whether there is no topic of that name and id any more."""
+        cluster, since = Cluster.of(self._kafka), time.monotonic()
+        while (topic := cluster.topic(self.connector.topic)) is None and time.monotonic() - since < DELETED_FOR:
+            time.sleep(0.2)
+        return topic is None or topic.id != id
+
+    def _passed(self, part: _Range, id: str, error: OutOfRange) -> Iterator[RawBatch]:
+        """Yield the report of records that do not exist, and go on behind them."""
+        cluster = Cluster.of(self._kafka)
+        topic = None if self._is_recreated(id) else cluster.topic(self.connector.topic)
+        if topic is None or part.partition not in topic.partitions:
+            yield part.lost("the topic was deleted while they were read")
+            part.begin = part.end
+            return
+        low, high = cluster.offsets(self.connector.topic, [part.partition])[part.partition]
+        if low > part.begin:
+            reached = min(low, part.end)
+            yield part.until(reached).lost(DELETED)
+            part.begin = reached
+        elif high < part.begin:
+            yield part.lost(f"the partition ends at offset {high}: the broker has lost them")
+            part.begin = part.end
+        else:
+            time.sleep(0.2)  # the broker has just started, it seems
+
+
+def _split(id: str, partition: int, begin: int, end: int, shift: int, **lost: str) -> dict[str, Any]:
+    return {"id": id, "partition": partition, "begin": begin, "end": end, "shift": shift, **lost}
+
+
+@dataclass(slots=True)
+class _Range:
+    """An offset range of a partition.
+
+    Args:
+        topic: the topic's name.
+        partition: the partition.
+        begin: its first offset that was not read yet.
+        end: the offset behind it.
+        shift: added to an offset, gives a row's number within the partition.
+    """
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+    shift: int
+
+    def until(self, end: int) -> _Range:
+        """Return its part before an offset."""
+        return _Range(self.topic, self.partition, self.begin, end, self.shift)
+
+    def batches(self, fetched: Fetched, form: MessageFormat) -> Iterator[RawBatch]:
+        """Yield records as rows, at most about `CHUNK_BYTES` at once."""
+        size = sum(map(len, filter(None, fetched.values)))
+        step = max(1, len(fetched.values) * CHUNK_BYTES // max(size, CHUNK_BYTES))
+        counts = {SKIPPED: fetched.skipped, TOMBSTONES: fetched.values.count(None)}
+        for start in range(0, len(fetched.values), step):
+            values, offsets = fetched.values[start : start + step], fetched.offsets[start : start + step]
+            row = 0
+            for raw in with_tombstones(form, values):
+                height = raw.frame.height
+                yield self._batch(raw, values[row : row + height], offsets[row : row + height], counts)
+                row, counts = row + height, {}
+        if not fetched.values:
+            nothing = lost("", 0)
+            yield RawBatch(nothing, self._number(self.begin), str, lambda _: b"", counts=counts)
+
+    def _batch(
+        self, raw: Any, values: Sequence[bytes | None], offsets: Sequence[int], counts: Mapping[str, int]
+    ) -> RawBatch:
+        begin, steps = offsets[0], None
+        if offsets[-1] - begin != len(offsets) - 1:
+            steps = pl.Series(offsets, dtype=pl.Int64) - begin
+        return RawBatch(
+            raw,
+            self._number(begin),
+            lambda row: f"{self.topic}[{self.partition}]@{offsets[row]}",
+            lambda row: values[row] or b"",
+            counts={name: count for name, count in counts.items() if count},
+            steps=steps,
+        )
+
+    def lost(self, reason: str) -> RawBatch:
+        """Return the rejected record that reports why the records of the range are missing."""
+        where, count = f"{self.topic}[{self.partition}]@{self.begin}", self.end - self.begin
+        text = f"{count} records from offset {self.begin} to {self.end - 1} are missing: {reason}"
+        if reason == RECREATED:  # nobody knows how many there were
+            text = reason
+        raw = json.dumps(
+            {"topic": self.topic, "partition": self.partition, "begin": self.begin, "end": self.end}
+        ).encode()
+        return RawBatch(lost(text), self._number(self.begin), lambda _: where, lambda _: raw, counts={LOST: count})
+
+    def _number(self, offset: int) -> int:
+        return (self.partition << PARTITION_SHIFT) + offset + self.shift

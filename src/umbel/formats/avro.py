@@ -1,0 +1,53 @@
+"""Avro messages with a schema id, as Confluent's serializers write them."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+from umbel.formats.registry import SchemaRegistry, framed
+
+
+class AvroDecoder:
+    """Decodes messages by the schema that wrote them.
+
+    Args:
+        schemas: of the messages.
+    """
+
+    def __init__(self, schemas: SchemaRegistry) -> None:
+        self._schemas, self._parsed = schemas, dict[int, Any]()
+
+    def decode(self, value: bytes) -> Any:
+        """Return the record of a message.
+
+        Raises:
+            ValueError: it has no known schema, or does not fit it.
+            Transient: the registry does not answer.
+        """
+        import fastavro
+
+        number, content = framed(value)
+        schema = self._schema(number)
+        stream = io.BytesIO(content)
+        try:
+            found = fastavro.schemaless_reader(stream, schema, None)
+        except Exception as error:
+            raise ValueError(f"not readable with Avro schema {number}: {type(error).__name__}: {error}") from error
+        if stream.tell() != len(content):
+            raise ValueError(f"{len(content) - stream.tell()} bytes more than Avro schema {number} has")
+        return found
+
+    def _schema(self, number: int) -> Any:
+        from fastavro.schema import parse_schema
+
+        if number not in self._parsed:
+            registered, named = self._schemas.schema(number), dict[str, Any]()
+            try:
+                for text in registered.references.values():
+                    parse_schema(json.loads(text), named)
+                self._parsed[number] = parse_schema(json.loads(registered.text), named)
+            except Exception as error:
+                raise ValueError(f"Avro schema {number} is not one: {type(error).__name__}: {error}") from error
+        return self._parsed[number]

@@ -1,0 +1,267 @@
+"""Delivery of datasets' changes to sinks, beside the batches, from the change logs.
+
+A sink gets the changes of finished batches in their order: for a keyed dataset those of the current row of each key, for others
+each row. Several small batches are one transaction of the sink, a large one is several. The position of a sink is kept by its
+destination (`umbel.connectors.sinks`); the catalog has a copy, for destinations that forget positions after a while.
+
+The ends of versions are in a log with the instants of the ends; without their instants the beginning and the end of a version
+cancel out, so that the sum of all changes of a log is the current rows, and that of some batches is their difference.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+from uuid import uuid4
+
+import orjson
+import polars as pl
+
+from umbel.api.secrets import provide_secrets
+from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter
+from umbel.definitions.records import SinkDefinition
+from umbel.functions.fingerprint import fingerprint
+from umbel.graph.graph import GraphNode
+from umbel.log.change_tail import BATCH
+from umbel.query.encode import to_json
+from umbel.runtime.deployment import JOB, Deployment
+from umbel.runtime.erasures import erased_everywhere
+from umbel.types.schema import AT, SEQ, WEIGHT, Schema
+
+AT_ONCE = 20_000
+"""Row changes in one transaction."""
+READ_AT_ONCE = 500_000
+"""Changes read at once, if they are of several batches."""
+INTERVAL, MINDED = 0.1, 1.0
+"""Seconds between two looks for new batches, and for new sinks."""
+LONGEST_WAIT = 10.0
+"""Seconds between two attempts to reach a destination."""
+SINKS = "sinks"
+"""The setting with the part of sinks' ids that tells deployments apart."""
+
+log = logging.getLogger("umbel.work")
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A sink of a dataset.
+
+    Args:
+        id: unique among the sinks of all deployments, and the same after a restart.
+        dataset: the name of the dataset in the graph.
+        node: the node of its change log.
+        definition: as committed.
+    """
+
+    id: str
+    dataset: str
+    node: GraphNode
+    definition: SinkDefinition
+
+
+def sinks(deployment: Deployment, revision: int) -> dict[str, Sink]:
+    """Return the sinks of a revision whose datasets are complete, by their ids."""
+    graph = deployment.graph(revision)
+    declared = [(name, each) for name, dataset in graph.datasets.items() for each in dataset.sinks]
+    if not declared:
+        return {}
+    own, done = deployment.catalog.setting(SINKS, uuid4().hex[:12]), deployment.catalog.backfilled()
+    found = dict[str, Sink]()
+    for name, definition in declared:
+        node = graph.outputs[name]
+        if node.is_logged and node.state_id in done:
+            key = f"{own}-{fingerprint(node.state_id, definition.connector)}"
+            found[key] = Sink(key, name, node, definition)
+    return found
+
+
+class SinkDelivery:
+    """The delivery to one sink.
+
+    Args:
+        deployment: the deployment.
+        sink: the sink.
+    """
+
+    def __init__(self, deployment: Deployment, sink: Sink) -> None:
+        self._deployment, self._sink = deployment, sink
+        self._writer: SinkWriter | None = None
+        self._position = SinkPosition()
+
+    def step(self) -> int:
+        """Deliver the changes of the batches finished so far; return their number.
+
+        Raises:
+            Transient: the destination does not answer. The next step begins with another writer.
+        """
+        last, count = self._deployment.catalog.progress(JOB, sys.maxsize), 0
+        try:
+            writer = self._open()
+            if last is None or last.number <= self._position.batch:
+                return 0
+            for changes, position in self._transactions(self._until(last.number), last.revision):
+                if changes:
+                    writer.write(changes, position)
+                    self._deployment.catalog.note(self._note, [position.batch, position.rows])
+                self._position, count = position, count + len(changes)
+        except BaseException:
+            self.close()
+            raise
+        return count
+
+    def close(self) -> None:
+        """Release the writer."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    @property
+    def _note(self) -> str:
+        return f"sink:{self._sink.id}"
+
+    def _open(self) -> SinkWriter:
+        if self._writer is None:
+            self._writer = self._sink.definition.connector.writer(self._sink.id, self._sink.dataset)
+            noted = self._deployment.catalog.noted(self._note)
+            known = SinkPosition(*noted) if noted else SinkPosition()
+            self._position = max(known, self._writer.position())
+        return self._writer
+
+    def _until(self, last: int) -> int:
+        """Return the last batch to read at once, `last` or one before."""
+        if last - self._position.batch <= 1:
+            return last
+        sizes, total = self._deployment.changes.sizes(self._sink.node, until=last, after=self._position.batch), 0
+        for number in sorted(sizes):
+            total += sizes[number]
+            if total >= READ_AT_ONCE:
+                return number
+        return last
+
+    def _transactions(self, last: int, revision: int) -> Iterator[tuple[Sequence[RowChange], SinkPosition]]:
+        """Yield the changes up to a batch in transactions, each with the position behind it."""
+        logs, node, skipped = self._deployment.changes, self._sink.node, self._position.rows
+        changes = logs.batches(node, after=self._position.batch, until=last)
+        changes = erased_everywhere(self._deployment, revision).without(self._sink.dataset, changes)
+        if changes.height <= AT_ONCE and not skipped:
+            yield row_changes(changes, node.operator.schema), SinkPosition(last)
+            return
+        for number, batch in _by_batch(changes):
+            rows = row_changes(batch, node.operator.schema)
+            rows.sort(
+                key=lambda each: (each.at, orjson.dumps([each.key, each.before, each.after]))
+            )  # each time the same
+            for begin in range(skipped, len(rows), AT_ONCE):
+                end = begin + AT_ONCE
+                is_last = end >= len(rows)
+                yield rows[begin:end], SinkPosition(number) if is_last else SinkPosition(number - 1, end)
+            skipped = 0
+        yield (), SinkPosition(last)
+
+
+def _by_batch(changes: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+    for (number,), batch in sorted(changes.partition_by(BATCH, as_dict=True).items()):
+        yield number, batch
+
+
+def row_changes(changes: pl.DataFrame, schema: Schema) -> list[RowChange]:
+    """Return the changes of the current rows of a dataset.
+
+    Args:
+        changes: of some batches, all of each.
+        schema: of the dataset.
+    """
+    summed = changes.group_by(schema.names, maintain_order=True).agg(
+        pl.col(WEIGHT).sum(), pl.col(AT).max(), pl.col(SEQ).max()
+    )
+    net = summed.filter(pl.col(WEIGHT) != 0).sort(AT, SEQ, maintain_order=True)
+    values = to_json({name: net[name] for name in schema.names}, schema.dtypes)
+    rows = [dict(zip(schema.names, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    ats = net[AT].dt.epoch("us").to_list()
+    weighted = list(zip(rows, net[WEIGHT].to_list(), ats, strict=True))
+    if schema.is_keyed:
+        return _updates(weighted, schema.key_names)
+    found = [[_plain(row, weight, at)] * abs(weight) for row, weight, at in weighted]
+    return [change for each in found for change in each]
+
+
+def _plain(row: Mapping[str, Any], weight: int, at: int) -> RowChange:
+    return RowChange(None, None, row, at) if weight > 0 else RowChange(None, row, None, at)
+
+
+def _updates(weighted: Sequence[tuple[Mapping[str, Any], int, int]], keys: Sequence[str]) -> list[RowChange]:
+    """Return one change for each key, of what its row was and what it is."""
+    before, after, instants = dict[bytes, Any](), dict[bytes, Any](), dict[bytes, int]()
+    for row, weight, at in weighted:
+        key = orjson.dumps([row[name] for name in keys])
+        (after if weight > 0 else before)[key] = row
+        instants[key] = max(at, instants.get(key, at))
+    found = []
+    for key, at in instants.items():
+        row = after.get(key) or before[key]
+        found.append(RowChange({name: row[name] for name in keys}, before.get(key), after.get(key), at))
+    return found
+
+
+class Deliveries:
+    """The deliveries of a deployment, each in a thread, while a block runs.
+
+    Args:
+        deployment: the deployment.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment, self._stop = deployment, threading.Event()
+        self._threads: dict[str, tuple[threading.Thread, threading.Event]] = {}
+        self._thread = threading.Thread(target=self._mind, name="sinks", daemon=True)
+
+    def __enter__(self) -> Self:
+        provide_secrets(self._deployment.vault)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(LONGEST_WAIT)
+
+    def _mind(self) -> None:
+        """Begin and end deliveries as sinks come and go."""
+        while not self._stop.wait(MINDED):
+            try:
+                last = self._deployment.catalog.progress(JOB, sys.maxsize)
+                found = sinks(self._deployment, last.revision) if last is not None else {}
+            except Exception as error:  # noqa: BLE001  the job goes on
+                log.warning("sinks: %s", error)
+                continue
+            for gone in self._threads.keys() - found.keys():
+                self._threads.pop(gone)[1].set()
+            for fresh in found.keys() - self._threads.keys():
+                stop = threading.Event()
+                thread = threading.Thread(target=self._run, args=(found[fresh], stop), name="sink", daemon=True)
+                self._threads[fresh] = thread, stop
+                thread.start()
+        for thread, stop in self._threads.values():
+            stop.set()
+            thread.join(LONGEST_WAIT)
+
+    def _run(self, sink: Sink, stop: threading.Event) -> None:
+        delivery, wait, title = SinkDelivery(self._deployment, sink), INTERVAL, f"sink of '{sink.dataset}'"
+        while not stop.wait(wait):
+            try:
+                delivery.step()
+                if wait > INTERVAL:
+                    self._report("info", f"{title}: it answers again")
+                wait = INTERVAL
+            except Exception as error:  # noqa: BLE001  the batches go on, and the sink is tried again
+                if wait == INTERVAL:
+                    self._report("warning", f"{title}: {error}")
+                wait = min(LONGEST_WAIT, wait * 2)
+        delivery.close()
+
+    def _report(self, level: str, text: str) -> None:
+        log.warning("%s", text)
+        self._deployment.catalog.record_event("work", level, text[:4000])

@@ -1,0 +1,90 @@
+"""A topic through ingestion: numbers with gaps, late rows and rows of the future, functions that fail, a missing library."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deployed import Deployed
+from tests.servers.kafka import Broker
+from umbel.connectors import Kafka, sink, source
+from umbel.connectors.kafka.source import SKIPPED
+from umbel.datasets import Dataset, dataset, pipeline
+from umbel.errors import NotSupported
+from umbel.lib import inputs
+from umbel.runtime.batch import drain
+
+__owner__ = "tests@example.com"
+TOPIC = "gaps"
+
+
+def entities(broker: Broker, topic: str = TOPIC) -> list[Any]:
+    cluster = Kafka(name="k", bootstrap_servers=broker.address, security_protocol="PLAINTEXT", sasl_mechanism="PLAIN")
+
+    @source(cluster.topic(topic), disorder="1d", cdc="append")
+    @dataset
+    class Event:
+        n: int
+        at: datetime
+
+    @dataset
+    class Inverse:
+        n: int
+        inverse: float
+        at: datetime
+
+        @pipeline
+        @inputs(Event)
+        def inverted(cls, events: Dataset) -> Dataset:
+            return events.assign("inverse", float, lambda df: df["n"].map(lambda n: 60 / n))
+
+    return [Event, Inverse]
+
+
+def row(n: int, at: datetime) -> bytes:
+    return json.dumps({"n": n, "at": at.isoformat()}).encode()
+
+
+def test_dead_letters_have_their_offsets_where_offsets_have_gaps(broker: Broker, tmp_path: Path) -> None:
+    broker.create(TOPIC)
+    deployed, now = Deployed(tmp_path / "umbel"), datetime.now(UTC).replace(microsecond=0)
+    deployed.commit(entities(broker))
+    broker.transact(TOPIC, [row(n, now) for n in (1, 2)], commit=True)  # 0, 1, and a marker
+    assert drain(deployed.deployment) == 1
+    broker.transact(TOPIC, [row(0, now)], commit=False)  # 3, and a marker
+    broker.transact(TOPIC, [row(3, now), row(0, now)], commit=True)  # 5, 6, and a marker
+    broker.transact(TOPIC, [row(4, now - timedelta(days=3)), row(5, now + timedelta(days=9))], commit=True)  # 8, 9
+    broker.produce(TOPIC, [b"{", row(6, now)])  # 11, 12
+    assert drain(deployed.deployment) == 1
+    letters = {
+        each.position.rpartition(" ")[2]: each.reason
+        for name in ("Event", "Inverse")
+        for each in deployed.deployment.catalog.dead_letters(name, 100)
+    }
+    assert sorted(letters) == [f"{TOPIC}[0]@{offset}" for offset in (11, 6, 8, 9)]
+    assert letters[f"{TOPIC}[0]@8"].startswith("late:")
+    assert "is ahead of" in letters[f"{TOPIC}[0]@9"]
+    assert "ZeroDivisionError" in letters[f"{TOPIC}[0]@6"]
+    assert deployed.deployment.catalog.counts()["Event", SKIPPED] == 5
+    rows = deployed.changes("Event").sort("_seq")
+    assert rows["_seq"].to_list() == [0, 1, 5, 6, 12]
+    assert rows["n"].to_list() == [1, 2, 3, 0, 6]
+    deployed.close()
+
+
+@pytest.mark.parametrize("direction", ["source", "sink"])
+def test_a_missing_library_is_an_error_of_the_commit(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direction: str
+) -> None:
+    deployed, (event, inverse) = Deployed(tmp_path / "umbel"), entities(broker)
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    cluster = Kafka(name="k", bootstrap_servers="b:1", security_protocol="PLAINTEXT", sasl_mechanism="PLAIN")
+    drained = sink(cluster.topic("out"), cdc="debezium")(inverse)
+    with pytest.raises(NotSupported, match=r"pip install 'umbel\[kafka\]'"):
+        deployed.commit([event] if direction == "source" else [event, drained])
+    deployed.close()

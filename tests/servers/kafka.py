@@ -1,0 +1,289 @@
+"""A Kafka broker (KRaft, one node) in a process of its own over a temporary folder."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tests.jars import fetched, java
+from tests.scenarios.server import HOST, free_port
+from tests.servers.missing import missing
+from umbel.processes.process_tree import die_with
+
+PATIENCE = 90.0
+USER, PASSWORD = "reader", "only-for-tests"
+LOGGING = """<Configuration status="WARN"><Appenders><Console name="C" target="SYSTEM_OUT"/></Appenders>
+<Loggers><Root level="WARN"><AppenderRef ref="C"/></Root></Loggers></Configuration>"""
+SETTINGS = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller}
+listeners=PLAINTEXT://{host}:{port},SASL_PLAINTEXT://{host}:{sasl},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{port},SASL_PLAINTEXT://{host}:{sasl}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+  user_{user}="{password}";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+log.dirs={folder}/data
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+log.retention.hours=-1
+log.retention.check.interval.ms=500
+log.cleaner.backoff.ms=200
+log.segment.delete.delay.ms=100
+file.delete.delay.ms=100
+controlled.shutdown.enable=false
+broker.session.timeout.ms=1500
+broker.heartbeat.interval.ms=300
+controller.quorum.election.timeout.ms=200
+controller.quorum.fetch.timeout.ms=500
+controller.quorum.election.backoff.max.ms=200
+transaction.abort.timed.out.transaction.cleanup.interval.ms=500
+num.network.threads=2
+num.io.threads=2
+"""
+
+Record = tuple[bytes | None, bytes | None]
+"""A key and a value."""
+
+
+@dataclass
+class Broker:
+    """A broker that can be killed and started again; its data stay.
+
+    Args:
+        folder: of its data and logs.
+        jars: its program.
+        port: of the listener without authentication.
+        sasl_port: of the listener with SASL/PLAIN.
+    """
+
+    folder: Path
+    jars: Path
+    port: int = field(default_factory=free_port)
+    sasl_port: int = field(default_factory=free_port)
+    _controller: int = field(default_factory=free_port)
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def sasl_address(self) -> str:
+        return f"{HOST}:{self.sasl_port}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "broker.log"
+
+    def begin(self) -> None:
+        """Start the process, without waiting for it."""
+        self._format()
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._java(), "kafka.Kafka", str(self._settings)],
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with(os.getpid()),  # it does not outlive tests that are killed
+            )
+
+    def start(self) -> None:
+        """Start the process and wait until it answers."""
+        self.begin()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until the broker answers."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and self._process is not None and self._process.poll() is None:
+            if self._answers():
+                return
+            time.sleep(0.1)
+        raise OSError(f"the broker does not answer:\n{self.log.read_text(errors='replace')[-3000:]}")
+
+    def kill(self) -> None:
+        """Kill the process with SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Stop the process."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()  # the data are thrown away
+            self._process.wait()
+
+    def create(self, topic: str, partitions: int = 1, **config: str) -> None:
+        """Make a topic. Options are written with underscores: `cleanup_policy="compact"`."""
+        from confluent_kafka.admin import NewTopic
+
+        options = {name.replace("_", "."): value for name, value in config.items()}
+        _done(self.admin.create_topics([NewTopic(topic, partitions, 1, config=options)]))
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        _done(self.admin.delete_topics([topic]))
+        deadline = time.monotonic() + PATIENCE
+        while topic in self.admin.list_topics(timeout=10).topics:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Increase the number of partitions."""
+        from confluent_kafka.admin import NewPartitions
+
+        _done(self.admin.create_partitions([NewPartitions(topic, total)]))
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        """Delete the records before an offset of each partition, as retention does."""
+        from confluent_kafka import TopicPartition
+
+        _done(self.admin.delete_records([TopicPartition(topic, part, at) for part, at in before.items()]))
+
+    def grant(self, kind: str, name: str, *operations: str, is_prefix: bool = False) -> None:
+        """Permit the user of the SASL listener operations on a topic, group or transactional id, and no others."""
+        from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+
+        pattern = ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL
+        who = (f"User:{USER}", "*")
+        each = [
+            AclBinding(ResourceType[kind], name, pattern, *who, AclOperation[operation], AclPermissionType.ALLOW)
+            for operation in operations
+        ]
+        _done(self.admin.create_acls(each))
+
+    def produce(self, topic: str, values: Iterable[bytes | Record | None], partition: int = 0) -> None:
+        """Append records; a record is a value, or a key and a value."""
+        producer = self.producer()
+        for number, each in enumerate(values):
+            key, value = each if isinstance(each, tuple) else (None, each)
+            producer.produce(topic, value, key, partition=partition)
+            if number % 10_000 == 9_999:
+                producer.flush()
+        assert producer.flush(60) == 0
+
+    def transact(self, topic: str, values: Sequence[bytes], *, commit: bool, partition: int = 0) -> None:
+        """Append records in one transaction, and commit or abort it."""
+        producer = self.producer(**{"transactional.id": f"tests-{topic}"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        producer.flush(30)
+        producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+
+    def consume(self, topic: str) -> list[Any]:
+        """Return the committed messages of a topic, in order of partition and offset."""
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+        options = {"bootstrap.servers": self.address, "group.id": "tests", "enable.partition.eof": True}
+        consumer = Consumer({**options, "isolation.level": "read_committed", "enable.auto.commit": False})
+        parts = list(self.admin.list_topics(topic, timeout=10).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, part, OFFSET_BEGINNING) for part in parts])
+        found, ended = list[Any](), set[int]()
+        deadline = time.monotonic() + PATIENCE
+        while len(ended) < len(parts):
+            assert time.monotonic() < deadline
+            for message in consumer.consume(10_000, 0.5):
+                if message.error() is None:
+                    found.append(message)
+                elif message.error().name() == "_PARTITION_EOF":
+                    ended.add(message.partition())
+        consumer.close()
+        return sorted(found, key=lambda message: (message.partition(), message.offset()))
+
+    def producer(self, **options: Any) -> Any:
+        """Return a producer."""
+        from confluent_kafka import Producer
+
+        return Producer({"bootstrap.servers": self.address, "linger.ms": 5, "log_level": 0, **options})
+
+    @cached_property
+    def admin(self) -> Any:
+        """A client for administration."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+
+    @property
+    def _settings(self) -> Path:
+        return self.folder / "server.properties"
+
+    def _java(self) -> list[str]:
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+        logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.xml'}"
+        return [java(), *options, logging, "-cp", f"{self.jars}/*"]
+
+    def _format(self) -> None:
+        if (self.folder / "data" / "meta.properties").exists():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        ports = {"port": self.port, "sasl": self.sasl_port, "controller": self._controller}
+        names = {"host": HOST, "user": USER, "password": PASSWORD, "folder": self.folder}
+        self._settings.write_text(SETTINGS.format(**ports, **names))
+        (self.folder / "log4j2.xml").write_text(LOGGING)
+        cluster = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+        options = ["format", "-t", cluster.replace("-", "x"), "-c", str(self._settings)]
+        done = subprocess.run(
+            [*self._java(), "kafka.tools.StorageTool", *options], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise OSError(f"the broker's folder cannot be made:\n{(done.stdout + done.stderr)[-3000:]}")
+
+    def _answers(self) -> bool:
+        from confluent_kafka import KafkaException
+
+        try:
+            return bool(self.admin.list_topics(timeout=2).brokers)
+        except KafkaException:
+            return False
+
+
+def _done(futures: Mapping[Any, Any]) -> None:
+    for future in futures.values():
+        future.result(30)
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Broker]:
+    """Run a broker for the length of a block."""
+    broker = Broker(folder, fetched(Path(__file__).with_name("kafka.xml")))
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()
+
+
+def started_or_missing(folder: Path) -> Iterator[Broker]:
+    """Yield a running broker; where there can be none, fail in CI, and elsewhere skip."""
+    server = running(folder)
+    try:
+        broker = server.__enter__()
+    except (OSError, ImportError, subprocess.SubprocessError) as error:
+        missing("Kafka", f"the broker cannot be started: {error}", "let this machine reach a Maven server")
+    try:
+        yield broker
+    finally:
+        server.__exit__(None, None, None)
