@@ -1,0 +1,5 @@
+"""The transformation worker: YAML or TOML configurations that make new records of JSON records."""
+
+from umbel.transform.configuration import Configuration, load
+
+__all__ = ["Configuration", "load"]
