@@ -72,20 +72,23 @@ def transform(
         return
     if config is None:
         raise typer.BadParameter("it is missing", param_hint="--config")
+    from umbel.transform.server import started
+
+    server = started()  # at once: it loads in parallel what is imported next
     from umbel.transform.configuration import load
     from umbel.transform.inputs import inputs
     from umbel.transform.outputs import output
     from umbel.transform.run import run
+    from umbel.transform.workers import TransformWorkers
 
-    configuration, files = load(config), inputs(file or [])
     with ExitStack() as stack:
+        stack.callback(server.close)
+        configuration, files = load(config), inputs(file or [])
+        workers = stack.enter_context(TransformWorkers(configuration, processes, _limits(), server))
         letters = stack.enter_context(output(str(dead_letters))) if dead_letters else None
         target = stack.enter_context(output(out))
         advance = stack.enter_context(_progress(files, is_shown=not quiet))
-        limits = _limits()
-        summary = run(
-            configuration, files, target, dead_letters=letters, processes=processes, limits=limits, advance=advance
-        )
+        summary = run(workers, files, target, dead_letters=letters, advance=advance)
     for line in [] if quiet else [*summary.first, str(summary)]:
         typer.echo(f"umbel: {line}", err=True)
     if strict and summary.letters:

@@ -81,8 +81,12 @@ class BatchTransform:
         self._is_planned = not one_by_one(configuration)
         self._plan: _PlanRunner | None = None
 
-    def __call__(self, lines: Sequence[bytes]) -> TransformedBatch:
+    def __call__(self, lines: Sequence[bytes], data: bytes | None = None) -> TransformedBatch:
         """Return the result of some lines, each a record.
+
+        Args:
+            lines: the lines.
+            data: the same in one piece, if there is one.
 
         Raises:
             Terminal: a step with `on_error: fail` failed.
@@ -90,7 +94,7 @@ class BatchTransform:
         if not self._is_planned or not lines:
             return self.record_by_record(lines)
         runner = self._plan or self._planned(lines)
-        result = runner.run(lines)
+        result = runner.run(lines, b"".join(lines) if data is None else data)
         if result.one_by_one > MOST_MISFITS * len(lines):
             self._plan = None  # other types have come: the next batch makes another plan
         return result
@@ -132,8 +136,8 @@ class _PlanRunner:
         with_target = [each for each in self._plan.documents if each.document.target is not None]
         return ((number, each.native.expr) for number, each in enumerate(with_target) if each.native is not None)
 
-    def run(self, lines: Sequence[bytes]) -> TransformedBatch:
-        values = self._reader.read(lines)
+    def run(self, lines: Sequence[bytes], data: bytes) -> TransformedBatch:
+        values = self._reader.read(lines, data)
         frame = self._computed(values, len(lines))
         bad = values.misfits | set((~frame["fit"]).arg_true().to_list())
         result = TransformedBatch([None] * len(lines), records=len(lines))

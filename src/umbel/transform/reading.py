@@ -94,17 +94,17 @@ class LeafReader:
             kind = self._struct(root, ())
             self._decode, self._empty = msgspec.json.Decoder(kind).decode, kind()
 
-    def read(self, lines: Sequence[bytes]) -> LeafValues:
-        """Return the leaves of some lines."""
-        records, misfits = self._decoded(lines)
+    def read(self, lines: Sequence[bytes], data: bytes) -> LeafValues:
+        """Return the leaves of some lines; `data` is the same in one piece."""
+        records, misfits = self._decoded(lines, data)
         columns = {}
         for name, leaf, is_loose, get in self._getters:
             columns[name] = _column(name, leaf, get(records), misfits, is_loose=is_loose)
         return LeafValues(columns, records if self._whole else [], misfits)
 
-    def _decoded(self, lines: Sequence[bytes]) -> tuple[list[Any], set[int]]:
+    def _decoded(self, lines: Sequence[bytes], data: bytes) -> tuple[list[Any], set[int]]:
         decode = self._decode
-        if sum(map(len, lines)) <= MAX_ROW and _is_utf8(lines):
+        if len(data) <= MAX_ROW and _is_utf8(data):
             try:
                 return [decode(line) for line in lines], set()
             except (ValueError, RecursionError):
@@ -159,11 +159,10 @@ class LeafReader:
             self._add_loose(child, path, depth + 1)
 
 
-def _is_utf8(lines: Sequence[bytes]) -> bool:
-    joined = b"".join(lines)
-    if not joined.isascii():
+def _is_utf8(data: bytes) -> bool:
+    if not data.isascii():
         try:
-            joined.decode()
+            data.decode()
         except UnicodeDecodeError:
             return False
     return True

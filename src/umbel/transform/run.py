@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from umbel.transform.configuration import Configuration
 from umbel.transform.inputs import InputFile
 from umbel.transform.outputs import letter_line
 from umbel.transform.records import Letter
-from umbel.transform.workers import Done, Lines, TransformWorkers, WorkLimits
+from umbel.transform.workers import Done, Lines, TransformWorkers
 
 SHOWN = 3
 """Dead letters shown in the summary where they are not written to a file."""
@@ -66,38 +64,32 @@ class Summary:
 
 
 def run(
-    configuration: Configuration,
+    workers: TransformWorkers,
     files: list[InputFile],
     target: BinaryIO,
     *,
     dead_letters: BinaryIO | None = None,
-    processes: int | None = None,
-    limits: WorkLimits | None = None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Summary:
     """Transform files, in order; return the counts.
 
     Args:
-        configuration: the configuration.
+        workers: of the configuration.
         files: the inputs.
         target: receives the output records, as lines of JSON.
         dead_letters: receives the dead letters, as lines of JSON.
-        processes: how many worker processes; by default one per core.
-        limits: of the code in the configuration.
         advance: called with the numbers of input bytes read.
 
     Raises:
         Terminal: a step with `on_error: fail` failed.
     """
     summary, lines, begun = Summary(), Counter[str](), time.monotonic()
-    with ExitStack() as stack:
-        workers = stack.enter_context(TransformWorkers(configuration, processes, limits))
-        for done in workers.results(_parts(files, advance)):
-            target.write(done.data)
-            summary.add(done)
-            for letter in done.letters:
-                _report(letter, done.name, lines[done.name] + letter.row + 1, summary, dead_letters)
-            lines[done.name] += done.lines
+    for done in workers.results(_parts(files, advance)):
+        target.write(done.data)
+        summary.add(done)
+        for letter in done.letters:
+            _report(letter, done.name, lines[done.name] + letter.row + 1, summary, dead_letters)
+        lines[done.name] += done.lines
     summary.seconds = time.monotonic() - begun
     return summary
 

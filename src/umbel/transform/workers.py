@@ -17,9 +17,7 @@ from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
 from umbel.transform.batches import BatchTransform, TransformedBatch
 from umbel.transform.configuration import Configuration, loads
 from umbel.transform.records import Letter
-
-MODULES = ("umbel.transform.workers", "umbel.transform.steps")
-"""Modules loaded in the fork server, before workers are forked."""
+from umbel.transform.server import MODULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +114,11 @@ def transformed(transform: BatchTransform, lines: Lines) -> Done:
     if lines.error:
         letter = Letter(0, lines.data, "read", "", "", "Damaged", lines.error)
         return Done(lines.name, b"", [letter], lines=1, records=1)
-    found = split(lines.read())
-    records = found if all(found) and not any(map(bytes.isspace, found)) else [each for each in found if each.strip()]
-    return Done.of(lines.name, found, transform(records))
+    data = lines.read()
+    found = split(data)
+    if data.count(b"\n{") + data.startswith(b"{") == len(found):  # none is blank
+        return Done.of(lines.name, found, transform(found, data))
+    return Done.of(lines.name, found, transform([each for each in found if each.strip()]))
 
 
 class LinesTransform:
@@ -146,14 +146,19 @@ class TransformWorkers:
         configuration: the configuration.
         count: how many processes; by default one per core.
         limits: of its code.
+        server: forks the processes; it ends with them.
     """
 
     def __init__(
-        self, configuration: Configuration, count: int | None = None, limits: WorkLimits | None = None
+        self,
+        configuration: Configuration,
+        count: int | None = None,
+        limits: WorkLimits | None = None,
+        server: ForkServer | None = None,
     ) -> None:
         self.configuration, self.limits = configuration, limits or WorkLimits()
         self.count = count or _cores()
-        self._server = ForkServer(MODULES)
+        self._server = server or ForkServer(MODULES)
         self._idle: SimpleQueue[IsolatedProcess] = SimpleQueue()
         self._processes = [IsolatedProcess(self._server) for _ in range(self.count)]
         for each in self._processes:
