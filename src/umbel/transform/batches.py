@@ -57,6 +57,11 @@ class TransformedBatch:
         found = [each for each in self.lines if each is not None]
         return b"\n".join([*found, b""]) if found else b""
 
+    @property
+    def each(self) -> Rows:
+        """The output of each input line."""
+        return self.lines if self.text is None else list(self.text.split(b"\n")[:-1])
+
     def add(self, row: int, outcome: Outcome) -> None:
         """Add the result of a record."""
         self.lines[row] = b"\n".join(outcome.lines) if outcome.lines else None
@@ -174,16 +179,12 @@ class _PlanRunner:
             if each.document.target is not None:
                 columns.setdefault(number, found)
                 number += 1
-        rows = (
-            zip(*(columns[number] for number in range(len(self._targets))), strict=True)
-            if self._targets
-            else repeat(())
-        )
-        for row, (keep, found) in enumerate(zip(keeps, rows, strict=False)):
-            if not keep or row in bad:
+        listed = [columns[number] for number in range(len(self._targets))]
+        for row, made in enumerate(zip(*listed, strict=True) if listed else repeat((), frame.height)):
+            if row in bad or not keeps[row]:
                 continue
             try:
-                result.lines[row] = dump(self._assembled(records[row], found))
+                result.lines[row] = dump(self._assembled(records[row], made))
             except (TypeError, ValueError, RecursionError):
                 bad.add(row)
             else:
@@ -208,7 +209,7 @@ def _write(frame: pl.DataFrame, bad: set[int], result: TransformedBatch) -> None
     if chosen.height:
         chosen.select(pl.col("values").struct.unnest()).write_ndjson(target)
     result.written = chosen.height
-    if not bad:
+    if chosen is frame:
         result.text = target.getvalue()
         return
     for row, line in zip(mask.arg_true().to_list(), target.getvalue().split(b"\n"), strict=False):

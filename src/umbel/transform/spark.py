@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from umbel.errors import InvalidType
-from umbel.transform.configuration import Configuration, load, loads
+from umbel.transform.configuration import Configuration, load
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from umbel.transform.workers import Done, Lines
+    from umbel.transform.workers import Done
 
 VALUE = "value"
 """The column of records as texts."""
@@ -63,10 +62,10 @@ class _Transforming:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from umbel.transform.workers import Lines, split
+        from umbel.transform.workers import Lines, runner, split
 
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Spark runs a task per core
-        run, first = _runner(self._text, self._file), 0
+        run, first = runner(self._text, self._file), 0
         for batch in batches:
             done = run(Lines("", _lines(batch, is_text=self._is_text)))
             if self._letters:
@@ -75,18 +74,6 @@ class _Transforming:
                 texts = pa.array(split(done.data), pa.binary()).cast(pa.string())
                 yield pa.RecordBatch.from_arrays([texts], [VALUE])
             first += done.lines
-
-
-@lru_cache(maxsize=8)
-def _runner(text: str, file: str) -> Callable[[Lines], Done]:
-    """Return what transforms lines: a process of its own for a configuration with code, which has limits.
-
-    It is cached: a Python worker of Spark runs many tasks.
-    """
-    from umbel.transform.workers import LinesTransform, TransformWorkers
-
-    configuration = loads(text, file)
-    return TransformWorkers(configuration, 1).result if configuration.has_python else LinesTransform(text, file)
 
 
 def _lines(batch: pa.RecordBatch, *, is_text: bool) -> bytes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -46,6 +47,7 @@ class Lines:
         begin: the first byte of the range: the start of a line.
         end: the byte behind the last.
         error: why the input cannot be read further; empty if it can.
+        is_each: whether the output of each line is needed.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Lines:
     begin: int = 0
     end: int = 0
     error: str = ""
+    is_each: bool = False
 
     def read(self) -> bytes:
         """Return the lines."""
@@ -74,6 +77,7 @@ class Done:
         letters: the dead letters, with the numbers of their lines in the input.
         lines: how many lines were read, blank ones too.
         records, written, dropped, nulls, one_by_one: as of a batch.
+        each: the output of each line, if needed; None where it has none.
     """
 
     name: str
@@ -85,6 +89,7 @@ class Done:
     dropped: int = 0
     nulls: int = 0
     one_by_one: int = 0
+    each: list[bytes | None] = field(default_factory=list)
 
     @classmethod
     def of(cls, name: str, lines: list[bytes], result: TransformedBatch) -> Done:
@@ -117,7 +122,11 @@ def transformed(transform: BatchTransform, lines: Lines) -> Done:
     data = lines.read()
     found = split(data)
     if data.count(b"\n{") + data.startswith(b"{") == len(found):  # none is blank
-        return Done.of(lines.name, found, transform(found, data))
+        result = transform(found, data)
+        done = Done.of(lines.name, found, result)
+        if lines.is_each:
+            done.each = result.each
+        return done
     return Done.of(lines.name, found, transform([each for each in found if each.strip()]))
 
 
@@ -219,13 +228,14 @@ class TransformWorkers:
         found = Done(part.name, b"", [])
         for number, line in enumerate(split(part.read())):
             try:
-                one = self._called(process, Lines(part.name, line), self.limits.row_seconds)
+                one = self._called(process, Lines(part.name, line, is_each=part.is_each), self.limits.row_seconds)
             except CallFailed as failed:
                 _raise_own(failed)
                 one = Done(part.name, b"", [self._letter(line, failed)], records=1)
             found.data += one.data
             found.letters += [replace(each, row=number) for each in one.letters]
             found.lines += 1
+            found.each += one.each or [None]
             for name in ("records", "written", "dropped", "nulls", "one_by_one"):
                 setattr(found, name, getattr(found, name) + getattr(one, name))
         return found
@@ -237,6 +247,16 @@ class TransformWorkers:
     def _called(self, process: IsolatedProcess, part: Lines, seconds: float) -> Done:
         found: Done = process.call("work", lambda: self._payload, part, seconds=seconds, memory=self.limits.memory)
         return found
+
+
+@lru_cache(maxsize=8)
+def runner(text: str, file: str) -> Callable[[Lines], Done]:
+    """Return what transforms lines: for a configuration with code a process of its own, which has limits.
+
+    It is cached: the processes of Spark and of umbel's workers run many batches.
+    """
+    configuration = loads(text, file)
+    return TransformWorkers(configuration, 1).result if configuration.has_python else LinesTransform(text, file)
 
 
 def _payload(configuration: Configuration) -> bytes:
