@@ -130,6 +130,9 @@ STEPS: list[dict[str, Any]] = [
     {"name": "mask", "keep": 2},
     {"name": "map_values", "values": {"a": "x", "12": "y"}, "default": "z"},
     {"name": "map_values", "values": {"12": 1, "": 2}},
+    {"name": "expr", "expr": "col('value') * 2 + 1"},
+    {"name": "expr", "expr": "col('value').str.upper()"},
+    {"name": "expr", "expr": "when(col('value') > 3).then(col('value'))"},
     {"name": "filter"},
     {"name": "explode"},
 ]

@@ -1,5 +1,5 @@
 """The transformation worker: YAML or TOML configurations that make new records of JSON records."""
 
-from umbel.transform.configuration import Configuration, load
+from umbel.transform.configuration import Configuration, load, loads
 
-__all__ = ["Configuration", "load"]
+__all__ = ["Configuration", "load", "loads"]

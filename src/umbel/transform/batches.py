@@ -15,6 +15,7 @@ from umbel.transform.leaves import seen_kinds
 from umbel.transform.plan import Plan, PlannedDocument, compiled, nested, one_by_one
 from umbel.transform.reading import LeafReader, LeafValues
 from umbel.transform.records import FILTER, Letter, Outcome, RecordTransform
+from umbel.transform.registry import TransformStep
 from umbel.transform.values import BadRecord, dump, parse
 
 SAMPLE = 100
@@ -99,7 +100,7 @@ class BatchTransform:
         if not self._is_planned or not lines:
             return self.record_by_record(lines)
         runner = self._plan or self._planned(lines)
-        result = runner.run(lines, b"".join(lines) if data is None else data)
+        result = runner.run(lines, b"".join(lines) if data is None else data) or self.record_by_record(lines)
         if result.one_by_one > MOST_MISFITS * len(lines):
             self._plan = None  # other types have come: the next batch makes another plan
         return result
@@ -141,9 +142,13 @@ class _PlanRunner:
         with_target = [each for each in self._plan.documents if each.document.target is not None]
         return ((number, each.native.expr) for number, each in enumerate(with_target) if each.native is not None)
 
-    def run(self, lines: Sequence[bytes], data: bytes) -> TransformedBatch:
+    def run(self, lines: Sequence[bytes], data: bytes) -> TransformedBatch | None:
+        """Return the result of some lines, None where Polars fails for them."""
         values = self._reader.read(lines, data)
-        frame = self._computed(values, len(lines))
+        try:
+            frame = self._computed(values, len(lines))
+        except pl.exceptions.PolarsError:
+            return None
         bad = values.misfits | set((~frame["fit"]).arg_true().to_list())
         result = TransformedBatch([None] * len(lines), records=len(lines))
         if self._plan.is_native:
@@ -224,23 +229,34 @@ def _by_python(
     The rows where it fails are added to `bad`.
     """
     for applied in each.document.steps:
-        step, is_filter = applied.step, applied.step.name == FILTER
-        code = step.python()
-        function = step.apply if code is None or is_filter else code.function
-        found = list[Any]()
-        for row, (value, record) in enumerate(zip(values, records, strict=True)):
-            result = None
-            if (value is not None or step.takes_null) and row not in bad:
-                try:
-                    result = function(value, record)
-                except (Exception, SystemExit, GeneratorExit):  # noqa: BLE001  it is code of the user
-                    bad.add(row)  # its exception is raised again, and reported, record by record
-            found.append(result)
-        if is_filter:
+        found = _results(applied.step, values, records, bad)
+        if applied.step.name == FILTER:
             keeps[:] = [keep and bool(result) for keep, result in zip(keeps, found, strict=True)]
         else:
             values = found
     return values
+
+
+def _results(step: TransformStep, values: list[Any], records: list[Any], bad: set[int]) -> list[Any]:
+    """Return the results of a step; add the rows where it fails to `bad`: record by record, they fail again."""
+    found: list[Any] = [None] * len(values)
+    rows = [row for row, value in enumerate(values) if (value is not None or step.takes_null) and row not in bad]
+    at_once = None if step.takes_null else step.apply_all([values[row] for row in rows])
+    if at_once is not None:
+        for row, result in zip(rows, at_once, strict=True):
+            if isinstance(result, BaseException):
+                bad.add(row)
+            else:
+                found[row] = result
+        return found
+    code = step.python()
+    function = step.apply if code is None or step.name == FILTER else code.function
+    for row in rows:
+        try:
+            found[row] = function(values[row], records[row])
+        except (Exception, SystemExit, GeneratorExit):  # noqa: BLE001  it is code of the user
+            bad.add(row)
+    return found
 
 
 def _maker(targets: Sequence[tuple[Any, ...]]) -> Callable[..., dict[str, Any]]:

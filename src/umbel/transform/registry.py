@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
@@ -41,6 +42,13 @@ class TransformStep(ABC):
         Raises:
             Exception: the step fails for the value.
         """
+
+    def apply_all(self, values: Sequence[Any]) -> list[Any] | None:
+        """Return the results for many values that are not null; exceptions where `apply` raises them.
+
+        Returns None if there is nothing faster than one by one.
+        """
+        return None
 
     def native(self, value: Native) -> Native:
         """Return the new values of a column, guarded to rows where they equal `apply`.

@@ -41,7 +41,7 @@ transformations:
 """
 __owner__ = "test@umbel.dev"
 
-web = Webhook(name="w")
+web = Webhook(name="web")
 EVENTS = [
     {"id": 1, "properties": {"config_name": "Dark"}, "sent_at": "2024-01-01T00:00:00Z"},
     {"id": 2, "properties": None, "sent_at": "2024-01-01T00:00:00Z"},
@@ -67,7 +67,7 @@ def made(**options: object) -> Dataset:
 def test_rows_pass_the_configuration_in_process() -> None:
     client = MockClient()
     client.commit("m", datasets=[made()])
-    client.log("w", "e", pd.DataFrame([EVENTS[0], EVENTS[2], EVENTS[3]]))
+    client.log("web", "e", pd.DataFrame([EVENTS[0], EVENTS[2], EVENTS[3]]))
     found = client.get_dataset_df("Changed")
     assert found[["user", "name"]].values.tolist() == [[1, "dark"], [4, "light"]]
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, ClassVar
 
 import pytest
 
+from umbel.errors import UmbelError
 from umbel.transform.batches import BatchTransform
 from umbel.transform.configuration import loads
 
@@ -128,3 +131,70 @@ def test_a_batch_of_other_types_makes_another_plan() -> None:
     assert transform([b'{"a":1}'] * 9).one_by_one == 0
     assert transform([b'{"a":"x"}'] * 9).one_by_one == 9
     assert transform([b'{"a":"x"}'] * 9).one_by_one == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "expr", "expected"),
+    [
+        ("ab", "col('value').str.len()", 2),
+        (2, "col('value') * 2.5", 5.0),
+        (True, "~col('value')", False),
+        (None, "col('value') + 1", None),
+        (1, "col('value').str.len()", "ValueError"),
+        ([1], "col('value')", "TypeError"),
+        (2**70, "col('value') + 1", "ValueError"),
+    ],
+)
+def test_expr_is_umbels_own_language(given: Any, expr: str, expected: Any) -> None:
+    assert value(given, name="expr", expr=expr) == expected
+
+
+@pytest.mark.parametrize("expr", ["col('value", "col('other')", "3", "open('x')", "().__class__"])
+def test_what_is_no_expression_is_refused(expr: str) -> None:
+    with pytest.raises(UmbelError, match=r"(no expression|reads 'other').*c\.yaml:1"):
+        value(1, name="expr", expr=expr)
+
+
+class _Server(BaseHTTPRequestHandler):
+    requests: ClassVar[list[Any]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.requests.append((self.path, self.headers["authorization"], body))
+        keys = body["keys"]["user"]
+        known = [isinstance(each, int) for each in keys]
+        bad = any(isinstance(each, str) for each in keys)
+        data = (
+            b"refused"
+            if bad
+            else json.dumps({"data": {"city": [f"c{each}" for each in keys]}, "found": known}).encode()
+        )
+        self.send_response(400 if bad else 200)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+def test_lookup_asks_once_for_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UMBEL_TOKEN", "t")
+    server = HTTPServer(("127.0.0.1", 0), _Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    step = {
+        "name": "lookup",
+        "dataset": "Users",
+        "key": "user",
+        "field": "city",
+        "url": f"http://127.0.0.1:{server.server_port}/",
+    }
+    text = json.dumps({"source_field": "a", "target_field": "t", "transformations": [step]})
+    result = BatchTransform(loads(text))([json.dumps({"a": each}).encode() for each in (1, 2, 1, None, 2.5)])
+    assert [json.loads(line)["t"] for line in result.data.splitlines()] == ["c1", "c2", "c1", None, None]
+    assert _Server.requests == [
+        ("/api/v1/dataset/Users/lookup", "Bearer t", {"keys": {"user": [1, 2, 2.5]}, "fields": ["city"]})
+    ]
+    result = BatchTransform(loads(text))([b'{"a":1}', b'{"a":"x"}'])
+    assert (result.data, [each.error for each in result.letters]) == (b'{"t":"c1"}\n', ["ValueError"])
+    server.shutdown()
+    server.server_close()
+    assert [each.error for each in BatchTransform(loads(text))([b'{"a":1}']).letters] == ["ConnectionError"]
