@@ -105,12 +105,13 @@ def by_duckdb(config: str, source: str, target: str) -> float:
 
 def by_umbel(config: str, source: str, target: str) -> float:
     """Transform as `umbel transform` does; return the seconds."""
-    from umbel.transform import load
+    from umbel.transform.documents import read_file
     from umbel.transform.inputs import inputs
+    from umbel.transform.parts import Lines
     from umbel.transform.run import run
-    from umbel.transform.workers import Lines, TransformWorkers
+    from umbel.transform.workers import TransformWorkers
 
-    with TransformWorkers(load(config)) as workers:
+    with TransformWorkers(read_file(config)) as workers:
         list(workers.results([Lines("", b"{}")] * 2 * workers.count))  # they have started
         with Path(target).open("wb") as out:
             return run(workers, inputs([source]), out).seconds

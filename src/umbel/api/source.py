@@ -67,7 +67,7 @@ def source(
         idleness: the time without rows after which a bounded source has ended.
         where: the row condition: a function from a pandas frame to a Series of bools, or `eval(...)`.
         sample: the share of rows ingested.
-        transform: a configuration of `umbel transform`, or its file; rows pass it before preproc.
+        transform: a configuration of `umbel transform`, or its file, for rows before preproc.
     """
     _refuse_older(older)
     record = _record(conn, disorder, cdc, every, since, until, env, preproc, bounded, idleness, where, sample)

@@ -72,27 +72,28 @@ def transform(
         return
     if config is None:
         raise typer.BadParameter("it is missing", param_hint="--config")
-    from umbel.transform.server import started
-
-    server = started()  # at once: it loads in parallel what is imported next
-    from umbel.transform.configuration import load
+    from umbel.transform.documents import read_file
     from umbel.transform.inputs import inputs
     from umbel.transform.outputs import output
     from umbel.transform.run import run
     from umbel.transform.workers import TransformWorkers
 
     with ExitStack() as stack:
-        stack.callback(server.close)
-        configuration, files = load(config), inputs(file or [])
-        workers = stack.enter_context(TransformWorkers(configuration, processes, _limits(), server))
+        files = inputs(file or [])
+        workers = stack.enter_context(TransformWorkers(read_file(config), processes, _limits()))
+        workers.check()
         letters = stack.enter_context(output(str(dead_letters))) if dead_letters else None
         target = stack.enter_context(output(out))
         advance = stack.enter_context(_progress(files, is_shown=not quiet))
         summary = run(workers, files, target, dead_letters=letters, advance=advance)
-    for line in [] if quiet else [*summary.first, str(summary)]:
-        typer.echo(f"umbel: {line}", err=True)
+    _report([] if quiet else [*summary.first, str(summary)])
     if strict and summary.letters:
         raise typer.Exit(3)
+
+
+def _report(lines: list[str]) -> None:
+    for line in lines:
+        typer.echo(f"umbel: {line}", err=True)
 
 
 def _limits() -> WorkLimits:
@@ -186,7 +187,7 @@ def schema() -> None:
 
 def _sample(file: str) -> list[bytes]:
     from umbel.transform.inputs import inputs
-    from umbel.transform.workers import split
+    from umbel.transform.parts import split
 
     part = next(inputs([file])[0].parts(lambda _: None), None)
     return [] if part is None else [each for each in split(part.read()) if each.strip()]

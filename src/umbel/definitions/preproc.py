@@ -35,11 +35,11 @@ class Made(ABC):
 
 
 class IncomingRows(ABC):
-    """What makes the rows of a source of those that come in, before preproc."""
+    """A maker of a source's rows from those that come in, before preproc."""
 
     @abstractmethod
     def made(self, raw: Raw, columns: Columns) -> tuple[Raw, pl.Series]:
-        """Return the new rows, and for each the number of the incoming row; a row may be left out.
+        """Return the new rows, and the number of the incoming row of each.
 
         Args:
             raw: incoming rows, with the rejected ones.

@@ -44,7 +44,10 @@ def _record(value: Any) -> str:
 
 
 def _identifies(each: Field[Any], value: Any) -> bool:
-    """Return True if a field is part of the identity; `"where set"` keeps identities from before there was the field."""
+    """Return True if a field is part of the identity.
+
+    `"where set"` keeps the identities from before there was the field.
+    """
     identity = each.metadata.get("identity", True)
     return getattr(value, each.name) is not None if identity == "where set" else bool(identity)
 

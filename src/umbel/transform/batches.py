@@ -12,9 +12,10 @@ import polars as pl
 
 from umbel.transform.configuration import Configuration
 from umbel.transform.leaves import seen_kinds
+from umbel.transform.parts import Letter
 from umbel.transform.plan import Plan, PlannedDocument, compiled, nested, one_by_one
 from umbel.transform.reading import LeafReader, LeafValues
-from umbel.transform.records import FILTER, Letter, Outcome, RecordTransform
+from umbel.transform.records import FILTER, Outcome, RecordTransform
 from umbel.transform.registry import TransformStep
 from umbel.transform.values import BadRecord, dump, parse
 
@@ -238,7 +239,7 @@ def _by_python(
 
 
 def _results(step: TransformStep, values: list[Any], records: list[Any], bad: set[int]) -> list[Any]:
-    """Return the results of a step; add the rows where it fails to `bad`: record by record, they fail again."""
+    """Return the results of a step; the rows where it fails are added to `bad`."""
     found: list[Any] = [None] * len(values)
     rows = [row for row, value in enumerate(values) if (value is not None or step.takes_null) and row not in bad]
     at_once = None if step.takes_null else step.apply_all([values[row] for row in rows])

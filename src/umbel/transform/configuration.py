@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from umbel.errors import ErrorCollector, InvalidType, InvalidValue, UmbelError, did_you_mean, located
-from umbel.transform.documents import Written, read_toml, read_yaml
+from umbel.transform.documents import Written, read_file, read_toml, read_yaml
 from umbel.transform.parameters import check_names
 from umbel.transform.paths import FieldPath
 from umbel.transform.registry import ON_ERROR, TransformStep, step_named
 
 DOCUMENT = {"source_field": True, "target_field": False, "transformations": False}
 CASE = {"name": False, "input": True, "output": False, "dead_letter": False}
-READERS: dict[str, Callable[[str, str], list[Written]]] = {
-    ".yaml": read_yaml,
-    ".yml": read_yaml,
-    ".toml": read_toml,
-}
 
 
 @dataclass(frozen=True)
@@ -116,15 +111,8 @@ def load(path: str | Path) -> Configuration:
     Raises:
         UmbelError: it is faulty; all faults are listed with file and line.
     """
-    file = Path(path)
-    if file.suffix.lower() not in READERS:
-        known = ", ".join(READERS)
-        raise InvalidValue(f"{file}: a configuration is YAML or TOML, by its ending: {known}")
-    try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidValue(f"{file}: it is not UTF-8: {error}") from None
-    return loads(text, str(path))
+    found = read_file(path)
+    return loads(found.text, found.file)
 
 
 def loads(text: str, file: str = "configuration.yaml") -> Configuration:
@@ -137,7 +125,7 @@ def loads(text: str, file: str = "configuration.yaml") -> Configuration:
     Raises:
         UmbelError: it is faulty; all faults are listed with file and line.
     """
-    read = READERS.get(Path(file).suffix.lower(), read_yaml)
+    read = read_toml if Path(file).suffix.lower() == ".toml" else read_yaml
     return _Checking(file).configuration(read(text, file), text)
 
 

@@ -6,9 +6,12 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from umbel.errors import InvalidValue
+
+ENDINGS = (".yaml", ".yml", ".toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,34 @@ class Written:
         if isinstance(self.value, dict):
             return {name: each.plain for name, each in self.value.items()}
         return [each.plain for each in self.value] if isinstance(self.value, list) else self.value
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationFile:
+    """A configuration as written, unchecked.
+
+    Args:
+        text: the documents.
+        file: its name, for messages.
+    """
+
+    text: str
+    file: str
+
+
+def read_file(path: str | Path) -> ConfigurationFile:
+    """Return the text of a file, YAML or TOML by its ending.
+
+    Raises:
+        InvalidValue: it has another ending, or is not UTF-8.
+    """
+    file = Path(path)
+    if file.suffix.lower() not in ENDINGS:
+        raise InvalidValue(f"{file}: a configuration is YAML or TOML, by its ending: {', '.join(ENDINGS)}")
+    try:
+        return ConfigurationFile(file.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise InvalidValue(f"{file}: it is not UTF-8: {error}") from None
 
 
 def read_yaml(text: str, file: str) -> list[Written]:

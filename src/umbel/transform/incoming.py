@@ -1,4 +1,4 @@
-"""The transformation as a stage of a source: its rows pass a configuration before preproc and validation."""
+"""The transformation as a stage of a source, before preproc and validation."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from umbel.definitions.preproc import IncomingRows
 from umbel.errors import InvalidType, InvalidValue
 from umbel.formats.json_lines import JsonLines
 from umbel.transform.configuration import Configuration, load
-from umbel.transform.records import EXPLODE, Letter
+from umbel.transform.parts import Letter, Lines
+from umbel.transform.records import EXPLODE
 from umbel.transform.values import dump, parse
-from umbel.transform.workers import Lines, runner
+from umbel.transform.work import runner
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw
 
@@ -63,7 +64,7 @@ class TransformedRows(IncomingRows):
         return JsonLines(columns, exact=False).values(rows, errors), pl.Series(numbers, dtype=pl.UInt32)
 
     def _outputs(self, raw: Raw, rejected: Mapping[int, str]) -> list[bytes | str | None]:
-        """Return what becomes of each row: JSON, the reason of its rejection, or None if it is left out."""
+        """Return for each row JSON, the reason of its rejection, or None."""
         found: list[bytes | str | None] = [rejected.get(row) for row in range(raw.frame.height)]
         good, lines = list[int](), list[bytes]()
         for row, values in enumerate(raw.frame.iter_rows(named=True)):

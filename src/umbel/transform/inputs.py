@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from umbel.errors import InvalidValue
 from umbel.formats.chunks import MAX_ROW, chunks, last_line, next_line
-from umbel.transform.workers import Lines
+from umbel.transform.parts import Lines
 
 PART_BYTES = 2 << 20
 """Bytes of a part: several thousand records, which a worker transforms at once."""

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from umbel.errors import Terminal
-from umbel.transform.records import Letter
+from umbel.transform.parts import Letter
 
 Write = Any
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from umbel.errors import Terminal
 from umbel.transform.configuration import AppliedStep, Configuration, FieldDocument
+from umbel.transform.parts import Letter
 from umbel.transform.python_code import line_in_code
 from umbel.transform.values import BadRecord, dump, parse
 
@@ -39,29 +40,6 @@ class RecordDropped(Exception):
     def __init__(self, step: str) -> None:
         super().__init__(step)
         self.step = step
-
-
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """A dead letter: a record without result.
-
-    Args:
-        row: the number of the record's line in its batch, from 0.
-        record: its bytes.
-        step: the name of the step that failed; `read` for a record that cannot be read, `write` for one that cannot be written.
-        field: the target field of the document.
-        at: `file:line` of the step or of its code.
-        error: the class of the exception.
-        message: its text.
-    """
-
-    row: int
-    record: bytes
-    step: str
-    field: str
-    at: str
-    error: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

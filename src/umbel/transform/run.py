@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 from umbel.transform.inputs import InputFile
 from umbel.transform.outputs import letter_line
-from umbel.transform.records import Letter
-from umbel.transform.workers import Done, Lines, TransformWorkers
+from umbel.transform.parts import Done, Letter, Lines
+from umbel.transform.workers import TransformWorkers
 
 SHOWN = 3
 """Dead letters shown in the summary where they are not written to a file."""

@@ -1,4 +1,4 @@
-"""The transformation of a Spark DataFrame, with the code of `umbel transform`, in Spark's Python workers."""
+"""The transformation of a Spark DataFrame, in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from umbel.transform.workers import Done
+    from umbel.transform.parts import Done
 
 VALUE = "value"
 """The column of records as texts."""
@@ -62,7 +62,8 @@ class _Transforming:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from umbel.transform.workers import Lines, runner, split
+        from umbel.transform.parts import Lines, split
+        from umbel.transform.work import runner
 
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Spark runs a task per core
         run, first = runner(self._text, self._file), 0

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from pathlib import Path
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Self
 
+from umbel import errors
 from umbel.errors import Terminal
 from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
-from umbel.transform.batches import BatchTransform, TransformedBatch
-from umbel.transform.configuration import Configuration, loads
-from umbel.transform.records import Letter
-from umbel.transform.server import MODULES
+from umbel.transform.parts import ConfigurationText, Done, Letter, Lines, LinesTransform, split
+
+MODULES = ("umbel.transform.work", "umbel.transform.steps")
+"""Modules loaded in the fork server, before workers are forked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,116 +36,11 @@ class WorkLimits:
     memory: int = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Lines of input: bytes, or a range of a file.
-
-    Args:
-        name: of the input, for dead letters.
-        data: the lines, if there is no path.
-        path: the file.
-        begin: the first byte of the range: the start of a line.
-        end: the byte behind the last.
-        error: why the input cannot be read further; empty if it can.
-        is_each: whether the output of each line is needed.
-    """
-
-    name: str
-    data: bytes = b""
-    path: str = ""
-    begin: int = 0
-    end: int = 0
-    error: str = ""
-    is_each: bool = False
-
-    def read(self) -> bytes:
-        """Return the lines."""
-        if not self.path:
-            return self.data
-        with Path(self.path).open("rb") as file:
-            file.seek(self.begin)
-            return file.read(self.end - self.begin)
-
-
-@dataclass(slots=True)
-class Done:
-    """The result of some lines.
-
-    Args:
-        name: of the input.
-        data: the output records.
-        letters: the dead letters, with the numbers of their lines in the input.
-        lines: how many lines were read, blank ones too.
-        records, written, dropped, nulls, one_by_one: as of a batch.
-        each: the output of each line, if needed; None where it has none.
-    """
-
-    name: str
-    data: bytes
-    letters: list[Letter]
-    lines: int = 0
-    records: int = 0
-    written: int = 0
-    dropped: int = 0
-    nulls: int = 0
-    one_by_one: int = 0
-    each: list[bytes | None] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, name: str, lines: list[bytes], result: TransformedBatch) -> Done:
-        """Return the result of a batch; `lines` has the blank ones, too."""
-        letters = result.letters
-        if letters and len(lines) > result.records:
-            numbers = [number for number, line in enumerate(lines) if line and not line.isspace()]
-            letters = [replace(each, row=numbers[each.row]) for each in letters]
-        counts = (len(lines), result.records, result.written, result.dropped, result.nulls, result.one_by_one)
-        return cls(name, result.data, letters, *counts)
-
-
-def split(data: bytes) -> list[bytes]:
-    """Return the lines of some bytes, blank ones too."""
-    lines = data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    return lines
-
-
-def transformed(transform: BatchTransform, lines: Lines) -> Done:
-    """Return the result of some lines.
-
-    Raises:
-        Terminal: a step with `on_error: fail` failed.
-    """
-    if lines.error:
-        letter = Letter(0, lines.data, "read", "", "", "Damaged", lines.error)
-        return Done(lines.name, b"", [letter], lines=1, records=1)
-    data = lines.read()
-    found = split(data)
-    if data.count(b"\n{") + data.startswith(b"{") == len(found):  # none is blank
-        result = transform(found, data)
-        done = Done.of(lines.name, found, result)
-        if lines.is_each:
-            done.each = result.each
-        return done
-    return Done.of(lines.name, found, transform([each for each in found if each.strip()]))
-
-
-class LinesTransform:
-    """The transformation of lines, callable in a worker process.
-
-    Args:
-        text: the configuration as written.
-        file: its name.
-    """
-
-    def __init__(self, text: str, file: str) -> None:
-        self._text, self._file = text, file
-        self._transform: BatchTransform | None = None
-
-    def __call__(self, lines: Lines) -> Done:
-        if self._transform is None:
-            self._transform = BatchTransform(loads(self._text, self._file))
-        return transformed(self._transform, lines)
+def started() -> ForkServer:
+    """Return a fork server that has begun to load its modules."""
+    server = ForkServer(MODULES)
+    server.start()
+    return server
 
 
 class TransformWorkers:
@@ -160,7 +55,7 @@ class TransformWorkers:
 
     def __init__(
         self,
-        configuration: Configuration,
+        configuration: ConfigurationText,
         count: int | None = None,
         limits: WorkLimits | None = None,
         server: ForkServer | None = None,
@@ -188,6 +83,14 @@ class TransformWorkers:
         for each in self._processes:
             each.close()
         self._server.close()
+
+    def check(self) -> None:
+        """Load the configuration in a worker.
+
+        Raises:
+            UmbelError: it is faulty.
+        """
+        self.result(Lines(""))
 
     def results(self, parts: Iterable[Lines]) -> Iterator[Done]:
         """Yield the results of parts of the input, in order, few in memory.
@@ -241,7 +144,10 @@ class TransformWorkers:
         return found
 
     def _letter(self, line: bytes, failed: CallFailed) -> Letter:
-        names = dict.fromkeys(each.step.name for each in self.configuration.applied if each.step.python() is not None)
+        from umbel.transform.configuration import loads
+
+        applied = loads(self.configuration.text, self.configuration.file).applied
+        names = dict.fromkeys(each.step.name for each in applied if each.step.python() is not None)
         return Letter(0, line, ", ".join(names) or "limit", "", "", "LimitExceeded", failed.reason)
 
     def _called(self, process: IsolatedProcess, part: Lines, seconds: float) -> Done:
@@ -249,26 +155,16 @@ class TransformWorkers:
         return found
 
 
-@lru_cache(maxsize=8)
-def runner(text: str, file: str) -> Callable[[Lines], Done]:
-    """Return what transforms lines: for a configuration with code a process of its own, which has limits.
-
-    It is cached: the processes of Spark and of umbel's workers run many batches.
-    """
-    configuration = loads(text, file)
-    return TransformWorkers(configuration, 1).result if configuration.has_python else LinesTransform(text, file)
-
-
-def _payload(configuration: Configuration) -> bytes:
-    import pickle
-
+def _payload(configuration: ConfigurationText) -> bytes:
     return pickle.dumps(LinesTransform(configuration.text, configuration.file))
 
 
 def _raise_own(failed: CallFailed) -> None:
     """Raise an error that a worker reported, if it did."""
-    if failed.error is not None:
-        raise Terminal(failed.error["text"], where=failed.error["where"], hint=failed.error["hint"]) from None
+    found = failed.error
+    if found is not None:
+        kind = getattr(errors, found["kind"], Terminal) if found["is_own"] else Terminal
+        raise kind(found["text"], where=found["where"], hint=found["hint"]) from None
 
 
 def _cores() -> int:

@@ -132,13 +132,13 @@ def test_toml_says_the_same() -> None:
         ("tests:\n  - {input: {a: 1}}", "a case has 'output' or 'dead_letter' (at c.yaml:2)"),
     ],
 )
-def test_a_fault_has_its_line_and_a_suggestion(text: str, message: str) -> None:
+def test_an_error_has_its_line_and_a_suggestion(text: str, message: str) -> None:
     with pytest.raises(UmbelError) as found:
         loads(text, "c.yaml")
     assert message in str(found.value)
 
 
-def test_all_faults_are_listed_at_once() -> None:
+def test_all_errors_are_listed_at_once() -> None:
     text = "source_field: a\ntarget_field: b\ntransformations:\n  - {name: lowr}\n  - {name: upperr}\n"
     text += "---\nsource_field: 3\ntarget_field: c"
     with pytest.raises(
@@ -158,7 +158,7 @@ def test_a_file_is_read_by_its_ending(tmp_path: Path) -> None:
         load(tmp_path / "c.toml")
 
 
-def test_a_fault_in_toml_has_its_line() -> None:
+def test_an_error_in_toml_has_its_line() -> None:
     with pytest.raises(UmbelError, match=r"did you mean 'custom_code'.*c\.toml:6"):
         loads(TOML.replace('"custom_code"', '"custom_cod"'), "c.toml")
 

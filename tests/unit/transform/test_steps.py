@@ -20,13 +20,13 @@ def run(record: Any, *steps: dict[str, Any], source: str = "a", head: str = "") 
     return [each.error for each in result.letters] or [json.loads(line) for line in result.data.splitlines()]
 
 
-def value(given: Any, **step: Any) -> Any:
-    (found,) = run({"a": given}, step)
+def value(incoming: Any, **step: Any) -> Any:
+    (found,) = run({"a": incoming}, step)
     return found["t"] if isinstance(found, dict) else found
 
 
 @pytest.mark.parametrize(
-    ("given", "step", "expected"),
+    ("incoming", "step", "expected"),
     [
         ("Äb", {"name": "lower"}, "äb"),
         ("äb", {"name": "upper"}, "ÄB"),
@@ -77,12 +77,12 @@ def value(given: Any, **step: Any) -> Any:
         (1, {"name": "lower"}, "TypeError"),
     ],
 )
-def test_a_step_returns(given: Any, step: dict[str, Any], expected: Any) -> None:
+def test_a_step_returns(incoming: Any, step: dict[str, Any], expected: Any) -> None:
     if step.get("salt"):
         import hashlib
 
         expected = hashlib.md5(b"sa").hexdigest()
-    assert value(given, **step) == expected
+    assert value(incoming, **step) == expected
 
 
 def test_filter_leaves_records_out() -> None:
@@ -134,7 +134,7 @@ def test_a_batch_of_other_types_makes_another_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expr", "expected"),
+    ("incoming", "expr", "expected"),
     [
         ("ab", "col('value').str.len()", 2),
         (2, "col('value') * 2.5", 5.0),
@@ -145,8 +145,8 @@ def test_a_batch_of_other_types_makes_another_plan() -> None:
         (2**70, "col('value') + 1", "ValueError"),
     ],
 )
-def test_expr_is_umbels_own_language(given: Any, expr: str, expected: Any) -> None:
-    assert value(given, name="expr", expr=expr) == expected
+def test_expr_is_umbels_own_language(incoming: Any, expr: str, expected: Any) -> None:
+    assert value(incoming, name="expr", expr=expr) == expected
 
 
 @pytest.mark.parametrize("expr", ["col('value", "col('other')", "3", "open('x')", "().__class__"])

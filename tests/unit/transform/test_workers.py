@@ -9,7 +9,8 @@ import pytest
 
 from umbel.errors import Terminal
 from umbel.transform.configuration import loads
-from umbel.transform.workers import Lines, TransformWorkers, WorkLimits
+from umbel.transform.parts import Lines
+from umbel.transform.workers import TransformWorkers, WorkLimits
 
 CODE = """source_field: a
 target_field: b

@@ -20,11 +20,11 @@ URL = "http://127.0.0.1:8425"
 
 
 @step
-class LookupStep(TransformStep):
-    """Return a field of the current row of a dataset of umbel, with the value as its key; null if there is none.
+class DatasetLookupStep(TransformStep):
+    """Return a field of the row of a dataset whose key is the value.
 
-    The server is that of `url`, of `UMBEL_URL`, or of this machine; `UMBEL_TOKEN` is sent to it. One request asks for the keys
-    of many records.
+    It is null if there is no such row. The server is that of `url`, of `UMBEL_URL`, or of this machine; `UMBEL_TOKEN` is sent
+    to it. One request asks for the keys of many records.
     """
 
     name = "lookup"
@@ -49,7 +49,7 @@ class LookupStep(TransformStep):
         return [found[dump(value)] for value in values]
 
     def _rows(self, keys: list[Any]) -> list[Any]:
-        """Return the field of the rows of some keys; of several of which one is invalid, one by one."""
+        """Return the field of the rows of some keys, exceptions of invalid keys."""
         import httpx
 
         try:
