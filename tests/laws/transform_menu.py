@@ -202,7 +202,6 @@ CODES = [
     "return True if record.get('c') else False",
     "return source_field - record.get('b')",
     "return (source_field + 0.5) * 1e300",
-    "return 2 ** source_field",
     "pass",
     "return source_field == 1.0",
     "return len(source_field) > 3 and source_field[3] == 'a'",

@@ -59,8 +59,7 @@ def source(
         cdc: the meaning of rows: "append" (keyless), "upsert" (keyed), "debezium", or "native" (the format's own; if it
             has none, "append" or "upsert").
         every: the polling period.
-        since: rows before it are ignored.
-        until: rows at or after it are ignored.
+        since, until: rows before `since`, and at or after `until`, are ignored.
         env: the environments that select it.
         preproc: column builders by name: `ref(...)`, `eval(...)`, or a constant.
         bounded: True if the source ends.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -26,6 +27,16 @@ def transformed(transform: BatchTransform, lines: Lines) -> Done:
     if lines.error:
         letter = Letter(0, lines.data, "read", "", "", "Damaged", lines.error)
         return Done(lines.name, b"", [letter], lines=1, records=1)
+    is_collecting = gc.isenabled()
+    gc.disable()  # the objects of a batch live until its end: to look through them is a tenth of the time
+    try:
+        return _transformed(transform, lines)
+    finally:
+        if is_collecting:
+            gc.enable()
+
+
+def _transformed(transform: BatchTransform, lines: Lines) -> Done:
     data = lines.read()
     found = split(data)
     if data.count(b"\n{") + data.startswith(b"{") == len(found):  # none is blank
