@@ -24,6 +24,8 @@ TEXTS = st.one_of(
             "true",
             "No",
             "İstanbul",
+            "a\ua7cbb",
+            "\u019b",
             "ß",
             "ΑΣ",
             "\x1f x\x85",

@@ -198,3 +198,17 @@ def test_lookup_asks_once_for_many_records(monkeypatch: pytest.MonkeyPatch) -> N
     server.shutdown()
     server.server_close()
     assert [each.error for each in BatchTransform(loads(text))([b'{"a":1}']).letters] == ["ConnectionError"]
+
+
+@pytest.mark.parametrize(("step", "text"), [("lower", "A\ua7cb"), ("upper", "a\u019b"), ("trim", "\xa0a\x85")])
+def test_characters_of_other_versions_of_unicode_are_pythons(step: str, text: str) -> None:
+    method = {"lower": str.lower, "upper": str.upper, "trim": str.strip}[step]
+    assert value(text, name=step) == method(text)
+
+
+def test_a_quotient_is_rounded_as_python_rounds_it() -> None:
+    step = {"name": "custom_code", "code": "return source_field / 3"}
+    text = json.dumps({"source_field": "a", "target_field": "t", "transformations": [step]})
+    result = BatchTransform(loads(text))([json.dumps({"a": each}).encode() for each in range(200)])
+    assert [json.loads(line)["t"] for line in result.data.splitlines()] == [each / 3 for each in range(200)]
+    assert result.one_by_one == 0
