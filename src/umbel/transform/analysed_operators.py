@@ -61,8 +61,10 @@ def _arithmetic(operate: Callable[[pl.Expr, pl.Expr], pl.Expr], limit: int) -> C
 
 def _divided(left: Native, right: Native) -> Native:
     first, second = (each.expr.cast(pl.Float64) for each in (left, right))
-    # by a constant Polars would multiply with its reciprocal, which rounds otherwise
-    found = first / pl.when(first.is_not_null()).then(second)
+    if not first.meta.root_names():
+        raise NotNative("the quotient of a constant")
+    # a column as well: by a constant Polars would multiply with its reciprocal, which rounds otherwise
+    found = first / (second + first * 0.0)
     guards = (_small(left, _EXACT), _small(right, _EXACT), second != 0, is_finite(found))
     return _joined(left, right, found, ColumnKind.FLOAT, *guards)
 

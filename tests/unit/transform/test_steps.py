@@ -206,9 +206,13 @@ def test_characters_of_other_versions_of_unicode_are_pythons(step: str, text: st
     assert value(text, name=step) == method(text)
 
 
-def test_a_quotient_is_rounded_as_python_rounds_it() -> None:
-    step = {"name": "custom_code", "code": "return source_field / 3"}
+@pytest.mark.parametrize(
+    "code", ["source_field / 3", "(source_field + 0.5) / 7", "source_field / 49.0", "-source_field / 10"]
+)
+def test_a_quotient_is_rounded_as_python_rounds_it(code: str) -> None:
+    step = {"name": "custom_code", "code": f"return {code}"}
     text = json.dumps({"source_field": "a", "target_field": "t", "transformations": [step]})
-    result = BatchTransform(loads(text))([json.dumps({"a": each}).encode() for each in range(200)])
-    assert [json.loads(line)["t"] for line in result.data.splitlines()] == [each / 3 for each in range(200)]
+    result = BatchTransform(loads(text))([json.dumps({"a": each}).encode() for each in range(1, 5000)])
+    expected = [eval(code, {"source_field": each}) for each in range(1, 5000)]
+    assert [json.loads(line)["t"] for line in result.data.splitlines()] == expected
     assert result.one_by_one == 0
