@@ -18,6 +18,7 @@ from umbel.cli.main import PROGRAM, app
 from umbel.expr.registry import FUNCTIONS, Function
 from umbel.operators.operator import Operator
 from umbel.serving.app import ROUTES
+from umbel.transform.registry import steps as transform_steps
 from umbel_reference import examples
 from umbel_reference.docstrings import code, docstring_of, escaped, fenced, rendered, signature, table
 from umbel_reference.public import public
@@ -129,7 +130,7 @@ def _command(command: Any, name: str) -> Iterator[str]:
         found = command.commands[child]
         yield f"## `{name} {child}`"
         yield rendered(found.help or "")
-        if not hasattr(found, "commands"):
+        if not hasattr(found, "commands") or found.invoke_without_command:
             yield _parameters(found)
         yield from _command(found, f"{name} {child}")
 
@@ -218,6 +219,19 @@ def measured() -> str:
     return table(("metric", "kind", "labels", "meaning"), *rows)
 
 
+def steps() -> str:
+    """Return a section for each step of the transformation."""
+    parts = []
+    for name, each in sorted(transform_steps().items()):
+        rows = [("parameter", "default", "meaning")]
+        for one in each.parameters:
+            default = "required" if one.is_required else "" if one.default is None else code(one.default)
+            choices = f" One of {', '.join(map(code, one.choices))}." if one.choices else ""
+            rows.append((code(one.name), default, escaped(one.doc) + choices))
+        parts += [f"## {code(name)}", rendered(each.doc()), *([table(*rows)] if len(rows) > 1 else [])]
+    return "\n\n".join(parts)
+
+
 def prepared() -> str:
     """Return the code that the examples run after."""
     source = inspect.getsource(examples)
@@ -234,5 +248,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "error codes": errors,
     "routes": routes,
     "metrics": measured,
+    "steps": steps,
 }
 """The generated parts by the name that pages put them by: `<!-- reference: operators -->`."""

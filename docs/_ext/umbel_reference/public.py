@@ -26,6 +26,7 @@ PAGES = {
     "umbel.types": "types",
     "umbel.types.windows": "windows",
     "umbel.errors": "errors",
+    "umbel.transform": "transform",
 }
 """The page of a name by the module that defines it; the longest prefix counts."""
 

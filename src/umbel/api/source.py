@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from inspect import signature
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from umbel.api.caller import caller, location
 from umbel.api.dataset import Dataset, record_of, redefined
@@ -20,6 +21,10 @@ from umbel.definitions.env import selector
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue
 from umbel.types.durations import parse_duration
+
+if TYPE_CHECKING:
+    from umbel.transform.configuration import Configuration
+    from umbel.transform.incoming import TransformedRows
 
 CDCS = ("append", "upsert", "debezium", "native")
 EVERY = "30m"
@@ -41,6 +46,7 @@ def source(
     idleness: str | None = None,
     where: Callable[..., Any] | Eval | None = None,
     sample: float | Sample | None = None,
+    transform: str | Path | Configuration | None = None,
     **older: Any,
 ) -> Callable[[T], T]:
     """Declare a source of a dataset's rows.
@@ -53,17 +59,19 @@ def source(
         cdc: the meaning of rows: "append" (keyless), "upsert" (keyed), "debezium", or "native" (the format's own; if it
             has none, "append" or "upsert").
         every: the polling period.
-        since: rows before it are ignored.
-        until: rows at or after it are ignored.
+        since, until: rows before `since`, and at or after `until`, are ignored.
         env: the environments that select it.
         preproc: column builders by name: `ref(...)`, `eval(...)`, or a constant.
         bounded: True if the source ends.
         idleness: the time without rows after which a bounded source has ended.
         where: the row condition: a function from a pandas frame to a Series of bools, or `eval(...)`.
         sample: the share of rows ingested.
+        transform: a configuration of `umbel transform`, or its file, for rows before preproc.
     """
     _refuse_older(older)
     record = _record(conn, disorder, cdc, every, since, until, env, preproc, bounded, idleness, where, sample)
+    if transform is not None:
+        record = replace(record, transform=_transform(record, transform))
     return lambda dataset: cast("Any", _applied(dataset, lambda made: _fed(made, record)))
 
 
@@ -106,6 +114,20 @@ def _record(
         since=start,
         until=end,
     )
+
+
+def _transform(record: SourceDefinition, config: Any) -> TransformedRows:
+    """Return the transformation of a source's rows.
+
+    Raises:
+        UmbelError: the configuration is faulty, or cannot be that of a source.
+    """
+    from umbel.transform.incoming import TransformedRows
+
+    subject = f"source {record.connector.title}: transform"
+    if record.cdc == "debezium":
+        raise InvalidValue(f"{subject}: it cannot be used with cdc 'debezium'", hint='cdc="upsert", or preproc')
+    return TransformedRows.of(config, subject)
 
 
 def _check_references(subject: str, conn: DataConnector, preproc: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from umbel.functions.computed import Columns, Computed
 from umbel.types.dtype import nulls, scatter_rows
 from umbel.types.dtypes import Checked, DType
 from umbel.types.json_values import revive
-from umbel.types.raw import column_of
+from umbel.types.raw import Raw, column_of
 
 if TYPE_CHECKING:
     from umbel.definitions.records import DatasetDefinition, SourceDefinition
@@ -31,6 +31,19 @@ class Made(ABC):
             frame: raw rows.
             dtype: the column's type.
             known: the types of the incoming columns with a type.
+        """
+
+
+class IncomingRows(ABC):
+    """A maker of a source's rows from those that come in, before preproc."""
+
+    @abstractmethod
+    def made(self, raw: Raw, columns: Columns) -> tuple[Raw, pl.Series]:
+        """Return the new rows, and the number of the incoming row of each.
+
+        Args:
+            raw: incoming rows, with the rejected ones.
+            columns: the types of the columns of the new rows that have one.
         """
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from umbel.definitions.arguments import DataConnector
 from umbel.definitions.env import EVERY, Selector
-from umbel.definitions.preproc import DeclaredColumns, Evaluated, Made
+from umbel.definitions.preproc import DeclaredColumns, Evaluated, IncomingRows, Made
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
 from umbel.expr import Expr
 from umbel.functions.fingerprint import fingerprint
@@ -71,6 +71,7 @@ class SourceDefinition:
         location: `file:line` of the definition.
         env: the environments that select it.
         declared: preproc, where and sample before the source is selected: only then are they checked.
+        transform: makes its rows of those that come in, before preproc.
     """
 
     connector: DataConnector
@@ -86,6 +87,7 @@ class SourceDefinition:
     location: str = field(default="", compare=False)
     env: Selector = field(default=EVERY, compare=False)
     declared: DeclaredColumns | None = field(default=None, compare=False)
+    transform: IncomingRows | None = field(default=None, metadata={"identity": "where set"})
 
     @property
     def is_bounded(self) -> bool:

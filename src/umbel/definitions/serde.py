@@ -31,7 +31,18 @@ from umbel.operators.operator import Operator
 
 ROOT = "umbel."
 PACKAGES = frozenset(
-    ["aggregates", "connectors", "definitions", "formats", "functions", "operators", "quality", "types", "windowing"]
+    [
+        "aggregates",
+        "connectors",
+        "definitions",
+        "formats",
+        "functions",
+        "operators",
+        "quality",
+        "transform",
+        "types",
+        "windowing",
+    ]
 )
 """umbel's packages with the classes that definitions are made of; a reader imports no other module of umbel."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

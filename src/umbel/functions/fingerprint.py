@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -39,8 +39,17 @@ def canonical(value: Any) -> str:
 
 
 def _record(value: Any) -> str:
-    named = ((f.name, getattr(value, f.name)) for f in fields(value) if f.compare and f.metadata.get("identity", True))
+    named = ((f.name, getattr(value, f.name)) for f in fields(value) if f.compare and _identifies(f, value))
     return f"{type(value).__name__}({','.join(f'{name}={canonical(part)}' for name, part in named)})"
+
+
+def _identifies(each: Field[Any], value: Any) -> bool:
+    """Return True if a field is part of the identity.
+
+    `"where set"` keeps the identities from before there was the field.
+    """
+    identity = each.metadata.get("identity", True)
+    return getattr(value, each.name) is not None if identity == "where set" else bool(identity)
 
 
 def _sequence(values: Iterable[Any]) -> str:

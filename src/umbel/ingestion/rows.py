@@ -29,8 +29,13 @@ def requested(source: SourceDefinition, dataset: DatasetDefinition) -> dict[str,
 
     Empty for all columns, untyped.
     """
-    if source.cdc == "debezium":
+    if source.cdc == "debezium" or source.transform is not None:
         return {}
+    return _typed(source, dataset)
+
+
+def _typed(source: SourceDefinition, dataset: DatasetDefinition) -> dict[str, DType]:
+    """Return the columns that preproc, where and validation read, with their types."""
     hows = [how for _, how in source.preproc if isinstance(how, Evaluated)]
     if source.where is not None:
         hows.append(source.where)
@@ -51,6 +56,17 @@ def prepare(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> V
         The accepted rows, with `_at` and `_weight` if some are deletions. Valid rows that are filtered out are in
         neither part.
     """
+    if source.transform is None:
+        return _prepared(raw, source, dataset)
+    made, numbers = source.transform.made(raw, _typed(source, dataset))
+    found = _prepared(made, source, dataset)
+    origins = numbers.gather(found.rejects["row"]).cast(pl.Int64)
+    return replace(
+        found, accepted=numbers.gather(found.accepted), rejects=found.rejects.with_columns(origins.alias("row"))
+    )
+
+
+def _prepared(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> Validated:
     rows = _preprocessed(_opened(raw, source, dataset), source, dataset)
     rows, condition = _condition_columns(rows, source, dataset)
     validated = _validated(rows, dataset)

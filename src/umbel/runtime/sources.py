@@ -91,7 +91,8 @@ class OpenedSource:
 
     def open(self, split: Mapping[str, Any], requested: Mapping[str, DType]) -> Iterator[RawBatch]:
         """Yield the rows of a split, numbered among all rows of the dataset."""
-        exact = not self.definition.preproc and self.definition.where is None
+        made = self.definition
+        exact = not made.preproc and made.where is None and made.transform is None
         for batch in self.reading.open(split, requested, exact=exact):
             yield replace(batch, first=(self.source << SOURCE_SHIFT) + batch.first)
 

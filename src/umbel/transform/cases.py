@@ -1,0 +1,33 @@
+"""Cases of a configuration: its document `tests:`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from umbel.transform.batches import BatchTransform
+from umbel.transform.configuration import Configuration, TransformCase
+from umbel.transform.values import dump
+
+
+def failures(configuration: Configuration) -> Iterator[str]:
+    """Yield a message for each failed case."""
+    for case in configuration.cases:
+        message = _failure(configuration, case)
+        if message:
+            yield f"{configuration.file}:{case.line}: {case.name}: {message}"
+
+
+def _failure(configuration: Configuration, case: TransformCase) -> str:
+    """Return why a case fails; empty if it does not."""
+    result = BatchTransform(configuration)([dump(case.record)])
+    letter = result.letters[0] if result.letters else None
+    if letter is not None and letter.step != case.dead_letter:
+        return f"step {letter.step} of '{letter.field}' failed ({letter.at}): {letter.error}: {letter.message}"
+    if case.dead_letter and letter is None:
+        return (
+            f"expected a dead letter of step {case.dead_letter}, found {result.data.decode().rstrip() or 'no record'}"
+        )
+    expected = b"".join(dump(each) + b"\n" for each in case.output)
+    if result.data != expected:
+        return f"expected {expected.decode().rstrip() or 'no record'}, found {result.data.decode().rstrip() or 'no record'}"
+    return ""

@@ -1,0 +1,88 @@
+"""The transformation as a stage of a source, before preproc and validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import polars as pl
+
+from umbel.definitions.preproc import IncomingRows
+from umbel.errors import InvalidType, InvalidValue
+from umbel.formats.json_lines import JsonLines
+from umbel.transform.configuration import Configuration, load
+from umbel.transform.parts import Letter, Lines
+from umbel.transform.records import EXPLODE
+from umbel.transform.values import dump, parse
+from umbel.transform.work import runner
+from umbel.types.dtype import DType
+from umbel.types.raw import Raw
+
+
+@dataclass(frozen=True)
+class TransformedRows(IncomingRows):
+    """Rows made by a configuration of `umbel transform`.
+
+    Args:
+        text: the configuration as written.
+        file: its name, for messages.
+    """
+
+    text: str
+    file: str = field(default="", compare=False)
+
+    @classmethod
+    def of(cls, config: Any, subject: str) -> Self:
+        """Return the rows of a configuration or its file.
+
+        Raises:
+            UmbelError: it is faulty, or makes several rows of one.
+        """
+        if not isinstance(config, Configuration | str | Path):
+            raise InvalidType(f"{subject}: expected a configuration or its file, found {config!r:.60}")
+        found = config if isinstance(config, Configuration) else load(config)
+        for each in found.applied:
+            if each.step.name == EXPLODE:
+                where = f"{found.file}:{each.line}"
+                hint = "explode in a pipeline of the dataset"
+                raise InvalidValue(f"{subject}: explode makes several rows of one", where=where, hint=hint)
+        return cls(found.text, found.file)
+
+    def made(self, raw: Raw, columns: Mapping[str, DType]) -> tuple[Raw, pl.Series]:
+        rejected = dict(raw.rejects.select("row", "reason").iter_rows())
+        rows, errors = list[dict[str, Any]](), dict[int, str]()
+        numbers, outputs = list[int](), self._outputs(raw, rejected)
+        for number, output in enumerate(outputs):
+            if output is None:
+                continue
+            if isinstance(output, str):
+                errors[len(rows)] = output
+            rows.append({} if isinstance(output, str) else parse(output))
+            numbers.append(number)
+        return JsonLines(columns, exact=False).values(rows, errors), pl.Series(numbers, dtype=pl.UInt32)
+
+    def _outputs(self, raw: Raw, rejected: Mapping[int, str]) -> list[bytes | str | None]:
+        """Return for each row JSON, the reason of its rejection, or None."""
+        found: list[bytes | str | None] = [rejected.get(row) for row in range(raw.frame.height)]
+        good, lines = list[int](), list[bytes]()
+        for row, values in enumerate(raw.frame.iter_rows(named=True)):
+            if row not in rejected:
+                try:
+                    lines.append(dump(values))
+                    good.append(row)
+                except (TypeError, ValueError, RecursionError) as error:
+                    found[row] = f"transform: {error}"
+        if lines:
+            done = runner(self.text, self.file)(Lines("source", b"\n".join([*lines, b""]), is_each=True))
+            for row, output in zip(good, done.each, strict=True):
+                found[row] = output
+            for letter in done.letters:
+                found[good[letter.row]] = _reason(letter)
+        return found
+
+
+def _reason(letter: Letter) -> str:
+    at = f" ({letter.at})" if letter.at else ""
+    return f"transform: step {letter.step} of '{letter.field}'{at}: {letter.error}: {letter.message}"

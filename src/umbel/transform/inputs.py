@@ -1,0 +1,144 @@
+"""Inputs of the transformation, cut into parts of whole lines."""
+
+from __future__ import annotations
+
+import glob
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from umbel.errors import InvalidValue
+from umbel.formats.chunks import MAX_ROW, chunks, last_line, next_line
+from umbel.transform.parts import Lines
+
+PART_BYTES = 2 << 20
+"""Bytes of a part: several thousand records, which a worker transforms at once."""
+PARQUET_ROWS = 8192
+ENDINGS = (".json", ".ndjson", ".jsonl", ".parquet")
+PACKED = (".gz", ".zst")
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file to transform, or standard input.
+
+    Args:
+        path: the file; `-` is standard input.
+    """
+
+    path: Path
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes, 0 if unknown."""
+        return self.path.stat().st_size if self.path.is_file() else 0
+
+    def parts(self, advance: Callable[[int], None]) -> Iterator[Lines]:
+        """Yield its lines in parts.
+
+        Args:
+            advance: called with the numbers of bytes read.
+        """
+        if str(self.path) == STDIN:
+            yield from _stream(sys.stdin.buffer, "standard input")
+        elif self.path.suffix == ".parquet":
+            yield from _parquet(self.path, advance)
+        elif self.path.suffix == ".gz":
+            for chunk in chunks(self.path, 0, None, last_line):
+                yield Lines(str(self.path), chunk.data, error=chunk.error or "")
+            advance(self.size)
+        elif self.path.suffix == ".zst":
+            yield from _zstd(self.path)
+            advance(self.size)
+        elif self.path.is_file():
+            yield from _ranges(self.path, advance)
+        else:  # a pipe
+            with self.path.open("rb") as file:
+                yield from _stream(file, str(self.path))
+
+
+def inputs(names: list[str]) -> list[InputFile]:
+    """Return the files of some names, in order.
+
+    A name is of a file, a folder with all of its files, or a pattern.
+
+
+    Raises:
+        InvalidValue: there is none for a name.
+    """
+    found: list[InputFile] = []
+    for name in names or [STDIN]:
+        path = Path(name)
+        if name == STDIN or (path.exists() and not path.is_dir()):
+            found.append(InputFile(path))
+            continue
+        listed = path.rglob("*") if path.is_dir() else map(Path, glob.glob(name, recursive=True))  # noqa: PTH207  of any root
+        files = sorted(each for each in listed if each.is_file() and (not path.is_dir() or _is_records(each)))
+        if not files:
+            raise InvalidValue(
+                f"there is no file {name}", hint=f"a file, a folder with files in {', '.join(ENDINGS)}, or a pattern"
+            )
+        found += map(InputFile, files)
+    return found
+
+
+def _is_records(path: Path) -> bool:
+    plain = path.with_suffix("") if path.suffix in PACKED else path
+    return plain.suffix in ENDINGS and not path.name.startswith((".", "_"))
+
+
+def _ranges(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:
+    """Yield ranges of a file, which the workers read themselves."""
+    size, begin = path.stat().st_size, 0
+    while begin < size:
+        end = next_line(path, min(begin + PART_BYTES, size))
+        yield Lines(str(path), path=str(path.absolute()), begin=begin, end=end)
+        advance(end - begin)
+        begin = end
+
+
+def _stream(file: BinaryIO, name: str) -> Iterator[Lines]:
+    unread = b""
+    while piece := file.read(PART_BYTES):
+        unread += piece
+        whole = last_line(unread)
+        if whole:
+            yield Lines(name, unread[:whole])
+            unread = unread[whole:]
+        elif len(unread) > 8 * MAX_ROW:
+            raise InvalidValue(f"{name}: a line is longer than {8 * MAX_ROW} bytes", hint="records are lines of JSON")
+    if unread:
+        yield Lines(name, unread)
+
+
+def _zstd(path: Path) -> Iterator[Lines]:
+    import pyarrow as pa
+
+    try:
+        with pa.input_stream(str(path), compression="zstd") as file:
+            yield from _stream(file, str(path))
+    except OSError as error:
+        yield Lines(str(path), error=f"the zstd data is damaged: {error}")
+
+
+def _parquet(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:
+    import io
+
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+        rows = max(1, file.metadata.num_rows)
+        for batch in file.iter_batches(PARQUET_ROWS):
+            frame = pl.DataFrame(pl.from_arrow(batch))
+            target = io.BytesIO()
+            frame.write_ndjson(target)
+            yield Lines(str(path), target.getvalue())
+            advance(path.stat().st_size * batch.num_rows // rows)
+    except (pa.ArrowException, OSError) as error:
+        yield Lines(str(path), error=f"not a readable Parquet file: {error}")

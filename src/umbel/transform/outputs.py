@@ -1,0 +1,103 @@
+"""Outputs of the transformation: standard output and files, plain, compressed or Parquet."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from umbel.errors import Terminal
+from umbel.transform.parts import Letter
+
+Write = Any
+
+
+@contextmanager
+def output(name: str | None) -> Iterator[BinaryIO]:
+    """Open an output: standard output for None; a file appears when it is complete.
+
+    Args:
+        name: `.gz`, `.zst` and `.parquet` are written as such.
+    """
+    if name is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(name)
+    if not path.exists() or path.is_file():
+        unfinished = path.with_name(f".{path.name}.unfinished")
+        try:
+            with _opened(unfinished, path.suffix) as file:
+                yield file
+            _completed(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return
+    with path.open("wb") as file:  # a pipe or a device
+        yield file
+
+
+def _opened(path: Path, ending: str) -> Any:
+    if ending == ".gz":
+        return gzip.open(path, "wb", compresslevel=6)
+    if ending == ".zst":
+        import pyarrow as pa
+
+        return pa.output_stream(str(path), compression="zstd")
+    return path.open("wb")
+
+
+def _completed(unfinished: Path, path: Path) -> None:
+    if path.suffix != ".parquet":
+        unfinished.replace(path)
+        return
+    import polars as pl
+
+    made = path.with_name(f".{path.name}.made")
+    try:
+        if unfinished.stat().st_size:
+            pl.scan_ndjson(unfinished, infer_schema_length=None).sink_parquet(made)
+        else:
+            pl.DataFrame().write_parquet(made)
+        made.replace(path)
+    except pl.exceptions.PolarsError as error:
+        raise Terminal(
+            f"{path}: the records have no common columns: {error}", hint="write .json.zst, or cast the fields"
+        ) from None
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def letter_line(letter: Letter, name: str, line: int) -> bytes:
+    """Return a dead letter as a line of JSON.
+
+    Args:
+        letter: the dead letter.
+        name: of the input.
+        line: the number of the record's line in it, from 1.
+    """
+    found = {
+        "input": name,
+        "line": line,
+        "field": letter.field,
+        "step": letter.step,
+        "at": letter.at,
+        "error": letter.error,
+        "message": letter.message.encode(errors="replace").decode(),
+        "record": letter.record.decode(errors="backslashreplace"),
+    }
+    return orjson.dumps(found, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def is_terminal(descriptor: int) -> bool:
+    """Return True if a file descriptor is of a terminal."""
+    try:
+        return os.isatty(descriptor)
+    except OSError:
+        return False

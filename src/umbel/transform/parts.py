@@ -1,0 +1,132 @@
+"""Parts of the input and of the output, as they travel between processes.
+
+Nothing is loaded here that only workers need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from umbel.transform.batches import BatchTransform
+
+
+class ConfigurationText(Protocol):
+    """A configuration as written."""
+
+    @property
+    def text(self) -> str:
+        """The documents."""
+
+    @property
+    def file(self) -> str:
+        """The name of its file, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter: a record without result.
+
+    Args:
+        row: the number of the record's line in its batch, from 0.
+        record: its bytes.
+        step: the name of the step that failed; `read` for a record that cannot be read, `write` for one that cannot be written.
+        field: the target field of the document.
+        at: `file:line` of the step or of its code.
+        error: the class of the exception.
+        message: its text.
+    """
+
+    row: int
+    record: bytes
+    step: str
+    field: str
+    at: str
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines of input: bytes, or a range of a file.
+
+    Args:
+        name: of the input, for dead letters.
+        data: the lines, if there is no path.
+        path: the file.
+        begin: the first byte of the range: the start of a line.
+        end: the byte behind the last.
+        error: why the input cannot be read further; empty if it can.
+        is_each: whether the output of each line is needed.
+    """
+
+    name: str
+    data: bytes = b""
+    path: str = ""
+    begin: int = 0
+    end: int = 0
+    error: str = ""
+    is_each: bool = False
+
+    def read(self) -> bytes:
+        """Return the lines."""
+        if not self.path:
+            return self.data
+        with Path(self.path).open("rb") as file:
+            file.seek(self.begin)
+            return file.read(self.end - self.begin)
+
+
+@dataclass(slots=True)
+class Done:
+    """The result of some lines.
+
+    Args:
+        name: of the input.
+        data: the output records.
+        letters: the dead letters, with the numbers of their lines in the input.
+        lines: how many lines were read, blank ones too.
+        records, written, dropped, nulls, one_by_one: as of a batch.
+        each: the output of each line, if needed; None where it has none.
+    """
+
+    name: str
+    data: bytes
+    letters: list[Letter]
+    lines: int = 0
+    records: int = 0
+    written: int = 0
+    dropped: int = 0
+    nulls: int = 0
+    one_by_one: int = 0
+    each: list[bytes | None] = field(default_factory=list)
+
+
+def split(data: bytes) -> list[bytes]:
+    """Return the lines of some bytes, blank ones too."""
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+class LinesTransform:
+    """The transformation of lines, callable in a worker process, which loads what it needs.
+
+    Args:
+        text: the configuration as written.
+        file: its name.
+    """
+
+    def __init__(self, text: str, file: str) -> None:
+        self._text, self._file = text, file
+        self._transform: BatchTransform | None = None
+
+    def __call__(self, lines: Lines) -> Done:
+        from umbel.transform.work import batch_transform, transformed
+
+        if self._transform is None:
+            self._transform = batch_transform(self._text, self._file)
+        return transformed(self._transform, lines)

@@ -1,0 +1,114 @@
+"""The transformation of a Spark DataFrame, in Spark's Python workers."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from umbel.errors import InvalidType
+from umbel.transform.configuration import Configuration, load
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from umbel.transform.parts import Done
+
+VALUE = "value"
+"""The column of records as texts."""
+LETTERS = "input string, line long, field string, step string, at string, error string, message string, record string"
+
+
+def transform(frame: DataFrame, config: str | Path | Configuration, *, schema: str | None = None) -> DataFrame:
+    """Return the output records of a DataFrame.
+
+    Its rows are records; a DataFrame with the only column `value`, a text, as of `spark.read.text`, has a record as JSON in each.
+    Dead letters are left out; `dead_letters` returns them.
+
+    Args:
+        frame: the records.
+        config: the configuration, or its file.
+        schema: the columns of the result, as of Spark's `from_json`: `"ts long, user struct<id: long>"`; without one, the result
+            has the column `value`: each record as JSON, byte for byte what `umbel transform` writes.
+
+    Raises:
+        UmbelError: the configuration is faulty.
+    """
+    lines = frame.mapInArrow(_Transforming(_configuration(config), _is_text(frame)), f"{VALUE} string")
+    if schema is None:
+        return lines
+    quoted = schema.replace("'", "\\'")
+    return lines.selectExpr(f"from_json({VALUE}, '{quoted}') as record").select("record.*")
+
+
+def dead_letters(frame: DataFrame, config: str | Path | Configuration) -> DataFrame:
+    """Return the dead letters of a DataFrame, with the columns of `--dead-letters`.
+
+    The line is the number of the record in its partition.
+    """
+    return frame.mapInArrow(_Transforming(_configuration(config), _is_text(frame), letters=True), LETTERS)
+
+
+class _Transforming:
+    """The function of `mapInArrow`."""
+
+    def __init__(self, configuration: Configuration, is_text: bool, *, letters: bool = False) -> None:
+        self._text, self._file = configuration.text, configuration.file
+        self._is_text, self._letters = is_text, letters
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from umbel.transform.parts import Lines, split
+        from umbel.transform.work import runner
+
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Spark runs a task per core
+        run, first = runner(self._text, self._file), 0
+        for batch in batches:
+            done = run(Lines("", _lines(batch, is_text=self._is_text)))
+            if self._letters:
+                yield _letters(done, first)
+            else:
+                texts = pa.array(split(done.data), pa.binary()).cast(pa.string())
+                yield pa.RecordBatch.from_arrays([texts], [VALUE])
+            first += done.lines
+
+
+def _lines(batch: pa.RecordBatch, *, is_text: bool) -> bytes:
+    """Return the rows of a batch as lines of JSON."""
+    import polars as pl
+
+    frame: Any = pl.from_arrow(batch)
+    if is_text:
+        return b"\n".join(each.encode().replace(b"\n", b" ") for each in frame[VALUE].drop_nulls().to_list())
+    target = io.BytesIO()
+    frame.write_ndjson(target)
+    return target.getvalue()
+
+
+def _letters(done: Done, first: int) -> pa.RecordBatch:
+    import orjson
+    import pyarrow as pa
+
+    from umbel.transform.outputs import letter_line
+
+    rows = [orjson.loads(letter_line(each, done.name, first + each.row + 1)) for each in done.letters]
+    names = [each.split(" ")[0] for each in LETTERS.split(", ")]
+    types = [pa.int64() if name == "line" else pa.string() for name in names]
+    arrays = [pa.array([row[name] for row in rows], kind) for name, kind in zip(names, types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _is_text(frame: DataFrame) -> bool:
+    return frame.columns == [VALUE] and frame.schema[VALUE].dataType.simpleString() == "string"
+
+
+def _configuration(config: str | Path | Configuration) -> Configuration:
+    if isinstance(config, Configuration):
+        return config
+    if not isinstance(config, str | Path):
+        raise InvalidType(f"transform: expected a configuration or its file, found {config!r:.60}")
+    return load(config)

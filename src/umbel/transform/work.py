@@ -1,0 +1,68 @@
+"""The work of a worker process: lines in, output records and dead letters out."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+from umbel.transform.batches import BatchTransform, TransformedBatch
+from umbel.transform.configuration import loads
+from umbel.transform.parts import Done, Letter, Lines, LinesTransform, split
+from umbel.transform.workers import TransformWorkers
+
+
+def batch_transform(text: str, file: str) -> BatchTransform:
+    """Return the transformation of a configuration."""
+    return BatchTransform(loads(text, file))
+
+
+def transformed(transform: BatchTransform, lines: Lines) -> Done:
+    """Return the result of some lines.
+
+    Raises:
+        Terminal: a step with `on_error: fail` failed.
+    """
+    if lines.error:
+        letter = Letter(0, lines.data, "read", "", "", "Damaged", lines.error)
+        return Done(lines.name, b"", [letter], lines=1, records=1)
+    is_collecting = gc.isenabled()
+    gc.disable()  # the objects of a batch live until its end: to look through them is a tenth of the time
+    try:
+        return _transformed(transform, lines)
+    finally:
+        if is_collecting:
+            gc.enable()
+
+
+def _transformed(transform: BatchTransform, lines: Lines) -> Done:
+    data = lines.read()
+    found = split(data)
+    if data.count(b"\n{") + data.startswith(b"{") == len(found):  # none is blank
+        result = transform(found, data)
+        done = _done(lines.name, found, result)
+        if lines.is_each:
+            done.each = result.each
+        return done
+    return _done(lines.name, found, transform([each for each in found if each.strip()]))
+
+
+def _done(name: str, lines: list[bytes], result: TransformedBatch) -> Done:
+    """Return the result of a batch; `lines` has the blank ones, too."""
+    letters = result.letters
+    if letters and len(lines) > result.records:
+        numbers = [number for number, line in enumerate(lines) if line and not line.isspace()]
+        letters = [replace(each, row=numbers[each.row]) for each in letters]
+    counts = (len(lines), result.records, result.written, result.dropped, result.nulls, result.one_by_one)
+    return Done(name, result.data, letters, *counts)
+
+
+@lru_cache(maxsize=8)
+def runner(text: str, file: str) -> Callable[[Lines], Done]:
+    """Return what transforms lines, in a process with limits if there is code.
+
+    It is cached: the processes of Spark and of umbel's workers run many batches.
+    """
+    configuration = loads(text, file)
+    return TransformWorkers(configuration, 1).result if configuration.has_python else LinesTransform(text, file)

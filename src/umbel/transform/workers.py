@@ -1,0 +1,171 @@
+"""Worker processes of the transformation: parallel, in order, within limits."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Self
+
+from umbel import errors
+from umbel.errors import Terminal
+from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
+from umbel.transform.parts import ConfigurationText, Done, Letter, Lines, LinesTransform, split
+
+MODULES = ("umbel.transform.work", "umbel.transform.steps")
+"""Modules loaded in the fork server, before workers are forked."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLimits:
+    """Limits of the code in a configuration.
+
+    Args:
+        row_seconds: seconds a record may take that exceeded the limit of its batch.
+        batch_seconds: seconds a batch may take.
+        memory: bytes a worker process may gain in a batch.
+    """
+
+    row_seconds: float = 10.0
+    batch_seconds: float = 60.0
+    memory: int = 1 << 30
+
+
+def started() -> ForkServer:
+    """Return a fork server that has begun to load its modules."""
+    server = ForkServer(MODULES)
+    server.start()
+    return server
+
+
+class TransformWorkers:
+    """Worker processes of one configuration. A context manager: they end with it.
+
+    Args:
+        configuration: the configuration.
+        count: how many processes; by default one per core.
+        limits: of its code.
+        server: forks the processes; it ends with them.
+    """
+
+    def __init__(
+        self,
+        configuration: ConfigurationText,
+        count: int | None = None,
+        limits: WorkLimits | None = None,
+        server: ForkServer | None = None,
+    ) -> None:
+        self.configuration, self.limits = configuration, limits or WorkLimits()
+        self.count = count or _cores()
+        self._server = server or ForkServer(MODULES)
+        self._idle: SimpleQueue[IsolatedProcess] = SimpleQueue()
+        self._processes = [IsolatedProcess(self._server) for _ in range(self.count)]
+        for each in self._processes:
+            self._idle.put(each)
+        self._payload = _payload(configuration)
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes."""
+        for each in self._processes:
+            each.close()
+        self._server.close()
+
+    def check(self) -> None:
+        """Load the configuration in a worker.
+
+        Raises:
+            UmbelError: it is faulty.
+        """
+        self.result(Lines(""))
+
+    def results(self, parts: Iterable[Lines]) -> Iterator[Done]:
+        """Yield the results of parts of the input, in order, few in memory.
+
+        Raises:
+            Terminal: a step with `on_error: fail` failed.
+        """
+        pending: deque[Future[Done]] = deque()
+        with ThreadPoolExecutor(self.count, thread_name_prefix="transform") as pool:
+            try:
+                for part in parts:
+                    pending.append(pool.submit(self.result, part))
+                    if len(pending) > 2 * self.count:
+                        yield pending.popleft().result()
+                while pending:
+                    yield pending.popleft().result()
+            finally:
+                for each in pending:
+                    each.cancel()
+
+    def result(self, part: Lines) -> Done:
+        """Return the result of lines, in an idle process.
+
+        Raises:
+            Terminal: a step with `on_error: fail` failed.
+        """
+        process = self._idle.get()
+        try:
+            return self._called(process, part, self.limits.batch_seconds)
+        except CallFailed as failed:
+            _raise_own(failed)
+            return self._record_by_record(process, part)
+        finally:
+            self._idle.put(process)
+
+    def _record_by_record(self, process: IsolatedProcess, part: Lines) -> Done:
+        """Return the result of lines of which one ends the process, or exceeds its limits."""
+        found = Done(part.name, b"", [])
+        for number, line in enumerate(split(part.read())):
+            try:
+                one = self._called(process, Lines(part.name, line, is_each=part.is_each), self.limits.row_seconds)
+            except CallFailed as failed:
+                _raise_own(failed)
+                one = Done(part.name, b"", [self._letter(line, failed)], records=1)
+            found.data += one.data
+            found.letters += [replace(each, row=number) for each in one.letters]
+            found.lines += 1
+            found.each += one.each or [None]
+            for name in ("records", "written", "dropped", "nulls", "one_by_one"):
+                setattr(found, name, getattr(found, name) + getattr(one, name))
+        return found
+
+    def _letter(self, line: bytes, failed: CallFailed) -> Letter:
+        from umbel.transform.configuration import loads
+
+        applied = loads(self.configuration.text, self.configuration.file).applied
+        names = dict.fromkeys(each.step.name for each in applied if each.step.python() is not None)
+        return Letter(0, line, ", ".join(names) or "limit", "", "", "LimitExceeded", failed.reason)
+
+    def _called(self, process: IsolatedProcess, part: Lines, seconds: float) -> Done:
+        found: Done = process.call("work", lambda: self._payload, part, seconds=seconds, memory=self.limits.memory)
+        return found
+
+
+def _payload(configuration: ConfigurationText) -> bytes:
+    return pickle.dumps(LinesTransform(configuration.text, configuration.file))
+
+
+def _raise_own(failed: CallFailed) -> None:
+    """Raise an error that a worker reported, if it did."""
+    found = failed.error
+    if found is not None:
+        kind = getattr(errors, found["kind"], Terminal) if found["is_own"] else Terminal
+        raise kind(found["text"], where=found["where"], hint=found["hint"]) from None
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,101 @@
+"""The laws of the transformation: the plan gives what Python gives, record by record."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.laws.transform_menu import CODES, PATHS, RAW, STEPS, VALUES, batches, configurations
+from tests.profiles import examples
+from umbel.transform.batches import BatchTransform
+from umbel.transform.configuration import loads
+from umbel.transform.values import BadRecord, dump, parse
+
+
+def check(text: str, lines: list[bytes]) -> None:
+    transform = BatchTransform(loads(text))
+    expected = transform.record_by_record(lines)
+    for _ in range(2):  # with a plan made of these records, and with the same plan again
+        found = transform(lines)
+        assert found.data == expected.data
+        assert found.letters == expected.letters
+        assert (found.records, found.written, found.dropped, found.nulls) == (
+            expected.records,
+            expected.written,
+            expected.dropped,
+            expected.nulls,
+        )
+
+
+@given(configurations(), batches())
+def test_the_plan_equals_record_by_record(text: str, lines: list[bytes]) -> None:
+    check(text, lines)
+
+
+@pytest.mark.parametrize("code", CODES)
+@examples(25)
+@given(st.sampled_from(PATHS), batches())
+def test_code_equals_python(code: str, path: str, lines: list[bytes]) -> None:
+    check(
+        json.dumps(
+            {"source_field": path, "target_field": "t", "transformations": [{"name": "custom_code", "code": code}]}
+        ),
+        lines,
+    )
+
+
+@pytest.mark.parametrize("step", STEPS, ids=str)
+@examples(25)
+@given(st.sampled_from(PATHS), batches())
+def test_each_step_equals_its_definition(step: dict[str, Any], path: str, lines: list[bytes]) -> None:
+    check(json.dumps({"source_field": path, "target_field": "t", "transformations": [step]}), lines)
+
+
+@given(batches(), batches())
+def test_a_plan_made_for_other_records_changes_nothing(lines: list[bytes], others: list[bytes]) -> None:
+    text = json.dumps(
+        {"source_field": "a", "target_field": "t", "transformations": [{"name": "lower", "on_error": "null"}]}
+    )
+    transform = BatchTransform(loads(text + "\n---\n" + json.dumps({"source_field": "b", "target_field": "u"})))
+    transform(others)
+    assert transform(lines).data == transform.record_by_record(lines).data
+
+
+@given(st.dictionaries(st.text(max_size=3), VALUES, max_size=4))
+def test_records_are_read_as_python_reads_them(record: dict[str, Any]) -> None:
+    for text in (json.dumps(record), json.dumps(record, indent=1)):
+        assert same(parse(text.encode()), json.loads(text))
+    assert same(json.loads(dump(record)), record)
+
+
+@given(RAW)
+def test_what_python_cannot_read_is_no_record(line: bytes) -> None:
+    try:
+        expected = json.loads(line.decode())
+    except ValueError:
+        expected = None
+    if type(expected) is dict:
+        assert same(parse(line), expected)
+    else:
+        with pytest.raises(BadRecord):
+            parse(line)
+
+
+def same(found: Any, expected: Any) -> bool:
+    if type(found) is not type(expected):
+        return False
+    if isinstance(found, dict):
+        return list(found) == list(expected) and all(same(found[name], expected[name]) for name in found)
+    if isinstance(found, list):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    if isinstance(found, float):
+        return (math.isnan(found) and math.isnan(expected)) or (found, math.copysign(1, found)) == (
+            expected,
+            math.copysign(1, expected),
+        )
+    return bool(found == expected)

@@ -1,0 +1,187 @@
+"""Configurations: what is accepted, and what is refused where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema_rs
+import pytest
+
+from umbel.errors import InvalidType, InvalidValue, UmbelError
+from umbel.transform import load
+from umbel.transform.configuration import loads
+from umbel.transform.documents import read_yaml
+from umbel.transform.registry import steps
+from umbel.transform.schema import json_schema
+
+ISSUE = """---
+source_field: properties
+target_field: config_value
+transformations:
+  - name: custom_code
+    language: python
+    code: |
+      year = datetime.now().strftime("%Y")
+      return source_field.get("config_name").lower()
+---
+source_field: sent_at
+target_field: ts
+transformations:
+  - {name: parse_datetime, format: "%Y-%m-%dT%H:%M:%SZ"}
+  - {name: cast, type: epoch_ms}
+"""
+
+TOML = '''
+[[fields]]
+source_field = "properties"
+target_field = "config_value"
+
+[[fields.transformations]]
+name = "custom_code"
+language = "python"
+code = """
+year = datetime.now().strftime("%Y")
+return source_field.get("config_name").lower()
+"""
+
+[[fields]]
+source_field = "sent_at"
+target_field = "ts"
+transformations = [{name = "parse_datetime", format = "%Y-%m-%dT%H:%M:%SZ"}, {name = "cast", type = "epoch_ms"}]
+
+[[tests]]
+input = {properties = {config_name = "A"}}
+output = {config_value = "a", ts = 1}
+'''
+
+
+def test_the_configuration_of_the_issue_is_read() -> None:
+    found = loads(ISSUE, "c.yaml")
+    assert [str(each.target) for each in found.documents] == ["config_value", "ts"]
+    assert [each.line for each in found.applied] == [5, 14, 15]
+    assert next(found.applied).code_line == 8
+
+
+def test_toml_says_the_same() -> None:
+    assert [each.steps[-1].step for each in loads(TOML, "c.toml").documents[1:]] == [
+        each.steps[-1].step for each in loads(ISSUE, "c.yaml").documents[1:]
+    ]
+    assert loads(TOML, "c.toml").cases[0].record == {"properties": {"config_name": "A"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "sourcefield: a\ntarget_field: b",
+            "'source_field' is missing; is 'sourcefield' meant to be 'source_field'? (at c.yaml:1)",
+        ),
+        ("source_field: a\ntarget_field: b\ntransformation: []", "did you mean 'transformations'? (at c.yaml:1)"),
+        (
+            "source_field: a\ntarget_field: b\ntransformations:\n  - {name: lowr}",
+            "there is no step 'lowr'; did you mean 'lower'? (at c.yaml:4)",
+        ),
+        (
+            "source_field: a\ntarget_field: b\ntransformations:\n  - {name: cast, type: itn}",
+            "'type' cannot be 'itn'; did you mean 'int'? (at c.yaml:4)",
+        ),
+        (
+            "source_field: a\ntarget_field: b\ntransformations:\n  - {name: cast}",
+            "step 'cast': 'type' is missing (at c.yaml:4)",
+        ),
+        (
+            "source_field: a\ntarget_field: b\ntransformations:\n  - {name: mask, keep: x}",
+            "'keep' must be an integer, found 'x' (at c.yaml:4)",
+        ),
+        (
+            "source_field: a\ntarget_field: b\ntransformations:\n  - {name: mask, keep: true}",
+            "'keep' must be an integer, found True (at c.yaml:4)",
+        ),
+        (
+            "source_field: a\ntarget_field: b\ntransformations:\n  - {name: lower, on_error: dropp}",
+            "did you mean 'drop'? (at c.yaml:4)",
+        ),
+        (
+            "source_field: a\ntarget_field: b\ntransformations:\n  - name: custom_code\n    code: 'return ('",
+            "line 1 of the code: '(' was never closed (at c.yaml:5)",
+        ),
+        (
+            "source_field: a\ntarget_field: b\ntransformations:\n  - {name: regex_extract, pattern: '(', group: 1}",
+            "'(' is no regular expression",
+        ),
+        (
+            "source_field: a\ntarget_field: b\ntransformations:\n  - {name: regex_extract, pattern: 'a', group: 1}",
+            "there is no group 1 (at c.yaml:4)",
+        ),
+        (
+            "source_field: a\ntarget_field: b\ntransformations:\n  - {name: parse_datetime, format: '%Y', timezone: Mars}",
+            "there is no time zone 'Mars' (at c.yaml:4)",
+        ),
+        ("source_field: a..b\ntarget_field: b", "'a..b' is no path (at c.yaml:1)"),
+        ("source_field: a\ntarget_field: b[0]", "a target is a field, or a field of objects: a.b (at c.yaml:2)"),
+        (
+            "source_field: a\ntarget_field: b\n---\nsource_field: a\ntarget_field: b.c",
+            "target_field 'b.c' and 'b' of line 1 overlap (at c.yaml:4)",
+        ),
+        ("source_field: a", "'target_field' is missing (at c.yaml:1)"),
+        ("source_field: a\nsource_field: b", "'source_field' is there twice (at c.yaml:2)"),
+        ("source_field: [a", "broken YAML"),
+        ("", "there is no document with a source_field (at c.yaml:1)"),
+        ("source_field: a\ntarget_field: b\n---\npassthrough: true", "passthrough is the first document (at c.yaml:4)"),
+        ("- a", "a document must be a mapping, found ['a'] (at c.yaml:1)"),
+        ("tests:\n  - {input: {a: 1}}", "a case has 'output' or 'dead_letter' (at c.yaml:2)"),
+    ],
+)
+def test_an_error_has_its_line_and_a_suggestion(text: str, message: str) -> None:
+    with pytest.raises(UmbelError) as found:
+        loads(text, "c.yaml")
+    assert message in str(found.value)
+
+
+def test_all_errors_are_listed_at_once() -> None:
+    text = "source_field: a\ntarget_field: b\ntransformations:\n  - {name: lowr}\n  - {name: upperr}\n"
+    text += "---\nsource_field: 3\ntarget_field: c"
+    with pytest.raises(
+        UmbelError, match=r"(?s)3 faults.*lowr.*c.yaml:4.*upperr.*c.yaml:5.*source_field must be.*c.yaml:7"
+    ):
+        loads(text, "c.yaml")
+
+
+def test_a_file_is_read_by_its_ending(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(TOML)
+    assert len(load(tmp_path / "c.toml").documents) == 2
+    (tmp_path / "c.txt").write_text(ISSUE)
+    with pytest.raises(InvalidValue, match=r"by its ending: \.yaml"):
+        load(tmp_path / "c.txt")
+    (tmp_path / "c.toml").write_text("[[fields]]\nsource_field = \n")
+    with pytest.raises(InvalidValue, match=r"broken TOML.*c\.toml:2"):
+        load(tmp_path / "c.toml")
+
+
+def test_an_error_in_toml_has_its_line() -> None:
+    with pytest.raises(UmbelError, match=r"did you mean 'custom_code'.*c\.toml:6"):
+        loads(TOML.replace('"custom_code"', '"custom_cod"'), "c.toml")
+
+
+def test_dates_stay_texts() -> None:
+    (document,) = read_yaml("value: 2024-01-01", "c.yaml")
+    assert document.plain == {"value": "2024-01-01"}
+
+
+def test_transformations_are_a_list() -> None:
+    with pytest.raises(InvalidType, match="expected a list of steps"):
+        loads("source_field: a\ntarget_field: b\ntransformations: {name: lower}", "c.yaml")
+
+
+def test_the_schema_accepts_what_the_reader_accepts() -> None:
+    schema = jsonschema_rs.validator_for(json_schema())
+    assert all(schema.is_valid(each.plain) for each in read_yaml(ISSUE, "c.yaml"))
+    assert not schema.is_valid({"source_field": "a", "target_field": "b", "transformations": [{"name": "lowr"}]})
+    assert not schema.is_valid({"source_field": "a", "target": "b"})
+    assert not schema.is_valid({"source_field": "a", "transformations": [{"name": "cast", "type": "itn"}]})
+
+
+def test_every_step_is_documented() -> None:
+    for each in steps().values():
+        assert each.doc()
+        assert all(one.doc.endswith(".") for one in each.parameters)

@@ -1,0 +1,181 @@
+"""One configuration, four ways: their results are equal byte for byte."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+from umbel.transform.inputs import PART_BYTES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONFIG = """
+source_field: properties
+target_field: config_value
+transformations:
+  - name: custom_code
+    language: python
+    code: |
+      year = datetime.now().strftime("%Y")
+      return source_field.get("config_name").lower()
+---
+source_field: properties.tags
+target_field: tags.sorted
+transformations:
+  - name: custom_code
+    code: return sorted(source_field)
+---
+source_field: sent_at
+target_field: ts
+transformations:
+  - {name: parse_datetime, format: "%Y-%m-%dT%H:%M:%SZ", on_error: "null"}
+  - {name: cast, type: epoch_ms}
+---
+source_field: amount
+target_field: amount
+"""
+COMMAND = [sys.executable, "-m", "umbel", "transform"]
+
+
+def record(number: int) -> bytes:
+    if number % 97 == 5:
+        return b'{"properties":{"config_name":null,"tags":[]}}'
+    if number % 97 == 6:
+        return b"broken"
+    amount = [number, number / 7, str(number), None, 10**25, {"v": number}][number % 6 if number % 5 == 0 else 0]
+    sent = "2024-01-01T00:00:00Z" if number % 11 else "yesterday"
+    return json.dumps(
+        {"properties": {"config_name": f"Näme {number}", "tags": ["b", "a"]}, "sent_at": sent, "amount": amount}
+    ).encode()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("ways")
+    (made / "c.yaml").write_text(CONFIG)
+    (made / "in.json").write_bytes(b"\n".join(map(record, range(40_000))) + b"\n")
+    assert (made / "in.json").stat().st_size > 2 * PART_BYTES
+    subprocess.run([*COMMAND, "-c", made / "c.yaml", "-f", made / "in.json", "-o", made / "out.json"], check=True)
+    return made
+
+
+def test_the_reference_is_the_definition(folder: Path) -> None:
+    from umbel.transform import load
+    from umbel.transform.batches import BatchTransform
+
+    lines = (folder / "in.json").read_bytes().splitlines()
+    assert (folder / "out.json").read_bytes() == BatchTransform(load(folder / "c.yaml")).record_by_record(lines).data
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_compressed_files(folder: Path, ending: str) -> None:
+    import pyarrow as pa
+
+    source, target = folder / f"in.json{ending}", folder / f"out.json{ending}"
+    if ending == ".gz":
+        source.write_bytes(gzip.compress((folder / "in.json").read_bytes(), 1))
+    else:
+        with pa.output_stream(str(source), compression="zstd") as file:
+            file.write((folder / "in.json").read_bytes())
+    subprocess.run([*COMMAND, "-c", folder / "c.yaml", "-f", source, "-o", target, "--processes", "1"], check=True)
+    with pa.input_stream(str(target)) as file:
+        assert file.read() == (folder / "out.json").read_bytes()
+
+
+def test_a_filter_with_dead_letters_and_a_summary(folder: Path) -> None:
+    command = [*COMMAND, "--config", folder / "c.yaml", "--dead-letters", folder / "dead.json", "--strict"]
+    found = subprocess.run(command, input=(folder / "in.json").read_bytes(), capture_output=True, check=False)
+    assert found.stdout == (folder / "out.json").read_bytes()
+    assert found.returncode == 3
+    assert b"40,000 records read, 39,174 written, 826 dead letters (custom_code 413, read 413)" in found.stderr
+    letters = [json.loads(line) for line in (folder / "dead.json").read_bytes().splitlines()]
+    assert letters[0] == {
+        "input": "standard input",
+        "line": 6,
+        "field": "config_value",
+        "step": "custom_code",
+        "at": f"{folder / 'c.yaml'}:9",
+        "error": "AttributeError",
+        "message": "'NoneType' object has no attribute 'lower'",
+        "record": record(5).decode(),
+    }
+    assert [each["line"] for each in letters] == [number + 1 for number in range(40_000) if number % 97 in {5, 6}]
+
+
+def test_parquet_in_and_out(folder: Path) -> None:
+    rows = pl.DataFrame(
+        {"properties": [{"config_name": "A", "tags": ["x"]}, {"config_name": "B", "tags": []}], "amount": [1, 2]}
+    )
+    rows.write_parquet(folder / "rows.parquet")
+    subprocess.run(
+        [*COMMAND, "-c", folder / "c.yaml", "-f", folder / "rows.parquet", "-o", folder / "new.parquet"], check=True
+    )
+    assert pl.read_parquet(folder / "new.parquet").to_dicts() == [
+        {"config_value": "a", "tags": {"sorted": ["x"]}, "ts": None, "amount": 1},
+        {"config_value": "b", "tags": {"sorted": []}, "ts": None, "amount": 2},
+    ]
+
+
+@pytest.mark.spark
+def test_pipe_of_spark(spark: SparkSession, folder: Path) -> None:
+    command = f"{shlex.join(COMMAND)} --quiet --config {folder / 'c.yaml'}"
+    found = spark.sparkContext.textFile(str(folder / "in.json"), 3).pipe(command).collect()
+    assert "\n".join([*found, ""]).encode() == (folder / "out.json").read_bytes()
+
+
+@pytest.mark.spark
+def test_a_data_frame_of_spark(spark: SparkSession, folder: Path) -> None:
+    from umbel.transform.spark import dead_letters, transform
+
+    lines = spark.read.text(str(folder / "in.json"))
+    found = [row.value for row in transform(lines, folder / "c.yaml").collect()]
+    assert "\n".join([*found, ""]).encode() == (folder / "out.json").read_bytes()
+    assert dead_letters(lines, folder / "c.yaml").where("step = 'read'").count() == 413
+    typed = spark.createDataFrame(
+        [(1, ("A", ["b", "a"]))], "amount long, properties struct<config_name: string, tags: array<string>>"
+    )
+    (row,) = transform(
+        typed, folder / "c.yaml", schema="config_value string, amount long, tags struct<sorted: array<string>>"
+    ).collect()
+    assert (row.config_value, row.amount, row.tags.sorted) == ("a", 1, ["a", "b"])
+
+
+def test_subcommands(folder: Path) -> None:
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+    assert run("lint", folder / "c.yaml").stdout == f"{folder / 'c.yaml'}: 4 documents, 4 steps, 0 cases\n"
+    shown = run("explain", folder / "c.yaml", "-f", folder / "in.json").stdout.splitlines()
+    assert [line.rpartition(": ")[2] for line in shown[:1]] == ["native"]
+    assert "Python: `sorted(source_field)` is outside of the subset" in shown[1]
+    assert run("explain", folder / "c.yaml").stdout.splitlines()[2].endswith("parse_datetime → cast: native for str")
+    (folder / "bad.yaml").write_text("source_field: a\ntarget_fild: b")
+    bad = run("lint", folder / "bad.yaml")
+    assert bad.returncode == 2
+    assert "did you mean 'target_field'" in bad.stderr
+    assert json.loads(run("schema").stdout)["anyOf"]
+    assert run("--config", folder / "c.yaml", "-f", folder / "nothing.json").returncode == 2
+
+
+def test_cases(tmp_path: Path) -> None:
+    cases = """
+---
+tests:
+  - {input: {a: X}, output: {b: x}}
+  - {name: numbers, input: {a: 1}, dead_letter: lower}
+  - {name: wrong, input: {a: X}, output: {b: y}}
+"""
+    (tmp_path / "c.yaml").write_text("source_field: a\ntarget_field: b\ntransformations: [{name: lower}]" + cases)
+    found = subprocess.run([*COMMAND, "test", tmp_path / "c.yaml"], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert found.stdout == "3 cases, 1 failed\n"
+    assert found.stderr == f'{tmp_path / "c.yaml"}:8: wrong: expected {{"b":"y"}}, found {{"b":"x"}}\n'

@@ -1,0 +1,71 @@
+"""Worker processes: order, limits, and one bad record that costs no other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from umbel.errors import Terminal
+from umbel.transform.configuration import loads
+from umbel.transform.parts import Lines
+from umbel.transform.workers import TransformWorkers, WorkLimits
+
+CODE = """source_field: a
+target_field: b
+transformations:
+  - name: custom_code
+    code: |
+      import os
+      if source_field == "loop":
+          while True: pass
+      if source_field == "exit":
+          raise SystemExit(3)
+      if source_field == "die":
+          os._exit(7)
+      if source_field == "eat":
+          return len(bytearray(1 << 40))
+      if source_field == "raise":
+          return 1 / 0
+      return source_field
+"""
+LIMITS = WorkLimits(row_seconds=0.5, batch_seconds=1.0, memory=1 << 28)
+
+
+def test_a_record_that_ends_its_process_costs_no_other() -> None:
+    values = ["x", "loop", "y", "exit", "die", "", "eat", "raise", "z"]
+    lines = b"\n".join(b"" if each == "" else json.dumps({"a": each}).encode() for each in values)
+    with TransformWorkers(loads(CODE, "c.yaml"), 1, LIMITS) as workers:
+        (done,) = workers.results([Lines("in", lines)])
+    assert done.data == b'{"b":"x"}\n{"b":"y"}\n{"b":"z"}\n'
+    found = {json.loads(each.record)["a"]: (each.row, each.step, each.error, each.at) for each in done.letters}
+    assert found["loop"] == (1, "custom_code", "LimitExceeded", "")
+    assert found["exit"] == (3, "custom_code", "SystemExit", "c.yaml:10")
+    assert found["die"][:3] == (4, "custom_code", "LimitExceeded")
+    assert found["raise"] == (7, "custom_code", "ZeroDivisionError", "c.yaml:16")
+    assert found["eat"][0] == 6
+    assert (done.records, done.written, done.lines) == (8, 3, 9)
+
+
+def test_results_come_in_the_order_of_the_parts() -> None:
+    text = "source_field: a\ntarget_field: b"
+    parts = [Lines("in", json.dumps({"a": number}).encode()) for number in range(40)]
+    with TransformWorkers(loads(text), 3) as workers:
+        found = [json.loads(each.data)["b"] for each in workers.results(parts)]
+    assert found == list(range(40))
+
+
+def test_a_step_that_must_not_fail_ends_the_run() -> None:
+    text = "source_field: a\ntarget_field: b\ntransformations:\n  - {name: lower, on_error: fail}"
+    with TransformWorkers(loads(text, "c.yaml"), 1) as workers, pytest.raises(Terminal, match=r"TypeError.*c\.yaml:4"):
+        list(workers.results([Lines("in", b'{"a":1}\n')]))
+
+
+def test_workers_read_ranges_of_files_themselves(tmp_path: Path) -> None:
+    file = tmp_path / "in.json"
+    file.write_bytes(b'{"a":1}\n{"a":2}\n{"a":3}')
+    text = "source_field: a\ntarget_field: b"
+    with TransformWorkers(loads(text), 2) as workers:
+        parts = [Lines("in", path=str(file), begin=0, end=8), Lines("in", path=str(file), begin=8, end=23)]
+        assert [each.data for each in workers.results(parts)] == [b'{"b":1}\n', b'{"b":2}\n{"b":3}\n']
