@@ -159,7 +159,9 @@ def test_everything(broker: Broker, tmp_path: Path) -> None:
         shop.client.commit("kafka", datasets=datasets)
         shop.wait("Sale", "rows", 3)
         shop.wait("Sale", "dead", 2)
-        letters = shop.server.http.get("/api/v1/dataset/Sale/dead_letters").json()
+        http = shop.server.http  # rows are counted a moment before their revision serves
+        wait_until(lambda: http.get("/api/v1/branch/status").json()["state"] == "serving", lambda: shop.said)
+        letters = http.get("/api/v1/dataset/Sale/dead_letters").json()
         assert sorted(each["position"] for each in letters) == ["sales[0]@2", "sales[0]@3"]
         shop.wait("User", "tombstones", 1)
         at = pd.Series(pd.to_datetime(["2026-03-02", "2026-03-04", "2026-03-06"], utc=True))

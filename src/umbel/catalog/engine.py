@@ -40,7 +40,7 @@ def migrated(url: str) -> Engine:
     except (OperationalError, OSError) as error:
         engine.dispose()
         reason = str(error.orig if isinstance(error, OperationalError) else error).strip()
-        raise Transient(f"the catalog {engine.url} cannot be opened: {reason:.500}", hint=_REMEDY) from error
+        raise Transient(f"the catalog {masked(url)} cannot be opened: {reason:.500}", hint=_REMEDY) from error
     return engine
 
 
