@@ -10,6 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from umbel.catalog.tokens import Role
+from umbel.definitions.credentials import without_credentials
 from umbel.definitions.records import Definitions
 from umbel.definitions.serde import dump, load
 from umbel.errors import InvalidValue, Transient, UmbelError
@@ -171,7 +173,8 @@ def _loaded(data: bytes) -> Definitions:
 async def definitions(request: Request, parameters: DefinitionParameters) -> Annotated[Response, PROTOBUF]:
     """Return the committed definitions, in the format that `commit` accepts.
 
-    With `serving=true` return those that serve while the last commit is being backfilled.
+    With `serving=true` return those that serve while the last commit is being backfilled. Credentials of sources are left out for
+    who may not commit.
     """
     service: Service = request.app.state.service
     if not parameters.serving:
@@ -179,6 +182,8 @@ async def definitions(request: Request, parameters: DefinitionParameters) -> Ann
     in_force = await service.of(request)
     later = None if parameters.serving and in_force.revision else in_force.committed
     found = in_force.definitions if later is None else later.engine.definitions
+    if request.scope["umbel.principal"].role < Role.ADMIN:
+        found = without_credentials(found)
     data = await asyncio.to_thread(dump, found)
     revision = in_force.revision if later is None else later.revision
     headers = {REVISION_HEADER: str(revision), "X-UMBEL-SERVING": str(in_force.revision)}
