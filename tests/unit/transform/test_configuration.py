@@ -14,7 +14,7 @@ from umbel.transform.documents import read_yaml
 from umbel.transform.registry import steps
 from umbel.transform.schema import json_schema
 
-ISSUE = """---
+EXAMPLE = """---
 source_field: properties
 target_field: config_value
 transformations:
@@ -56,7 +56,7 @@ output = {config_value = "a", ts = 1}
 
 
 def test_the_configuration_of_the_issue_is_read() -> None:
-    found = loads(ISSUE, "c.yaml")
+    found = loads(EXAMPLE, "c.yaml")
     assert [str(each.target) for each in found.documents] == ["config_value", "ts"]
     assert [each.line for each in found.applied] == [5, 14, 15]
     assert next(found.applied).code_line == 8
@@ -64,7 +64,7 @@ def test_the_configuration_of_the_issue_is_read() -> None:
 
 def test_toml_says_the_same() -> None:
     assert [each.steps[-1].step for each in loads(TOML, "c.toml").documents[1:]] == [
-        each.steps[-1].step for each in loads(ISSUE, "c.yaml").documents[1:]
+        each.steps[-1].step for each in loads(EXAMPLE, "c.yaml").documents[1:]
     ]
     assert loads(TOML, "c.toml").cases[0].record == {"properties": {"config_name": "A"}}
 
@@ -150,7 +150,7 @@ def test_all_errors_are_listed_at_once() -> None:
 def test_a_file_is_read_by_its_ending(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(TOML)
     assert len(load(tmp_path / "c.toml").documents) == 2
-    (tmp_path / "c.txt").write_text(ISSUE)
+    (tmp_path / "c.txt").write_text(EXAMPLE)
     with pytest.raises(InvalidValue, match=r"by its ending: \.yaml"):
         load(tmp_path / "c.txt")
     (tmp_path / "c.toml").write_text("[[fields]]\nsource_field = \n")
@@ -175,7 +175,7 @@ def test_transformations_are_a_list() -> None:
 
 def test_the_schema_accepts_what_the_reader_accepts() -> None:
     schema = jsonschema_rs.validator_for(json_schema())
-    assert all(schema.is_valid(each.plain) for each in read_yaml(ISSUE, "c.yaml"))
+    assert all(schema.is_valid(each.plain) for each in read_yaml(EXAMPLE, "c.yaml"))
     assert not schema.is_valid({"source_field": "a", "target_field": "b", "transformations": [{"name": "lowr"}]})
     assert not schema.is_valid({"source_field": "a", "target": "b"})
     assert not schema.is_valid({"source_field": "a", "transformations": [{"name": "cast", "type": "itn"}]})
