@@ -46,18 +46,25 @@ def _packed(frame: pl.DataFrame) -> Ints | None:
 
     None where 63 bits are not enough, for columns of other types or of texts most of which differ, and for nulls.
     """
-    packed, size = np.zeros(frame.height, np.int64), 1
-    for column in map(_ranked, frame.iter_columns()):
-        if not column.dtype.is_integer() or column.dtype == pl.UInt64 or column.null_count():
-            return None
-        low, high = column.min(), column.max()
-        if not isinstance(low, int) or not isinstance(high, int):
-            return None
-        span = high - low + 1
+    columns = [_ranked(column) for column in frame.iter_columns()]
+    if any(not each.dtype.is_integer() or each.dtype == pl.UInt64 or each.null_count() for each in columns):
+        return None
+    return _one_number(frame.height, [each.to_numpy().astype(np.int64, copy=False) for each in columns])
+
+
+def _one_number(rows: int, columns: Sequence[Ints]) -> Ints | None:
+    """Return one integer for each row with the same order as the columns.
+
+    None where 63 bits are not enough.
+    """
+    packed, size = np.zeros(rows, np.int64), 1
+    for column in columns if rows else ():
+        low = int(column.min())
+        span = int(column.max()) - low + 1
         size *= span
         if size >= 1 << 63:
             return None
-        packed = packed * span + (column.to_numpy().astype(np.int64, copy=False) - low)
+        packed = packed * span + (column - low)
     return packed
 
 
@@ -119,15 +126,8 @@ def order_of(*columns: Ints) -> Ints:
 
     They are packed into one number where possible, which sorts faster.
     """
-    packed, size = np.zeros(len(columns[0]), np.int64), 1
-    for column in columns if len(columns[0]) else ():
-        low = int(column.min())
-        span = int(column.max()) - low + 1
-        size *= span
-        if size >= 1 << 63:
-            return np.lexsort(columns[::-1])
-        packed = packed * span + (column - low)
-    return packed.argsort(kind="stable")
+    packed = _one_number(len(columns[0]), columns)
+    return np.lexsort(columns[::-1]) if packed is None else packed.argsort(kind="stable")
 
 
 class Sorted:

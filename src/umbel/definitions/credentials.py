@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from umbel.definitions.arguments import DataConnector, DataSource
 from umbel.definitions.records import DatasetDefinition, Definitions, SinkDefinition, SourceDefinition
+from umbel.state.passwords import HIDDEN
 
-HIDDEN = "***"
 End = TypeVar("End", SourceDefinition, SinkDefinition)
 
 

@@ -17,7 +17,7 @@ import polars as pl
 from umbel.aggregates import Aggregate
 from umbel.changes.versions import TIME
 from umbel.operators.aggregate_rules import check_aggregate
-from umbel.operators.operator import Clock, Keyed, Partition
+from umbel.operators.operator import Clock, Keyed
 from umbel.state.tables import State
 from umbel.types import dtypes
 from umbel.types.schema import CHANGE_COLUMNS, SEQ, Schema
@@ -65,6 +65,7 @@ class Aggregation(Keyed):
     emit: str = EAGER
     tiling: Tiling = field(default_factory=Tiling)
 
+    keeps_values: ClassVar[bool] = True
     is_internal: ClassVar[bool] = True  # pipelines have groupby(…).aggregate(…)
 
     def output(self, *inputs: Schema) -> Schema:
@@ -96,9 +97,6 @@ class Aggregation(Keyed):
 
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return (self.keys,)
-
-    def partition(self, inputs: tuple[Partition, ...]) -> Partition:
-        return self.exchange()[0]
 
     @property
     def delay(self) -> int | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar
 
 import polars as pl
 
 from umbel.changes.versions import ALIVE, KEY, MICROSECOND, TIME, changelog, consolidate, difference, spans
 from umbel.errors import InvalidValue
 from umbel.operators.columns import check_keyless, check_known
-from umbel.operators.operator import Keyed, Partition
+from umbel.operators.operator import Keyed
 from umbel.state.tables import Table, TimedTable
 from umbel.types.schema import AT, SEQ, WEIGHT, Schema
 
@@ -120,6 +121,8 @@ class Choice(Keyed):
 
     keys: tuple[str, ...]
 
+    keeps_values: ClassVar[bool] = True
+
     def output(self, *inputs: Schema) -> Schema:
         (rows,) = inputs
         check_keyless(rows, self.title)
@@ -134,6 +137,3 @@ class Choice(Keyed):
 
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return (self.keys,)
-
-    def partition(self, inputs: tuple[Partition, ...]) -> Partition:
-        return self.exchange()[0]

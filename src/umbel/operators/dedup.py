@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar
 
 import polars as pl
 
@@ -15,7 +16,7 @@ from umbel.changes.versions import TIME
 from umbel.errors import InvalidType, InvalidValue
 from umbel.operators.choice import among_all, last_of_instant, last_of_session, nearby, newest
 from umbel.operators.columns import check_keyless, check_known
-from umbel.operators.operator import Clock, Keyed, Partition
+from umbel.operators.operator import Clock, Keyed
 from umbel.state.tables import State
 from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
@@ -38,6 +39,8 @@ class Dedup(Keyed):
 
     by: tuple[str, ...] = ()
     window: Tumbling | Session | Hopping | Continuous | None = None
+
+    keeps_values: ClassVar[bool] = True
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -74,9 +77,6 @@ class Dedup(Keyed):
 
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return (self.columns,)
-
-    def partition(self, inputs: tuple[Partition, ...]) -> Partition:
-        return self.exchange()[0]
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         is_bucketed = isinstance(self.window, Tumbling)

@@ -12,7 +12,7 @@ import polars as pl
 from umbel.changes.upserts import follow, overlay, upsert, with_key
 from umbel.changes.versions import version_columns
 from umbel.errors import InvalidValue
-from umbel.operators.operator import Clock, Keyed, Partition
+from umbel.operators.operator import Clock, Keyed
 from umbel.state.tables import State
 from umbel.types.schema import Schema
 
@@ -42,6 +42,7 @@ class Index(Keyed):
     dataset: str
     mode: IndexMode
 
+    keeps_values: ClassVar[bool] = True
     is_internal: ClassVar[bool] = True
 
     def output(self, *inputs: Schema) -> Schema:
@@ -59,9 +60,6 @@ class Index(Keyed):
 
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(self.schema.key_names) for _ in self.parents)
-
-    def partition(self, inputs: tuple[Partition, ...]) -> Partition:
-        return self.exchange()[0]
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         rows = with_key(changes[0], self.schema.key_names)

@@ -21,7 +21,7 @@ from umbel.errors import InvalidType, InvalidValue, raise_all
 from umbel.operators import asof_kernel, interval_kernel
 from umbel.operators.asof_kernel import MatchBounds
 from umbel.operators.columns import check_known, quoted
-from umbel.operators.operator import Clock, Keyed, Operator, Partition
+from umbel.operators.operator import Clock, Keyed, Operator
 from umbel.state.tables import State, TimedTable
 from umbel.types.dtypes import DType, Optional
 from umbel.types.schema import WEIGHT, Schema
@@ -41,6 +41,7 @@ class Join(Keyed):
         ahead: how far after the left row the right row may start, in microseconds.
     """
 
+    keeps_values: ClassVar[bool] = True
     is_internal: ClassVar[bool] = True
 
     on: tuple[tuple[str, str], ...]
@@ -85,9 +86,6 @@ class Join(Keyed):
 
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return (self.left_on, self.right_on)
-
-    def partition(self, inputs: tuple[Partition, ...]) -> Partition:
-        return self.exchange()[0]
 
     def output(self, *inputs: Schema) -> Schema:
         left, right = inputs

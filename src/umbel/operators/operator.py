@@ -61,6 +61,8 @@ class Operator(ABC):
     pipeline: str = field(default="", metadata=NOT_IDENTITY)
     schema: Schema = field(init=False, repr=False, metadata=NOT_IDENTITY)
 
+    keeps_values: ClassVar[bool] = False
+    """True if the columns that the output has in common with the (first) input have the values of the input's row."""
     is_internal: ClassVar[bool] = False
     """True if umbel adds it to plans, and pipelines have no method of its name."""
 
@@ -159,9 +161,6 @@ class RowWise(Operator):
     With several parents it is applied to the changes of each.
     """
 
-    keeps_values: ClassVar[bool] = False
-    """True if the columns that the output has in common with the input have the values of the input's row."""
-
     def partition(self, inputs: tuple[Partition, ...]) -> Partition:
         found = inputs[0] if self.keeps_values and len(inputs) == 1 else None
         return None if found is None or not set(found) <= {*self.schema.names} else found
@@ -195,6 +194,9 @@ class Keyed(Operator):
     @abstractmethod
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         """Return, for each parent, the columns whose encoded value routes its rows to a shard."""
+
+    def partition(self, inputs: tuple[Partition, ...]) -> Partition:
+        return self.exchange()[0] if self.keeps_values else None
 
     @property
     def is_timed(self) -> bool:

@@ -239,7 +239,6 @@ class Deployment:
     def _sources(self) -> tuple[int, Any]:
         provide_secrets(self.vault)
         revision = self.catalog.latest()
-        provide_secrets(self.vault)
         return revision, _sources(self, revision)
 
     def __hash__(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,9 +77,7 @@ class FileStore(ShardedStore[Shard]):
 
     def sizes(self) -> list[ShardSize]:
         """Return the rows of each shard, its bytes on disk, and the parts of these."""
-        return [
-            replace(size, files=_file_sizes(shard)) for size, shard in zip(super().sizes(), self._every(), strict=True)
-        ]
+        return [_size(number, shard) for number, shard in enumerate(self._every())]
 
     def drop(self, state_id: str) -> None:
         """Delete all state of `state_id` in all shards."""
@@ -110,11 +107,12 @@ class FileStore(ShardedStore[Shard]):
             shard.create()
 
 
-def _file_sizes(shard: Shard) -> FileSizes:
-    view = shard.refresh()
+def _size(number: int, shard: Shard) -> ShardSize:
+    view, journal = shard.refresh(), shard.journal.size()
     runs = [run for entries in view.manifest.runs.values() for run in entries]
     tiers, size = Counter(run.tier for run in runs), sum(run.size for run in runs)
-    return FileSizes(shard.journal.size(), view.memtable.size, tiers, size, view.manifest.written)
+    files = FileSizes(journal, view.memtable.size, tiers, size, view.manifest.written)
+    return ShardSize(number, view.rows(), journal + size, files)
 
 
 def open_url(url: SplitResult, shards: int, settings: Mapping[str, str]) -> FileStore:

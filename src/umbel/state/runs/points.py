@@ -136,22 +136,13 @@ def newest_groups(sources: Sequence[PointSource], keys: Sequence[bytes]) -> list
     hashes, left = hash_keys(requested), np.arange(len(keys))
     found: list[RowSlice | None] = [None] * len(keys)
     for source in reversed(sources):
-        low, high = source.find(hashes[left])
-        (hits,) = (low < high).nonzero()
-        keyed = requested[left[hits]]
-        own = (source.keys(low[hits]) == keyed) & (source.keys(high[hits] - 1) == keyed)
-        is_known = np.zeros(len(left), np.bool_)
-        for hit in hits[~own.to_numpy()].tolist():  # keys that share a hash
-            rows = source.find_key(hashes[left[hit]], keys[left[hit]])
-            is_known[hit] = rows is not None
-            if rows is not None and not source.is_removed(rows[0]):
-                found[left[hit]] = RowSlice(source, *rows)
-        hits = hits[own.to_numpy()]
-        is_known[hits] = True
-        alive = hits[~source.removed(low[hits])]
-        for place, start, end in zip(left[alive].tolist(), low[alive].tolist(), high[alive].tolist(), strict=True):
+        hits, low, high = _groups_in(source, requested[left], hashes[left])
+        alive = ~source.removed(low)
+        for place, start, end in zip(
+            left[hits[alive]].tolist(), low[alive].tolist(), high[alive].tolist(), strict=True
+        ):
             found[place] = RowSlice(source, start, end)
-        left = left[~is_known]
+        left = np.delete(left, hits)
         if not len(left):
             break
     return found
@@ -170,18 +161,25 @@ def all_groups(sources: Sequence[PointSource], keys: Sequence[bytes]) -> list[li
     hashes = hash_keys(requested)
     found: list[list[RowSlice]] = [[] for _ in keys]
     for source in sources:
-        low, high = source.find(hashes)
-        (hits,) = (low < high).nonzero()
-        keyed = requested[hits]
-        own = ((source.keys(low[hits]) == keyed) & (source.keys(high[hits] - 1) == keyed)).to_numpy()
-        for hit in hits[~own].tolist():  # keys that share a hash
-            rows = source.find_key(hashes[hit], keys[hit])
-            if rows is not None:
-                found[hit].append(RowSlice(source, *rows))
-        hits = hits[own]
-        for place, start, end in zip(hits.tolist(), low[hits].tolist(), high[hits].tolist(), strict=True):
+        hits, low, high = _groups_in(source, requested, hashes)
+        for place, start, end in zip(hits.tolist(), low.tolist(), high.tolist(), strict=True):
             found[place].append(RowSlice(source, start, end))
     return found
+
+
+def _groups_in(source: PointSource, keys: pl.Series, hashes: Hashes) -> tuple[Ints, Ints, Ints]:
+    """Return the indices of the keys that a source has, and their rows.
+
+    The rows are the first one and the end of each.
+    """
+    low, high = source.find(hashes)
+    (hits,) = (low < high).nonzero()
+    keyed = keys[hits]
+    own = ((source.keys(low[hits]) == keyed) & (source.keys(high[hits] - 1) == keyed)).to_numpy()
+    for hit in hits[~own].tolist():  # keys that share a hash
+        low[hit], high[hit] = source.find_key(hashes[hit], keys[hit]) or (0, 0)
+    hits = hits[low[hits] < high[hits]]
+    return hits, low[hits], high[hits]
 
 
 def _in_each(sources: Sequence[PointSource], at: np.uint64, key: bytes) -> list[RowSlice]:
