@@ -21,6 +21,8 @@ SCENARIOS = "scenarios"
 """The folder whose tests start processes of their own; they run in one process, another one than those of Spark."""
 CONNECTORS = "connectors"
 """The folder of tests against real servers; those against one server, named in their file, run in one process."""
+CONTRACTS = "contracts"
+"""The folder of contracts; those over a bucket run in one process, with one server."""
 
 profiles.load()
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS.parent), os.environ.get("PYTHONPATH", "")]))
@@ -35,6 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if folder in (*SPARK, SCENARIOS):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group(SCENARIOS if folder == SCENARIOS else "spark"))
+        if folder == CONTRACTS and "s3" in item.nodeid:
+            item.add_marker(pytest.mark.xdist_group("s3"))
         if folder == CONNECTORS:
             item.add_marker(pytest.mark.xdist_group(item.path.stem.split("_")[1]))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)

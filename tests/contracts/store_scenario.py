@@ -220,7 +220,7 @@ def sweep(url: str, directory: Path, stride: int) -> int:
 
     Both kinds of checkpoint take turns.
     """
-    expected = printed_by_a_child(partial(uninterrupted, store=open_store(named(url, "expected"), SHARDS)))
+    expected = printed_by_a_child(lambda: uninterrupted(store=open_store(named(url, "expected"), SHARDS)))
     chance = random.Random(0)
     plans = [(turn % 2 == 0, (turn,)) for turn in range(1, expected.places + 1, stride)]
     plans += [(False, tuple(chance.randrange(1, expected.places // 2) for _ in range(3))) for _ in range(40 // stride)]
@@ -252,11 +252,10 @@ def check(expected: Expected, url: str, directory: Path) -> None:
 def kill_at_random(url: str, directory: Path, kills: int, batches: int) -> int:
     """Kill the job from outside after random times, until it was killed often enough or has ended; then let it end."""
     expected = printed_by_a_child(partial(uninterrupted, batches))
-    store = open_store(url, SHARDS)
     files, chance, deaths = Files(directory), random.Random(0), 0
 
     def run() -> None:
-        Job(store, files.load, files.save, False, files.emit, batches).run()
+        Job(open_store(url, SHARDS), files.load, files.save, False, files.emit, batches).run()
 
     for _ in range(kills):
         child = start(run)

@@ -10,18 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.conftest import FLUSHED, name_of
+from tests.contracts.conftest import LASTING, name_of, url_of
 from tests.contracts.store_entries import Entries
 from umbel.state.port import Stamp
 from umbel.state.urls import open_store
 
 ROOT = Path(__file__).parents[2]
-LASTING = ["file://{directory}?sync=off", FLUSHED, *os.environ.get("UMBEL_CONTRACT_STORES", "").split()]
 
 
 @pytest.fixture(params=LASTING, ids=name_of)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(request.param).format(directory=tmp_path / "db")
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    return url_of(request, tmp_path, monkeypatch)
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:

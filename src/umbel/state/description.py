@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from umbel.errors import Damaged, InvalidValue
-from umbel.state.disk import make_folder, sync_directory, sync_file
 from umbel.state.port import OldState
 from umbel.state.runs.run import REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
+
+    from umbel.state.runs.files import ShardFiles
 
 NAME = "store.json"
 FORMAT = 5
@@ -26,13 +24,12 @@ class StoreDescription:
     """The file that describes a store; once it exists, every shard must exist.
 
     Args:
-        directory: the folder of the store.
+        files: of the store, above those of its shards.
         shards: number of shards; must equal the one the store was made with.
     """
 
-    def __init__(self, directory: Path, shards: int) -> None:
-        self._directory, self._shards = directory, shards
-        self._path = directory / NAME
+    def __init__(self, files: ShardFiles, shards: int) -> None:
+        self._files, self._shards = files, shards
         self._is_made = False
         self._identity: str | None = None
         self._read()
@@ -46,7 +43,7 @@ class StoreDescription:
     @property
     def exists(self) -> bool:
         """True if the file is there."""
-        return self._path.exists()
+        return self._files.size(NAME) is not None
 
     def is_made(self) -> bool:
         """Return True if every shard must exist."""
@@ -62,31 +59,27 @@ class StoreDescription:
         """
         if self.is_made():
             return
-        make_folder(self._directory)
         create()
-        draft = self._directory / f".store-{os.getpid()}-{threading.get_ident()}.json"
-        draft.write_text(json.dumps({"format": FORMAT, "shards": self._shards, "identity": uuid4().hex}))
-        sync_file(draft)
-        draft.rename(self._path)
-        sync_directory(self._directory)
+        text = json.dumps({"format": FORMAT, "shards": self._shards, "identity": uuid4().hex})
+        self._files.put_new(NAME, text.encode())
         self._read()
 
     def _read(self) -> None:
-        if not self._path.exists():
-            if self._is_made:
-                raise Damaged(f"the state is missing: {self._directory.name}/{NAME}", hint=REMEDY)
-            return
         try:
-            found: Mapping[str, Any] = json.loads(self._path.read_bytes())
+            found: Mapping[str, Any] = json.loads(self._files.read(NAME))
             form, shards = found["format"], found["shards"]
+        except FileNotFoundError:
+            if self._is_made:
+                raise Damaged(f"the state is missing: {self._files}/{NAME}", hint=REMEDY) from None
+            return
         except (ValueError, KeyError, TypeError):
-            report = f"the state is damaged: {self._directory.name}/{NAME} cannot be read"
+            report = f"the state is damaged: {self._files}/{NAME} cannot be read"
             raise Damaged(report, hint=REMEDY) from None
         if form != FORMAT:
-            raise OldState.found(f"format {form}", f"format {FORMAT}", f"the store in {self._directory}")
+            raise OldState.found(f"format {form}", f"format {FORMAT}", f"the store in {self._files}")
         if shards != self._shards:
             raise InvalidValue(
-                f"the store in {self._directory} has {shards} shards, not {self._shards}",
+                f"the store in {self._files} has {shards} shards, not {self._shards}",
                 hint="the number of shards is fixed when a deployment is made; use another directory to change it",
             )
         self._is_made, self._identity = True, found.get("identity")

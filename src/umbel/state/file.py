@@ -1,24 +1,18 @@
 """The store in files of this machine: each shard's journal and runs in `<directory>/shard-000`.
 
-Any number of processes read without locks while one writes; a commit is on disk when it returns. Not for network file
-systems.
+Any number of processes read without locks while one writes; a commit is on disk when it returns.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from umbel.errors import Damaged, InvalidValue, did_you_mean
-from umbel.state.description import NAME, StoreDescription
-from umbel.state.port import FileSizes, ShardSize
+from umbel.errors import InvalidValue, did_you_mean
+from umbel.state.durable import DurableStore, flush_bytes
 from umbel.state.runs.files import LocalFiles
-from umbel.state.runs.maintenance import Maintainer
-from umbel.state.runs.run import REMEDY
-from umbel.state.runs.shard import Shard, ShardOptions
-from umbel.state.sharded import ShardedStore
+from umbel.state.runs.shard import ShardOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,8 +21,8 @@ if TYPE_CHECKING:
 SETTINGS = frozenset({"flush_bytes", "sync"})
 
 
-class FileStore(ShardedStore[Shard]):
-    """Keyed state in files of this machine.
+class FileStore(DurableStore):
+    """Keyed state in files of this machine, or of a folder that several machines share.
 
     Args:
         directory: the folder of the shards; created on the first write.
@@ -40,79 +34,8 @@ class FileStore(ShardedStore[Shard]):
     def __init__(
         self, directory: str | Path, shards: int, options: ShardOptions | None = None, *, is_synced: bool = True
     ) -> None:
-        self._directory = Path(directory).resolve()
-        self._description = StoreDescription(self._directory, shards)
-        self._refusal = ""
-        super().__init__(
-            [
-                Shard(
-                    LocalFiles(self._directory / f"shard-{shard:03d}", is_synced=is_synced),
-                    options=options,
-                    is_made=self._description.is_made,
-                )
-                for shard in range(shards)
-            ]
-        )
-        self._maintainer = Maintainer()
-
-    @property
-    def identity(self) -> str | None:
-        """The store's unique id, None until something is written."""
-        return self._description.identity
-
-    def must_be(self, identity: str) -> None:
-        """Refuse to read or write unless the store has this identity."""
-        if not self._description.exists:
-            self._refusal = f"the state is missing: there is no {self._directory.name}/{NAME}"
-        elif self.identity != identity:
-            self._refusal = f"the state in {self._directory.name} is not the one that the catalog tells of"
-
-    def check(self, shard: int) -> int:
-        """Verify all files of a shard; return the number of rows.
-
-        Raises:
-            Damaged: a file is missing, or differs from its checksums.
-        """
-        return self._shard(shard).check()
-
-    def sizes(self) -> list[ShardSize]:
-        """Return the rows of each shard, its bytes on disk, and the parts of these."""
-        return [_size(number, shard) for number, shard in enumerate(self._every())]
-
-    def drop(self, state_id: str) -> None:
-        """Delete all state of `state_id` in all shards."""
-        shards = self._every()
-        if self._description.is_made():
-            for shard in shards:
-                shard.drop(state_id)
-
-    def close(self) -> None:
-        """Finish the maintenance at hand, and release the files."""
-        self._maintainer.close()
-
-    def _shard(self, shard: int) -> Shard:
-        found = super()._shard(shard)
-        if self._refusal:
-            raise Damaged(self._refusal, hint=REMEDY)
-        return found
-
-    def _prepare(self) -> None:
-        self._description.make(self._create)
-
-    def _finish(self, written: Shard) -> None:
-        self._maintainer.after(written)
-
-    def _create(self) -> None:
-        for shard in self._shards:
-            shard.create()
-
-
-def _size(number: int, shard: Shard) -> ShardSize:
-    view, journal = shard.refresh(), shard.journal.size()
-    runs = [run for entries in view.manifest.runs.values() for run in entries]
-    tiers, size = Counter(run.tier for run in runs), sum(run.size for run in runs)
-    files = FileSizes(journal, view.memtable.size, tiers, size, view.manifest.written)
-    return ShardSize(number, view.rows(), journal + size, files)
+        root = Path(directory).resolve()
+        super().__init__(lambda folder: LocalFiles(root / folder, is_synced=is_synced), shards, options)
 
 
 def open_url(url: SplitResult, shards: int, settings: Mapping[str, str]) -> FileStore:
@@ -128,13 +51,11 @@ def open_url(url: SplitResult, shards: int, settings: Mapping[str, str]) -> File
         raise InvalidValue("file:// needs a directory: file:///path/of/the/store")
     for name in settings.keys() - SETTINGS:
         raise InvalidValue(f"file://{path}: unknown setting '{name}'{did_you_mean(name, SETTINGS)}")
-    size, sync = settings.get("flush_bytes", str(ShardOptions().flush_bytes)), settings.get("sync", "on")
-    if not size.isdecimal() or not int(size):
-        raise InvalidValue(f"file://{path}: flush_bytes must be a number of bytes, found '{size}'")
+    size, sync = flush_bytes(f"file://{path}", settings), settings.get("sync", "on")
     if sync not in ("on", "off"):
         raise InvalidValue(f"file://{path}: sync must be 'on' or 'off', found '{sync}'")
     _check_position(Path(path))
-    return FileStore(path, shards, ShardOptions(flush_bytes=int(size)), is_synced=sync == "on")
+    return FileStore(path, shards, ShardOptions(flush_bytes=size), is_synced=sync == "on")
 
 
 def _check_position(directory: Path) -> None:

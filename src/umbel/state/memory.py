@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from umbel.state.runs.shard import MemoryShard
+from umbel.state.runs.memory_shard import MemoryShard
 from umbel.state.sharded import ShardedStore
 
 if TYPE_CHECKING:

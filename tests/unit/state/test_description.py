@@ -9,17 +9,18 @@ import pytest
 from umbel.errors import Damaged, InvalidValue
 from umbel.state.description import FORMAT, NAME, StoreDescription
 from umbel.state.port import OldState
+from umbel.state.runs.files import LocalFiles
 
 
 def made(folder: Path, shards: int = 2) -> StoreDescription:
-    description = StoreDescription(folder, shards)
+    description = StoreDescription(LocalFiles(folder), shards)
     description.make(lambda: None)
     return description
 
 
 def test_it_is_written_once_after_the_shards(tmp_path: Path) -> None:
     folder, calls = tmp_path / "deep" / "db", list[bool]()
-    description = StoreDescription(folder, 3)
+    description = StoreDescription(LocalFiles(folder), 3)
     assert not description.is_made()
     assert not description.exists
     assert description.identity is None
@@ -29,7 +30,7 @@ def test_it_is_written_once_after_the_shards(tmp_path: Path) -> None:
     assert description.is_made()
     assert json.loads((folder / NAME).read_text()) == {"format": FORMAT, "shards": 3, "identity": description.identity}
     assert [path.name for path in folder.iterdir()] == [NAME]
-    again = StoreDescription(folder, 3)
+    again = StoreDescription(LocalFiles(folder), 3)
     again.make(lambda: calls.append(True))
     assert (again.identity, calls) == (description.identity, [False])
 
@@ -39,7 +40,7 @@ def test_stores_have_identities_of_their_own(tmp_path: Path) -> None:
 
 
 def test_shards_that_cannot_be_created_leave_no_description(tmp_path: Path) -> None:
-    description = StoreDescription(tmp_path / "db", 2)
+    description = StoreDescription(LocalFiles(tmp_path / "db"), 2)
 
     def fail() -> None:
         raise OSError
@@ -53,11 +54,11 @@ def test_shards_that_cannot_be_created_leave_no_description(tmp_path: Path) -> N
 def test_the_number_of_shards_is_fixed(tmp_path: Path) -> None:
     made(tmp_path, 2)
     with pytest.raises(InvalidValue, match="has 2 shards, not 3"):
-        StoreDescription(tmp_path, 3)
+        StoreDescription(LocalFiles(tmp_path), 3)
 
 
 def test_two_cannot_make_one_directory_with_different_shards(tmp_path: Path) -> None:
-    one, other = StoreDescription(tmp_path, 1), StoreDescription(tmp_path, 2)
+    one, other = StoreDescription(LocalFiles(tmp_path), 1), StoreDescription(LocalFiles(tmp_path), 2)
     one.make(lambda: None)
     with pytest.raises(InvalidValue, match="has 1 shards"):
         other.make(lambda: None)
@@ -67,7 +68,7 @@ def test_two_cannot_make_one_directory_with_different_shards(tmp_path: Path) -> 
 def test_other_formats_are_refused_with_a_remedy(tmp_path: Path, form: Any) -> None:
     (tmp_path / NAME).write_text(json.dumps({"format": form, "shards": 1, "identity": "x"}))
     with pytest.raises(OldState, match=f"format {form}.*reads format 5") as raised:
-        StoreDescription(tmp_path, 1)
+        StoreDescription(LocalFiles(tmp_path), 1)
     assert "move everything but the folder 'ingest'" in str(raised.value.hint)
 
 
@@ -75,7 +76,7 @@ def test_other_formats_are_refused_with_a_remedy(tmp_path: Path, form: Any) -> N
 def test_what_cannot_be_read_is_damage(tmp_path: Path, content: bytes) -> None:
     (tmp_path / NAME).write_bytes(content)
     with pytest.raises(Damaged, match=NAME) as raised:
-        StoreDescription(tmp_path, 1)
+        StoreDescription(LocalFiles(tmp_path), 1)
     assert raised.value.hint
 
 

@@ -188,9 +188,9 @@ def test_another_store_is_refused(tmp_path: Path) -> None:
     assert one.identity
     two.must_be(one.identity)
     for _ in range(2):
-        with pytest.raises(Damaged, match=r"there is no two/store\.json"), two.snapshot(0):
+        with pytest.raises(Damaged, match=r"there is no .*/two/store\.json"), two.snapshot(0):
             pass
-        with pytest.raises(Damaged, match=r"there is no two/store\.json"), two.transaction(0, ["o"], Stamp(1, 1)):
+        with pytest.raises(Damaged, match=r"there is no .*/two/store\.json"), two.transaction(0, ["o"], Stamp(1, 1)):
             pass
     made = FileStore(tmp_path / "two", 1)
     put(made, 1, b"2")

@@ -1,13 +1,14 @@
 """The file port of a shard, and its implementation on a local folder.
 
-A shard needs little of its storage: names below a prefix, whole files put at once, one file appended to, a put that fails
-where the name is taken, and a lock.
+A shard needs little of its storage: names below a prefix, whole files put at once, and a put that fails where the name is
+taken. In a folder the journal's files are appended to, under a lock; in a bucket each record is an object of its own.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import uuid
 from contextlib import contextmanager
@@ -21,7 +22,10 @@ from umbel.state import disk
 from umbel.state.failpoints import reach
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from umbel.state.runs.manifest import JournalPosition
+    from umbel.state.runs.records import JournalRecord, PlacedRecord
 
 _DRAFT = ".draft"
 
@@ -30,7 +34,14 @@ class ShardFiles(Protocol):
     """The files of one shard; names are relative, with `/` between folder and file.
 
     As text it is the name of the shard's folder, for messages.
+
+    Attributes:
+        has_locks: True if `locked` excludes other processes.
+        grace: seconds within which a new file that no manifest names is not deleted.
     """
+
+    has_locks: bool
+    grace: float
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of a range of a file; FileNotFoundError if there is none."""
@@ -52,18 +63,6 @@ class ShardFiles(Protocol):
         """Write a whole file like `put`; False if the name is taken."""
         ...
 
-    def append(self, name: str, at: int, data: bytes | memoryview) -> None:
-        """Write at an offset of an existing file, durably."""
-        ...
-
-    def note(self, name: str, at: int, data: bytes) -> None:
-        """Write at an offset of an existing file; durable with the next `append`."""
-        ...
-
-    def cut(self, name: str, size: int) -> None:
-        """Truncate a file, durably."""
-        ...
-
     def list(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, sorted; unfinished ones are left out."""
         ...
@@ -76,9 +75,99 @@ class ShardFiles(Protocol):
         """Delete unfinished files of dead writers; only for the one writer of a folder."""
         ...
 
+    def deletable(self, folder: str) -> Sequence[str]:
+        """Return the files of a folder that may be deleted if no manifest names them."""
+        ...
+
+    def journal(self, file_bytes: int) -> ShardJournal:
+        """Return the shard's journal.
+
+        Args:
+            file_bytes: size from which on a file of it is followed by the next one.
+        """
+        ...
+
     @contextmanager
     def locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:
-        """Hold an exclusive lock; yield False if it is taken and `wait` is False."""
+        """Hold an exclusive lock; yield False if it is taken and `wait` is False.
+
+        In a bucket it excludes no other process: there, puts that fail where the name is taken decide.
+        """
+        ...
+
+
+class AppendableFiles(ShardFiles, Protocol):
+    """Files that can be appended to."""
+
+    def append(self, name: str, at: int, data: bytes | memoryview) -> None:
+        """Write at an offset of an existing file, durably."""
+        ...
+
+    def note(self, name: str, at: int, data: bytes) -> None:
+        """Write at an offset of an existing file; durable with the next `append`."""
+        ...
+
+    def cut(self, name: str, size: int) -> None:
+        """Truncate a file, durably."""
+        ...
+
+
+class ShardJournal(Protocol):
+    """The journal of one shard: its records in order."""
+
+    def create(self) -> None:
+        """Create the journal, unless there is one. The writers' lock must be held."""
+        ...
+
+    def since(self, at: JournalPosition) -> tuple[list[PlacedRecord], JournalPosition]:
+        """Return the committed records after a position, and the end of the journal.
+
+        Raises:
+            Damaged: a record differs from its checksum.
+            FileNotFoundError: the journal is not there.
+        """
+        ...
+
+    def read(self, number: int, start: int, end: int) -> list[PlacedRecord]:
+        """Return the committed records of a range of a file.
+
+        Raises:
+            Damaged: a record differs from its checksum.
+        """
+        ...
+
+    def recover(self, at: JournalPosition) -> bool:
+        """Commit or cut off an unfinished write; return True if a record was committed.
+
+        The writers' lock must be held.
+
+        Args:
+            at: any position; the last file follows it.
+        """
+        ...
+
+    def append(self, at: JournalPosition, record: JournalRecord) -> PlacedRecord:
+        """Write a record durably.
+
+        Args:
+            at: the end of the journal.
+            record: the writes.
+
+        Raises:
+            Transient: the storage fails, or another writer has written there.
+        """
+        ...
+
+    def is_long(self, start: JournalPosition, end: JournalPosition) -> bool:
+        """Return True if it takes long to read a range of it."""
+        ...
+
+    def delete(self, before: int, apart_from: set[int]) -> None:
+        """Delete the files with lower numbers than `before`, apart from some."""
+        ...
+
+    def size(self) -> int:
+        """Return the size of all files in bytes."""
         ...
 
 
@@ -93,6 +182,14 @@ class LocalFiles:
     def __init__(self, root: Path, *, is_synced: bool = True) -> None:
         self.root, self._is_synced = root, is_synced
         self._prefix = f"{root}/"
+
+    has_locks = True
+    grace = math.inf
+
+    def journal(self, file_bytes: int) -> ShardJournal:
+        from umbel.state.runs.journal import Journal
+
+        return Journal(self, file_bytes)
 
     def __str__(self) -> str:
         return "/".join(self.root.parts[-2:])
@@ -182,6 +279,9 @@ class LocalFiles:
         path = self.root / folder
         for draft in path.glob(f"*{_DRAFT}") if path.is_dir() else ():
             disk.remove(draft)
+
+    def deletable(self, folder: str) -> Sequence[str]:
+        return self.list(folder)  # the lock of maintenance is held: nobody else writes new ones
 
     @contextmanager
     def locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:

@@ -1,34 +1,26 @@
-"""The journal of a shard: one record per transaction, appended and synced once.
+"""The journal of a shard in a folder: one appended record per transaction.
 
 Files are numbered; each begins with a header of 64 bytes: how far its records are committed, and whether the next file goes
 on. The header is written after the records are synced, and synced with the next ones: after a crash of the machine it may be
 behind, never ahead. So a record before that mark that fails its checksum is damage; after it, it is a write that was cut.
 
-A record is `magic · checksum of the header · length · checksum of the payload · payload`. The payload is JSON, padded to 8
-bytes, and the frames as Arrow IPC streams.
 """
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import polars as pl
-import pyarrow as pa
-
 from umbel.errors import Damaged, Transient
-from umbel.state.port import Stamp
 from umbel.state.runs.manifest import JournalPosition
+from umbel.state.runs.records import RECORD_BYTES, JournalRecord, PlacedRecord, payload_at
 from umbel.state.runs.run import REMEDY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from umbel.state.runs.files import ShardFiles
+    from umbel.state.runs.files import AppendableFiles
 
 HEADER_BYTES = 64
 JOURNAL_BYTES = 64 << 20
@@ -37,82 +29,7 @@ JOURNAL_BYTES = 64 << 20
 FOLDER = "journal"
 _HEADER = struct.Struct("<8sQII")
 _MAGIC = b"umbeljr1"
-_RECORD = struct.Struct("<4sIQII")
-_EXTENT = struct.Struct("<4sQII")
-_BEGIN = b"URec"
 _ATTEMPTS = 50
-_PLAIN = pl.CompatLevel.oldest()
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
-
-
-@dataclass(frozen=True, slots=True)
-class JournalRecord:
-    """The writes of one transaction.
-
-    Args:
-        stamp: the batch.
-        state_ids: the operators written; each gets the stamp.
-        frames: the sorted rows of each table.
-        horizons: of tables, in µs.
-        undo: False if a batch that is run again cannot replace it.
-        orders: for each table that replaces or collects its entries the names of its order, None for other rules.
-    """
-
-    stamp: Stamp
-    state_ids: tuple[str, ...]
-    frames: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    horizons: Mapping[str, int] = field(default_factory=dict)
-    undo: bool = True
-    orders: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
-
-    def pack(self) -> bytes:
-        """Return the bytes of the record."""
-        streams = {table: _stream(frame) for table, frame in self.frames.items()}
-        meta = {
-            "stamp": [self.stamp.epoch, self.stamp.batch, self.stamp.step],
-            "state_ids": self.state_ids,
-            "frames": {table: len(stream) for table, stream in streams.items()},
-            "horizons": dict(self.horizons),
-            "undo": self.undo,
-            "orders": dict(self.orders),
-        }
-        text = json.dumps(meta).encode()
-        payload = b"".join((struct.pack("<I", len(text)), text, b"\0" * (-(4 + len(text)) % 8), *streams.values()))
-        extent = _EXTENT.pack(_BEGIN, len(payload), zlib.crc32(payload), 0)
-        return _RECORD.pack(_BEGIN, zlib.crc32(extent), len(payload), zlib.crc32(payload), 0) + payload
-
-    @classmethod
-    def unpack(cls, payload: bytes) -> JournalRecord:
-        """Return the record of a payload that has passed its checksum."""
-        (length,) = struct.unpack_from("<I", payload)
-        meta = json.loads(payload[4 : 4 + length])
-        at, frames = 4 + length + (-(4 + length) % 8), {}
-        buffer = pa.py_buffer(payload)
-        for table, size in meta["frames"].items():
-            frame = pl.from_arrow(pa.ipc.open_stream(buffer.slice(at, size)).read_all())
-            assert isinstance(frame, pl.DataFrame)
-            frames[table] = frame
-            at += size
-        stamp, state_ids = Stamp(*meta["stamp"]), tuple(meta["state_ids"])
-        return cls(stamp, state_ids, frames, meta["horizons"], meta["undo"], meta["orders"])
-
-
-def _stream(frame: pl.DataFrame) -> memoryview:
-    sink = pa.BufferOutputStream()
-    arrow = frame.to_arrow(compat_level=_PLAIN)
-    with pa.ipc.new_stream(sink, arrow.schema, options=_COMPRESSED) as writer:
-        writer.write_table(arrow)
-    return memoryview(sink.getvalue())
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedRecord:
-    """A record with its place in the journal."""
-
-    number: int
-    start: int
-    end: int
-    record: JournalRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +48,13 @@ class Journal:
         file_bytes: size from which on a file is followed by the next one.
     """
 
-    def __init__(self, files: ShardFiles, file_bytes: int = JOURNAL_BYTES) -> None:
+    def __init__(self, files: AppendableFiles, file_bytes: int = JOURNAL_BYTES) -> None:
         self._files, self._file_bytes = files, file_bytes
 
     def create(self) -> None:
         """Create the first file, unless there is one. The writers' lock must be held."""
         if not self._files.list(FOLDER):
-            self._files.put(_name(1), _header(HEADER_BYTES, is_full=False))
+            self._files.put(journal_name(1), _header(HEADER_BYTES, is_full=False))
 
     def header(self, number: int) -> JournalHeader | None:
         """Return the header of a file, None if there is no such file.
@@ -147,7 +64,7 @@ class Journal:
         """
         for _ in range(_ATTEMPTS):  # the writer may be writing it
             try:
-                data = self._files.read(_name(number), 0, HEADER_BYTES)
+                data = self._files.read(journal_name(number), 0, HEADER_BYTES)
             except FileNotFoundError:
                 return None
             if len(data) == HEADER_BYTES:
@@ -162,16 +79,34 @@ class Journal:
         Raises:
             Damaged: a record differs from its checksum.
         """
-        data = self._files.read(_name(number), start, end)
+        if end <= start:
+            return []
+        data = self._files.read(journal_name(number), start, end)
         found, at = list[PlacedRecord](), 0
         while at < end - start:
-            payload = _payload(data, at)
+            payload = payload_at(data, at)
             if payload is None:
                 raise self._damaged(number, start + at, "a record differs from its checksum")
-            after = at + _RECORD.size + len(payload)
+            after = at + RECORD_BYTES + len(payload)
             found.append(PlacedRecord(number, start + at, start + after, JournalRecord.unpack(payload)))
             at = after
         return found
+
+    def since(self, at: JournalPosition) -> tuple[list[PlacedRecord], JournalPosition]:
+        """Return the committed records after a position, and the end of the journal.
+
+        Raises:
+            Damaged: a record differs from its checksum.
+            FileNotFoundError: the journal has no file of the position's number.
+        """
+        found = list[PlacedRecord]()
+        while (header := self.header(at.number)) is not None:
+            found += self.read(at.number, at.offset, header.end)
+            at = JournalPosition(at.number, max(at.offset, header.end))
+            if not header.is_full:
+                return found, at
+            at = JournalPosition(at.number + 1)
+        raise FileNotFoundError(f"file {at.number} of the journal")
 
     def recover(self, at: JournalPosition) -> bool:
         """Commit or cut off an unfinished write; return True if a record was committed.
@@ -187,19 +122,19 @@ class Journal:
             if following is None:
                 return False
             number, header = number + 1, following
-        size = self._files.size(_name(number))
+        size = self._files.size(journal_name(number))
         if header is None or size is None or size == header.end:
             return False
         if size < header.end:
             raise self._damaged(number, size, "it is cut")
-        data, end = self._files.read(_name(number), header.end, size), 0
-        while (payload := _payload(data, end)) is not None:
-            end += _RECORD.size + len(payload)
+        data, end = self._files.read(journal_name(number), header.end, size), 0
+        while (payload := payload_at(data, end)) is not None:
+            end += RECORD_BYTES + len(payload)
         if header.end + end < size:
-            self._files.cut(_name(number), header.end + end)
+            self._files.cut(journal_name(number), header.end + end)
         if end:
             # Its writer may have died before the sync: written again, it is durable before anybody sees it.
-            self._files.append(_name(number), header.end, data[:end])
+            self._files.append(journal_name(number), header.end, data[:end])
             self._commit(number, header.end + end)
         return end > 0
 
@@ -217,13 +152,17 @@ class Journal:
         at = self._with_room(at)
         end = at.offset + len(data)
         try:
-            self._files.append(_name(at.number), at.offset, data)
+            self._files.append(journal_name(at.number), at.offset, data)
         except Exception:
             with suppress(OSError, Transient):
-                self._files.cut(_name(at.number), at.offset)
+                self._files.cut(journal_name(at.number), at.offset)
             raise
         self._commit(at.number, end)
         return PlacedRecord(at.number, at.offset, end, record)
+
+    def is_long(self, start: JournalPosition, end: JournalPosition) -> bool:
+        """Return False: any number of records of a file are read at once."""
+        return False
 
     def delete(self, before: int, apart_from: set[int]) -> None:
         """Delete the files with lower numbers than `before`, apart from some."""
@@ -239,38 +178,27 @@ class Journal:
     def _with_room(self, at: JournalPosition) -> JournalPosition:
         header = self.header(at.number)
         if header is None:
-            self._files.put(_name(at.number), _header(HEADER_BYTES, is_full=False))
+            self._files.put(journal_name(at.number), _header(HEADER_BYTES, is_full=False))
         elif at.offset >= self._file_bytes or header.is_full:
             following = JournalPosition(at.number + 1)
-            self._files.put(_name(following.number), _header(HEADER_BYTES, is_full=False))
+            self._files.put(journal_name(following.number), _header(HEADER_BYTES, is_full=False))
             # Synced at once: a record in the next file would not be found behind a header that was lost.
-            self._files.append(_name(at.number), 0, _header(at.offset, is_full=True)[: _HEADER.size])
+            self._files.append(journal_name(at.number), 0, _header(at.offset, is_full=True)[: _HEADER.size])
             return following
         return at
 
     def _commit(self, number: int, end: int) -> None:
-        self._files.note(_name(number), 0, _header(end, is_full=False)[: _HEADER.size])
+        self._files.note(journal_name(number), 0, _header(end, is_full=False)[: _HEADER.size])
 
     def _damaged(self, number: int, at: int, reason: str) -> Damaged:
-        return Damaged(f"the file {_name(number)} of the state is damaged at byte {at}: {reason}", hint=REMEDY)
+        return Damaged(f"the file {journal_name(number)} of the state is damaged at byte {at}: {reason}", hint=REMEDY)
 
 
-def _name(number: int) -> str:
+def journal_name(number: int) -> str:
+    """Return the name of a file of the journal."""
     return f"{FOLDER}/{number:012d}.log"
 
 
 def _header(end: int, *, is_full: bool) -> bytes:
     body = _HEADER.pack(_MAGIC, end, is_full, 0)[:-4]
     return (body + struct.pack("<I", zlib.crc32(body))).ljust(HEADER_BYTES, b"\0")
-
-
-def _payload(data: bytes, at: int) -> bytes | None:
-    """Return the payload of the record at an offset; None if cut or damaged."""
-    if len(data) - at < _RECORD.size:
-        return None
-    magic, check, length, crc, spare = _RECORD.unpack_from(data, at)
-    start = at + _RECORD.size
-    if magic != _BEGIN or zlib.crc32(_EXTENT.pack(magic, length, crc, spare)) != check or start + length > len(data):
-        return None
-    payload = data[start : start + length]
-    return payload if zlib.crc32(payload) == crc else None

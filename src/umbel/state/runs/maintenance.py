@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from umbel.state.port import Fenced
 from umbel.state.runs.journal import FOLDER as JOURNAL
 from umbel.state.runs.manifest import FOLDER as MANIFESTS
 from umbel.state.runs.manifest import RunEntry, RunPart, WrittenRuns, retained
@@ -23,7 +26,7 @@ from umbel.state.runs.shard import RUNS, Shard
 from umbel.state.runs.views import ShardView, described_order
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from umbel.state.runs.manifest import Manifest
 
@@ -63,13 +66,29 @@ def maintain(shard: Shard, *, flush_bytes: int | None = None) -> bool:
             return False
         shard.files.sweep(RUNS)
         view = shard.refresh()
-        if view.memtable.size and view.memtable.size >= limit:
-            _flush(shard, view)
-        while (plan := next_merge(shard, shard.refresh().manifest)) is not None:
-            if not _merge(shard, plan):
-                break
-        _clean(shard)
+        try:
+            if shard.is_due(limit):
+                _flush(shard, view)
+            while (plan := next_merge(shard, shard.refresh().manifest)) is not None:
+                if not _merge(shard, plan):
+                    break
+            _clean(shard)
+        except Fenced:
+            return False
     return True
+
+
+@contextmanager
+def _publishing(shard: Shard, begun: float) -> Iterator[ShardView]:
+    """Hold the lock of writers to publish runs that were begun at a time.
+
+    Raises:
+        Fenced: they may have been deleted by another process, to which no manifest named them.
+    """
+    with shard.writing() as now:
+        if time.monotonic() - begun > shard.files.grace / 2:
+            raise Fenced(f"maintenance of {shard.files} took too long")
+        yield now
 
 
 def next_merge(shard: Shard, manifest: Manifest) -> MergePlan | None:
@@ -87,7 +106,7 @@ def next_merge(shard: Shard, manifest: Manifest) -> MergePlan | None:
 
 def _flush(shard: Shard, view: ShardView) -> bool:
     """Write the final rows in memory as runs; pending records remain live."""
-    memtable, manifest = view.memtable, view.manifest
+    memtable, manifest, begun = view.memtable, view.manifest, time.monotonic()
     if not set(memtable.blocks) <= set(shard.schemas):
         return False  # a process that knows all tables will do it
     fresh = {}
@@ -95,7 +114,7 @@ def _flush(shard: Shard, view: ShardView) -> bool:
         parts = _written(shard, table, blocks, view, complete=not manifest.runs.get(table))
         if parts:
             fresh[table] = RunEntry(0, parts)
-    with shard.writing() as now:
+    with _publishing(shard, begun) as now:
         if not now.manifest.has_same_journal(manifest):
             return False
         runs = dict(now.manifest.runs)
@@ -120,12 +139,12 @@ def _flush(shard: Shard, view: ShardView) -> bool:
 
 def _merge(shard: Shard, plan: MergePlan) -> bool:
     """Merge runs into one of the next tier; return False if they were dropped meanwhile."""
-    view = shard.refresh()
+    view, begun = shard.refresh(), time.monotonic()
     names = [part.name for entry in plan.inputs for part in entry.parts]
     if not set(names) <= set(view.files):
         return False
     parts = _written(shard, plan.table, [view.files[name] for name in names], view, complete=plan.complete)
-    with shard.writing() as now:
+    with _publishing(shard, begun) as now:
         entries = now.manifest.runs.get(plan.table, ())
         if not set(plan.inputs) <= set(entries):
             return False
@@ -164,7 +183,7 @@ def _clean(shard: Shard) -> None:
     if not manifests:
         return
     names = set().union(*(manifest.names for manifest in manifests))
-    for name in shard.files.list(RUNS):
+    for name in shard.files.deletable(RUNS):
         if name not in names:
             shard.files.delete(f"{RUNS}/{name}")
     before = min(manifest.position.number for manifest in manifests)
@@ -202,8 +221,7 @@ class Maintainer:
         Raises:
             Exception: the error of the last maintenance, if it failed and the writer is far ahead.
         """
-        size = shard.memtable_size()
-        if size < shard.options.flush_bytes:
+        if not shard.is_due(shard.options.flush_bytes):
             return
         if self._process != os.getpid():  # a fork has no thread, and its locks may be held by nobody
             self._begin()
@@ -213,7 +231,7 @@ class Maintainer:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="state-maintenance", daemon=True)
                 self._thread.start()
-            if size >= self._stall * shard.options.flush_bytes:
+            if shard.memtable_size() >= self._stall * shard.options.flush_bytes:
                 self._changed.wait_for(lambda: shard not in self._due and self._busy is not shard)
                 if shard in self.errors:
                     raise self.errors[shard]

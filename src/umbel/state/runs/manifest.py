@@ -213,8 +213,18 @@ def publish(files: ShardFiles, manifest: Manifest) -> Manifest:
 
 
 def retained(files: ShardFiles) -> list[Manifest]:
-    """Return the versions whose files have to stay."""
-    return [_parsed(files.read(f"{FOLDER}/{name}"), name) for name in files.list(FOLDER)[-RETAINED:]]
+    """Return the versions whose files have to stay.
+
+    Raises:
+        Fenced: another process publishes newer ones.
+    """
+    found = []
+    for name in files.list(FOLDER)[-RETAINED:]:
+        try:
+            found.append(_parsed(files.read(f"{FOLDER}/{name}"), name))
+        except FileNotFoundError as error:
+            raise Fenced(f"the manifest {name} was deleted by another process") from error
+    return found
 
 
 def _name(version: int) -> str:

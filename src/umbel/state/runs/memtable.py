@@ -17,7 +17,7 @@ from umbel.state.runs.manifest import LiveRecord, Manifest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from umbel.state.runs.journal import PlacedRecord
+    from umbel.state.runs.records import PlacedRecord
     from umbel.state.runs.rules import TableSchema
 
     Schemas = Mapping[str, TableSchema]

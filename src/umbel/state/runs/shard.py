@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +17,11 @@ from weakref import WeakSet
 
 from umbel.errors import Damaged, InvalidValue
 from umbel.state.failpoints import reach
-from umbel.state.port import Stamp
-from umbel.state.runs.journal import JOURNAL_BYTES, Journal, JournalRecord, PlacedRecord
+from umbel.state.port import Fenced, Stamp
+from umbel.state.runs.journal import JOURNAL_BYTES
 from umbel.state.runs.manifest import JournalPosition, Manifest, publish, read_latest
 from umbel.state.runs.memtable import Memtable, state_id_of
+from umbel.state.runs.records import JournalRecord, PlacedRecord
 from umbel.state.runs.rules import TableSchema
 from umbel.state.runs.run import REMEDY, RunFile
 from umbel.state.runs.views import ShardSnapshot, ShardTransaction, ShardView, define, schema_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 RUNS = "runs"
 WRITE_LOCK = "write.lock"
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,40 +171,6 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class MemoryShard(WritableShard):
-    """A shard in the memory of this process."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._view = ShardView(memtable=Memtable(is_whole=True))
-        self._records = 0
-
-    def refresh(self) -> ShardView:
-        """Return what is committed."""
-        return self._view
-
-    @contextmanager
-    def _locked(self) -> Iterator[object]:
-        yield None
-
-    def _commit(self, view: ShardView, record: JournalRecord) -> None:
-        self._records += 1
-        placed = PlacedRecord(self._records, 0, 0, record)
-        memtable = view.memtable.added(placed, record.state_ids, self.schemas)
-        self._view = replace(view, memtable=memtable, _sources={})
-
-    def drop(self, state_id: str) -> None:
-        """Delete all state of a state id."""
-        with self.writing() as view:
-            self._view = replace(view, memtable=view.memtable.without(state_id), _sources={})
-            self._forget(state_id)
-
-    def size(self) -> int:
-        """Return the bytes of all rows."""
-        tables = self._view.memtable.tables
-        return sum(block.size for table in tables for block in self._view.memtable.sources(table))
-
-
 class Shard(WritableShard):
     """A shard in files. May be used by several threads and processes.
 
@@ -223,7 +191,7 @@ class Shard(WritableShard):
     ) -> None:
         super().__init__(schemas)
         self.files, self.options, self._is_made = files, options or ShardOptions(), is_made
-        self.journal = Journal(files, self.options.journal_bytes)
+        self.journal = files.journal(self.options.journal_bytes)
         self._view = ShardView()
         self._following = threading.Lock()
         self._is_opened = False
@@ -232,9 +200,15 @@ class Shard(WritableShard):
         """Create the journal, unless there is one."""
         with self.files.locked(WRITE_LOCK):
             self.journal.create()
+            if not self.files.has_locks and not read_latest(self.files).version:  # nothing else tells of an empty shard
+                with suppress(Fenced):
+                    publish(self.files, Manifest())
 
     def _commit(self, view: ShardView, record: JournalRecord) -> None:
         placed = self.journal.append(view.position, record)
+        if not self.files.has_locks and read_latest(self.files, view.manifest).position.number > placed.number:
+            # Later records were there and have been deleted as part of runs: nobody will read this one.
+            raise Fenced(f"the state {self.files} was written by another process while this transaction was open")
         memtable = view.memtable.added(placed, record.state_ids, self.schemas)
         with self._following:
             position = JournalPosition(placed.number, placed.end)
@@ -242,6 +216,16 @@ class Shard(WritableShard):
 
     def drop(self, state_id: str) -> None:
         """Delete all state of a state id."""
+        for left in reversed(range(_TRIES)):
+            try:
+                self._drop(state_id)
+            except Fenced:
+                if not left:
+                    raise
+            else:
+                return
+
+    def _drop(self, state_id: str) -> None:
         with self.writing() as view:
             self._forget(state_id)
             if state_id not in view.memtable.stamps:
@@ -278,6 +262,12 @@ class Shard(WritableShard):
     def memtable_size(self) -> int:
         """Return the bytes of final rows in memory, as of the last transaction or view."""
         return self._view.memtable.size
+
+    def is_due(self, flush_bytes: int) -> bool:
+        """Return True if the rows in memory of the last view are to be flushed."""
+        view = self._view
+        is_long = self.journal.is_long(view.manifest.position, view.position)
+        return is_long or (bool(view.memtable.size) and view.memtable.size >= flush_bytes)
 
     def size(self) -> int:
         """Return the bytes of all files."""
@@ -336,32 +326,25 @@ class Shard(WritableShard):
 
     def _read_on(self, view: ShardView, manifest: Manifest) -> ShardView:
         files, memtable, position = view.files, view.memtable, view.position
+        if not manifest.version and not self.files.has_locks and self._is_made():
+            raise Damaged(f"the state {self.files} is missing", hint=REMEDY)
         if manifest is not view.manifest:
             files = {name: view.files.get(name) or self._opened(name) for name in manifest.names}
             if not manifest.has_same_journal(view.manifest):
                 memtable, position = self._from_start(manifest), manifest.position
-        elif position == self._followed_to(position.number):
+        try:
+            records, end = self.journal.since(position)
+        except FileNotFoundError:
+            if manifest.version or position != JournalPosition():
+                raise
+            if self._is_made():
+                raise Damaged(f"the state {self.files} is missing", hint=REMEDY) from None
+            records, end = [], position
+        if manifest is view.manifest and not records and end == position:
             return view
-        while True:
-            header = self.journal.header(position.number)
-            if header is None:
-                if manifest.version or position != JournalPosition():
-                    raise FileNotFoundError(f"file {position.number} of the journal")
-                if self._is_made():
-                    raise Damaged(f"the state {self.files} is missing", hint=REMEDY)
-                break
-            for placed in self.journal.read(position.number, position.offset, header.end):
-                memtable = self._with(memtable, placed, manifest)
-            position = JournalPosition(position.number, max(position.offset, header.end))
-            if not header.is_full:
-                break
-            position = JournalPosition(position.number + 1)
-        return ShardView(manifest, memtable, position, files)
-
-    def _followed_to(self, number: int) -> JournalPosition | None:
-        """Return the end of a file of the journal, if it is the last one."""
-        header = self.journal.header(number)
-        return None if header is None or header.is_full else JournalPosition(number, header.end)
+        for placed in records:
+            memtable = self._with(memtable, placed, manifest)
+        return ShardView(manifest, memtable, end, files)
 
     def _opened(self, name: str) -> RunFile:
         run = RunFile(self.files.map(f"{RUNS}/{name}"), name)

@@ -11,11 +11,11 @@ import polars as pl
 from umbel.errors import InvalidValue, Terminal
 from umbel.state.runs.addresses import Ints, grouped_frame, hash_key, merge_frames, stored_frame
 from umbel.state.runs.block import Block
-from umbel.state.runs.journal import JournalRecord
 from umbel.state.runs.manifest import JournalPosition, Manifest
 from umbel.state.runs.memtable import Memtable, state_id_of
 from umbel.state.runs.points import RowSlice, all_groups, newest_before, newest_groups
 from umbel.state.runs.reading import lookup, merged_ranges
+from umbel.state.runs.records import JournalRecord
 from umbel.state.runs.rules import HASH, KEY, REMOVED, CollectRule, ReplaceRule, TableSchema
 from umbel.state.runs.run import RunFile
 from umbel.state.runs.time_ranges import TimeRanges, entries_before

@@ -1,0 +1,118 @@
+"""The common part of the stores in files and in buckets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from umbel.errors import Damaged, InvalidValue
+from umbel.state.description import NAME, StoreDescription
+from umbel.state.port import FileSizes, ShardSize
+from umbel.state.runs.maintenance import Maintainer
+from umbel.state.runs.run import REMEDY
+from umbel.state.runs.shard import Shard, ShardOptions
+from umbel.state.sharded import ShardedStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from umbel.state.runs.files import ShardFiles
+
+
+class DurableStore(ShardedStore[Shard]):
+    """Keyed state in files or objects.
+
+    Args:
+        files_at: returns the files of a folder of the store, those of the store itself for an empty name.
+        shards: number of shards; must equal the number the store was created with.
+        options: sizes of the parts of a shard.
+    """
+
+    def __init__(self, files_at: Callable[[str], ShardFiles], shards: int, options: ShardOptions | None = None) -> None:
+        self._files = files_at("")
+        self._description = StoreDescription(self._files, shards)
+        self._refusal = ""
+        is_made = self._description.is_made
+        folders = [f"shard-{shard:03d}" for shard in range(shards)]
+        super().__init__([Shard(files_at(folder), options=options, is_made=is_made) for folder in folders])
+        self._maintainer = Maintainer()
+
+    @property
+    def identity(self) -> str | None:
+        """The store's unique id, None until something is written."""
+        return self._description.identity
+
+    def must_be(self, identity: str) -> None:
+        """Refuse to read or write unless the store has this identity."""
+        if not self._description.exists:
+            self._refusal = f"the state is missing: there is no {self._files}/{NAME}"
+        elif self.identity != identity:
+            self._refusal = f"the state in {self._files} is not the one that the catalog tells of"
+
+    def check(self, shard: int) -> int:
+        """Verify all files of a shard; return the number of rows.
+
+        Raises:
+            Damaged: a file is missing, or differs from its checksums.
+        """
+        return self._shard(shard).check()
+
+    def sizes(self) -> list[ShardSize]:
+        """Return the rows of each shard, its bytes on disk, and the parts of these."""
+        return [_size(number, shard) for number, shard in enumerate(self._every())]
+
+    def drop(self, state_id: str) -> None:
+        """Delete all state of `state_id` in all shards."""
+        shards = self._every()
+        if self._description.is_made():
+            for shard in shards:
+                shard.drop(state_id)
+
+    def close(self) -> None:
+        """Finish the maintenance at hand, and release the files."""
+        self._maintainer.close()
+
+    def _shard(self, shard: int) -> Shard:
+        found = super()._shard(shard)
+        if self._refusal:
+            raise Damaged(self._refusal, hint=REMEDY)
+        return found
+
+    def _prepare(self) -> None:
+        self._description.make(self._create)
+
+    def _finish(self, written: Shard) -> None:
+        self._maintainer.after(written)
+
+    def _create(self) -> None:
+        for shard in self._shards:
+            shard.create()
+
+
+def _size(number: int, shard: Shard) -> ShardSize:
+    view, journal = shard.refresh(), shard.journal.size()
+    runs = [run for entries in view.manifest.runs.values() for run in entries]
+    tiers, size = Counter(run.tier for run in runs), sum(run.size for run in runs)
+    files = FileSizes(journal, view.memtable.size, tiers, size, view.manifest.written)
+    return ShardSize(number, view.rows(), journal + size, files)
+
+
+def flush_bytes(url: str, settings: Mapping[str, str]) -> int:
+    """Return the setting `flush_bytes` of a store's URL.
+
+    Raises:
+        InvalidValue: it is not a positive number.
+    """
+    return positive(url, settings, "flush_bytes", ShardOptions().flush_bytes)
+
+
+def positive(url: str, settings: Mapping[str, str], name: str, default: int) -> int:
+    """Return a setting of a store's URL that is a number of bytes.
+
+    Raises:
+        InvalidValue: it is not a positive number.
+    """
+    text = settings.get(name, str(default))
+    if not (text.isascii() and text.isdecimal()) or not int(text):
+        raise InvalidValue(f"{url}: {name} must be a number of bytes, found '{text}'")
+    return int(text)

@@ -1,0 +1,313 @@
+"""The files of a shard in an object store, such as S3.
+
+The store has to refuse a put where the name is taken. Objects cannot be appended to and know no locks, so each record of the
+journal is an object of its own: of two writers that start from the same end, one wins. Runs are kept as files in a cache of
+this machine, and mapped from there.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import obstore
+import pyarrow as pa
+from obstore import exceptions
+
+from umbel.errors import Damaged, InvalidValue, Terminal, Transient
+from umbel.state.failpoints import reach
+from umbel.state.runs.journal import FOLDER, journal_name
+from umbel.state.runs.manifest import JournalPosition
+from umbel.state.runs.records import JournalRecord, PlacedRecord, payload_at
+from umbel.state.runs.run import REMEDY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from obstore.store import ObjectStore
+
+    from umbel.state.runs.cache import RunCache
+    from umbel.state.runs.files import ShardJournal
+
+GRACE = 3600.0
+"""Seconds for which an object that no manifest names is left: a process may be about to publish it."""
+LONG = 500
+"""Records of the journal from which on they are flushed into runs: each is an object to read for whoever starts anew."""
+_FIRST = JournalPosition().offset
+_AT_ONCE = 16
+"""Objects that are read at once."""
+
+
+class ObjectClient:
+    """A client of an object store.
+
+    Its threads do not survive a fork: a process whose parent has used one cannot use any.
+
+    Args:
+        title: of the bucket, for messages.
+        connect: returns a store of `obstore` whose root is that of the state.
+    """
+
+    used_in: ClassVar[int | None] = None
+    """The process that has used one, None for none."""
+
+    def __init__(self, title: str, connect: Callable[[], ObjectStore]) -> None:
+        self.title, self._connect = title, connect
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        return self._connect()
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store of `obstore`.
+
+        Raises:
+            Terminal: the parent of this process has used one before the fork.
+        """
+        process = os.getpid()
+        if ObjectClient.used_in not in (None, process):
+            raise Terminal(
+                f"{self.title}: this process is a fork of one that uses buckets", hint="start a new process instead"
+            )
+        ObjectClient.used_in = process
+        return self._store
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Translate the store's errors into umbel's; a missing object remains a FileNotFoundError.
+
+        Raises:
+            InvalidValue: access is denied.
+            Transient: the store does not answer, or fails.
+        """
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+            hint = "check the credentials: they have to read, write, list and delete objects"
+            raise InvalidValue(f"{self.title}: access is denied: {_first_line(error)}", hint=hint) from error
+        except exceptions.BaseError as error:
+            if "NoSuchBucket" in str(error):
+                raise self.no_bucket() from error
+            hint = "try again; is the storage reachable?"
+            raise Transient(f"{self.title}: {_first_line(error)}", hint=hint) from error
+
+    def no_bucket(self) -> InvalidValue:
+        """Return the error that tells of a missing bucket."""
+        return InvalidValue(f"{self.title}: there is no such bucket", hint="create it")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:300]
+
+
+class ObjectFiles:
+    """The files of a shard below a prefix of an object store.
+
+    Args:
+        client: of the store.
+        prefix: of the shard, empty for none.
+        cache: of runs on this machine.
+    """
+
+    has_locks = False
+    grace = GRACE
+
+    def __init__(self, client: ObjectClient, prefix: str, cache: RunCache) -> None:
+        self._client, self._prefix, self._cache = client, f"{prefix}/" if prefix else "", cache
+
+    def __str__(self) -> str:
+        return f"{self._client.title}/{self._prefix}".rstrip("/")
+
+    def journal(self, file_bytes: int) -> ShardJournal:
+        return ObjectJournal(self)
+
+    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        with self._client.explained():
+            if end is None and not start:
+                return bytes(obstore.get(self._client.store, self._prefix + name).bytes())
+            length = (self.size(name) or 0) if end is None else end
+            return bytes(obstore.get_range(self._client.store, self._prefix + name, start=start, end=length))
+
+    def size(self, name: str) -> int | None:
+        try:
+            with self._client.explained():
+                return obstore.head(self._client.store, self._prefix + name)["size"]
+        except FileNotFoundError:
+            return None
+
+    def map(self, name: str) -> pa.Buffer:
+        return self._cache.mapped(name.rpartition("/")[2], lambda: self.read(name))
+
+    def put(self, name: str, data: bytes | memoryview) -> None:
+        reach("before a write")
+        with self._writing():
+            obstore.put(self._client.store, self._prefix + name, data, use_multipart=False)
+        self._cache.add(name.rpartition("/")[2], data)
+
+    def put_new(self, name: str, data: bytes | memoryview) -> bool:
+        reach("before a name")
+        try:
+            with self._writing():
+                obstore.put(self._client.store, self._prefix + name, data, mode="create", use_multipart=False)
+        except Transient as error:
+            if not isinstance(error.__cause__, exceptions.AlreadyExistsError):
+                raise
+            with suppress(FileNotFoundError):
+                # The client tries again after an answer that was lost: the object may be the one just put.
+                return self.read(name) == data
+            return False
+        return True
+
+    def list(self, folder: str) -> list[str]:
+        return sorted(name for name, _, _ in self.listed(folder))
+
+    def listed(self, folder: str) -> Sequence[tuple[str, int, datetime]]:
+        """Return name, size and time of the last change of the objects in a folder."""
+        prefix = f"{self._prefix}{folder}/"
+        with self._client.explained():
+            pages: Any = obstore.list(self._client.store, prefix)
+            found = [each for page in pages for each in page]
+        return [(each["path"].removeprefix(prefix), each["size"], each["last_modified"]) for each in found]
+
+    def delete(self, name: str) -> None:
+        reach("before a removal")
+        try:
+            with self._client.explained():
+                obstore.delete(self._client.store, self._prefix + name)
+        except FileNotFoundError:
+            pass
+        self._cache.remove(name.rpartition("/")[2])
+
+    def sweep(self, folder: str) -> None:
+        """Do nothing: an object is there as a whole or not at all."""
+
+    def deletable(self, folder: str) -> Sequence[str]:
+        until = datetime.now(UTC) - timedelta(seconds=self.grace)
+        return sorted(name for name, _, changed in self.listed(folder) if changed < until)
+
+    @contextmanager
+    def locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:
+        yield True
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            with self._client.explained():
+                yield
+        except FileNotFoundError as error:
+            raise self._client.no_bucket() from error
+
+
+class ObjectJournal:
+    """The journal of a shard in an object store: one numbered object per record.
+
+    Args:
+        files: of the shard.
+    """
+
+    def __init__(self, files: ObjectFiles) -> None:
+        self._files = files
+        self._is_checked = False
+
+    def create(self) -> None:
+        """Do nothing: a journal without records has no objects."""
+
+    def since(self, at: JournalPosition) -> tuple[list[PlacedRecord], JournalPosition]:
+        """Return the records after a position, and the end of the journal.
+
+        Raises:
+            Damaged: a record differs from its checksum.
+        """
+        number, found = _next(at), list[PlacedRecord]()
+        while (placed := self._placed(number)) is not None:
+            found.append(placed)
+            number += 1
+            if len(found) == _AT_ONCE:
+                found += self._rest(number)
+                number += len(found) - _AT_ONCE
+        return (found, JournalPosition(found[-1].number, found[-1].end)) if found else ([], at)
+
+    def read(self, number: int, start: int, end: int) -> list[PlacedRecord]:
+        """Return the record of an object.
+
+        Raises:
+            Damaged: it differs from its checksum.
+            FileNotFoundError: it is not there.
+        """
+        data = self._files.read(journal_name(number))
+        payload = payload_at(data, 0)
+        if payload is None:
+            name = journal_name(number)
+            raise Damaged(f"the object {self._files}/{name} of the state differs from its checksum", hint=REMEDY)
+        return [PlacedRecord(number, _FIRST, _FIRST + len(data), JournalRecord.unpack(payload))]
+
+    def recover(self, at: JournalPosition) -> bool:
+        """Return False: a record is there as a whole or not at all.
+
+        Raises:
+            Damaged: a record is missing before a later one.
+        """
+        if not self._is_checked:
+            numbers, first = self._numbers(), _next(at)
+            later = [number for number in numbers if number >= first]
+            if later != list(range(first, first + len(later))):
+                lost = journal_name(next(number for number in range(first, later[-1]) if number not in later))
+                raise Damaged(f"the state {self._files} lacks {lost}", hint=REMEDY)
+            self._is_checked = True
+        return False
+
+    def append(self, at: JournalPosition, record: JournalRecord) -> PlacedRecord:
+        """Put a record.
+
+        Raises:
+            Transient: the storage fails, or another process has put this record.
+        """
+        number, data = _next(at), record.pack()
+        if not self._files.put_new(journal_name(number), data):
+            raise Transient(
+                f"another process has written to {self._files} meanwhile", hint="the batch is tried again by itself"
+            )
+        return PlacedRecord(number, _FIRST, _FIRST + len(data), record)
+
+    def is_long(self, start: JournalPosition, end: JournalPosition) -> bool:
+        """Return True if a range has so many records that it takes seconds to read."""
+        return end.number - start.number >= LONG
+
+    def delete(self, before: int, apart_from: set[int]) -> None:
+        """Delete the records with lower numbers than `before`, apart from some."""
+        for number in self._numbers():
+            if number < before and number not in apart_from:
+                self._files.delete(journal_name(number))
+
+    def size(self) -> int:
+        """Return the size of all records in bytes."""
+        return sum(size for _, size, _ in self._files.listed(FOLDER))
+
+    def _numbers(self) -> list[int]:
+        return [int(name.partition(".")[0]) for name in self._files.list(FOLDER)]
+
+    def _placed(self, number: int) -> PlacedRecord | None:
+        try:
+            return self.read(number, 0, 0)[0]
+        except FileNotFoundError:
+            return None
+
+    def _rest(self, first: int) -> list[PlacedRecord]:
+        """Return the records from a number on, many read at once."""
+        numbers = [number for number in self._numbers() if number >= first]
+        if numbers != list(range(first, first + len(numbers))):  # deleted meanwhile, after a newer manifest; or lost
+            raise FileNotFoundError(f"record {first} of the journal")
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return [placed for (placed,) in pool.map(lambda number: self.read(number, 0, 0), numbers)]
+
+
+def _next(at: JournalPosition) -> int:
+    """Return the number of the record that follows a position."""
+    return at.number + (at.offset > _FIRST)
