@@ -52,7 +52,10 @@ def _engine(url: str) -> Engine:
             parsed = parsed.set(drivername="postgresql+psycopg")
         if parsed.get_backend_name() not in DATABASES:
             raise InvalidValue(f"--catalog: a catalog cannot be kept in '{parsed.get_backend_name()}'", hint=_REMEDY)
-        engine = create_engine(parsed, connect_args={"timeout": 60} if parsed.get_backend_name() == "sqlite" else {})
+        if parsed.get_backend_name() == "sqlite":
+            engine = create_engine(parsed, connect_args={"timeout": 60})
+        else:  # a connection that was lost is replaced before it is used again
+            engine = create_engine(parsed, connect_args={"connect_timeout": 10}, pool_pre_ping=True)
     except ModuleNotFoundError as error:
         package = DRIVERS.get(str(error.name), str(error.name))
         raise InvalidValue(

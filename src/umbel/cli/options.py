@@ -29,6 +29,13 @@ Directory = Annotated[Path, typer.Option("--dir", envvar="UMBEL_DIR", help="Wher
 Port = Annotated[int, typer.Option("--port", "-p", envvar="UMBEL_PORT", min=1, max=65535, help="Of the HTTP server.")]
 Host = Annotated[str, typer.Option("--host", envvar="UMBEL_HOST", help="The address the HTTP server listens on.")]
 Workers = Annotated[int, typer.Option("-w", "--workers", min=1, help="How many Spark tasks run at once.")]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", envvar="UMBEL_MASTER", help="URL of a Spark cluster.", show_default="this machine alone"),
+]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
+]
 Servers = Annotated[int, typer.Option("--servers", min=1, help="How many server processes answer requests.")]
 Url = Annotated[str, typer.Option("--url", envvar="UMBEL_URL", help="Where the server is.")]
 Branch = Annotated[str, typer.Option("--branch", envvar="UMBEL_BRANCH", help="Whose definitions and data.")]

@@ -15,8 +15,10 @@ from umbel.cli.options import (
     DIRECTORY,
     Accuracy,
     Catalog,
+    Conf,
     Directory,
     ExactInstants,
+    Master,
     Shards,
     Store,
     Workers,
@@ -24,8 +26,11 @@ from umbel.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from umbel.processes.status import Heartbeat
     from umbel.runtime.deployment import Deployment
+    from umbel.spark.session import Settings
 
 
 def command(
@@ -36,17 +41,24 @@ def command(
     shards: Shards = None,
     accuracy: Accuracy = None,
     exact_instants: ExactInstants = None,
+    master: Master = None,
+    conf: Conf = None,
 ) -> None:
     """Process the data of the committed definitions, without a server, until stopped.
 
-    Example:
+    On this machine, or with --master on a cluster: every machine of it needs umbel, and --dir at the same path.
+
+    Examples:
         umbel work -w 4
+
+        umbel work --master spark://10.0.0.5:7077 --dir /shared/umbel --store s3://bucket/state
     """
     from umbel.processes.locks import alone
     from umbel.processes.process_tree import PARENT, die_with_parent
     from umbel.processes.status import Heartbeat, note_last_end
     from umbel.processes.supervision import FINAL
     from umbel.runtime.limits import Limits
+    from umbel.spark.session import Settings
     from umbel.state.passwords import log_redacted
 
     die_with_parent()
@@ -60,7 +72,8 @@ def command(
         if PARENT not in os.environ:
             note_last_end(deployment.directory)
         with Heartbeat(deployment.directory) as beat:
-            failure = _damage(deployment) or _work(deployment, workers, stop, beat)
+            settings = Settings(deployment.directory, slots=workers, master=master, options=_options(conf or []))
+            failure = _damage(deployment) or _work(deployment, settings, stop, beat)
             damage = _damage_in(failure) or _damage(deployment) if failure else ""
             if failure:
                 beat.failed(damage or failure)
@@ -90,13 +103,28 @@ def _damage_in(failure: str) -> str:
     return found.group(1).strip() if found else ""
 
 
-def _work(deployment: Deployment, workers: int, stop: Stop, beat: Heartbeat) -> str:
+def _options(conf: Sequence[str]) -> dict[str, str]:
+    """Return settings of Spark given as NAME=VALUE.
+
+    Raises:
+        InvalidValue: one has another form.
+    """
+    from umbel.errors import InvalidValue
+
+    pairs = [text.partition("=") for text in conf]
+    for name, equals, _ in pairs:
+        if not equals or not name.startswith("spark."):
+            raise InvalidValue(f"--conf {name}: not a setting of Spark", hint="--conf spark.executor.memory=2g")
+    return {name: value for name, _, value in pairs}
+
+
+def _work(deployment: Deployment, settings: Settings, stop: Stop, beat: Heartbeat) -> str:
     """Run the live job until it is stopped; return why it failed, if it did."""
     from umbel.runtime.deliveries import Deliveries
     from umbel.spark.job import LiveJob
-    from umbel.spark.session import Settings, running
+    from umbel.spark.session import running
 
-    with running(Settings(deployment.directory, slots=workers)) as session, Deliveries(deployment):
+    with running(settings) as session, Deliveries(deployment):
         job = LiveJob(deployment, session, on_batch=lambda number, _: beat.finished(number), on_begin=beat.began)
         query = job.start()
         beat.running()

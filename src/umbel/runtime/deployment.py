@@ -122,10 +122,15 @@ class Deployment:
         limits = Limits.from_environment()
         return cls(folder, catalog_url, store_url, parts, budget, tiling, limits.max_ahead, limits.late_bytes)
 
-    def encode(self) -> str:
-        """Encode it as JSON, for other processes."""
-        urls = handed_on(self.catalog_url), handed_on(self.store_url)
-        parts = (str(self.directory), *urls, self.shards, self.budget, self.ahead, self.late)
+    def encode(self, *, for_others: bool = False) -> str:
+        """Encode it as JSON, for other processes.
+
+        Args:
+            for_others: True for processes without the environment of this one, as on other machines: passwords are then part
+                of the text, which must not be written or shown.
+        """
+        urls = [url if for_others else handed_on(url) for url in (self.catalog_url, self.store_url)]
+        parts = (str(self.directory.absolute()), *urls, self.shards, self.budget, self.ahead, self.late)
         return json.dumps([*parts, self.tiling.accuracy, self.tiling.exact])
 
     @staticmethod

@@ -237,7 +237,9 @@ class _Step:
     def _read(self, items: list[tuple[str]], stamp: Stamp, batch_report: BatchReport) -> None:
         """Run the stages over ranges of history, as one Spark job."""
         slots = self.session.sparkContext.defaultParallelism
-        context = BatchContext(self.deployment.encode(), self.revision, stamp, only=self.state_ids, waiting=self.others)
+        context = BatchContext.of(
+            self.deployment, self.session, self.revision, stamp, only=self.state_ids, waiting=self.others
+        )
         frame = self.session.createDataFrame(items, "item string").repartition(min(len(items), slots))
         reading = frame.mapInArrow(replaying(context), SCHEMA)
         for report in later_stages(reading, self.graph, context, self.deployment.shards):

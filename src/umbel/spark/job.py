@@ -92,7 +92,15 @@ class LiveJob:
         watermarks = time.watermarks(graph)
         deployment = self._deployment
         clocks, revision = time.clocks(graph), batch.plan.revision
-        context = BatchContext(deployment.encode(), revision, batch.stamp, clocks, watermarks, waiting=batch.waiting)
+        context = BatchContext.of(
+            deployment,
+            self._session,
+            revision,
+            batch.stamp,
+            clocks=clocks,
+            watermarks=watermarks,
+            waiting=batch.waiting,
+        )
         batch_report, splits, slots = (
             BatchReport(),
             len(batch.plan.splits),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from umbel.errors import InvalidValue, Transient
 from umbel.processes.process_tree import die_with
@@ -34,8 +36,9 @@ class Settings:
 
     Args:
         directory: umbel's folder; Spark writes its scratch files and its log inside.
-        slots: the number of tasks that run at once, each in a Python worker of its own.
-        memory: the heap of the JVM, in Java's notation (`1g`, `600m`).
+        slots: the number of tasks that run at once, each in a Python worker of its own; on a cluster its cores decide.
+        master: the URL of a cluster, such as `spark://host:7077`; None for this process alone.
+        memory: the heap of the driver's JVM, in Java's notation (`1g`, `600m`).
         java_options: more options of the JVM.
         tuning: options of the JVM's compiler and garbage collector. The JVM moves bytes and computes little: CPU time for
             optimising itself and for concurrent collection is better spent in the Python workers.
@@ -44,6 +47,7 @@ class Settings:
 
     directory: Path
     slots: int = 2
+    master: str | None = None
     memory: str = "1g"
     java_options: str = ""
     tuning: str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -79,6 +83,8 @@ def start(settings: Settings) -> SparkSession:
         raise InvalidValue("this process has a Spark session already", hint="stop it, or use it")
     _prepare(settings)
     os.environ.update(environment())
+    if settings.master is not None:
+        os.environ["SPARK_LOCAL_IP"] = address_towards(settings.master)
     builder = SparkSession.builder.config(map={**configuration(settings)})
     try:
         with _jvm_dies_with_this_process():
@@ -98,7 +104,7 @@ def stop(session: SparkSession, within: float = 20.0) -> None:
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
-    scratch = session.sparkContext.getConf().get("spark.local.dir")
+    scratch = session.sparkContext.getConf().get("spark.local.dir", None)
     for query in session.streams.active:
         query.stop()
     session.stop()
@@ -136,22 +142,63 @@ def configuration(settings: Settings) -> dict[str, str]:
     """Return every setting of the session."""
     return {
         "spark.app.name": "umbel",
-        "spark.master": f"local[{settings.slots},{TRIES}]",
+        **(_on_this_machine(settings) if settings.master is None else _on_a_cluster(settings.master)),
         **_positions(settings),
-        **_execution(settings),
+        **_execution(),
         **_python(),
         **_streaming(),
         **settings.options,
     }
 
 
-def _positions(settings: Settings) -> dict[str, str]:
+def _on_this_machine(settings: Settings) -> dict[str, str]:
     return {
+        "spark.master": f"local[{settings.slots},{TRIES}]",
+        "spark.default.parallelism": str(settings.slots),
+        "spark.sql.shuffle.partitions": str(settings.slots),
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
+        "spark.local.dir": str(settings.scratch),
+    }
+
+
+def _on_a_cluster(master: str) -> dict[str, str]:
+    """Return the settings for executors on other machines; cores and folders for scratch files are theirs."""
+    address = address_towards(master)
+    return {
+        "spark.master": master,
+        "spark.task.maxFailures": str(TRIES),
+        "spark.driver.host": address,
+        "spark.driver.bindAddress": address,
+        f"spark.executorEnv.{SAFE}": "1",
+    }
+
+
+def address_towards(master: str) -> str:
+    """Return the address of this machine by which the machine of a master reaches it.
+
+    Raises:
+        InvalidValue: the host of the URL is not known.
+    """
+    first = urlsplit(master.partition(",")[0].removeprefix("k8s://"))
+    if not first.hostname:  # such as `yarn`: the cluster's own configuration says where it is
+        return socket.gethostname()
+    try:
+        kind, _, _, _, place = socket.getaddrinfo(first.hostname, first.port or 7077, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(kind, socket.SOCK_DGRAM) as towards:
+            towards.connect(place)  # sends nothing
+            return str(towards.getsockname()[0])
+    except (OSError, ValueError) as error:
+        raise InvalidValue(
+            f"the master {master} cannot be reached: {error}",
+            hint="--master spark://host:7077, as the master prints it",
+        ) from error
+
+
+def _positions(settings: Settings) -> dict[str, str]:
+    return {
         "spark.driver.memory": settings.memory,
         "spark.driver.extraJavaOptions": _java_options(settings),
-        "spark.local.dir": str(settings.scratch),
         "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets rights itself, whatever the process has
         "spark.sql.warehouse.dir": str(settings.scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
@@ -160,10 +207,8 @@ def _positions(settings: Settings) -> dict[str, str]:
     }
 
 
-def _execution(settings: Settings) -> dict[str, str]:
+def _execution() -> dict[str, str]:
     return {
-        "spark.default.parallelism": str(settings.slots),
-        "spark.sql.shuffle.partitions": str(settings.slots),
         "spark.shuffle.compress": "false",
         "spark.shuffle.checksum.enabled": "false",
         "spark.sql.adaptive.enabled": "false",

@@ -6,6 +6,7 @@ per process. Side effects outside shard transactions are harmless if a stage is 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,7 +20,7 @@ from umbel.state.port import Stamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from umbel.graph.graph import Graph
     from umbel.graph.stages import StageOutput
@@ -42,9 +43,10 @@ class BatchContext:
         only: the state ids of the nodes that run; None for all.
         limits: of user functions, as the driver's environment sets them.
         waiting: the state ids of the nodes that are left out of the graph.
+        folder: the driver's working directory; functions import modules from it where it exists.
     """
 
-    deployment: str
+    deployment: str = field(repr=False)
     revision: int
     stamp: Stamp
     clocks: Mapping[int, Clock] = field(default_factory=dict)
@@ -52,13 +54,22 @@ class BatchContext:
     only: frozenset[str] | None = None
     limits: FunctionLimits = field(default_factory=FunctionLimits.from_environment)
     waiting: frozenset[str] = frozenset()
+    folder: str = field(default_factory=os.getcwd)
+
+    @classmethod
+    def of(
+        cls, deployment: Deployment, session: SparkSession, revision: int, stamp: Stamp, **others: Any
+    ) -> BatchContext:
+        """Return the parameters of a batch for tasks of a session."""
+        master = session.conf.get("spark.master") or ""
+        return cls(deployment.encode(for_others=not master.startswith("local")), revision, stamp, **others)
 
     def opened(self) -> Deployment:
         """Return the deployment, opened once per process."""
         from umbel.api.secrets import provide_secrets
         from umbel.runtime.deployment import Deployment
 
-        _with_folder()
+        _with_folder(self.folder)
         deployment = Deployment.decode(self.deployment)
         provide_secrets(deployment.vault)
         return deployment
@@ -69,14 +80,14 @@ class BatchContext:
 
 
 @cache
-def _with_folder() -> None:
-    """Add the working directory to the import path, once per process.
+def _with_folder(folder: str) -> None:
+    """Add the driver's working directory to the import path, once per process.
 
     Functions may import modules from it while they run.
     """
     from umbel.processes.user_folder import importable
 
-    importable(Path.cwd())
+    importable(Path(folder))
 
 
 def reading(context: BatchContext, plan: int) -> Task:

@@ -1,0 +1,130 @@
+"""Kills at random instants of a live job, whose answers are then compared with those of plain Python."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.deployed import Deployed, wait_until
+from tests.sales import USERS, Row, at, base, check_all, put_everywhere
+
+SCRIPT = """
+import os
+import sys
+from pathlib import Path
+from umbel.runtime.deployment import Deployment
+from umbel.spark.job import LiveJob
+from umbel.spark.session import Settings, running
+
+catalog, store, master = (os.environ.get(name) for name in ("UMBEL_CATALOG", "UMBEL_STORE", "UMBEL_MASTER"))
+place = Deployment.at(Path(sys.argv[1]), catalog_url=catalog, store_url=store)
+options = {"spark.executor.memory": "600m"}
+with running(Settings(place.directory, slots=2, master=master, memory="600m", options=options)) as session:
+    LiveJob(place, session, small=int(sys.argv[2])).start().awaitTermination()
+"""
+VICTIMS = ("driver", "jvm", "python")
+SMALL = 3000
+"""Waves of rows are larger and run in tasks; what a user does is smaller and runs in the driver."""
+
+
+class Worker:
+    """The live job in a process of its own, started again whenever it is found dead."""
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        self._command, self._log = [sys.executable, "-c", SCRIPT, str(folder), str(SMALL)], log.open("ab")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def mind(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.end()
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._process = subprocess.Popen(
+            self._command, env=environment, stdout=self._log, stderr=self._log, start_new_session=True
+        )
+
+    def kill(self, victim: str) -> bool:
+        """Kill the driver, its JVM or one of Spark's Python workers; return whether there was one."""
+        assert self._process is not None
+        try:
+            driver = psutil.Process(self._process.pid)
+            below = driver.children(recursive=True)
+            jvms = [each for each in below if each.name() == "java"]
+            workers = [each for jvm in jvms for each in jvm.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return False
+        found = {"driver": [driver], "jvm": jvms, "python": workers}[victim]
+        if found:
+            found[-1].send_signal(signal.SIGKILL)
+        return bool(found)
+
+    def end(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+Kill = Callable[[str], object]
+"""Kills one that is not part of the worker, by its name."""
+
+
+def run(folder: Path, victims: list[str], chance: random.Random, others: Kill | None = None, **settings: Any) -> None:
+    """Feed a wave of rows per victim, kill it when the wave is being worked on, and compare at the end.
+
+    Args:
+        folder: for the deployment and the rows.
+        victims: `driver`, `jvm`, `python`, or one that `others` knows.
+        chance: decides when.
+        others: kills other victims.
+        settings: of the deployment.
+    """
+    deployed, files = Deployed(folder / "umbel", **settings), folder / "files"
+    deployed.commit(base(files))
+    rows, users = list[Row](), list[Row]()
+    worker = Worker(folder / "umbel", folder / "worker.log")
+    plans = folder / "umbel" / "plans"
+
+    def last_plan() -> str:
+        return max((path.name for path in plans.glob("*.json")), default="")
+
+    def is_planned(before: str) -> bool:
+        worker.mind()
+        return last_plan() > before
+
+    def is_done() -> bool:
+        worker.mind()
+        return deployed.taken() == {"Sales": len(rows), "Users": len(users)}
+
+    def state() -> Any:
+        return deployed.taken(), len(rows), len(users), (folder / "worker.log").read_text(errors="replace")[-3000:]
+
+    try:
+        for wave, victim in enumerate(victims):
+            before = last_plan()
+            rows += put_everywhere(files, deployed, wave)
+            users += (
+                fresh := USERS[wave] if wave < len(USERS) else [{"user": wave % 6, "tier": f"t{wave}", "t": at(wave)}]
+            )
+            deployed.log("users", fresh)
+            wait_until(lambda: is_planned(before), state)  # noqa: B023
+            time.sleep(chance.uniform(0, 1.5))  # any instant of the batch
+            if victim in VICTIMS or others is None:
+                worker.kill(victim)
+            else:
+                others(victim)
+        wait_until(is_done, state, within=300)
+        check_all(deployed, rows, users)
+    finally:
+        worker.end()
+        deployed.close()
