@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 DATABASES = ("sqlite", "postgresql")
 DRIVERS = {"psycopg": "psycopg[binary]"}
 """The package that installs a driver, where it is not the module's name."""
+_MIGRATING = 0x756D62656C
+"""The number of the lock that PostgreSQL gives to one process at a time, until its transaction ends."""
 _REMEDY = "a catalog is in sqlite:///path or postgresql://user:password@host/database: --catalog, UMBEL_CATALOG"
 
 
@@ -116,6 +118,8 @@ def _migrate(engine: Engine) -> None:
         config.set_main_option("script_location", str(folder).replace("%", "%%"))
         if engine.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver begins no transaction before changes of tables
+        else:
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATING})")
         _check_known(connection, config)
         command.upgrade(config, "head")
 

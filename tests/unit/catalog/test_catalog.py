@@ -242,8 +242,8 @@ def test_threads_share_a_catalog(catalog: Catalog) -> None:
 
 def test_a_catalog_of_a_newer_version_is_refused(url: str) -> None:
     Catalog(url).close()
-    with sqlite3.connect(sa.make_url(url).database or "") as database:
-        database.execute("UPDATE alembic_version SET version_num = '9999'")
+    with sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:")).begin() as database:
+        database.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(Terminal, match="written by a newer version of umbel: its tables are of revision 9999"):
         Catalog(url)
 
