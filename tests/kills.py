@@ -75,6 +75,16 @@ class Worker:
             self._process.wait()
 
 
+def last_plan(folder: Path) -> str:
+    """Return the name of the newest plan of the deployment in a folder."""
+    return max((path.name for path in (folder / "umbel" / "plans").glob("*.json")), default="")
+
+
+def users_of(wave: int) -> list[Row]:
+    """Return the rows of users that come with a wave."""
+    return USERS[wave] if wave < len(USERS) else [{"user": wave % 6, "tier": f"t{wave}", "t": at(wave)}]
+
+
 Kill = Callable[[str], object]
 """Kills one that is not part of the worker, by its name."""
 
@@ -93,14 +103,10 @@ def run(folder: Path, victims: list[str], chance: random.Random, others: Kill | 
     deployed.commit(base(files))
     rows, users = list[Row](), list[Row]()
     worker = Worker(folder / "umbel", folder / "worker.log")
-    plans = folder / "umbel" / "plans"
-
-    def last_plan() -> str:
-        return max((path.name for path in plans.glob("*.json")), default="")
 
     def is_planned(before: str) -> bool:
         worker.mind()
-        return last_plan() > before
+        return last_plan(folder) > before
 
     def is_done() -> bool:
         worker.mind()
@@ -111,18 +117,13 @@ def run(folder: Path, victims: list[str], chance: random.Random, others: Kill | 
 
     try:
         for wave, victim in enumerate(victims):
-            before = last_plan()
+            before = last_plan(folder)
             rows += put_everywhere(files, deployed, wave)
-            users += (
-                fresh := USERS[wave] if wave < len(USERS) else [{"user": wave % 6, "tier": f"t{wave}", "t": at(wave)}]
-            )
+            users += (fresh := users_of(wave))
             deployed.log("users", fresh)
             wait_until(lambda: is_planned(before), state)  # noqa: B023
             time.sleep(chance.uniform(0, 1.5))  # any instant of the batch
-            if victim in VICTIMS or others is None:
-                worker.kill(victim)
-            else:
-                others(victim)
+            (worker.kill if victim in VICTIMS or others is None else others)(victim)
         wait_until(is_done, state, within=300)
         check_all(deployed, rows, users)
     finally:

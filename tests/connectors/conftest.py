@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.connectors.cluster import cluster_database, cluster_s3, cluster_urls  # noqa: F401 - fixtures
 from tests.servers.kafka import Broker, started_or_missing
 from tests.servers.postgres import PostgresServer
 from tests.servers.postgres import started_or_missing as postgres_or_missing

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import ExceptionContext
 
 DATABASES = ("sqlite", "postgresql")
-DRIVERS = {"psycopg": "psycopg[binary]"}
-"""The package that installs a driver, where it is not the module's name."""
+DRIVERS = {"psycopg": "umbel[postgres]"}
+"""What installs a driver, where it is not the module's name."""
 _MIGRATING = 0x756D62656C
 """The number of the lock that PostgreSQL gives to one process at a time, until its transaction ends."""
 _REMEDY = "a catalog is in sqlite:///path or postgresql://user:password@host/database: --catalog, UMBEL_CATALOG"

@@ -125,14 +125,19 @@ def policy(
     behind_proxy: bool,
     tls_cert: Path | None,
     tls_key: Path | None,
+    *,
+    queries_only: bool = False,
 ) -> Policy:
     """Return the access policy of a server from its options."""
     from umbel.serving.policy import Policy
 
     cert, key = (None if each is None else str(each.absolute()) for each in (tls_cert, tls_key))
-    return Policy(host, tuple(allowed_hosts or ()), require_token, behind_proxy, cert, key)
+    return Policy(host, tuple(allowed_hosts or ()), require_token, behind_proxy, cert, key, queries_only)
 
 
+QueriesOnly = Annotated[
+    bool, typer.Option("--queries-only", help="Answer online queries from catalog and store alone, on any machine.")
+]
 Accuracy = Annotated[
     float | None,
     typer.Option(

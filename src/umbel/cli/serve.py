@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import astuple
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from umbel.cli.options import (
@@ -18,6 +20,7 @@ from umbel.cli.options import (
     ExactInstants,
     Host,
     Port,
+    QueriesOnly,
     RequireToken,
     Servers,
     Shards,
@@ -29,7 +32,7 @@ from umbel.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from umbel.runtime.deployment import Deployment
+    from umbel.serving.environment import DeploymentLocation
     from umbel.serving.policy import Policy
 
 
@@ -48,11 +51,14 @@ def command(
     shards: Shards = None,
     accuracy: Accuracy = None,
     exact_instants: ExactInstants = None,
+    queries_only: QueriesOnly = False,
 ) -> None:
     """Run only the HTTP server, without a worker, until stopped.
 
     Examples:
         umbel serve --servers 4
+
+        UMBEL_CATALOG=postgresql://… umbel serve --queries-only --store s3://bucket/state
 
         UMBEL_CATALOG=postgresql://… umbel serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
     """
@@ -62,21 +68,20 @@ def command(
     from umbel.serving.environment import DeploymentLocation
     from umbel.serving.server import serve
 
-    is_supervised = PARENT in os.environ
     die_with_parent()
     check(host, port)
     Limits.from_environment()  # a wrong one is refused now, not by each process
     location = DeploymentLocation(str(directory), catalog, store, shards, accuracy, exact_instants)
-    answers = policy(host, allowed_host, require_token, behind_proxy, tls_cert, tls_key)
-    settings = (directory, catalog, store, shards, accuracy, exact_instants)
+    answers = policy(host, allowed_host, require_token, behind_proxy, tls_cert, tls_key, queries_only=queries_only)
     # a supervisor has checked, and has a token, for the servers that it starts
-    with nullcontext() if is_supervised else _admitted(open_deployment(*settings), answers, port):
+    with nullcontext() if PARENT in os.environ else _admitted(location, answers, port):
         serve(location, answers, port, servers)
 
 
-def _admitted(deployment: Deployment, answers: Policy, port: int) -> AbstractContextManager[None]:
+def _admitted(location: DeploymentLocation, answers: Policy, port: int) -> AbstractContextManager[None]:
     """Check the policy; return the context in which a local server has its own token."""
     from umbel.runtime.own_token import own_token
 
+    deployment = open_deployment(Path(location.directory), *astuple(location)[1:])
     answers.check(deployment)
     return own_token(deployment, answers.url(port)) if answers.is_local else nullcontext()

@@ -1,18 +1,11 @@
-"""Run a node of a Spark cluster, on the Java and the Spark that umbel comes with."""
+"""Run a node of a Spark cluster."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-MASTER = "org.apache.spark.deploy.master.Master"
-WORKER = "org.apache.spark.deploy.worker.Worker"
 
 group = typer.Typer(help="Run a node of a Spark cluster for `umbel work --master`.", no_args_is_help=True)
 Host = Annotated[str, typer.Option("--host", help="The address of this machine by which the others reach it.")]
@@ -28,14 +21,16 @@ def master(
     """Run the master, which hands out the cores of the workers.
 
     Example:
-        umbel spark master --host 10.0.0.5
+        umbel spark master --host spark.example.com
     """
+    from umbel.spark.nodes import MASTER, run
+
     run(MASTER, ["--host", host, "--port", str(port), "--webui-port", str(web_port)])
 
 
 @group.command()
 def worker(
-    master: Annotated[str, typer.Argument(metavar="MASTER", help="URL of the master: spark://10.0.0.5:7077")],
+    master: Annotated[str, typer.Argument(metavar="MASTER", help="URL of the master: spark://spark.example.com:7077")],
     host: Host,
     cores: Annotated[int | None, typer.Option("--cores", min=1, show_default="all of this machine")] = None,
     memory: Annotated[str | None, typer.Option("--memory", help="For executors: 4g", show_default="all but 1g")] = None,
@@ -50,9 +45,11 @@ def worker(
     It needs umbel installed at the path that it has on the driver's machine, and the driver's --dir at the same path.
 
     Example:
-        umbel spark worker spark://10.0.0.5:7077 --host 10.0.0.6 --cores 8
+        umbel spark worker spark://spark.example.com:7077 --host one.example.com --cores 8
     """
     import tempfile
+
+    from umbel.spark.nodes import WORKER, run
 
     folder = scratch or Path(tempfile.mkdtemp(prefix="umbel-spark-"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,20 +57,3 @@ def worker(
     options += ["--cores", str(cores)] if cores else []
     options += ["--memory", memory] if memory else []
     run(WORKER, [*options, master], {"SPARK_LOCAL_DIRS": str(folder)})
-
-
-def run(main_class: str, arguments: Sequence[str], variables: dict[str, str] | None = None) -> None:
-    """Replace this process by a Java program of Spark's."""
-    import pyspark
-
-    from umbel.spark.java import java_home
-    from umbel.spark.session import environment
-
-    spark, java = Path(pyspark.__file__).parent, java_home()
-    library = next(spark.glob("jars/scala-library-*.jar")).stem.removeprefix("scala-library-")
-    scala = ".".join(library.split(".")[:2])  # Spark's launcher asks for it
-    own = environment() | {"SPARK_HOME": str(spark), "SPARK_SCALA_VERSION": scala, **(variables or {})}
-    own.pop("SPARK_LOCAL_IP")
-    # logged to standard error: the process belongs to whoever started it
-    command = [str(java / "bin" / "java"), "-Xmx512m", "-cp", f"{spark}/jars/*", main_class, *arguments]
-    os.execve(command[0], command, {**os.environ, **own})  # noqa: S606  no shell is meant

@@ -51,12 +51,9 @@ def command(
     Examples:
         umbel work -w 4
 
-        umbel work --master spark://10.0.0.5:7077 --dir /shared/umbel --store s3://bucket/state
+        umbel work --master spark://spark.example.com:7077 --dir /shared/umbel --store s3://bucket/state
     """
-    from umbel.processes.locks import alone
-    from umbel.processes.process_tree import PARENT, die_with_parent
-    from umbel.processes.status import Heartbeat, note_last_end
-    from umbel.processes.supervision import FINAL
+    from umbel.processes.process_tree import die_with_parent
     from umbel.runtime.limits import Limits
     from umbel.spark.session import Settings
     from umbel.state.passwords import log_redacted
@@ -68,11 +65,21 @@ def command(
     stop = Stop()
     Limits.from_environment()  # a wrong one is refused now, not by the first batch
     deployment = open_deployment(directory, catalog, store, shards, accuracy, exact_instants)
+    deployment.check_home()
+    _run_alone(deployment, Settings(deployment.directory, workers, master, options=_options(conf or [])), stop)
+
+
+def _run_alone(deployment: Deployment, settings: Settings, stop: Stop) -> None:
+    """Run the live job as the only worker of the folder."""
+    from umbel.processes.locks import alone
+    from umbel.processes.process_tree import PARENT
+    from umbel.processes.status import Heartbeat, note_last_end
+    from umbel.processes.supervision import FINAL
+
     with alone(deployment.directory, "worker"):
         if PARENT not in os.environ:
             note_last_end(deployment.directory)
         with Heartbeat(deployment.directory) as beat:
-            settings = Settings(deployment.directory, slots=workers, master=master, options=_options(conf or []))
             failure = _damage(deployment) or _work(deployment, settings, stop, beat)
             damage = _damage_in(failure) or _damage(deployment) if failure else ""
             if failure:

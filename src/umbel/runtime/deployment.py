@@ -26,6 +26,7 @@ from umbel.log.reading import RESTORE
 from umbel.processes.privacy import make_private
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.changelogs import ChangeLogs, Dues
+from umbel.runtime.home import check_home, elsewhere, is_home
 from umbel.runtime.limits import Limits
 from umbel.runtime.plans import Plans
 from umbel.runtime.sources import open_sources
@@ -99,7 +100,7 @@ class Deployment:
         Args:
             directory: the folder.
             catalog_url: SQLite in the folder when None.
-            store_url: LMDB in the folder when None.
+            store_url: files in the folder when None.
             shards: the number of state shards; fixed when the deployment is made, as are the next two.
             budget: bytes of input per batch.
             accuracy: the largest error of a continuous window's start for busy keys, as a share of the window.
@@ -167,6 +168,15 @@ class Deployment:
         """The store recorded in the catalog, None for none yet."""
         return self.catalog.noted(STORE)
 
+    def check_home(self) -> None:
+        """Refuse a folder that no worker reads.
+
+        Raises:
+            InvalidValue: the catalog belongs to a deployment in another folder.
+        """
+        if not self.is_home:
+            check_home(self.directory, self.catalog)
+
     def check_state(self) -> None:
         """Refuse state that this version of umbel cannot read.
 
@@ -176,8 +186,20 @@ class Deployment:
         _ = self.store
 
     @cached_property
+    def is_home(self) -> bool:
+        """True if the folder is the one that the worker reads."""
+        has_own = self.catalog_url == f"sqlite:///{self.directory / 'catalog.db'}"
+        return has_own or is_home(self.directory, self.catalog)
+
+    @cached_property
     def changes(self) -> ChangeLogs:
-        """The change logs."""
+        """The change logs.
+
+        Raises:
+            NotSupported: they are on another machine.
+        """
+        if not self.is_home:
+            raise elsewhere("read what was before")
         return ChangeLogs(self.directory / "changes", self._dues)
 
     def _dues(self) -> Dues:

@@ -37,18 +37,19 @@ from umbel.serving.processes import note_start_failure
 from umbel.serving.refusals import refusal
 from umbel.serving.secrecy import conceal
 from umbel.serving.service import Service
+from umbel.state.durable import DurableStore
 from umbel.state.passwords import log_redacted
 
 V1 = "/api/v1"
 READER, WRITER, ADMIN = Role.READER, Role.WRITER, Role.ADMIN
 ROUTES: tuple[Endpoint, ...] = (
     Endpoint("POST", f"{V1}/query", queries.query, READER),
-    Endpoint("POST", f"{V1}/log", ingestion.log, WRITER),
+    Endpoint("POST", f"{V1}/log", ingestion.log, WRITER, needs_folder=True),
     Endpoint("POST", f"{V1}/dataset/{{name}}/lookup", queries.lookup, READER),
-    Endpoint("POST", f"{V1}/query_offline", queries.query_offline, READER),
-    Endpoint("GET", f"{V1}/query_offline/status", offline.status, READER),
-    Endpoint("POST", f"{V1}/query_offline/cancel", offline.cancel, READER),
-    Endpoint("GET", f"{V1}/dataset/{{name}}/inspect", inspection.inspect, READER),
+    Endpoint("POST", f"{V1}/query_offline", queries.query_offline, READER, needs_folder=True),
+    Endpoint("GET", f"{V1}/query_offline/status", offline.status, READER, needs_folder=True),
+    Endpoint("POST", f"{V1}/query_offline/cancel", offline.cancel, READER, needs_folder=True),
+    Endpoint("GET", f"{V1}/dataset/{{name}}/inspect", inspection.inspect, READER, needs_folder=True),
     Endpoint("GET", f"{V1}/dataset/{{name}}/dead_letters", inspection.dead_letters, READER),
     Endpoint("GET", f"{V1}/dataset/{{name}}/expectations", inspection.expectations, READER),
     Endpoint("POST", f"{V1}/dataset/{{name}}/erase", branches.erase, ADMIN, "erase"),
@@ -63,8 +64,8 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint("POST", f"{V1}/secret/{{name}}", secrets.add_secret, ADMIN, "secret add"),
     Endpoint("PATCH", f"{V1}/secret/{{name}}", secrets.update_secret, ADMIN, "secret update"),
     Endpoint("DELETE", f"{V1}/secret/{{name}}", secrets.delete_secret, ADMIN, "secret delete"),
-    Endpoint("GET", f"{V1}/feature_log", feature_log.feature_log, READER),
-    Endpoint("GET", f"{V1}/progress", control.progress, READER),
+    Endpoint("GET", f"{V1}/feature_log", feature_log.feature_log, READER, needs_folder=True),
+    Endpoint("GET", f"{V1}/progress", control.progress, READER, needs_folder=True),
     Endpoint("GET", f"{V1}/metrics", control.metrics, READER),
     Endpoint("GET", "/healthz", control.healthz, None),
     Endpoint("GET", "/readyz", control.readyz, None),
@@ -72,6 +73,8 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint("GET", "/docs", openapi.page, None),
 )
 
+FOLLOWED_EVERY = 0.1
+"""Seconds between two looks at state that another machine writes."""
 LAST_WAIT = 5.0
 """Seconds that threads get to finish after everything is answered."""
 
@@ -120,6 +123,14 @@ def application(
     return RoutedApplication(lifespan)
 
 
+def _opened() -> Deployment:
+    """Open the deployment; where only queries are answered, look for new state in the background."""
+    deployment = DeploymentLocation.handed_on().opened()
+    if Policy.handed_on().queries_only and isinstance(deployment.store, DurableStore):
+        deployment.store.follow(FOLLOWED_EVERY)
+    return deployment
+
+
 class RoutedApplication(Starlette):
     """The endpoints; those of a fixed path are found without the router and its middleware.
 
@@ -161,7 +172,7 @@ def from_environment() -> Starlette:
         end_with_parent(parent.pid)
     gc.freeze()  # loaded objects are permanent: garbage collections need not traverse them while requests wait
     try:
-        return application(DeploymentLocation.handed_on().opened(), _end_soon, Policy.handed_on())
+        return application(_opened(), _end_soon, Policy.handed_on())
     except Exception as error:
         note_start_failure(error)
         raise

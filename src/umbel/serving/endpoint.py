@@ -47,12 +47,23 @@ class Endpoint(Route):
         handler: returns the response.
         role: the role it requires; None if everybody may use it.
         action: its name in the audit log; empty if it is not audited.
+        needs_folder: True if it reads or writes the worker's folder.
     """
 
-    def __init__(self, method: str, path: str, handler: Handler, role: Role | None, action: str = "") -> None:
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        role: Role | None,
+        action: str = "",
+        *,
+        needs_folder: bool | None = None,
+    ) -> None:
         super().__init__(path, handler, methods=[method])
         self.app = self._serve  # without Starlette's wrapper, which handles exceptions once more for each request
         self.method, self.handler, self.role, self.action = method, handler, role, action
+        self.needs_folder = bool(action) if needs_folder is None else needs_folder
         self.hints: dict[str, Any] = get_type_hints(handler, include_extras=True)
         self.parameters: type[Parameters] | None = self.hints.get("parameters")
         body = self.hints.get("body")

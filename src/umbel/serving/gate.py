@@ -22,6 +22,7 @@ from umbel.catalog.audit import Actor
 from umbel.catalog.tokens import LONGEST, Role, TokenRecord, Tokens
 from umbel.errors import InvalidValue
 from umbel.request_errors import Forbidden, HostNotAllowed, OriginNotAllowed, TooManyAttempts, Unauthenticated
+from umbel.runtime.home import elsewhere
 from umbel.serving.attempts import Attempts
 from umbel.serving.headers import FORWARDED, Headers, parse_headers
 from umbel.serving.policy import LOOPBACK_NAMES, Policy, is_loopback
@@ -73,7 +74,7 @@ class Gate:
     """
 
     def __init__(self, policy: Policy, tokens: Tokens) -> None:
-        self._tokens, self._is_behind_proxy = tokens, policy.is_behind_proxy
+        self._tokens, self._is_behind_proxy, self._queries_only = tokens, policy.is_behind_proxy, policy.queries_only
         self._has_open_parts = policy.is_local and not policy.requires_token
         named = {each.lower() for each in policy.allowed_hosts}
         self._extra = frozenset(named)
@@ -107,6 +108,8 @@ class Gate:
             check_media(found.get(b"content-type"), found.get(b"content-encoding"), endpoint.media)
         principal = await self._principal(found, address)
         _check_role(principal, role or Role.READER)
+        if self._queries_only and endpoint.needs_folder:
+            raise elsewhere(f"answer {endpoint.method} {endpoint.path}")
         return principal
 
     async def follow(self) -> None:

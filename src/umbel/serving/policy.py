@@ -32,6 +32,7 @@ class Policy:
         is_behind_proxy: whether all requests come through a reverse proxy, which adds the client's address.
         tls_cert: the file with its certificate; None without TLS.
         tls_key: the file with the private key of that.
+        queries_only: whether it refuses all that needs the worker's folder: it may then be on another machine.
     """
 
     host: str = LOOPBACK
@@ -40,6 +41,7 @@ class Policy:
     is_behind_proxy: bool = False
     tls_cert: str | None = None
     tls_key: str | None = None
+    queries_only: bool = False
 
     @property
     def scheme(self) -> str:
@@ -74,14 +76,17 @@ class Policy:
         hosts = [part for each in self.allowed_hosts for part in ("--allowed-host", each)]
         flags = ["--require-token"] * self.requires_token + ["--behind-proxy"] * self.is_behind_proxy
         files = ["--tls-cert", self.tls_cert, "--tls-key", self.tls_key] if self.tls_cert and self.tls_key else []
-        return ["--host", self.host, *hosts, *flags, *files]
+        only = ["--queries-only"] * self.queries_only
+        return ["--host", self.host, *hosts, *flags, *files, *only]
 
     def check(self, deployment: Deployment) -> None:
         """Refuse to admit other machines without tokens and encryption.
 
         Raises:
-            InvalidValue: there are no tokens, or neither TLS nor a proxy that has it.
+            InvalidValue: there are no tokens, or neither TLS nor a proxy that has it; or the folder is not the worker's.
         """
+        if not self.queries_only:
+            deployment.check_home()
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidValue("--tls-cert and --tls-key go together", hint="give both, or neither")
         if self.is_local:

@@ -163,7 +163,10 @@ def _on_this_machine(settings: Settings) -> dict[str, str]:
 
 
 def _on_a_cluster(master: str) -> dict[str, str]:
-    """Return the settings for executors on other machines; cores and folders for scratch files are theirs."""
+    """Return the settings for executors on other machines.
+
+    Cores and folders for scratch files are theirs.
+    """
     address = address_towards(master)
     return {
         "spark.master": master,

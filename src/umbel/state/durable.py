@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from umbel.errors import Damaged, InvalidValue
+from umbel.errors import Damaged, InvalidValue, UmbelError
 from umbel.state.description import NAME, StoreDescription
 from umbel.state.port import FileSizes, ShardSize
 from umbel.state.runs.maintenance import Maintainer
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from umbel.state.runs.files import ShardFiles
+
+_log = logging.getLogger("umbel.state")
 
 
 class DurableStore(ShardedStore[Shard]):
@@ -36,6 +40,7 @@ class DurableStore(ShardedStore[Shard]):
         folders = [f"shard-{shard:03d}" for shard in range(shards)]
         super().__init__([Shard(files_at(folder), options=options, is_made=is_made) for folder in folders])
         self._maintainer = Maintainer()
+        self._stopping = threading.Event()
 
     @property
     def identity(self) -> str | None:
@@ -68,8 +73,31 @@ class DurableStore(ShardedStore[Shard]):
             for shard in shards:
                 shard.drop(state_id)
 
+    def follow(self, every: float) -> None:
+        """Look for new state in a thread from now on; snapshots show the last one.
+
+        Args:
+            every: seconds between two looks; snapshots are about so old.
+        """
+        for shard in self._every():
+            shard.is_followed = True
+            thread = threading.Thread(target=self._follow, args=(shard, every), name="state-follower", daemon=True)
+            thread.start()
+
+    def _follow(self, shard: Shard, every: float) -> None:
+        is_well = True
+        while not self._stopping.wait(every):
+            try:
+                shard.refresh()
+                is_well = True
+            except UmbelError as error:  # snapshots are as of the last look that succeeded
+                if is_well:
+                    _log.warning("state cannot be followed: %s", error)
+                is_well = False
+
     def close(self) -> None:
         """Finish the maintenance at hand, and release the files."""
+        self._stopping.set()
         self._maintainer.close()
 
     def _shard(self, shard: int) -> Shard:

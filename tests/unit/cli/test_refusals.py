@@ -94,7 +94,7 @@ def test_a_missing_driver_is_named_with_what_installs_it(
         code, shown = refusal_of(["up", "--catalog", f"{scheme}://h/d"], monkeypatch, capsys)
         assert (code, "secret" in shown) == (2, False)
         assert "the package 'psycopg', which connects to postgresql, is not installed" in shown
-        assert "pip install 'psycopg[binary]'" in shown
+        assert "pip install 'umbel[postgres]'" in shown
 
 
 @pytest.mark.parametrize(

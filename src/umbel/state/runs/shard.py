@@ -6,8 +6,10 @@ they last read, so a shard may be written by one process now and by another one 
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 RUNS = "runs"
 WRITE_LOCK = "write.lock"
 _TRIES = 5
+STALE = 30.0
+"""Seconds after which a view that nobody could refresh is not shown any more: the storage is asked, and its error raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,11 @@ class WritableShard(ABC):
 
     def snapshot(self) -> ShardSnapshot:
         """Return a read view of the committed state."""
-        return ShardSnapshot(self.refresh(), self.schemas)
+        return ShardSnapshot(self._current(), self.schemas)
+
+    def _current(self) -> ShardView:
+        """Return what a snapshot shows."""
+        return self.refresh()
 
     def stamp(self, state_id: str) -> Stamp | None:
         """Return the stamp of a state id's last committed write, None without one."""
@@ -195,6 +203,13 @@ class Shard(WritableShard):
         self._view = ShardView()
         self._following = threading.Lock()
         self._is_opened = False
+        self.is_followed = False
+        """True if a thread refreshes the view all the time: snapshots then show its latest one."""
+        self._followed_at = -math.inf
+
+    def _current(self) -> ShardView:
+        is_fresh = self.is_followed and time.monotonic() - self._followed_at < STALE
+        return self._view if is_fresh else self.refresh()
 
     def create(self) -> None:
         """Create the journal, unless there is one."""
@@ -301,6 +316,7 @@ class Shard(WritableShard):
             if not self._is_opened:
                 self._recover_if_alone()
             self._view = self._followed(self._view)
+            self._followed_at = time.monotonic()
             return self._view
 
     def _recover_if_alone(self) -> None:
