@@ -19,6 +19,8 @@ PATIENCE = 60.0
 """Seconds within which a request must arrive, and a response be read."""
 IDLE = 75.0
 """Seconds a connection may be silent before it is closed; load balancers give up after 60."""
+LINGER, MOST_DISCARDED = 2.0, 64 << 20
+"""Seconds and bytes that are read and discarded after a request was refused early: a reset would cost the client the answer."""
 MOST_PENDING = 64
 """Requests without an answer from which on a connection is not read."""
 SINGLE = frozenset(
@@ -140,7 +142,8 @@ class CollectorConnection(asyncio.Protocol):
         self._arriving: HttpRequest | None = None
         self._pending: deque[HttpRequest] = deque()
         self._is_in_head = self._is_closing = self._is_blocked = self._is_paused = False
-        self._head = 0
+        self._lingers = False
+        self._head = self._discarded = 0
         self._since = time.monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -162,6 +165,7 @@ class CollectorConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Process bytes."""
         if self._is_closing:
+            self._discard(len(data))
             return
         try:
             self._parser.feed_data(data)
@@ -178,7 +182,7 @@ class CollectorConnection(asyncio.Protocol):
         """Refuse an incomplete request at the end of input; still answer the complete ones."""
         if self._arriving is not None:
             self._refuse(400, "the request is incomplete")
-        self._is_closing = True
+        self._is_closing, self._lingers = True, False
         return bool(self._pending)
 
     def pause_writing(self) -> None:
@@ -273,12 +277,13 @@ class CollectorConnection(asyncio.Protocol):
             self._write(found[0] if len(found) == 1 else b"".join(found))
         if self._is_paused:
             self._pace()
-        if self._is_closing and not pending and self._transport is not None:
-            self._transport.close()
+        if self._is_closing and not pending:
+            self._end()
 
     def end_if_idle(self) -> None:
         """Close the connection unless a request is being answered."""
         if self._arriving is None and not self._pending:
+            self._lingers = False
             self._end()
 
     def check(self, now: float) -> None:
@@ -292,7 +297,8 @@ class CollectorConnection(asyncio.Protocol):
             self._refuse(408, f"the request did not arrive within {PATIENCE:.0f} seconds")
         elif self._is_blocked and silent > PATIENCE and self._transport is not None:
             self._transport.abort()
-        elif not self._pending and silent > IDLE:
+        elif not self._pending and silent > (LINGER if self._lingers else IDLE):
+            self._lingers = False
             self._end()
 
     def _answer_early(self, request: HttpRequest, response: HttpResponse) -> None:
@@ -300,13 +306,13 @@ class CollectorConnection(asyncio.Protocol):
         request.parts.clear()
         request.response = response
         length = request.headers.get(b"content-length", b"0" if b"transfer-encoding" not in request.headers else b"")
-        if not length.isdigit() or len(length) > 6:
+        if b"expect" in request.headers or not length.isdigit() or len(length) > 6:
             response.ends = True
         if response.ends:
-            self._arriving = None
+            self._arriving, self._lingers = None, True
             self._pending.append(request)
-            self.answered(request)
             self._is_closing = True
+            self.answered(request)
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer 4xx after the responses that are due, and close."""
@@ -318,13 +324,23 @@ class CollectorConnection(asyncio.Protocol):
         response = self._site.refused(status, message)
         response.ends = True
         self._pending.append(request)
-        self._is_closing = True
+        self._is_closing = self._lingers = True
         request.respond(response)
 
     def _end(self) -> None:
         self._is_closing = True
-        if self._transport is not None:
+        if self._transport is None:
+            return
+        if self._lingers and self._transport.can_write_eof():
+            self._since = time.monotonic()
+            self._transport.write_eof()
+        else:
             self._transport.close()
+
+    def _discard(self, size: int) -> None:
+        self._discarded += size
+        if self._discarded > MOST_DISCARDED and self._transport is not None:
+            self._transport.abort()
 
     def _pace(self) -> None:
         transport, is_paused = self._transport, self._is_blocked or len(self._pending) >= MOST_PENDING

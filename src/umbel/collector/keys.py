@@ -58,10 +58,8 @@ class TokenBucket:
             left, at = _BUCKET.unpack_from(self._shared)
             now = time.monotonic()
             left = min(self.burst, left + max(0.0, now - at) * self.rate)  # the clock begins anew with the machine
-            if left <= 0:
-                return float(-left / self.rate)
-            _BUCKET.pack_into(self._shared, 0, left - tokens, now)
-            return 0.0
+            _BUCKET.pack_into(self._shared, 0, left - tokens if left > 0 else left, now)
+            return 0.0 if left > 0 else float(-left / self.rate)
         finally:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
@@ -167,12 +165,12 @@ def _declared(name: str, found: Any) -> _Declared:
             hint='[mobile]\nkey = "…"\nevents_per_second = 1000',
         )
     rate = found.get("events_per_second", 0)
-    burst = found.get("burst", max(rate, 1))
-    numbers = all(type(each) in (int, float) and 0 <= each < 1e12 for each in (rate, burst)) and burst >= 1
+    burst = found.get("burst", rate or 1)
+    numbers = all(type(each) in (int, float) and 0 <= each < 1e12 for each in (rate, burst))
     streams = found.get("streams", [])
     if not numbers or not isinstance(streams, list) or not all(isinstance(each, str) for each in streams):
         raise InvalidType(f"{where}: events_per_second and burst are numbers, streams is a list of texts")
-    return _Declared(name, _digest(where, found), float(rate), float(burst), frozenset(streams))
+    return _Declared(name, _digest(where, found), float(rate), max(float(burst), 1.0), frozenset(streams))
 
 
 def _digest(where: str, found: Mapping[str, Any]) -> bytes:
