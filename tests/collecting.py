@@ -113,7 +113,7 @@ class CollectorProcess:
         """End it by SIGTERM; return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(30)
+            return self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise

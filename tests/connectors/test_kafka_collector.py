@@ -93,6 +93,16 @@ def test_kafka_down_killed_and_back_and_the_collector_killed(stoppable: Broker, 
     assert collector.stop() == 0
 
 
+def test_a_stop_forwards_what_is_left(broker: Broker, tmp_path: Path) -> None:
+    broker.create("left")
+    collector = CollectorProcess(tmp_path, "--to", f"kafka://{broker.address}/left")
+    collector.wait()
+    for n in range(300):
+        assert collector.post({"n": n}).status_code == 200
+    assert collector.stop() == 0
+    assert values(broker, "left") == list(range(300))
+
+
 def test_a_missing_topic_is_reported_and_waited_for(stoppable: Broker, tmp_path: Path) -> None:
     collector = CollectorProcess(tmp_path, "--to", f"kafka://{stoppable.address}/later")
     collector.wait()

@@ -164,8 +164,8 @@ def _declared(name: str, found: Any) -> _Declared:
             f"{where} must be a table with key or sha256, and may have events_per_second, burst and streams",
             hint='[mobile]\nkey = "…"\nevents_per_second = 1000',
         )
-    rate = found.get("events_per_second", 0)
-    burst = found.get("burst", rate or 1)
+    rate: Any = found.get("events_per_second", 0)
+    burst: Any = found.get("burst", rate or 1)
     numbers = all(type(each) in (int, float) and 0 <= each < 1e12 for each in (rate, burst))
     streams = found.get("streams", [])
     if not numbers or not isinstance(streams, list) or not all(isinstance(each, str) for each in streams):

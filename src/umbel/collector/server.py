@@ -15,12 +15,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
 from umbel.collector.settings import CollectorSettings
 from umbel.errors import Transient
+from umbel.log.collected import log_of, streams_in
 from umbel.processes.locks import alone
 from umbel.processes.process_tree import end_with_parent
 from umbel.runtime.limits import Limits
@@ -32,6 +34,8 @@ EVERY = 1.0
 """Seconds between two looks at backlog, keys and slow connections."""
 FINISH = 10.0
 """Seconds in which open requests may be answered when the process stops."""
+FORWARD = 30.0
+"""Seconds in which what is left may be forwarded after that."""
 PAUSE = 0.5
 """Seconds before a process that ended is started again."""
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
@@ -182,12 +186,22 @@ class _Supervisor:
                     if self._stop.wait(PAUSE):
                         break
                     processes[number] = self._start(number)
-        for process in processes.values():
-            with suppress(ProcessLookupError):
-                process.terminate()
-        for process in processes.values():
-            process.join(FINISH + 5)
-            process.kill()
+        forwarding = processes.pop(self._settings.processes, None)
+        _end(processes.values())
+        if forwarding is not None:
+            self._wait_for(forwarding)
+            _end([forwarding])
+
+    def _wait_for(self, forwarding: BaseProcess) -> None:
+        """Wait until nothing is left to forward, for half a minute at most."""
+        from umbel.collector.backlog import waiting_in
+
+        directory, deadline = self._settings.directory, time.monotonic() + FORWARD
+        while forwarding.is_alive() and time.monotonic() < deadline:
+            if not any(waiting_in(log_of(directory, each)).rows for each in streams_in(directory)):
+                return
+            time.sleep(0.1)
+        log.error("not all events were forwarded; the rest is when the collector runs again")
 
     def _start(self, number: int) -> BaseProcess:
         forwards = number == self._settings.processes
@@ -195,6 +209,15 @@ class _Supervisor:
         process = self._spawn.Process(target=forward if forwards else serve, args=arguments, name=f"collect {number}")
         process.start()
         return process
+
+
+def _end(processes: Collection[BaseProcess]) -> None:
+    for each in processes:
+        with suppress(ProcessLookupError):
+            each.terminate()
+    for each in processes:
+        each.join(FINISH + 5)
+        each.kill()
 
 
 def forward(settings: CollectorSettings, limits: Limits, number: int, parent: int) -> None:

@@ -74,7 +74,8 @@ def test_events_are_read_once_and_wrong_ones_are_dead_letters(tmp_path: Path, fo
 
 def test_events_pass_a_transformation(tmp_path: Path, folder: Path) -> None:
     config = loads(
-        "source_field: n\ntarget_field: n\ntransformations: [{name: default, value: 0}]\n---\nsource_field: at\ntarget_field: at\n"
+        "source_field: n\ntarget_field: n\ntransformations: [{name: default, value: 0}]\n"
+        "---\nsource_field: at\ntarget_field: at\n"
     )
     deployed = Deployed(tmp_path / "umbel")
     deployed.commit([clicks(folder, transform=config)])
