@@ -97,9 +97,6 @@ def _figures(report: dict[str, float], samples: Samples, cpu: dict[str, float], 
         yield Figure(
             f"chain: CPU of {name}", 100 * spent / took / cores, "%", note=f"{spent / took:.2f} of {cores} cores"
         )
-    yield Figure(
-        "chain: CPU idle", 100 * (1 - sum(cpu.values()) / took / cores), "%", note="other programs take of that, too"
-    )
 
 
 def _cpu() -> dict[str, float]:

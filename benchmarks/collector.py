@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 
 from benchmarks.data import CACHE
 from benchmarks.figure import Figure
@@ -58,9 +59,12 @@ def _compared(
     load: Path, servers: dict[str, int], batch: int, seconds: float, title: str, bar: float
 ) -> Iterator[Figure]:
     found: dict[str, list[dict[str, float]]] = {name: [] for name in servers}
+    spent = 0.0
     for _ in range(TURNS):
         for name, port in servers.items():
+            before = cpu_of("collect")
             found[name].append(sent(load, port, "-batch", str(batch), "-seconds", str(seconds)))
+            spent += cpu_of("collect") - before if name == "umbel" else 0.0
     if any(turn["refused"] for turns in found.values() for turn in turns):
         raise SystemExit(f"requests were refused: {found}")
     rates = {
@@ -69,10 +73,23 @@ def _compared(
     for name, rate in rates.items():
         late = statistics.median(turn["p99"] for turn in found[name]) * 1000
         yield Figure(f"collector, {title}: {name}", rate, "events/s", note=f"p99 {late:.1f} ms")
+    events = sum(turn["events"] for turn in found["umbel"])
+    yield Figure(f"collector, {title}: umbel, of one core", events / spent, "events/s", note="by its CPU time")
     yield Figure(f"collector, {title}: umbel / Go", rates["umbel"] / rates["Go"], "×", at_least=bar)
     yield Figure(
         f"collector, {title}: umbel / Go, bodies unchecked", rates["umbel"] / rates["Go, bodies unchecked"], "×"
     )
+
+
+def cpu_of(command: str) -> float:
+    """Return the seconds of CPU time of the processes started here that run a command of umbel."""
+    found = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if command in process.cmdline():
+                times = process.cpu_times()
+                found += times.user + times.system
+    return found
 
 
 def built(name: str) -> Path:
