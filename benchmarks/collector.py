@@ -47,7 +47,8 @@ def figures(seconds: float) -> list[Figure]:
         servers = {
             "Go": stack.enter_context(compiled(place / "go")),
             "Go, bodies unchecked": stack.enter_context(compiled(place / "unchecked", "-unchecked")),
-            "umbel": stack.enter_context(collector(place / "umbel")),
+            "umbel": stack.enter_context(collector(place / "umbel", "--processes", str(psutil.cpu_count() or 1))),
+            "umbel, one process": stack.enter_context(collector(place / "one")),
         }
         return [
             *_compared(load, servers, 1, seconds, "one by one", ONE_BAR),
@@ -62,9 +63,9 @@ def _compared(
     spent = 0.0
     for _ in range(TURNS):
         for name, port in servers.items():
-            before = cpu_of("collect")
+            before = cpu()
             found[name].append(sent(load, port, "-batch", str(batch), "-seconds", str(seconds)))
-            spent += cpu_of("collect") - before if name == "umbel" else 0.0
+            spent += cpu() - before if name == "umbel" else 0.0
     if any(turn["refused"] for turns in found.values() for turn in turns):
         raise SystemExit(f"requests were refused: {found}")
     rates = {
@@ -81,12 +82,12 @@ def _compared(
     )
 
 
-def cpu_of(command: str) -> float:
-    """Return the seconds of CPU time of the processes started here that run a command of umbel."""
+def cpu() -> float:
+    """Return the seconds of CPU time of the collectors started here."""
     found = 0.0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if command in process.cmdline():
+            if "python" in process.name():
                 times = process.cpu_times()
                 found += times.user + times.system
     return found
