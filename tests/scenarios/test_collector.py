@@ -17,6 +17,7 @@ import pytest
 
 from tests.collecting import CollectorProcess, stored
 from tests.deployed import wait_until
+from tests.scenarios.test_security import certificate
 from umbel.log.collected import log_of
 from umbel.log.readers import note_position
 from umbel.log.segments import ORIGIN
@@ -337,6 +338,26 @@ def test_a_drain_answers_what_has_arrived(tmp_path: Path, processes: str) -> Non
         each.join()
     assert {each["n"] for each in stored(collector.directory)} >= set(answered)
     assert "Traceback" not in collector.said
+
+
+def test_events_over_tls(tmp_path: Path) -> None:
+    import ssl
+
+    import httpx
+
+    cert, key = certificate(tmp_path)
+    collector = CollectorProcess(tmp_path, "--tls-cert", str(cert), "--tls-key", str(key))
+    collector.http = httpx.Client(
+        base_url=f"https://localhost:{collector.port}",
+        verify=ssl.create_default_context(cafile=str(cert)),
+    )
+    wait_until(lambda: _answers(collector), lambda: collector.said)
+    assert collector.post({"n": 1}).json() == {"accepted": 1, "first_row": 0}
+    assert collector.post(b" " * (9 << 20)).status_code == 413
+    assert collector.raw(HEAD) == b""
+    assert collector.post({"n": 2}).status_code == 200
+    assert collector.stop() == 0
+    assert stored(collector.directory) == [{"n": 1}, {"n": 2}]
 
 
 def test_a_process_that_ends_is_started_again(tmp_path: Path) -> None:

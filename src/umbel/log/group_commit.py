@@ -133,4 +133,8 @@ def _settle(group: Sequence[_Waiter], outcomes: Sequence[Outcome]) -> None:
 
 def _settle_here(answers: Sequence[tuple[_Waiter, Outcome]]) -> None:
     for waiter, outcome in answers:
-        waiter.settle(outcome)
+        try:
+            waiter.settle(outcome)
+        except Exception as error:  # noqa: BLE001  the others of the group get theirs
+            report = {"message": "the caller of a group commit failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(report)
