@@ -16,7 +16,7 @@ from umbel.definitions.arguments import DataConnector, DataSource, ReadOptions
 from umbel.errors import InvalidValue
 from umbel.formats.raw_batch import RawBatch
 from umbel.log.collected import SYSTEM, check_name, log_of
-from umbel.log.readers import note_position
+from umbel.log.readers import note_position, positions
 from umbel.log.segments import ORIGIN, LogPosition
 from umbel.state import disk
 from umbel.types.dtype import DType
@@ -89,7 +89,7 @@ class StreamSource(SplitSource):
     directory: Path
     key: str
     _noted_at: float = field(default=float("-inf"), init=False, compare=False)
-    _before: Position = field(default=None, init=False, compare=False)
+    _before: tuple[Position] | None = field(default=None, init=False, compare=False)
 
     @property
     def _log(self) -> EndpointSource:
@@ -106,13 +106,14 @@ class StreamSource(SplitSource):
     def _note(self, position: Position) -> None:
         """Tell the collector what may be deleted: what was read one note ago.
 
-        A batch that is run again after a crash still finds its input.
+        A batch that is run again after a crash still finds its input; so the first note of a process moves nothing.
         """
-        reached = position if self._before is None else self._before
-        at = ORIGIN if reached is None else LogPosition.from_json(reached)
-        folder = log_of(self.connector.folder, self.connector.stream)
-        note_position(folder, self._reader, f"dataset source in {self.directory.name}", at)
-        self._noted_at, self._before = time.monotonic(), position
+        folder, before = log_of(self.connector.folder, self.connector.stream), self._before
+        self._noted_at, self._before = time.monotonic(), (position,)
+        if before is not None or self._reader not in positions(folder):
+            reached = before[0] if before is not None else None
+            at = ORIGIN if reached is None else LogPosition.from_json(reached)
+            note_position(folder, self._reader, f"a dataset of the deployment in {self.directory.name}", at)
 
     @property
     def _reader(self) -> str:

@@ -113,6 +113,26 @@ def test_the_collector_deletes_only_what_every_dataset_has_read(tmp_path: Path, 
     deployed.close()
 
 
+def test_the_note_of_a_reader_is_behind_what_may_be_read_again(tmp_path: Path, folder: Path) -> None:
+    connector, log = Collector(name="edge", folder=str(folder)).stream("clicks"), log_of(folder, "clicks")
+    planned: list[Any] = [None]
+
+    def noted() -> int:
+        ((_, found),) = positions(log).items()
+        return found.position.row
+
+    reader = module.StreamSource(connector, tmp_path, "key")
+    for expected in (0, 0, 3, 4, 5):
+        planned.append(reader.plan(planned[-1], 1)[1])
+        assert noted() == expected
+        post(folder, 7)
+    again = module.StreamSource(connector, tmp_path, "key")  # of a new process, which runs the last batch again
+    again.plan(planned[-1], 1)
+    assert noted() == 5
+    again.plan(planned[-1], 1)
+    assert noted() == 7
+
+
 def test_datasets_and_deployments_are_readers_of_their_own(tmp_path: Path, folder: Path) -> None:
     for name in ("one", "two"):
         deployed = Deployed(tmp_path / name)
