@@ -104,8 +104,11 @@ def serve(settings: CollectorSettings, limits: Limits, number: int = 0, parent: 
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
         asyncio.run(_serve(settings, collector))
+        is_broken = bool(collector.broken)
     finally:
         collector.close()
+    if is_broken:
+        sys.exit(1)
 
 
 async def _serve(settings: CollectorSettings, collector: CollectorService) -> None:
@@ -121,7 +124,7 @@ async def _serve(settings: CollectorSettings, collector: CollectorService) -> No
     server = await loop.create_server(
         lambda: CollectorConnection(collector), sock=listening, backlog=2048, ssl=_tls(settings), start_serving=True
     )
-    watching = asyncio.create_task(_watch(collector))
+    watching = asyncio.create_task(_watch(collector, stop))
     await stop.wait()
     collector.is_draining = True
     server.close()
@@ -137,8 +140,11 @@ def _tls(settings: CollectorSettings) -> ssl.SSLContext | None:
     return context
 
 
-async def _watch(collector: CollectorService) -> None:
-    """Measure the backlog, and close slow connections, until cancelled."""
+async def _watch(collector: CollectorService, stop: asyncio.Event) -> None:
+    """Measure the backlog, and close slow connections, until cancelled.
+
+    A process that cannot append any more ends, since a new one can.
+    """
     while True:
         await asyncio.sleep(EVERY)
         try:
@@ -146,6 +152,9 @@ async def _watch(collector: CollectorService) -> None:
         except Exception as error:  # noqa: BLE001  the last measurement stays in force
             log.error("cannot tell how many events wait: %s", error)
         collector.totals.add_up()
+        if collector.broken:
+            log.error("the disk failed to sync %s; the process ends", ", ".join(collector.broken))
+            stop.set()
         now = time.monotonic()
         for each in list(collector.connections):
             each.check(now)

@@ -188,6 +188,11 @@ class CollectorService:
         self._refresh_keys()
         self.backlog.look()
 
+    @property
+    def broken(self) -> list[str]:
+        """The names of streams to which only a new process may append."""
+        return self._streams.broken
+
     def close(self) -> None:
         """Write what waits, and release files."""
         self._streams.close()

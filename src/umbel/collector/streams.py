@@ -69,6 +69,11 @@ class EventStream:
         self.is_full_of_letters = size >= MOST_LETTER_BYTES
 
     @property
+    def is_broken(self) -> bool:
+        """True once a log of it could not be synced: only a new process may append."""
+        return self._events.is_broken or (self._letters is not None and self._letters.is_broken)
+
+    @property
     def log(self) -> Path:
         """The folder of its log."""
         return self._events.directory
@@ -111,6 +116,11 @@ class Streams:
             raise UnknownName(f"there is no stream '{name}', and {MOST_STREAMS} others", hint="list them: --stream")
         self.opened[name] = EventStream(self._directory, name)
         return self.opened[name]
+
+    @property
+    def broken(self) -> list[str]:
+        """The names of streams to which only a new process may append."""
+        return [name for name, each in self.opened.items() if each.is_broken]
 
     def close(self) -> None:
         """Write what waits, and release files."""

@@ -68,6 +68,11 @@ class IngestLog:
         """Append like `append`, from a thread without an event loop."""
         return self._commits.submit_blocking(_entry(payload, rows, batch_id, received_at)).result()
 
+    @property
+    def is_broken(self) -> bool:
+        """True once a sync has failed: only a new process may append."""
+        return self._appender.is_broken
+
     def close(self) -> None:
         """Write the waiting entries, then release files."""
         self._commits.close()
