@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import ssl
 import subprocess
 import sys
 import threading
@@ -13,11 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.collecting import CollectorProcess, stored
 from tests.deployed import wait_until
 from tests.scenarios.test_security import certificate
+from umbel.collector.backlog import end_of_log
 from umbel.log.collected import log_of
 from umbel.log.readers import note_position
 from umbel.log.segments import ORIGIN
@@ -291,8 +294,6 @@ def test_a_backlog_refuses_until_its_reader_has_read(tmp_path: Path) -> None:
     assert collector.post({}, "other").status_code == 200
     assert collector.metric("umbel_collect_refused") == 1
     assert collector.metric("umbel_collect_backlog_rows", stream="clicks") >= 20
-    from umbel.collector.backlog import end_of_log
-
     note_position(log, "r", "a test", end_of_log(log))
     wait_until(lambda: collector.post({}).status_code == 200, lambda: collector.said)
     collector.stop()
@@ -314,8 +315,6 @@ def test_a_drain_answers_what_has_arrived(tmp_path: Path, processes: str) -> Non
     stop = threading.Event()
 
     def send(worker: int) -> None:
-        import httpx
-
         with httpx.Client(base_url=collector.http.base_url) as client:
             for n in range(100_000):
                 if stop.is_set():
@@ -341,10 +340,6 @@ def test_a_drain_answers_what_has_arrived(tmp_path: Path, processes: str) -> Non
 
 
 def test_events_over_tls(tmp_path: Path) -> None:
-    import ssl
-
-    import httpx
-
     cert, key = certificate(tmp_path)
     collector = CollectorProcess(tmp_path, "--tls-cert", str(cert), "--tls-key", str(key))
     collector.http = httpx.Client(
@@ -367,8 +362,6 @@ def test_a_process_that_ends_is_started_again(tmp_path: Path) -> None:
     for each in family:
         each.kill()
     collector.http.close()
-    import httpx
-
     collector.http = httpx.Client(base_url=f"http://127.0.0.1:{collector.port}")
     wait_until(lambda: _answers(collector), lambda: collector.said)
     assert collector.post({"n": 2}).status_code == 200
@@ -378,8 +371,6 @@ def test_a_process_that_ends_is_started_again(tmp_path: Path) -> None:
 
 
 def _answers(collector: CollectorProcess) -> bool:
-    import httpx
-
     try:
         return collector.http.get("/healthz").status_code == 200
     except httpx.TransportError:

@@ -70,7 +70,7 @@ class EventStream:
 
     @property
     def is_broken(self) -> bool:
-        """True once a log of it could not be synced: only a new process may append."""
+        """True once a sync has failed: only a new process may append."""
         return self._events.is_broken or (self._letters is not None and self._letters.is_broken)
 
     @property
