@@ -20,6 +20,7 @@ from tests.scenarios.server import HOST, free_port
 from umbel.collector.bodies import events_of
 from umbel.log.collected import LETTERS, SYSTEM
 from umbel.log.reading import IngestReader
+from umbel.processes.process_tree import die_with
 
 PATIENCE = 60.0
 
@@ -48,6 +49,7 @@ class CollectorProcess:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self._environment},
+                preexec_fn=die_with(os.getpid(), signal.SIGKILL),  # it does not outlive a test that fails
             )
 
     @property
