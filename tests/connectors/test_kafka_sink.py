@@ -16,6 +16,7 @@ from tests.deployed import Deployed
 from tests.servers.kafka import Broker
 from umbel.connectors import Kafka, Webhook, sink, source
 from umbel.connectors.kafka import sink as module
+from umbel.connectors.kafka import transactions
 from umbel.connectors.sinks import SinkPosition
 from umbel.datasets import Dataset, dataset, field, pipeline
 from umbel.errors import Transient
@@ -260,8 +261,10 @@ def crash(*_: object) -> None:
 
 
 CRASHES: dict[str, Callable[[pytest.MonkeyPatch, Shop, Any], None]] = {
-    "before the transaction": lambda patch, _, writer: patch.setattr(writer, "_produce", crash),
-    "before its end": lambda patch, _, writer: patch.setattr(writer, "_producer", Halting(writer._producer)),
+    "before the transaction": lambda patch, _, writer: patch.setattr(writer, "_send", crash),
+    "before its end": lambda patch, _, writer: patch.setattr(
+        writer._topic, "_producer", Halting(writer._topic._producer)
+    ),
     "after its end": lambda patch, shop, _: patch.setattr(type(shop.deployed.deployment.catalog), "note", crash),
 }
 
@@ -313,8 +316,8 @@ def test_a_transaction_that_does_not_end_is_left_behind(made: Shop, monkeypatch:
     made.sell(20)
     delivery, released = made.delivery("Large"), threading.Event()
     writer = delivery._open()
-    monkeypatch.setattr(module, "DEADLINE", 0.1)
-    monkeypatch.setattr(writer, "_transaction", lambda *_: released.wait())
+    monkeypatch.setattr(transactions, "DEADLINE", 0.1)
+    monkeypatch.setattr(writer._topic, "_transaction", lambda *_: released.wait())
     with pytest.raises(Transient, match="did not end within"):
         delivery.step()
     monkeypatch.undo()

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from umbel.connectors import kinesis
 from umbel.connectors.bigquery import BigQuery
+from umbel.connectors.collector import Collector, CollectorStream
 from umbel.connectors.files import Files, FilesConnector
 from umbel.connectors.http import HTTP, Certificate, HTTPConnector
 from umbel.connectors.kafka import Kafka, KafkaConnector
@@ -44,6 +45,8 @@ __all__ = [
     "Avro",
     "BigQuery",
     "Certificate",
+    "Collector",
+    "CollectorStream",
     "DataConnector",
     "DataSource",
     "Eval",

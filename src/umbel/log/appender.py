@@ -36,6 +36,11 @@ class Appender:
         self._marked = 0
         self._is_broken = False
 
+    @property
+    def is_broken(self) -> bool:
+        """True once a sync has failed: only a new process may append."""
+        return self._is_broken
+
     def append(self, entries: Sequence[Entry]) -> list[Receipt]:
         """Write records in order, make them durable, and return their positions.
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 from umbel.errors import Transient
 from umbel.log.records import Entry, Receipt
@@ -17,19 +18,15 @@ _GROUP_BYTES = 8 << 20
 Outcome = Receipt | BaseException
 
 
+Settle = Callable[[Outcome], None]
+"""Takes the outcome of an entry."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Waiter:
     entry: Entry
-    future: Future[Receipt] | asyncio.Future[Receipt]
+    settle: Settle
     loop: asyncio.AbstractEventLoop | None
-
-    def settle(self, outcome: Outcome) -> None:
-        if self.future.done():
-            return  # the caller is gone, its record is stored
-        if isinstance(outcome, Receipt):
-            self.future.set_result(outcome)
-        else:
-            self.future.set_exception(outcome)
 
 
 class GroupCommit:
@@ -50,15 +47,21 @@ class GroupCommit:
 
     async def submit(self, entry: Entry) -> Receipt:
         """Wait until the entry is durable."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Receipt] = loop.create_future()
-        self._enqueue(_Waiter(entry, future, loop))
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self.submit_to(entry, partial(_resolve, future))
         return await future
+
+    def submit_to(self, entry: Entry, settle: Settle) -> None:
+        """Have the running event loop call `settle` with the outcome.
+
+        It costs less than a future for each entry.
+        """
+        self._enqueue(_Waiter(entry, settle, asyncio.get_running_loop()))
 
     def submit_blocking(self, entry: Entry) -> Future[Receipt]:
         """Return a future that is done when the entry is durable."""
         future: Future[Receipt] = Future()
-        self._enqueue(_Waiter(entry, future, None))
+        self._enqueue(_Waiter(entry, partial(_resolve, future), None))
         return future
 
     def _enqueue(self, waiter: _Waiter) -> None:
@@ -106,6 +109,15 @@ class GroupCommit:
             self._thread.join()
 
 
+def _resolve(future: Future[Receipt] | asyncio.Future[Receipt], outcome: Outcome) -> None:
+    if future.done():
+        return  # the caller is gone, its record is stored
+    if isinstance(outcome, Receipt):
+        future.set_result(outcome)
+    else:
+        future.set_exception(outcome)
+
+
 def _settle(group: Sequence[_Waiter], outcomes: Sequence[Outcome]) -> None:
     # One call into each event loop, not one per caller: waking a loop costs more than everything else here.
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Waiter, Outcome]]] = {}
@@ -121,4 +133,8 @@ def _settle(group: Sequence[_Waiter], outcomes: Sequence[Outcome]) -> None:
 
 def _settle_here(answers: Sequence[tuple[_Waiter, Outcome]]) -> None:
     for waiter, outcome in answers:
-        waiter.settle(outcome)
+        try:
+            waiter.settle(outcome)
+        except Exception as error:  # noqa: BLE001  the others of the group get theirs
+            report = {"message": "the caller of a group commit failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(report)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from umbel.errors import InvalidValue
 from umbel.log.appender import SEGMENT_BYTES, Appender
-from umbel.log.group_commit import GroupCommit
+from umbel.log.group_commit import GroupCommit, Settle
 from umbel.log.records import MAX_PAYLOAD, Entry, Receipt, digest_of
 from umbel.log.segments import directory_of
 
@@ -56,11 +56,22 @@ class IngestLog:
         """
         return await self._commits.submit(_entry(payload, rows, batch_id, received_at))
 
+    def append_to(
+        self, settle: Settle, payload: bytes, rows: int, *, batch_id: str | None = None, received_at: int | None = None
+    ) -> None:
+        """Append like `append`; the running event loop calls `settle` with the receipt or the error."""
+        self._commits.submit_to(_entry(payload, rows, batch_id, received_at), settle)
+
     def append_blocking(
         self, payload: bytes, rows: int, *, batch_id: str | None = None, received_at: int | None = None
     ) -> Receipt:
         """Append like `append`, from a thread without an event loop."""
         return self._commits.submit_blocking(_entry(payload, rows, batch_id, received_at)).result()
+
+    @property
+    def is_broken(self) -> bool:
+        """True once a sync has failed: only a new process may append."""
+        return self._appender.is_broken
 
     def close(self) -> None:
         """Write the waiting entries, then release files."""

@@ -1,0 +1,3 @@
+module umbel/benchmarks
+
+go 1.22

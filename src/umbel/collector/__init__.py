@@ -1,0 +1,1 @@
+"""The collector: an HTTP endpoint that stores events durably, without catalog or Spark."""

@@ -1,0 +1,227 @@
+"""Bodies of requests: decompression, and their events."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import orjson
+
+from umbel.collector.settings import RequestLimits
+from umbel.errors import InvalidValue
+from umbel.request_errors import TooLarge, UnsupportedMedia
+
+Check = Callable[[Any], str]
+"""Returns what is wrong with an event, empty for nothing."""
+
+JSON, LINES = b"application/json", b"application/x-ndjson"
+MEDIA = {b"": False, JSON: False, LINES: True, b"application/ndjson": True, b"application/jsonl": True}
+"""Content types that are read; True for lines."""
+MOST_LETTERS = 1000
+"""Dead letters of one request that are stored."""
+LONGEST_LETTER = 64 << 10
+_NO_OBJECT = "it must be a JSON object, found {}"
+_KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "a truth value", type(None): "null"}
+_raws: Callable[[bytes], list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedEvent:
+    """An event that was not accepted.
+
+    Args:
+        index: its position in the request.
+        reason: what is wrong with it.
+        text: its bytes.
+    """
+
+    index: int
+    reason: str
+    text: bytes
+
+    def packed(self) -> dict[str, Any]:
+        """Return it as plain data, with at most 64 KiB of its text."""
+        text = self.text[:LONGEST_LETTER]
+        try:
+            shown = {"event": text.decode()}
+        except UnicodeDecodeError:
+            shown = {"base64": base64.b64encode(text).decode()}
+        return {"reason": self.reason, "index": self.index, "bytes": len(self.text), **shown}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The events of a request.
+
+    Args:
+        payload: the accepted ones, as a JSON list.
+        rows: their number.
+        letters: the first of the others.
+        rejected: the number of the others.
+    """
+
+    payload: bytes
+    rows: int
+    letters: Sequence[RejectedEvent] = ()
+    rejected: int = 0
+
+
+def media_of(content_type: bytes) -> bool:
+    """Return True for lines, False for a JSON document.
+
+    Raises:
+        UnsupportedMedia: neither.
+    """
+    name = content_type.partition(b";")[0].strip().lower()
+    if name not in MEDIA:
+        shown = name[:80].decode("latin-1")
+        raise UnsupportedMedia(
+            f"a body cannot be {shown!r}", hint="Content-Type: application/json, or application/x-ndjson"
+        )
+    return MEDIA[name]
+
+
+def decompressed(body: bytes, encoding: bytes, most: int) -> bytes:
+    """Return a body without its compression.
+
+    Args:
+        body: as received.
+        encoding: the value of Content-Encoding.
+        most: bytes that it may have.
+
+    Raises:
+        TooLarge: it has more; no more than that is ever decompressed.
+        InvalidValue: it is damaged or cut.
+        UnsupportedMedia: it is compressed in another way.
+    """
+    name = encoding.strip().lower()
+    if name in (b"", b"identity"):
+        return body
+    if name in (b"gzip", b"x-gzip"):
+        return _gunzipped(body, most)
+    if name == b"zstd":
+        return _unzstd(body, most)
+    shown = name[:80].decode("latin-1")
+    raise UnsupportedMedia(f"a body cannot be compressed by {shown!r}", hint="Content-Encoding: gzip, or zstd")
+
+
+def _gunzipped(body: bytes, most: int) -> bytes:
+    found, size = [], 0
+    while body:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            found.append(member.decompress(body, most + 1 - size))
+        except zlib.error as error:
+            raise InvalidValue(f"the gzip data of the body is damaged: {error}") from None
+        size += len(found[-1])
+        if size > most:
+            raise _too_large(most)
+        if not member.eof:
+            raise InvalidValue("the gzip data of the body is cut")
+        body = member.unused_data
+    return b"".join(found)
+
+
+def _unzstd(body: bytes, most: int) -> bytes:
+    import pyarrow as pa
+
+    try:
+        with pa.input_stream(pa.BufferReader(body), compression="zstd") as stream:
+            found = bytes(stream.read(most + 1))
+    except OSError as error:
+        raise InvalidValue(f"the zstd data of the body is damaged: {error}") from None
+    if len(found) > most:
+        raise _too_large(most)
+    return found
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"the body has more than {most:,} bytes once it is decompressed", hint="send it in parts")
+
+
+def parse(data: bytes, *, is_lines: bool, limits: RequestLimits, check: Check | None = None) -> Batch:
+    """Return the events of a body.
+
+    Args:
+        data: a JSON object, a list of them, or lines of them.
+        is_lines: True for lines.
+        limits: the sizes they may have.
+        check: returns what is wrong with an event.
+
+    Returns:
+        They; a body that is neither an object nor a list is one event that is rejected.
+
+    Raises:
+        TooLarge: it has too many events.
+    """
+    if is_lines:
+        lines = [each for each in data.split(b"\n") if each and not each.isspace()]
+        return _judged(lines, limits, check)
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        return _refused(data, f"the body is not JSON: {error}")
+    is_simple = check is None and len(data) <= limits.event
+    if isinstance(found, dict):
+        return Batch(b"[%b]" % data, 1) if is_simple else _judged([data], limits, check)
+    if not isinstance(found, list):
+        return _refused(data, f"the body must be a JSON object or a list of them, found {_kind(found)}")
+    if is_simple and len(found) <= limits.events and set(map(type, found)) <= {dict}:
+        return Batch(data, len(found))
+    return _judged(_raws(data), limits, check)
+
+
+def _refused(data: bytes, reason: str) -> Batch:
+    return Batch(b"[]", 0, [RejectedEvent(0, reason, data)], 1)
+
+
+def _judged(texts: Sequence[bytes | msgspec.Raw], limits: RequestLimits, check: Check | None) -> Batch:
+    if len(texts) > limits.events:
+        raise TooLarge(f"a request may have {limits.events:,} events, found {len(texts):,}", hint="send it in parts")
+    verdicts = _Verdicts()
+    good = [text for text in map(bytes, texts) if verdicts.accepts(text, _problem(text, limits, check))]
+    return Batch(b"[%b]" % b",".join(good), len(good), verdicts.letters, verdicts.rejected)
+
+
+@dataclass(slots=True)
+class _Verdicts:
+    letters: list[RejectedEvent] = field(default_factory=list)
+    rejected: int = 0
+    seen: int = 0
+
+    def accepts(self, text: bytes, problem: str) -> bool:
+        """Note the verdict on the next event; return True if it is accepted."""
+        self.seen += 1
+        if not problem:
+            return True
+        self.rejected += 1
+        if len(self.letters) < MOST_LETTERS:
+            self.letters.append(RejectedEvent(self.seen - 1, problem, text))
+        return False
+
+
+def _problem(text: bytes, limits: RequestLimits, check: Check | None) -> str:
+    if len(text) > limits.event:
+        return f"it has {len(text):,} bytes, the limit is {limits.event:,}"
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return f"it is not JSON: {error}"
+    if not isinstance(value, dict):
+        return _NO_OBJECT.format(_kind(value))
+    return "" if check is None else check(value)
+
+
+def _kind(value: Any) -> str:
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+def events_of(payload: bytes) -> Iterator[bytes]:
+    """Yield the events of a stored payload, each without line breaks."""
+    for each in _raws(payload):
+        # a line break stands outside of texts, where it is escaped
+        yield bytes(each).replace(b"\r", b" ").replace(b"\n", b" ")

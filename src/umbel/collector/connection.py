@@ -1,0 +1,353 @@
+"""HTTP connections of a collector: httptools on asyncio, without a framework.
+
+A request is answered when its events are on disk; requests that a client sends without waiting are answered in their order.
+Everything that a client can make large or slow is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import Protocol
+
+import httptools
+
+LONGEST_HEAD = 64 << 10
+"""Bytes of the request line and the headers; data that arrives at once may exceed it."""
+PATIENCE = 60.0
+"""Seconds within which a request must arrive, and a response be read."""
+IDLE = 75.0
+"""Seconds a connection may be silent before it is closed; load balancers give up after 60."""
+LINGER, MOST_DISCARDED = 2.0, 64 << 20
+"""Seconds and bytes that are read and discarded after a request was refused early: a reset would cost the client the answer."""
+MOST_PENDING = 64
+"""Requests without an answer from which on a connection is not read."""
+SINGLE = frozenset(
+    {b"content-type", b"content-length", b"content-encoding", b"idempotency-key", b"authorization", b"x-api-key"}
+)
+REASONS = {
+    200: b"OK",
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    408: b"Request Timeout",
+    413: b"Content Too Large",
+    415: b"Unsupported Media Type",
+    422: b"Unprocessable Content",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
+    503: b"Service Unavailable",
+}
+_OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n%b"
+_ANY = b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b"
+_CLOSE = b"connection: close\r\n"
+
+
+class HttpResponse:
+    """A response.
+
+    Args:
+        status: its status.
+        body: its bytes.
+        headers: further header lines, each with its line break.
+        media: its content type.
+        ends: True if the connection is closed after it.
+    """
+
+    __slots__ = ("body", "ends", "headers", "media", "status")
+
+    def __init__(
+        self, status: int, body: bytes, headers: bytes = b"", media: bytes = b"application/json", *, ends: bool = False
+    ) -> None:
+        self.status, self.body, self.headers, self.media, self.ends = status, body, headers, media, ends
+
+    def packed(self) -> bytes:
+        """Return its bytes."""
+        headers = self.headers + _CLOSE if self.ends else self.headers
+        if self.status == 200 and self.media == b"application/json":
+            return _OK % (len(self.body), headers, self.body)
+        return _ANY % (self.status, REASONS[self.status], self.media, len(self.body), headers, self.body)
+
+
+class HttpRequest:
+    """A request that arrives.
+
+    Args:
+        connection: where it arrives.
+    """
+
+    __slots__ = ("_connection", "begun", "headers", "keeps_alive", "method", "parts", "response", "size", "target")
+
+    def __init__(self, connection: CollectorConnection) -> None:
+        self._connection = connection
+        self.method = self.target = b""
+        self.headers: dict[bytes, bytes] = {}
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.keeps_alive = True
+        self.begun = time.perf_counter()
+        self.response: HttpResponse | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The bytes of the body."""
+        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+
+    def respond(self, response: HttpResponse) -> None:
+        """Answer it, after those before it on its connection."""
+        if self.response is None:
+            self.response = response
+            self._connection.answered(self)
+
+
+class RequestHandler(Protocol):
+    """Answers the requests of connections."""
+
+    is_draining: bool
+    """True while the process ends: no connection is reused."""
+    connections: set[CollectorConnection]
+    """The open connections."""
+
+    def admit(self, request: HttpRequest) -> HttpResponse | None:
+        """Return a refusal for a request whose head is complete, None for none."""
+
+    def receive(self, request: HttpRequest, size: int) -> HttpResponse | None:
+        """Note bytes of a body; return a refusal if they are too many."""
+
+    def take(self, request: HttpRequest) -> None:
+        """Process a complete request; it is answered later."""
+
+    def refused(self, status: int, message: str) -> HttpResponse:
+        """Return the response for a request that is no HTTP, or incomplete."""
+
+    def release(self, request: HttpRequest) -> None:
+        """Note that a request is answered, or will not be."""
+
+
+class CollectorConnection(asyncio.Protocol):
+    """A connection.
+
+    Args:
+        site: answers its requests.
+    """
+
+    def __init__(self, site: RequestHandler) -> None:
+        self._site = site
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._arriving: HttpRequest | None = None
+        self._pending: deque[HttpRequest] = deque()
+        self._is_in_head = self._is_closing = self._is_blocked = self._is_paused = False
+        self._lingers = False
+        self._head = self._discarded = 0
+        self._since = time.monotonic()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note the connection."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._site.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection; what was accepted is stored all the same."""
+        del exc
+        self._transport = None
+        self._site.connections.discard(self)
+        for each in (*self._pending, *([self._arriving] if self._arriving else [])):
+            self._site.release(each)
+        self._pending.clear()
+        self._arriving = None
+
+    def data_received(self, data: bytes) -> None:
+        """Process bytes."""
+        if self._is_closing:
+            self._discard(len(data))
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(400, "this server speaks HTTP/1.1 only")
+        except httptools.HttpParserError as error:
+            self._refuse(400, f"this is no HTTP request: {error}")
+        if self._is_in_head:
+            self._head += len(data)
+            if self._head > LONGEST_HEAD:
+                self._refuse(431, f"the head of a request may have {LONGEST_HEAD:,} bytes")
+
+    def eof_received(self) -> bool:
+        """Refuse an incomplete request at the end of input; still answer the complete ones."""
+        if self._arriving is not None:
+            self._refuse(400, "the request is incomplete")
+        self._is_closing, self._lingers = True, False
+        return bool(self._pending)
+
+    def pause_writing(self) -> None:
+        """Read no more requests while the client reads no responses."""
+        self._is_blocked, self._since = True, time.monotonic()
+        self._pace()
+
+    def resume_writing(self) -> None:
+        """Read on."""
+        self._is_blocked, self._since = False, time.monotonic()
+        self._pace()
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._arriving = HttpRequest(self)
+        self._is_in_head, self._head, self._since = True, 0, time.monotonic()
+
+    def on_url(self, url: bytes) -> None:
+        """Note the target, or a part of it."""
+        if self._arriving is not None:
+            self._arriving.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note a header; those behind a chunked body are ignored."""
+        request = self._arriving
+        if request is None or not self._is_in_head:
+            return
+        name = name.lower()
+        if name in SINGLE and name in request.headers:
+            self._refuse(400, f"the header {name.decode('latin-1')} is there twice")
+        request.headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        """Admit the request, or refuse it before its body is read."""
+        self._is_in_head = False
+        request = self._arriving
+        if request is None or self._is_closing:
+            return
+        request.method = self._parser.get_method()
+        request.keeps_alive = self._parser.should_keep_alive()
+        response = self._site.admit(request)
+        if response is not None:
+            self._answer_early(request, response)
+        elif request.headers.get(b"expect", b"").lower() == b"100-continue" and not self._pending:
+            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        """Note a part of the body."""
+        request = self._arriving
+        if request is None or self._is_closing:
+            return
+        if request.response is not None:
+            request.size += len(body)
+            if request.size > 1 << 20:  # of an admitted size, and nobody will read it
+                self._end()
+            return
+        response = self._site.receive(request, len(body))
+        if response is None:
+            request.parts.append(body)
+        else:
+            self._answer_early(request, response)
+
+    def on_message_complete(self) -> None:
+        """Process the request."""
+        request, self._arriving = self._arriving, None
+        self._since = time.monotonic()
+        if request is None or self._is_closing:
+            return
+        self._pending.append(request)
+        if request.response is not None:
+            self.answered(request)
+            return
+        if len(self._pending) >= MOST_PENDING:
+            self._pace()
+        self._site.take(request)
+
+    def answered(self, request: HttpRequest) -> None:
+        """Send the response of a request, once those before it are sent."""
+        pending, found = self._pending, []
+        if request is self._arriving or not pending:
+            return
+        while pending and (response := pending[0].response) is not None:
+            first = pending.popleft()
+            if not first.keeps_alive or self._site.is_draining:
+                response.ends = True
+            self._site.release(first)
+            found.append(response.packed())
+            if response.ends:
+                self._is_closing = True
+                pending.clear()
+        if found:
+            self._write(found[0] if len(found) == 1 else b"".join(found))
+        if self._is_paused:
+            self._pace()
+        if self._is_closing and not pending:
+            self._end()
+
+    def end_if_idle(self) -> None:
+        """Close the connection unless a request is being answered."""
+        if self._arriving is None and not self._pending:
+            self._lingers = False
+            self._end()
+
+    def check(self, now: float) -> None:
+        """Close the connection if its client is too slow, or silent for too long.
+
+        Args:
+            now: monotonic seconds.
+        """
+        silent = now - self._since
+        if self._arriving is not None and silent > PATIENCE:
+            self._refuse(408, f"the request did not arrive within {PATIENCE:.0f} seconds")
+        elif self._is_blocked and silent > PATIENCE and self._transport is not None:
+            self._transport.abort()
+        elif not self._pending and silent > (LINGER if self._lingers else IDLE):
+            self._lingers = False
+            self._end()
+
+    def _answer_early(self, request: HttpRequest, response: HttpResponse) -> None:
+        """Answer a request before its body; close the connection where that may be long."""
+        request.parts.clear()
+        request.response = response
+        length = request.headers.get(b"content-length", b"0" if b"transfer-encoding" not in request.headers else b"")
+        if b"expect" in request.headers or not length.isdigit() or len(length) > 6:
+            response.ends = True
+        if response.ends:
+            self._arriving, self._lingers = None, True
+            self._pending.append(request)
+            self._is_closing = True
+            self.answered(request)
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer 4xx after the responses that are due, and close."""
+        if self._is_closing:
+            return
+        request = self._arriving or HttpRequest(self)
+        self._arriving, self._is_in_head = None, False
+        request.parts.clear()
+        response = self._site.refused(status, message)
+        response.ends = True
+        self._pending.append(request)
+        self._is_closing = self._lingers = True
+        request.respond(response)
+
+    def _end(self) -> None:
+        self._is_closing = True
+        if self._transport is None:
+            return
+        if self._lingers and self._transport.can_write_eof():
+            self._since = time.monotonic()
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
+    def _discard(self, size: int) -> None:
+        self._discarded += size
+        if self._discarded > MOST_DISCARDED and self._transport is not None:
+            self._transport.abort()
+
+    def _pace(self) -> None:
+        transport, is_paused = self._transport, self._is_blocked or len(self._pending) >= MOST_PENDING
+        if transport is not None and is_paused != self._is_paused and not transport.is_closing():
+            transport.pause_reading() if is_paused else transport.resume_reading()
+            self._is_paused = is_paused
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)

@@ -1,0 +1,141 @@
+"""Transactions on a topic that carry the writer's own position.
+
+The position is a committed offset of the writer's consumer group, for partition 0 of the topic, with metadata. The
+transactional id is that of the writer, so that a new one ends the transactions of the one before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from umbel.errors import Transient
+
+TIMEOUT = 15.0
+"""Seconds that a request may take."""
+DEADLINE = 60.0
+"""Seconds that a transaction may take."""
+PRODUCER = {
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "compression.type": "lz4",
+    "partitioner": "murmur2_random",  # the one of Kafka's Java clients
+    "queue.buffering.max.messages": 500_000,
+    "transaction.timeout.ms": 60_000,
+    "message.max.bytes": 64 << 20,  # the broker's limit applies
+}
+
+
+class Transactions:
+    """Writes to one topic, in transactions.
+
+    Args:
+        options: the settings of librdkafka by which the cluster is reached.
+        topic: its name.
+        id: the transactional id, and that of the consumer group; unique in the cluster, and the same after a restart.
+        subject: the description of the writer, for messages.
+    """
+
+    def __init__(self, options: Mapping[str, Any], topic: str, id: str, subject: str) -> None:
+        from confluent_kafka import Consumer, Producer
+
+        self.topic, self._subject = topic, subject
+        self._lost, self._failures = list[str](), list[str]()
+        events = {"error_cb": lambda error: self._lost.append(error.str())}
+        self._producer = Producer({**options, **PRODUCER, **events, "transactional.id": id})
+        reading = {"group.id": id, "isolation.level": "read_committed", "enable.auto.commit": False}
+        self._consumer = Consumer({**options, **reading})
+
+    def position(self) -> tuple[int, str]:
+        """Return the offset and the metadata of the last transaction, a negative offset for none.
+
+        Raises:
+            Transient: the cluster does not answer.
+        """
+        from confluent_kafka import TopicPartition
+
+        with self._transient():
+            self._producer.init_transactions(TIMEOUT)
+            (found,) = self._consumer.committed([TopicPartition(self.topic, 0)], TIMEOUT)
+        if found.error is not None:
+            raise self._failed(found.error.str())
+        return int(found.offset), str(found.metadata or "")
+
+    def write(self, send: Callable[[], None], offset: int, metadata: str) -> None:
+        """Run one transaction.
+
+        Args:
+            send: calls `send` of this object for each record.
+            offset: the new position, at least 1.
+            metadata: what belongs to it.
+
+        Raises:
+            Transient: it failed; another writer is to be made, and asked for its position.
+        """
+        from confluent_kafka import TopicPartition
+
+        reached = TopicPartition(self.topic, 0, offset, metadata=metadata)
+        self._producer.poll(0)
+        if self._lost:
+            raise self._failed(f"the connection was lost: {self._lost[-1]}")
+        # librdkafka may wait for ever for a coordinator that was gone, whatever the timeout. Such a call is left behind: the
+        # next writer fences its producer.
+        failures, call = list[BaseException](), threading.Event()
+
+        def run() -> None:
+            try:
+                self._transaction(send, reached)
+            except BaseException as error:  # noqa: BLE001  raised by the caller
+                failures.append(error)
+            call.set()
+
+        threading.Thread(target=run, name="transaction", daemon=True).start()
+        if not call.wait(DEADLINE):
+            raise self._failed(f"a transaction did not end within {DEADLINE:.0f} seconds")
+        if failures:
+            raise failures[0]
+
+    def _transaction(self, send: Callable[[], None], reached: Any) -> None:
+        with self._transient():
+            self._producer.begin_transaction()
+            send()
+            self._producer.send_offsets_to_transaction([reached], self._consumer.consumer_group_metadata(), TIMEOUT)
+            self._producer.commit_transaction(TIMEOUT)
+
+    def send(self, key: bytes | None, value: bytes | None, headers: Mapping[str, bytes] | None = None) -> None:
+        """Add a record to the transaction."""
+        while True:
+            try:
+                self._producer.produce(self.topic, value, key, on_delivery=self._delivered, headers=headers)
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+        self._producer.poll(0)
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._consumer.close()
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._failures.append(error.str())
+
+    @contextmanager
+    def _transient(self) -> Iterator[None]:
+        """Turn a failure of the client into a transient one.
+
+        Another writer is made then, and the topic says what it has.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except KafkaException as error:
+            details = f" ({self._failures[0]})" if self._failures else ""
+            raise self._failed(f"{error.args[0].str()}{details}") from error
+
+    def _failed(self, reason: str) -> Transient:
+        hint = "check the broker, and the permissions to write transactions and to commit offsets"
+        return Transient(f"{self._subject} failed: {reason}", hint=hint)

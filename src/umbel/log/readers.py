@@ -1,0 +1,72 @@
+"""Positions of the readers of a stream, in files beside its log.
+
+They hold back the deletion of events, and tell how many wait.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from umbel.errors import InvalidValue
+from umbel.log.segments import LogPosition
+from umbel.state import disk
+
+FOLDER = "readers"
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderPosition:
+    """The position of a reader in a log.
+
+    Args:
+        title: the description of the reader.
+        position: what is before it was read.
+        seen_at: seconds since the epoch.
+    """
+
+    title: str
+    position: LogPosition
+    seen_at: float
+
+
+def note_position(log: Path, reader: str, title: str, position: LogPosition) -> None:
+    """Store the position of a reader of a log.
+
+    Args:
+        log: the folder of the log.
+        reader: the id of the reader, a file name.
+        title: its description.
+        position: what is before it may be deleted.
+    """
+    disk.make_folder(log / FOLDER)
+    found = {"title": title, "position": position.to_json(), "seen_at": time.time()}
+    disk.replace(log / FOLDER / f"{reader}.json", json.dumps(found).encode())
+
+
+def positions(log: Path) -> dict[str, ReaderPosition]:
+    """Return the positions of the readers of a log, by their ids."""
+    found = {}
+    for path in sorted((log / FOLDER).glob("*.json")):
+        try:
+            data: Mapping[str, dict[str, int]] = json.loads(path.read_bytes())
+            position = LogPosition.from_json(data["position"])
+            found[path.stem] = ReaderPosition(str(data["title"]), position, float(str(data["seen_at"])))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # it is being forgotten
+    return found
+
+
+def forget(log: Path, reader: str) -> None:
+    """Delete the position of a reader that will not come back.
+
+    Raises:
+        InvalidValue: there is no such reader.
+    """
+    known = positions(log)
+    if reader not in known:
+        raise InvalidValue(f"there is no reader {reader!r}", hint=f"readers: {', '.join(known) or 'none'}")
+    disk.remove(log / FOLDER / f"{reader}.json")

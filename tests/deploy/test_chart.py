@@ -1,0 +1,272 @@
+"""The chart: rendered by helm, checked by the schemas of Kubernetes and KEDA, its commands parsed, its queries run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.collecting import CollectorProcess
+from tests.deploy.kubernetes import problems
+from tests.deployed import Deployed, wait_until
+from tests.docs.test_commands import check_call
+from tests.scenarios.server import ServerProcess
+from tests.servers.golang import helm
+from tests.servers.prometheus import scraping
+from umbel.connectors import Webhook, source
+from umbel.datasets import dataset
+from umbel.log.collected import log_of
+from umbel.log.readers import note_position
+from umbel.log.segments import ORIGIN
+
+__owner__ = "tests@example.com"
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "umbel"
+EVERYTHING = {
+    "keda.enabled": "true",
+    "keda.collector.enabled": "true",
+    "ingress.enabled": "true",
+    "ingress.className": "nginx",
+    "ingress.tlsSecret": "tls",
+    "ingress.collectorHost": "events.example.com",
+    "collector.keysSecret": "keys",
+    "collector.schema": '{"type":"object"}',
+    "collector.streams[0]": "clicks",
+    "server.storage.className": "fast",
+    "collector.storage.className": "fast",
+    "server.environment.UMBEL_BACKLOG_AGE": "10m",
+    "podAnnotations.team": "features",
+    "nodeSelector.disk": "ssd",
+    "tolerations[0].key": "dedicated",
+    "image.pullSecrets[0].name": "registry",
+}
+VALUES: dict[str, dict[str, str]] = {
+    "as it is": {},
+    "everything": EVERYTHING,
+    "the server alone": {"worker.enabled": "false", "collector.enabled": "false"},
+    "the collector alone": {"server.enabled": "false", "worker.enabled": "false", "collector.to": ""},
+    "a worker from zero": {"keda.enabled": "true", "keda.worker.minReplicas": "0"},
+    "a fixed number": {"collector.autoscaling.enabled": "false", "collector.replicas": "3"},
+}
+
+
+def rendered(values: dict[str, str], release: str = "shop") -> list[dict[str, Any]]:
+    """Return the objects of the chart for these values."""
+    options = [
+        part
+        for name, value in values.items()
+        for part in ("--set-string" if "schema" in name else "--set", f"{name}={_escaped(value)}")
+    ]
+    command = [helm(), "template", release, str(CHART), "--kube-version", "1.31", "--namespace", "features"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def _escaped(value: str) -> str:
+    return re.sub(r"([,{}])", r"\\\1", value)
+
+
+def pods(objects: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    for each in objects:
+        if "template" in each.get("spec", {}):
+            yield each, each["spec"]["template"]["spec"]
+
+
+def containers(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for _, pod in pods(objects):
+        yield from (*pod.get("initContainers", ()), *pod["containers"])
+
+
+def queries(objects: list[dict[str, Any]]) -> dict[str, str]:
+    found = (trigger for each in objects if each["kind"] == "ScaledObject" for trigger in each["spec"]["triggers"])
+    return {each["name"]: each["metadata"]["query"] for each in found if each["type"] == "prometheus"}
+
+
+def test_helm_finds_nothing_wrong() -> None:
+    command = [helm(), "lint", str(CHART), "--strict", "--kube-version", "1.31"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_objects_are_those_of_kubernetes(name: str) -> None:
+    objects = rendered(VALUES[name])
+    assert objects
+    assert [f"{each['kind']} {each['metadata']['name']}: {found}" for each in objects for found in problems(each)] == []
+    names = [(each["kind"], each["metadata"]["name"]) for each in objects]
+    assert len(set(names)) == len(names)
+
+
+def test_wrong_objects_are_found() -> None:
+    objects = {each["kind"]: each for each in rendered(EVERYTHING)}
+    for change in (
+        lambda: objects["StatefulSet"]["spec"]["template"]["spec"].update(graceSeconds=1),
+        lambda: objects["Service"]["spec"]["ports"][0].update(port="http"),
+        lambda: objects["ScaledObject"]["spec"].update(minReplicas=1),
+        lambda: objects["ScaledObject"]["spec"]["triggers"][0]["metadata"].update(threshold=1),
+        lambda: objects["Deployment"]["spec"].update(replicas=None),
+    ):
+        before = sum(len(problems(each)) for each in objects.values())
+        change()
+        assert sum(len(problems(each)) for each in objects.values()) == before + 1
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_references_between_objects_hold(name: str) -> None:
+    objects = rendered(VALUES[name])
+    known = {(each["kind"], each["metadata"]["name"]) for each in objects}
+    for each in objects:
+        target = each["spec"].get("scaleTargetRef") if "spec" in each else None
+        assert target is None or (target["kind"], target["name"]) in known
+    for owner, pod in pods(objects):
+        labels = owner["spec"]["template"]["metadata"]["labels"]
+        assert owner["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        volumes = {each["name"]: each for each in pod.get("volumes", ())}
+        claims = [each["metadata"]["name"] for each in owner["spec"].get("volumeClaimTemplates", ())]
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
+            mounted = {each["name"] for each in container["volumeMounts"]}
+            assert mounted <= {*volumes, *claims}
+        for volume in volumes.values():
+            claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+            assert claim is None or ("PersistentVolumeClaim", claim) in known or "server.enabled" in VALUES[name]
+    for service in (each for each in objects if each["kind"] == "Service"):
+        chosen = [
+            each
+            for each, _ in pods(objects)
+            if service["spec"]["selector"].items() <= each["spec"]["template"]["metadata"]["labels"].items()
+        ]
+        assert len(chosen) == 1
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_pods_have_no_rights(name: str) -> None:
+    for _, pod in pods(rendered(VALUES[name])):
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["runAsUser"] > 0
+        assert not pod["automountServiceAccountToken"]
+    for container in containers(rendered(VALUES[name])):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_containers_run_commands_of_umbel(name: str, tmp_path: Path) -> None:
+    found = 0
+    for container in containers(rendered(VALUES[name])):
+        if "command" in container:
+            continue
+        arguments = [str(each) for each in container["args"]]
+        for path in ("/etc/umbel/schema/schema.json", "/etc/umbel/keys/keys.toml"):
+            (tmp_path / Path(path).name).touch()
+            arguments = [each.replace(path, str(tmp_path / Path(path).name)) for each in arguments]
+        check_call(arguments, is_whole=True)
+        found += 1
+    assert found
+
+
+def test_the_worker_is_scaled_between_zero_and_one() -> None:
+    (scaled,) = [each for each in rendered(VALUES["a worker from zero"]) if each["kind"] == "ScaledObject"]
+    assert (scaled["spec"]["minReplicaCount"], scaled["spec"]["maxReplicaCount"]) == (0, 1)
+    (worker,) = [
+        owner for owner, _ in pods(rendered(VALUES["a worker from zero"])) if "worker" in owner["metadata"]["name"]
+    ]
+    assert "replicas" not in worker["spec"]  # an upgrade must not undo what KEDA has set
+    autoscaled = {each["kind"] for each in rendered(EVERYTHING)}
+    assert "HorizontalPodAutoscaler" not in autoscaled  # two scalers of one collector would fight
+    assert "HorizontalPodAutoscaler" in {each["kind"] for each in rendered({})}
+
+
+@source(Webhook(name="web").endpoint("clicks"), disorder="1d", cdc="append")
+@dataset
+class Click:
+    n: int
+    at: datetime
+
+
+def test_queries_of_keda_give_the_backlog_of_a_running_exporter(tmp_path: Path) -> None:
+    chart = rendered({**EVERYTHING, "keda.selector": r'job=~"collector|server"'})
+    found = queries(chart)
+    assert sorted(found) == ["backlog-rows", "lag-bytes", "lag-seconds"]
+    deployed = Deployed(tmp_path / "server" / "umbel")
+    deployed.commit([Click])
+    deployed.log("clicks", [{"n": n, "at": "2026-03-01T00:00:00Z"} for n in range(2)])
+    deployed.close()
+    server, collector = ServerProcess(tmp_path / "server"), CollectorProcess(tmp_path)
+    server.wait_until_ready()
+    collector.wait()
+    collector.post([{"n": 1}] * 7)
+    note_position(log_of(collector.directory, "clicks"), "r", "a test", ORIGIN)
+    scraped = _scraped(chart)
+    targets = [("server", server.port, scraped["server"]), ("collector", collector.port, scraped["collector"])]
+    with scraping(tmp_path, targets) as prometheus:
+        wait_until(lambda: prometheus.value(found["backlog-rows"]) == 7, lambda: collector.said)
+        wait_until(lambda: prometheus.value(found["lag-bytes"]) > 10, lambda: server.said)
+        assert prometheus.value(found["lag-seconds"]) > 0
+        for name in sorted(set(re.findall(r"\bumbel_\w+", json.dumps(list(found.values()))))):
+            assert prometheus.series(name), f"{name} is not exported"
+        nothing = re.sub(r"\{.*?\}", '{job="none"}', found["lag-seconds"])
+        assert prometheus.value(nothing) == 0
+    assert collector.stop() == 0
+    server.stop()
+
+
+def _scraped(objects: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the path of metrics by component, as the annotations have it."""
+    found = {}
+    for owner, _ in pods(objects):
+        meta = owner["spec"]["template"]["metadata"]
+        if "prometheus.io/path" in meta.get("annotations", {}):
+            found[meta["labels"]["app.kubernetes.io/component"]] = meta["annotations"]["prometheus.io/path"]
+    return found
+
+
+def test_probes_of_the_chart_succeed(tmp_path: Path) -> None:
+    import httpx
+
+    token = [sys.executable, "-m", "umbel.cli.main", "token", "create", "admin", "--role", "admin"]
+    subprocess.run([*token, "--dir", str(tmp_path / "umbel")], capture_output=True, check=True)
+    (server,) = [each for each in containers(rendered({})) if each["name"] == "server"]
+    options = [each for each in server["args"][1:] if not each.startswith(("--dir", "--port", "--host"))]
+    running = ServerProcess(tmp_path, *options)
+    probes = [server[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")]
+
+    def succeed() -> bool:
+        headers = {"Host": probes[0]["httpHeaders"][0]["value"]}
+        try:
+            return all(
+                httpx.get(f"http://127.0.0.1:{running.port}{each['path']}", headers=headers).status_code == 200
+                for each in probes
+            )
+        except httpx.TransportError:
+            return False
+
+    wait_until(succeed, lambda: running.said)
+    running.stop()
+
+
+def test_the_image_is_slim_and_not_of_root() -> None:
+    text = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+    lines = [each for each in text.replace("\\\n", " ").splitlines() if each and not each.startswith("#")]
+    bases = [each.split()[1] for each in lines if each.startswith("FROM")]
+    assert all(each.endswith("-slim") for each in bases)
+    final = lines[max(n for n, each in enumerate(lines) if each.startswith("FROM")) :]
+    assert [each for each in final if each.startswith("USER")] == ["USER 10001:10001"]
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        if line.startswith("COPY") and "--from" not in line:
+            for name in line.split()[1:-1]:
+                assert (ROOT / name).exists()
+                assert f"!{name}" in ignored
+    assert {each["securityContext"]["runAsUser"] for _, each in pods(rendered({}))} == {10001}

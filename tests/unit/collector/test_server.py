@@ -1,0 +1,65 @@
+"""The process of a collector whose disk fails to sync: it answers 429, and ends for a new one."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from umbel.collector import server
+from umbel.collector.connection import HttpRequest, HttpResponse
+from umbel.collector.service import CollectorService
+from umbel.collector.settings import CollectorSettings
+from umbel.runtime.limits import Limits
+from umbel.state import disk
+
+
+class Answers:
+    """A connection that notes the answer."""
+
+    def __init__(self) -> None:
+        self.found: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
+
+    def answered(self, request: HttpRequest) -> None:
+        assert request.response is not None
+        self.found.set_result(request.response)
+
+
+async def send(collector: CollectorService, body: bytes) -> HttpResponse:
+    connection = Answers()
+    request = HttpRequest(connection)  # type: ignore[arg-type]
+    request.method, request.target, request.parts = b"POST", b"/api/v1/events/clicks", [body]
+    refused = collector.admit(request)
+    if refused is not None:
+        return refused
+    collector.take(request)
+    return await connection.found
+
+
+def test_a_failed_sync_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "EVERY", 0.01)
+    collector = CollectorService(CollectorSettings(tmp_path), Limits())
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def run() -> list[int]:
+        found = [await send(collector, b"{}")]
+        stop = asyncio.Event()
+        watching = asyncio.create_task(server._watch(collector, stop))
+        monkeypatch.setattr(disk, "sync", fail)
+        found.append(await send(collector, b"{}"))
+        monkeypatch.undo()
+        found.append(await send(collector, b"{}"))
+        await asyncio.wait_for(stop.wait(), 60)
+        watching.cancel()
+        return [each.status for each in found]
+
+    assert asyncio.run(run()) == [200, 429, 429]
+    assert collector.broken == ["clicks"]
+    collector.close()
+    again = CollectorService(CollectorSettings(tmp_path), Limits())
+    assert asyncio.run(send(again, b"{}")).status == 200
+    again.close()
