@@ -26,7 +26,7 @@ from tests.servers.postgres import PASSWORD, USER, PostgresServer, running
 from umbel.connectors import Postgres
 from umbel.connectors.polling import stop_polling
 from umbel.connectors.postgres.replication import ReplicatedSource
-from umbel.connectors.postgres.rows import TableSource
+from umbel.connectors.sql.rows import TableSource
 from umbel.definitions.arguments import ReadOptions
 from umbel.types.dtypes import Datetime, Int, Str
 

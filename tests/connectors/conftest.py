@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers.kafka import Broker, started_or_missing
+from tests.servers.mysql import MySQLServer
+from tests.servers.mysql import started_or_missing as mysql_or_missing
 from tests.servers.postgres import PostgresServer
 from tests.servers.postgres import started_or_missing as postgres_or_missing
 
@@ -15,6 +17,12 @@ from tests.servers.postgres import started_or_missing as postgres_or_missing
 def postgres_server() -> Iterator[PostgresServer]:
     """Return the PostgreSQL server that all tests of this process share."""
     yield from postgres_or_missing()
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[MySQLServer]:
+    """Return the MariaDB server that all tests of this process share."""
+    yield from mysql_or_missing()
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.connectors.postgres_shop import current, letters, orders, shop
+from tests.connectors.postgres_shop import shop
+from tests.connectors.shop_datasets import current, letters, orders
 from tests.deployed import Deployed, wait_until
 from tests.scenarios.test_kills import Worker as SparkWorker
 from tests.servers.postgres import PostgresServer, started_or_missing
