@@ -324,7 +324,7 @@ def test_rows_without_a_real_cursor_are_not_read(mysql_server: Server, name: str
 
 
 def test_errors_at_commit_say_what_to_do(mysql_server: Server, name: str, tmp_path: Path) -> None:
-    mysql_server.run(ORDERS, "CREATE TABLE singles(updated_at float)", database=name)
+    mysql_server.run(ORDERS, "CREATE TABLE singles(n int, at float)", database=name)
     poor = user(mysql_server, f"poor_{name}", f"SELECT ON {name}.singles")
     reading = user(mysql_server, f"reading_{name}", f"SELECT ON {name}.*")
     by_id = {"cursor": "id"}
@@ -345,8 +345,8 @@ def test_errors_at_commit_say_what_to_do(mysql_server: Server, name: str, tmp_pa
         assert PASSWORD not in str(caught.value)
         assert "wr0ng" not in str(caught.value)
     with (
-        pytest.raises(InvalidValue, match="column 'updated_at' of type float cannot be a cursor"),
-        deployed(tmp_path / "x", keyless(shop(mysql_server, name), "updated_at", table="singles")),
+        pytest.raises(InvalidValue, match="column 'at' of type float cannot be a cursor"),
+        deployed(tmp_path / "x", keyless(shop(mysql_server, name), "at", table="singles")),
     ):
         pass
 

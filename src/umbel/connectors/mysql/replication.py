@@ -166,7 +166,11 @@ class BinlogSource(MySQLSource, FollowedSource):
             file, offset = (status[f"Binlog_snapshot_{each}"] for each in ("file", "position"))
             (found,) = rows(connection, f"SELECT BINLOG_GTID_POS('{file}', {int(offset)})")[0]
             if found is None:
-                raise Transient(f"{self.title}: the binary log was purged meanwhile")
+                raise Transient(
+                    f"{self.title}: the snapshot was not found in the binary log: it was purged meanwhile, or has an event above "
+                    "max_allowed_packet",
+                    hint="FLUSH BINARY LOGS",
+                )
             yield found
             return
         with self.server.connect() as other:  # its lock keeps others from changing the table meanwhile

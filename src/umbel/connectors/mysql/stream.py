@@ -73,13 +73,12 @@ class BinlogStream:
         self._socket.settimeout(None)
         self._data = bytearray()
         self._at = 0
-        self._has_checksums = True
         self._heard_at = time.monotonic()
 
     def _begin(self, connection: Any, history: MariaDBHistory | MySQLHistory, replica: int) -> None:
         """Ask for the stream."""
-        (offset,) = rows(connection, "SELECT UNIX_TIMESTAMP(NOW(6))")[0]
-        self._ahead = float(offset) - time.time()
+        now, checksum = rows(connection, "SELECT UNIX_TIMESTAMP(NOW(6)), @@global.binlog_checksum")[0]
+        self._ahead, self._has_checksums = float(now) - time.time(), checksum != "NONE"
         period = HEARTBEAT * 1_000_000_000
         rows(
             connection,
