@@ -1,4 +1,4 @@
-"""The worker and a database server are killed again and again while rows change; in the end the datasets are what the tables are."""
+"""The worker and a database server are killed while rows change; in the end the datasets are what the tables are."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from umbel.connectors.mysql.binary_json import json_text
-from umbel.connectors.mysql.binlog import STATEMENT, Decoder
+from umbel.connectors.mysql.binlog import STATEMENT, BinlogDecoder
 from umbel.connectors.mysql.positions import MariaDBHistory, MySQLHistory
 from umbel.connectors.mysql.server import MySQLDescription
 from umbel.connectors.mysql.stream import Event, _unpacked
 from umbel.connectors.mysql.tables import TableMaps
-from umbel.connectors.mysql.values import Described, decoder
+from umbel.connectors.mysql.values import StreamColumn, decoder
 from umbel.connectors.sql.changes import Deletions
 from umbel.connectors.sql.columns import Column
 from umbel.connectors.sql.rows import DELETE, INSERT, TRUNCATE, UPDATE
@@ -67,17 +67,17 @@ def query(sql: str, database: str = "d") -> Event:
     return event(2, struct.pack("<IIBHH", 1, 0, len(database), 0, 0) + database.encode() + b"\0" + sql.encode())
 
 
-def made(keys: Sequence[str] = ("k",), history: Any = None, now: float = SECOND + 100) -> Decoder:
+def made(keys: Sequence[str] = ("k",), history: Any = None, now: float = SECOND + 100) -> BinlogDecoder:
     maps = TableMaps("s", TABLE, ("k", "v"), {45: "utf-8"})
-    return Decoder(maps, keys, Deletions(), history or MySQLHistory(""), clock=lambda: now)
+    return BinlogDecoder(maps, keys, Deletions(), history or MySQLHistory(""), clock=lambda: now)
 
 
-def transaction(to: Decoder, number: int, *events: Event, committed: int = 0) -> None:
+def transaction(to: BinlogDecoder, number: int, *events: Event, committed: int = 0) -> None:
     for each in (gtid(number, committed), query("BEGIN"), table_map(), *events, event(16, b"\0" * 8)):
         to.feed(each)
 
 
-def changes(of: Decoder) -> list[tuple[Any, ...]]:
+def changes(of: BinlogDecoder) -> list[tuple[Any, ...]]:
     return [row for batch in of.batches() for row in batch.rows.select("_op", "k", "v", "_committed").rows()]
 
 
@@ -280,7 +280,7 @@ def test_binary_json() -> None:
     ],
 )
 def test_decimals(precision: int, scale: int, data: bytes, expected: str) -> None:
-    column = Described(246, bytes([precision, scale]), is_unsigned=False, codec=None, names=(), declared="")
+    column = StreamColumn(246, bytes([precision, scale]), is_unsigned=False, codec=None, names=(), declared="")
     kind, decode = decoder(column)
     assert (kind, decode(b"?" + data + b"?", 1)) == ("numeric", (expected, 1 + len(data)))
 
@@ -295,12 +295,12 @@ def test_spans_of_time(text: str, digits: int) -> None:
     size = (digits + 1) // 2
     part = int(fraction.ljust(2 * size, "0") or 0)
     packed = sign * ((hours << 12 | minutes << 6 | seconds) << 8 * size | part) + (0x800000 << 8 * size)
-    column = Described(19, bytes([digits]), is_unsigned=False, codec=None, names=(), declared="")
+    column = StreamColumn(19, bytes([digits]), is_unsigned=False, codec=None, names=(), declared="")
     assert decoder(column)[1](packed.to_bytes(3 + size, "big"), 0)[0] == text
 
 
 def test_columns_that_mariadb_compressed() -> None:
-    column = Described(140, b"\x02", is_unsigned=False, codec="utf-8", names=(), declared="")
+    column = StreamColumn(140, b"\x02", is_unsigned=False, codec="utf-8", names=(), declared="")
     packed = b"\x81\x1e" + zlib.compress(b"a" * 30)
     data = struct.pack("<H", len(packed)) + packed + struct.pack("<H", 3) + b"\x00ab"
     decode = decoder(column)[1]

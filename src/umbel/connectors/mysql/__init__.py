@@ -36,12 +36,12 @@ class MySQLTable(ChangingTable):
     def reader_of(self, options: ReadOptions) -> SplitSource:
         from umbel.connectors.mysql.cursor import MySQLCursor
         from umbel.connectors.mysql.replication import BinlogSource
-        from umbel.connectors.mysql.server import Server, driver
+        from umbel.connectors.mysql.server import MySQLServer, driver
 
         assert isinstance(self.source, MySQL)
         driver()
         self.check_options(options)
-        server = Server.of(self.title, self.source, self.source.port)
+        server = MySQLServer.of(self.title, self.source, self.source.port)
         if self.cursor is None:
             return BinlogSource(server, self.table, options)
         return MySQLCursor(server, self.table, options, self.cursor)

@@ -93,10 +93,10 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
 
 def _opaque(kind: int, data: bytes) -> Any:
     """Return a value of a type of SQL, as MySQL writes it."""
-    from umbel.connectors.mysql.values import Described, decoder
+    from umbel.connectors.mysql.values import StreamColumn, decoder
 
     if kind == _NEWDECIMAL:
-        column = Described(_NEWDECIMAL, data[:2], is_unsigned=False, codec=None, names=(), declared="")
+        column = StreamColumn(_NEWDECIMAL, data[:2], is_unsigned=False, codec=None, names=(), declared="")
         return _Number(decoder(column)[1](data, 2)[0])
     if kind in _TIMES:
         return _time(kind, int.from_bytes(data[:8], "little", signed=True))

@@ -66,7 +66,7 @@ class Batch:
     at: int
 
 
-class Decoder(Transactions):
+class BinlogDecoder(Transactions):
     """Decodes events.
 
     Args:
@@ -97,7 +97,7 @@ class Decoder(Transactions):
 
     @property
     def has_changes(self) -> bool:
-        """Whether changes wait to be taken."""
+        """True if changes wait to be taken."""
         return bool(self.rows or self._sealed)
 
     def batches(self) -> list[Batch]:

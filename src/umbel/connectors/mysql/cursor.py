@@ -57,8 +57,8 @@ class MySQLSnapshot:
         cursor = quote(low.cursor.name)
         newer = "1" if low.high is None else f"{cursor} > {self._literal(low.cursor, low.high)}"
         names = ", ".join(read_as(column, quote(name)) for name, column in columns.items())
-        statement = (
-            f"SELECT {names}, {newer} FROM {self.table.name} WHERE {self._condition(cursor, low)} ORDER BY {cursor}"
+        statement = (  # names are quoted, values are literals
+            f"SELECT {names}, {newer} FROM {self.table.name} WHERE {self._condition(cursor, low)} ORDER BY {cursor}"  # noqa: S608  names are quoted
         )
         read = [*columns.values(), Column(NEWER, INT, is_array=False, type="int")]
         for each in pieces(self.connection, statement):
@@ -79,7 +79,7 @@ class MySQLSnapshot:
 
 
 def _instant(low: Low) -> str:
-    """Return the first instant to be read, written for a comparison with a column of times."""
+    """Return the first instant to be read, as a literal."""
     first: datetime = low.begin.replace(tzinfo=None)
     return f"'{first.date().isoformat()}'" if low.cursor.kind == DATE else f"'{first.isoformat(' ')}'"
 
@@ -106,7 +106,7 @@ class MySQLCursor(MySQLSource, CursorSource):
         with self.server.connect() as connection:
             columns = self.columns_of(table := describe(connection, self.title, self.table))
             names = ", ".join(quote(name) for name in columns)
-            rows(connection, f"SELECT {names} FROM {table.name} LIMIT 0")
+            rows(connection, f"SELECT {names} FROM {table.name} LIMIT 0")  # noqa: S608  names are quoted
             self._check_rights(connection, columns[self.cursor])
 
     def _check_rights(self, connection: Connection[Any], cursor: Column) -> None:

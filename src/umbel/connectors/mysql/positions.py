@@ -106,7 +106,7 @@ class MySQLHistory:
 
     @property
     def encoded(self) -> bytes:
-        """The set as a request for the stream has it; ends of ranges are exclusive there."""
+        """The set in a request for the stream; ends of ranges are exclusive."""
         parts = [struct.pack("<Q", len(self._ranges))]
         for server, ranges in sorted(self._ranges.items()):
             parts.append(uuid.UUID(server).bytes + struct.pack("<Q", len(ranges)))

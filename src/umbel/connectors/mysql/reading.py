@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from umbel.connectors.mysql.columns import typed
-from umbel.connectors.mysql.server import Server
+from umbel.connectors.mysql.server import MySQLServer
 from umbel.connectors.sql.columns import Column
 from umbel.connectors.sql.rows import TableSource
 from umbel.types.dtype import DType
@@ -27,7 +27,7 @@ AT_ONCE = 1000
 class MySQLSource(TableSource):
     """A table of MySQL."""
 
-    server: Server
+    server: MySQLServer
 
     def typed(self, text: pl.Series, column: Column, requested: DType | None) -> pl.Series:
         return typed(text, column, requested)

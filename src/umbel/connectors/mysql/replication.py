@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from umbel.connectors.mysql.binlog import DISTRIBUTED, REPLACED, STATEMENT, Decoder
+from umbel.connectors.mysql.binlog import DISTRIBUTED, REPLACED, STATEMENT, BinlogDecoder
 from umbel.connectors.mysql.columns import frame, read_as
 from umbel.connectors.mysql.positions import MariaDBHistory, MySQLHistory
 from umbel.connectors.mysql.reading import MySQLSource, pieces
@@ -88,7 +88,7 @@ class BinlogSource(MySQLSource, FollowedSource):
             table = describe(connection, self.title, self.table)
             table.require(self.title, names := self.names(table))
             listed = ", ".join(map(quote, names))
-            rows(connection, f"SELECT {listed} FROM {table.name} LIMIT 0")
+            rows(connection, f"SELECT {listed} FROM {table.name} LIMIT 0")  # noqa: S608  names are quoted
             for problem, hint in self._problems(connection, table):
                 raise InvalidValue(f"{self.title}: {problem}", hint=hint)
 
@@ -150,7 +150,7 @@ class BinlogSource(MySQLSource, FollowedSource):
             with self._snapshot(connection, table) as gtid:
                 pass
             listed = ", ".join(read_as(column, quote(name)) for name, column in columns.items())
-            found = pieces(connection, f"SELECT {listed} FROM {table.name}")
+            found = pieces(connection, f"SELECT {listed} FROM {table.name}")  # noqa: S608  names are quoted
             frames = (frame(each, list(columns.values())) for each in found)
             if not self.stage_copy(frames, columns, token, poller):
                 raise Transient(f"{self.title}: the first copy was interrupted")
@@ -196,14 +196,14 @@ class BinlogSource(MySQLSource, FollowedSource):
         with self.server.connect() as connection:
             try:
                 stream = BinlogStream(connection, history, state["replica"])
-                decoder = Decoder(
+                decoder = BinlogDecoder(
                     maps, self.options.keys or (), self.deletions, history, at, lambda: stream.server_time
                 )
                 self._receive(stream, decoder, poller)
             except StreamError as error:
                 raise self._translated(error) from None
 
-    def _receive(self, stream: BinlogStream, decoder: Decoder, poller: Poller) -> None:
+    def _receive(self, stream: BinlogStream, decoder: BinlogDecoder, poller: Poller) -> None:
         until, saved, due = time.monotonic() + SESSION, time.monotonic(), None
         while True:
             for event in stream.next(DELAY if decoder.has_changes else 1.0):
@@ -223,12 +223,12 @@ class BinlogSource(MySQLSource, FollowedSource):
             if now > until or poller.is_stopping or not self.has_room(poller):
                 return
 
-    def _stage(self, decoder: Decoder) -> None:
+    def _stage(self, decoder: BinlogDecoder) -> None:
         for batch in decoder.batches():
             columns = [column.plain for column in batch.columns.values()]
             self.stage.append(batch.rows, {"columns": columns, "gtid": batch.history, "at": batch.at})
 
-    def _save(self, decoder: Decoder) -> None:
+    def _save(self, decoder: BinlogDecoder) -> None:
         """Note the position: transactions of other tables may be forgotten by the server."""
         state, last = self.stage.state(), self.last_changes()
         part = last.number if last else 0

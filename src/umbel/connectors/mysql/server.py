@@ -49,7 +49,7 @@ FROM information_schema.COLUMNS c WHERE c.TABLE_SCHEMA = %s AND c.TABLE_NAME = %
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Server(DatabaseServer):
+class MySQLServer(DatabaseServer):
     """A server of MySQL or MariaDB and a login."""
 
     names: ClassVar[Sequence[str]] = PARAMETERS
@@ -156,7 +156,7 @@ def describe(connection: Connection[Any], title: str, name: str) -> MySQLDescrip
     quoted = f"{quote(database)}.{quote(table)}"
     try:
         # first of all without the catalog, which shows nothing of tables that may not be read
-        rows(connection, f"SELECT 1 FROM {quoted} LIMIT 0")
+        rows(connection, f"SELECT 1 FROM {quoted} LIMIT 0")  # noqa: S608  names are quoted
         found = rows(connection, f"SHOW CREATE TABLE {quoted}")[0]
     except pymysql.MySQLError as error:
         if _parts(error)[0] != NO_TABLE:

@@ -73,7 +73,7 @@ class BinlogStream:
         self._socket.settimeout(None)
         self._data = bytearray()
         self._at = 0
-        self._heard_at = time.monotonic()
+        self._alive_at = time.monotonic()
 
     def _begin(self, connection: Any, history: MariaDBHistory | MySQLHistory, replica: int) -> None:
         """Ask for the stream."""
@@ -137,7 +137,10 @@ class BinlogStream:
             yield event
 
     def _packet(self) -> bytes | None:
-        """Return the next packet that has arrived whole; the largest ones are continued in those after them."""
+        """Return the next complete packet, None if there is none.
+
+        The largest packets are continued in the ones after them.
+        """
         at, parts = self._at, list[bytes]()
         while True:
             if len(self._data) - at < 4:
@@ -156,13 +159,13 @@ class BinlogStream:
         """Receive what has arrived; return whether something has."""
         pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
         if not pending and not select.select([self._socket], [], [], patience)[0]:
-            if time.monotonic() - self._heard_at > SILENCE:
+            if time.monotonic() - self._alive_at > SILENCE:
                 raise Transient("the server has been silent for a minute")
             return False
         found = self._socket.recv(1 << 20)
         if not found:
             raise Transient("the server closed the connection")
-        self._heard_at = time.monotonic()
+        self._alive_at = time.monotonic()
         del self._data[: self._at]
         self._at = 0
         self._data += found
@@ -188,7 +191,7 @@ def _unpacked(event: Event) -> Iterator[Event]:
 
 
 def lenenc(data: bytes, at: int) -> tuple[int, int]:
-    """Return an integer of the protocol, which has a length of its own, and the position after it."""
+    """Return a length-encoded integer, and the position after it."""
     first = data[at]
     if first < 0xFB:
         return first, at + 1

@@ -21,7 +21,7 @@ from umbel.connectors.mysql.values import (
     SET,
     STRING,
     Decode,
-    Described,
+    StreamColumn,
     decoder,
     real_type,
 )
@@ -45,7 +45,7 @@ _DTYPES = {BIT: pl.UInt64, FLOAT: pl.Float64, SINGLE: pl.Float64, BYTES: pl.Bina
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns rows of an event have.
+    """The columns of the rows of an event.
 
     Args:
         width: the number of columns of the table.
@@ -63,7 +63,7 @@ class Layout:
         return (len(self.readers) + 7) // 8
 
     def filled(self, former: Values, values: Values) -> Values:
-        """Return the values of a changed row, with the former ones of columns that are not there."""
+        """Return the values of a changed row; former values fill absent columns."""
         there = {place for place, _ in self.readers}
         return [new if place in there else old for place, (old, new) in enumerate(zip(former, values, strict=True))]
 
@@ -189,7 +189,7 @@ class TableMaps:
         names = tuple(name for name, _ in columns)
         return MappedTable(names, series, True, described, decoders, requested)
 
-    def _decoder(self, name: str, column: Described) -> tuple[str, Decode]:
+    def _decoder(self, name: str, column: StreamColumn) -> tuple[str, Decode]:
         try:
             return decoder(column)
         except LookupError as error:
@@ -199,7 +199,7 @@ class TableMaps:
 
     # ---- the metadata ----------------------------------------------------------------------------------------------
 
-    def _columns(self, body: bytes) -> list[tuple[str, Described]]:
+    def _columns(self, body: bytes) -> list[tuple[str, StreamColumn]]:
         count, at = lenenc(body, 0)
         types, at = body[at : at + count], at + count
         size, at = lenenc(body, at)
@@ -224,7 +224,7 @@ class TableMaps:
         return [
             (
                 name,
-                Described(
+                StreamColumn(
                     types[place],
                     metadata[place],
                     place in unsigned,

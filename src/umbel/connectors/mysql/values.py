@@ -34,7 +34,7 @@ METADATA_BYTES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class StreamColumn:
     """A column as the stream describes it.
 
     Args:
@@ -54,7 +54,7 @@ class Described:
     declared: str
 
 
-def decoder(column: Described) -> tuple[str, Decode]:
+def decoder(column: StreamColumn) -> tuple[str, Decode]:
     """Return the kind of a column's values, and what decodes them.
 
     Raises:
@@ -77,16 +77,16 @@ def _fixed(form: str) -> Decode:
 _INTEGERS = {1: ("<b", "<B"), 2: ("<h", "<H"), 3: ("<i", "<I"), 8: ("<q", "<Q")}
 
 
-def _medium(column: Described) -> tuple[str, Decode]:
+def _medium(column: StreamColumn) -> tuple[str, Decode]:
     signed = not column.is_unsigned
     return INT, lambda data, at: (int.from_bytes(data[at : at + 3], "little", signed=signed), at + 3)
 
 
-def _year(_: Described) -> tuple[str, Decode]:
+def _year(_: StreamColumn) -> tuple[str, Decode]:
     return INT, lambda data, at: (data[at] + 1900 if data[at] else 0, at + 1)
 
 
-def _bit(column: Described) -> tuple[str, Decode]:
+def _bit(column: StreamColumn) -> tuple[str, Decode]:
     size = column.metadata[1] + (column.metadata[0] > 0)
     return BIT, lambda data, at: (int.from_bytes(data[at : at + size], "big"), at + size)
 
@@ -122,21 +122,21 @@ def _texts(codec: str) -> Callable[[bytes], str]:
     return converted
 
 
-def _characters(column: Described, size: int) -> tuple[str, Decode]:
+def _characters(column: StreamColumn, size: int) -> tuple[str, Decode]:
     if column.codec is None:
         return BYTES, _prefixed(size, bytes)
     return (JSON if column.declared == "json" else TEXT), _prefixed(size, _texts(column.codec))
 
 
-def _varying(column: Described) -> tuple[str, Decode]:
+def _varying(column: StreamColumn) -> tuple[str, Decode]:
     return _characters(column, 1 if int.from_bytes(column.metadata, "little") < 256 else 2)
 
 
-def _large(column: Described) -> tuple[str, Decode]:
+def _large(column: StreamColumn) -> tuple[str, Decode]:
     return _characters(column, column.metadata[0])
 
 
-def _compressed(column: Described) -> tuple[str, Decode]:
+def _compressed(column: StreamColumn) -> tuple[str, Decode]:
     size = column.metadata[0] if len(column.metadata) == 1 else 1 + (int.from_bytes(column.metadata, "little") > 255)
     convert = bytes if column.codec is None else _texts(column.codec)
 
@@ -157,7 +157,7 @@ def real_type(metadata: bytes) -> tuple[int, int]:
     return first, second
 
 
-def _string(column: Described) -> tuple[str, Decode]:
+def _string(column: StreamColumn) -> tuple[str, Decode]:
     kind, length = real_type(column.metadata)
     if kind == ENUM:
         return TEXT, _enumeration(column.names, length)
@@ -193,11 +193,11 @@ def _set(names: Sequence[str], size: int) -> Decode:
     return chosen
 
 
-def _json(column: Described) -> tuple[str, Decode]:
+def _json(column: StreamColumn) -> tuple[str, Decode]:
     return JSON, _prefixed(column.metadata[0], json_text)
 
 
-def _space(column: Described) -> tuple[str, Decode]:
+def _space(column: StreamColumn) -> tuple[str, Decode]:
     return BYTES, _prefixed(column.metadata[0], bytes)
 
 
@@ -213,7 +213,7 @@ def _groups(digits: int, *, is_fraction: bool) -> list[tuple[int, int]]:
     return full + rest if is_fraction else rest + full
 
 
-def _decimal(column: Described) -> tuple[str, Decode]:
+def _decimal(column: StreamColumn) -> tuple[str, Decode]:
     precision, scale = column.metadata
     whole, fraction = _groups(precision - scale, is_fraction=False), _groups(scale, is_fraction=True)
     size = sum(each for _, each in whole + fraction)
@@ -241,13 +241,13 @@ def _decimal(column: Described) -> tuple[str, Decode]:
 
 
 def _fraction(metadata: bytes) -> tuple[int, int, int]:
-    """Return the digits of a fraction of a second, its bytes, and the factor to µs."""
+    """Return digits and bytes of a fraction of a second, and the factor to µs."""
     digits = metadata[0] if metadata else 0
     size = (digits + 1) // 2
     return digits, size, 10 ** (6 - 2 * size)
 
 
-def _date(_: Described) -> tuple[str, Decode]:
+def _date(_: StreamColumn) -> tuple[str, Decode]:
     def text(data: bytes, at: int) -> tuple[str, int]:
         packed = int.from_bytes(data[at : at + 3], "little")
         return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}", at + 3
@@ -255,7 +255,7 @@ def _date(_: Described) -> tuple[str, Decode]:
     return DATE, text
 
 
-def _datetime(column: Described) -> tuple[str, Decode]:
+def _datetime(column: StreamColumn) -> tuple[str, Decode]:
     _, size, factor = _fraction(column.metadata)
     end = 5 + size
 
@@ -269,7 +269,7 @@ def _datetime(column: Described) -> tuple[str, Decode]:
     return NAIVE, text
 
 
-def _timestamp(column: Described) -> tuple[str, Decode]:
+def _timestamp(column: StreamColumn) -> tuple[str, Decode]:
     from datetime import UTC, datetime
 
     _, size, factor = _fraction(column.metadata)
@@ -290,7 +290,7 @@ def _timestamp(column: Described) -> tuple[str, Decode]:
     return INSTANT, text
 
 
-def _time(column: Described) -> tuple[str, Decode]:
+def _time(column: StreamColumn) -> tuple[str, Decode]:
     digits, size, factor = _fraction(column.metadata)
     end = 3 + size
 
@@ -304,7 +304,7 @@ def _time(column: Described) -> tuple[str, Decode]:
     return TEXT, text
 
 
-_MAKERS: dict[int, Callable[[Described], tuple[str, Decode]]] = {
+_MAKERS: dict[int, Callable[[StreamColumn], tuple[str, Decode]]] = {
     4: lambda _: (SINGLE, _fixed("<f")),
     5: lambda _: (FLOAT, _fixed("<d")),
     9: _medium,

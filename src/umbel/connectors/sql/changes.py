@@ -90,7 +90,7 @@ class Deletions:
 
 
 class Transactions:
-    """The changes of the open transaction, and those of committed ones, which wait until they are taken.
+    """The changes of the open transaction, and of committed ones until they are taken.
 
     Args:
         keys: the names of the columns of the dataset's keys; none for a keyless one.
@@ -116,7 +116,7 @@ class Transactions:
         self._open.append((op, relation, values))
 
     def update(self, op: str, relation: Relation, former: Values, values: Values) -> None:
-        """Add an update of a row whose former values are known; the former key ends if it is another."""
+        """Add an update of a row; its former key ends if it changed."""
         if self._keys and self._key(relation, former) != self._key(relation, values):
             self._open.append((DELETE, relation, former))
         self._open.append((op, relation, values))

@@ -213,7 +213,7 @@ class Low:
 
     @property
     def _first(self) -> datetime:
-        """An instant before which no row is read: a date begins before a part of its day."""
+        """An instant before which no row is read; a date stands for its whole day."""
         day = timedelta(days=1) if self.cursor.kind == DATE else timedelta()
         return self.begin - min(day, self.begin - datetime.min.replace(tzinfo=UTC))
 

@@ -1,4 +1,4 @@
-"""Following the changes of a table: first the rows of a snapshot, then the stream that begins at it.
+"""Following the changes of a table: the rows of a snapshot, then the stream.
 
 Changes are staged, durably, transaction by transaction.
 """
@@ -37,7 +37,7 @@ class FollowedSource(TableSource):
 
     @abstractmethod
     def load(self, poller: Poller) -> None:
-        """Stage the rows of a snapshot, and save the state with the position of that; begun anew if it is interrupted."""
+        """Stage the rows of a snapshot, and save its position; an interrupted copy begins anew."""
 
     @abstractmethod
     def follow(self, poller: Poller) -> None:
