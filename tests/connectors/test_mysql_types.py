@@ -43,7 +43,6 @@ THINGS = (
         list json, size json, naive datetime, fine datetime(4),
         day date, clock time(2), raw varbinary(10), padded binary(4), large blob,
         feeling enum('sad', 'happy, ever'), tags set('a', 'b', 'c'),
-       
         id uuid, address inet6, big5 varchar(300) CHARACTER SET utf16, nothing int, after_that int unsigned)""",
     """INSERT INTO things VALUES (
         '2024-02-29 12:34:56.789012', -128, 255, -32768, 65535, -8388608, 16777215, -2147483648, 4294967295,
