@@ -12,69 +12,29 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from benchmarks.table_reading import IN_TRANSACTION, first_copy, opened, report, source, staged
 from tests.scenarios.server import HOST
 from tests.servers.postgres import PASSWORD, USER, PostgresServer, running
 from umbel.connectors import Postgres
 from umbel.connectors.polling import stop_polling
 from umbel.connectors.postgres.replication import ReplicatedSource
-from umbel.connectors.postgres.rows import TableSource
-from umbel.definitions.arguments import ReadOptions
-from umbel.types.dtypes import Datetime, Int, Str
 
-TYPES = {"id": Int(), "note": Str(), "updated_at": Datetime()}
 TABLE = "CREATE TABLE orders(id bigserial PRIMARY KEY, note text NOT NULL, updated_at timestamptz DEFAULT clock_timestamp())"
-IN_TRANSACTION = 100
 PUBLISH = "CREATE PUBLICATION umbel_orders FOR TABLE orders WITH (publish_via_partition_root = true)"
 PEEK = """SELECT lsn::text, data FROM
           pg_logical_slot_peek_binary_changes(%s, NULL, 20000, 'proto_version', '1', 'publication_names', %s)"""
 
 
-def source(server: PostgresServer, folder: Path, cursor: str | None) -> TableSource:
-    """Return the reading side of the table."""
-    shop = Postgres(name="s", host=HOST, port=server.port, db_name="postgres", username=USER, password=PASSWORD)
-    options = ReadOptions(
-        directory=folder,
-        key="orders",
-        dataset="Orders",
-        cdc="upsert" if cursor else "native",
-        every=1_000_000,
-        disorder=0,
-        columns=tuple(TYPES),
-        keys=("id",),
-        is_keyed=True,
-    )
-    reader = shop.table("orders", cursor).reader_of(options)
-    assert isinstance(reader, TableSource)
-    return reader
-
-
-def staged(reader: TableSource, rows: int) -> float:
-    """Return the seconds until so many rows are staged on disk."""
-    begun, found = time.perf_counter(), 0
-    while found < rows:
-        reader.tend()
-        last = reader.stage.last()
-        found = last.first + last.rows if last and reader.visible() else 0
-        time.sleep(0.005)
-    return time.perf_counter() - begun
-
-
-def opened(reader: TableSource) -> float:
-    """Return the seconds that the staged rows take to be read into typed columns."""
-    begun = time.perf_counter()
-    for split, _ in reader.plan(None, 1 << 40)[0]:
-        for batch in reader.open(split, TYPES, exact=True):
-            assert not batch.raw.rejects.height
-    return time.perf_counter() - begun
+def shop(server: PostgresServer) -> Postgres:
+    """Return the source."""
+    return Postgres(name="s", host=HOST, port=server.port, db_name="postgres", username=USER, password=PASSWORD)
 
 
 def peeked(server: PostgresServer, slot: str) -> float:
@@ -103,11 +63,8 @@ def received(server: PostgresServer, slot: str) -> float:
 def turn(server: PostgresServer, folder: Path, changes: int) -> Mapping[str, float]:
     """Return the seconds of each way of reading the same changes."""
     server.run("TRUNCATE orders")
-    reader = source(server, folder, None)
-    staged_first = replace(reader)
-    while staged_first.is_loading:
-        staged_first.tend()
-    stop_polling(folder)
+    reader = source(shop(server), folder, None)
+    first_copy(replace(reader), folder)
     slots = {name: f"bench_{name}_{folder.name.lower()}" for name in ("peeked", "received")}
     for each in slots.values():
         server.run(f"SELECT pg_create_logical_replication_slot('{each}', 'pgoutput')")
@@ -152,7 +109,7 @@ def copied(server: PostgresServer) -> float:
 
 def loaded(server: PostgresServer, folder: Path, rows: int) -> Mapping[str, float]:
     """Return the seconds of a first load by cursor, staged and read, and of a COPY."""
-    reader = source(server, folder, "id")
+    reader = source(shop(server), folder, "id")
     times = {"copied": copied(server), "staged": staged(reader, rows)}
     stop_polling(folder)
     return {**times, "opened": opened(reader)}
@@ -167,20 +124,13 @@ def main() -> None:
     changes: int = arguments.changes
     with tempfile.TemporaryDirectory() as folder, running() as server:
         server.run(TABLE, PUBLISH)
-        _print(
+        report(
             "changes/s", changes, "received", arguments.turns, lambda n: turn(server, Path(folder) / f"c{n}", changes)
         )
         server.run(
             "TRUNCATE orders", f"INSERT INTO orders(note) SELECT md5(i::text) FROM generate_series(1, {changes}) i"
         )
-        _print("rows/s", changes, "copied", arguments.turns, lambda n: loaded(server, Path(folder) / f"r{n}", changes))
-
-
-def _print(unit: str, count: int, baseline: str, turns: int, measure: Callable[[int], Mapping[str, float]]) -> None:
-    runs: list[Any] = [measure(number) for number in range(turns)]
-    rates = {name: count / statistics.median(run[name] for run in runs) for name in runs[0]}
-    for name, rate in rates.items():
-        print(f"{name:>10}: {rate:>12,.0f} {unit}, {rate / rates[baseline]:.2f} of {baseline}")
+        report("rows/s", changes, "copied", arguments.turns, lambda n: loaded(server, Path(folder) / f"r{n}", changes))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import pytest
 
 from tests.connectors.cluster import cluster_database, cluster_s3, cluster_urls  # noqa: F401 - fixtures
 from tests.servers.kafka import Broker, started_or_missing
+from tests.servers.mysql import MySQLServer
+from tests.servers.mysql import started_or_missing as mysql_or_missing
 from tests.servers.postgres import PostgresServer
 from tests.servers.postgres import started_or_missing as postgres_or_missing
 
@@ -16,6 +18,12 @@ from tests.servers.postgres import started_or_missing as postgres_or_missing
 def postgres_server() -> Iterator[PostgresServer]:
     """Return the PostgreSQL server that all tests of this process share."""
     yield from postgres_or_missing()
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[MySQLServer]:
+    """Return the MariaDB server that all tests of this process share."""
+    yield from mysql_or_missing()
 
 
 @pytest.fixture(scope="session")

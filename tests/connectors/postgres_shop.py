@@ -1,29 +1,15 @@
-"""Tables of a shop in a PostgreSQL server, and the datasets fed by them."""
+"""Tables of a shop in a PostgreSQL server."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
 from itertools import count
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import polars as pl
-
-from tests.deployed import Deployed
 from tests.scenarios.server import HOST
 from tests.servers.postgres import PASSWORD, USER, PostgresServer
-from umbel.api.dataset import redefined
-from umbel.connectors import Postgres, source
-from umbel.connectors.polling import stop_polling
-from umbel.datasets import dataset, field
-from umbel.runtime.batch import drain
+from umbel.connectors import Postgres
 
-__owner__ = "shop@example.com"
 _NUMBERS = count()
-PATIENCE = 150.0
 
 
 def database(server: PostgresServer) -> str:
@@ -39,74 +25,4 @@ def shop(server: PostgresServer, name: str, **options: Any) -> Postgres:
     return Postgres(name="shop", db_name=name, **{**login, **options})
 
 
-def orders(
-    postgres: Postgres,
-    *,
-    name: str = "Orders",
-    table: str = "orders",
-    every: str = "1s",
-    disorder: str = "1h",
-    **options: Any,
-) -> Any:
-    """Return the keyed dataset of the table `orders`, or of one like it."""
-    read = {"cdc": "upsert", **options}
-    connector = postgres.table(table, None if read["cdc"] == "native" else "updated_at")
-
-    @source(connector, disorder=disorder, every=every, **read)
-    @dataset(index=True)
-    class Orders:
-        id: int = field(key=True)
-        note: str
-        updated_at: datetime
-
-    return redefined(cast("Any", Orders), name=name)
-
-
 ORDERS = "CREATE TABLE orders(id bigint PRIMARY KEY, note text NOT NULL, updated_at timestamptz NOT NULL)"
-
-
-@contextmanager
-def deployed(folder: Path, *datasets: Any) -> Iterator[Deployed]:
-    """Return a deployment of datasets, whose sources are read no more after the block."""
-    made = Deployed(folder / "umbel")
-    try:
-        if datasets:
-            made.commit(datasets)
-        yield made
-    finally:
-        stop_polling(folder)
-        made.close()
-
-
-def until(made: Deployed, condition: Callable[[], Any], within: float = PATIENCE) -> None:
-    """Process what comes in until a condition holds."""
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, (made.taken(), letters(made))
-        drain(made.deployment)
-        time.sleep(0.02)
-
-
-def process(made: Deployed, seconds: float) -> None:
-    """Process what comes in for some time."""
-    start = time.monotonic()
-    until(made, lambda: time.monotonic() - start > seconds)
-
-
-def letters(made: Deployed) -> Sequence[Any]:
-    """Return the dead letters."""
-    return made.deployment.catalog.dead_letters()
-
-
-def rows_of(made: Deployed, name: str, columns: Sequence[str], at: datetime | None = None) -> list[tuple[Any, ...]]:
-    """Return the rows of a keyed dataset as of an instant, by key."""
-    log = made.changes(name)
-    now = datetime(9000, 1, 1, tzinfo=UTC) if at is None else at
-    return sorted(current(log, "id", now).select(columns).rows())
-
-
-def current(log: pl.DataFrame, key: str, now: datetime) -> pl.DataFrame:
-    """Return the last row of each key in a change log, without the deleted ones."""
-    known = log.filter(pl.col("_at") <= now)
-    balance = known.group_by(pl.exclude("_weight", "_at")).agg(pl.col("_weight").sum())
-    return balance.filter(pl.col("_weight") > 0).unique(key, keep="any") if balance.height else balance

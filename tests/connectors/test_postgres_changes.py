@@ -12,7 +12,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.connectors.postgres_shop import ORDERS, database, deployed, letters, orders, process, rows_of, shop, until
+from tests.connectors.postgres_shop import ORDERS, database, shop
+from tests.connectors.shop_datasets import deployed, letters, orders, process, rows_of, until
 from tests.servers.postgres import PostgresServer
 from umbel.connectors import ref, source
 from umbel.connectors.polling import stop_polling

@@ -2,169 +2,45 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import random
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.connectors.postgres_shop import current, letters, orders, shop
-from tests.deployed import Deployed, wait_until
+from tests.connectors.killing import Site, Worker, run
+from tests.connectors.postgres_shop import shop
 from tests.scenarios.test_kills import Worker as SparkWorker
 from tests.servers.postgres import PostgresServer, started_or_missing
-from umbel.connectors import source
-from umbel.datasets import dataset
 
-__owner__ = "shop@example.com"
-SCRIPT = """
-import sys, time
-from pathlib import Path
-from umbel.runtime.batch import drain
-from umbel.runtime.deployment import Deployment
-
-place = Deployment.at(Path(sys.argv[1]))
-while True:
-    drain(place, 1)
-    time.sleep(0.02)
-"""
 TABLES = (
     "CREATE TABLE orders(id bigserial PRIMARY KEY, note text NOT NULL, updated_at timestamptz DEFAULT clock_timestamp())",
     "CREATE TABLE people(LIKE orders INCLUDING ALL)",
     "CREATE TABLE events(n bigserial PRIMARY KEY, at timestamptz DEFAULT clock_timestamp())",
 )
-COLUMNS = ["id", "note", "updated_at"]
-
-
-class Worker:
-    """A worker without Spark, in a process of its own."""
-
-    def __init__(self, folder: Path, log: Path) -> None:
-        self._command, self._log = [sys.executable, "-c", SCRIPT, str(folder)], log.open("ab")
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def mind(self) -> None:
-        """Start it unless it runs."""
-        if self._process is None or self._process.poll() is not None:
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            self._process = subprocess.Popen(self._command, env=environment, stdout=self._log, stderr=self._log)
-
-    def kill(self, _: str) -> bool:
-        """Kill it."""
-        self.end()
-        return True
-
-    def end(self) -> None:
-        """Kill it, and wait for its end."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
 
 
 @pytest.fixture
-def server() -> Iterator[PostgresServer]:
-    yield from started_or_missing()
+def site() -> Iterator[Site]:
+    for server in started_or_missing():
+        yield site_of(server)
 
 
-def definitions(server: PostgresServer) -> list[Any]:
-    """Return a dataset for each way of reading: by changes and by a cursor, with keys and without."""
-    postgres = shop(server, "postgres")
-    people = orders(postgres, name="People", table="people", cdc="native", disorder="1d")
-
-    @source(postgres.table("events", "n"), disorder="1d", every="1s", cdc="append")
-    @dataset
-    class Events:
-        n: int
-        at: datetime
-
-    @source(postgres.table("events"), disorder="1d", cdc="native")
-    @dataset
-    class Copies:
-        n: int
-        at: datetime
-
-    return [people, orders(postgres, disorder="20s"), Events, Copies]
+def site_of(server: PostgresServer) -> Site:
+    return Site(
+        server,
+        shop(server, "postgres"),
+        lambda rows: (*TABLES, f"INSERT INTO people(note) SELECT concat('n', i) FROM generate_series(1, {rows}) i"),
+        lambda rows: f"generate_series(1, {rows}) i",
+        "clock_timestamp()",
+        lambda query: server.run("SET timezone = 'UTC'", query),
+    )
 
 
-def written(server: PostgresServer, chance: random.Random, rows: int, per_statement: int) -> None:
-    """Insert rows, and meanwhile change and delete some; what a kill undoes is not there in the end."""
-    for _ in range(0, rows, 3 * per_statement):
-        first = chance.randrange(rows)
-        statements = (
-            f"INSERT INTO orders(note) SELECT md5(i::text) FROM generate_series(1, {per_statement}) i",
-            f"INSERT INTO people(note) SELECT md5(i::text) FROM generate_series(1, {per_statement}) i",
-            f"INSERT INTO events(at) SELECT clock_timestamp() FROM generate_series(1, {per_statement}) i",
-            f"UPDATE orders SET note = 'changed', updated_at = clock_timestamp() WHERE id BETWEEN {first} AND {first + 100}",
-            f"UPDATE people SET note = 'changed', updated_at = clock_timestamp() WHERE id BETWEEN {first} AND {first + 100}",
-            f"DELETE FROM people WHERE id BETWEEN {first + 50} AND {first + 80}",
-            f"UPDATE people SET id = -id WHERE id BETWEEN {first + 200} AND {first + 210}",
-        )
-        for each in statements:
-            with contextlib.suppress(Exception):
-                server.run(each)
-                continue
-            time.sleep(0.2)
-
-
-def run(folder: Path, server: PostgresServer, rows: int, kills: int, make: Callable[..., Any], seed: int) -> None:
-    """Write rows while worker and server are killed at random instants; compare at the end."""
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    server.run(*TABLES, f"INSERT INTO people(note) SELECT md5(i::text) FROM generate_series(1, {rows // 4}) i")
-    deployed = Deployed(folder / "umbel")
-    deployed.commit(definitions(server))
-    worker = make(folder / "umbel", folder / "worker.log")
-    writer = threading.Thread(target=written, args=(server, random.Random(seed + 1), rows, 1000))
-    writer.start()
-    try:
-        for victim in chance.sample(["worker", "server"] * (kills // 2), kills):
-            worker.mind()
-            time.sleep(chance.uniform(0.2, 3.0))
-            if victim == "server":
-                server.kill()
-                time.sleep(chance.uniform(0.0, 1.0))
-                server.start()
-            else:
-                worker.kill(chance.choice(["driver", "jvm", "python"]))
-        writer.join()
-
-        def is_done() -> bool:
-            worker.mind()
-            return differences(deployed, server) == []
-
-        wait_until(is_done, lambda: (differences(deployed, server), (folder / "worker.log").read_text()[-3000:]), 300)
-        assert [each.reason for each in letters(deployed)] == []
-    finally:
-        worker.end()
-        writer.join()
-        deployed.close()
-
-
-def differences(deployed: Deployed, server: PostgresServer) -> list[tuple[str, int, int]]:
-    """Return the tables that differ from their datasets, with the number of rows of both."""
-    found = []
-    for name in ("People", "Orders"):
-        table = server.run("SET timezone = 'UTC'", f"SELECT id, note, updated_at FROM {name.lower()} ORDER BY id")
-        rows = sorted(current(deployed.changes(name), "id", datetime(9000, 1, 1, tzinfo=UTC)).select(COLUMNS).rows())
-        found += [(name, len(table), len(rows))] if table != rows else []
-    table = server.run("SELECT n FROM events ORDER BY n")
-    for name in ("Events", "Copies"):
-        rows = sorted(deployed.changes(name).select("n").rows())
-        found += [(name, len(table), len(rows))] if table != rows else []
-    return found
-
-
-def test_a_hundred_thousand_rows(server: PostgresServer, tmp_path: Path) -> None:
-    run(tmp_path, server, 100_000, 10, Worker, random.randrange(1 << 30))
+def test_a_hundred_thousand_rows(site: Site, tmp_path: Path) -> None:
+    run(tmp_path, site, 100_000, 10, Worker, random.randrange(1 << 30))
 
 
 @pytest.mark.nightly
-def test_a_million_rows_through_spark(server: PostgresServer, tmp_path: Path) -> None:
-    run(tmp_path, server, 1_000_000, 16, SparkWorker, random.randrange(1 << 30))
+def test_a_million_rows_through_spark(site: Site, tmp_path: Path) -> None:
+    run(tmp_path, site, 1_000_000, 16, SparkWorker, random.randrange(1 << 30))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.connectors.postgres_shop import database, deployed, letters, until
+from tests.connectors.postgres_shop import database
+from tests.connectors.shop_datasets import deployed, letters, until
 from tests.docs.test_snippets import ROOT, run, snippets
 from tests.scenarios.server import HOST
 from tests.servers.postgres import PostgresServer

@@ -8,8 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from umbel.connectors.postgres.columns import Column
-from umbel.connectors.postgres.pgoutput import EPOCH_2000, Decoder, Deletions
+from umbel.connectors.postgres.pgoutput import EPOCH_2000, Decoder
+from umbel.connectors.sql.changes import Deletions
+from umbel.connectors.sql.columns import Column
 
 COLUMNS = {name: Column(name, "text", is_array=False, type="text") for name in ("k", "v")}
 Values = Sequence[str | None]

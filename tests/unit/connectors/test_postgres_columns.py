@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from umbel.connectors.postgres.columns import Column, typed
+from umbel.connectors.postgres.columns import described, typed
 from umbel.connectors.postgres.copying import parse
 from umbel.types.dtypes import Decimal, DType, Float, Str
 
@@ -37,7 +37,7 @@ CASES: list[tuple[str, str | None, list[str | None], DType | None, list[Any]]] =
 
 @pytest.mark.parametrize(("kind", "element", "text", "requested", "expected"), CASES)
 def test_values(kind: str, element: str | None, text: list[Any], requested: DType | None, expected: list[Any]) -> None:
-    column = Column.of("c", kind, element, -1, (False, False))
+    column = described("c", kind, element, -1, (False, False))
     found = typed(pl.Series("c", text, dtype=pl.String), column, requested)
     assert found.name == "c"
     assert list(map(repr, found.to_list())) == list(map(repr, expected)) or found.to_list() == expected

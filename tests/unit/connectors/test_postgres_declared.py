@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from umbel.connectors import Postgres
-from umbel.connectors.postgres.cursor import CursorSource
+from umbel.connectors.postgres.cursor import PostgresCursor
 from umbel.connectors.postgres.replication import ReplicatedSource
-from umbel.connectors.postgres.rows import TableSource
+from umbel.connectors.sql.rows import TableSource
 from umbel.connectors.staging import Stage
 from umbel.definitions.arguments import ReadOptions
 from umbel.definitions.secret import Secret
@@ -35,7 +35,7 @@ def reader(folder: Path, cursor: str | None = "c", **changed: Any) -> TableSourc
 
 
 def test_a_cursor_is_polled_and_changes_are_replicated(tmp_path: Path) -> None:
-    assert isinstance(reader(tmp_path), CursorSource)
+    assert isinstance(reader(tmp_path), PostgresCursor)
     assert isinstance(reader(tmp_path, None), ReplicatedSource)
 
 

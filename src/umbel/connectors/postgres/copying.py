@@ -1,15 +1,32 @@
-"""Rows that Postgres copies out as CSV."""
+"""Tables of Postgres, whose rows it copies out as CSV."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
+from umbel.connectors.postgres.columns import typed
+from umbel.connectors.postgres.server import Server
+from umbel.connectors.sql.columns import Column
+from umbel.connectors.sql.rows import TableSource
+from umbel.types.dtype import DType
+
 PART_BYTES = 16 << 20
 """Bytes of text from which on the rows read so far are staged as a part."""
+
+
+@dataclass(frozen=True)
+class PostgresSource(TableSource):
+    """A table of Postgres."""
+
+    server: Server
+
+    def typed(self, text: pl.Series, column: Column, requested: DType | None) -> pl.Series:
+        return typed(text, column, requested)
 
 
 def pieces(copy: Any) -> Iterator[bytes]:

@@ -12,19 +12,17 @@ import secrets
 import select
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-import polars as pl
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from umbel.connectors.polling import Poller
-from umbel.connectors.postgres.columns import Column
-from umbel.connectors.postgres.copying import parse, pieces
-from umbel.connectors.postgres.pgoutput import EPOCH_2000, Decoder, Deletions
-from umbel.connectors.postgres.rows import AT, DELETE, INSERT, OP, START, TableSource
-from umbel.connectors.postgres.server import TableDescription, describe
+from umbel.connectors.postgres.copying import PostgresSource, parse, pieces
+from umbel.connectors.postgres.pgoutput import EPOCH_2000, Decoder
+from umbel.connectors.postgres.server import PostgresDescription, describe
+from umbel.connectors.sql.columns import Column
+from umbel.connectors.sql.following import ANEW, DELAY, PART_ROWS, SESSION, FollowedSource
+from umbel.connectors.sql.rows import UNSENT
 from umbel.errors import InvalidValue, Terminal, Transient
 
 if TYPE_CHECKING:
@@ -32,21 +30,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("umbel.work")
 
-PART_ROWS = 100_000
-"""Changes after which those received so far are staged as a part, if no transaction is open."""
-DELAY = 0.1
-"""Seconds for which changes are collected before they are staged."""
-SESSION = 60.0
-"""Seconds after which a stream is begun anew, and slot and publication are checked again."""
 CONFIRM = 5.0
 """Seconds between two reports of the position."""
 DROP = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
-_AGAIN = "commit the dataset as a new version: it is read anew from the beginning"
 
 
 @dataclass(frozen=True)
-class ReplicatedSource(TableSource):
+class ReplicatedSource(PostgresSource, FollowedSource):
     """A table whose changes are read."""
+
+    position_fact: ClassVar[str] = "lsn"
+    refused: ClassVar[Mapping[str, str]] = {
+        UNSENT: "a large value that did not change was not sent; on the server: ALTER TABLE {table} REPLICA IDENTITY FULL"
+    }
 
     def examine(self) -> None:
         with self.server.connect() as connection:
@@ -60,7 +56,7 @@ class ReplicatedSource(TableSource):
             for problem, hint in self._problems(connection, table):
                 raise InvalidValue(f"{self.title}: {problem}", hint=hint)
 
-    def _problems(self, connection: psycopg.Connection[Any], table: TableDescription) -> Iterator[tuple[str, str]]:
+    def _problems(self, connection: psycopg.Connection[Any], table: PostgresDescription) -> Iterator[tuple[str, str]]:
         """Yield what keeps the server from replicating the table, and the remedies."""
         if table.kind not in {"r", "p"}:
             yield f"{table.name} is no table, and only tables have changes", "read it by a cursor"
@@ -82,7 +78,7 @@ class ReplicatedSource(TableSource):
         if not found and not _value(connection, may, [table.oid]):
             yield "the user may not publish the table", f"as its owner: {create}"
 
-    def _identity_problems(self, table: TableDescription) -> Iterator[tuple[str, str]]:
+    def _identity_problems(self, table: PostgresDescription) -> Iterator[tuple[str, str]]:
         full = f"ALTER TABLE {table.name} REPLICA IDENTITY FULL"
         identity = {name for name, column in table.columns.items() if column.is_identity}
         keys = self.options.keys
@@ -98,11 +94,6 @@ class ReplicatedSource(TableSource):
         """The name of the table's publication."""
         return f"umbel_{_plain(self.table)}"[:63]
 
-    def visible(self) -> Sequence[int]:
-        token = self.stage.state().get("snapshot")
-        parts = (self.stage.part(number) for number in self.stage.numbers())
-        return [part.number for part in parts if part.facts.get("snapshot", token) == token]
-
     def retire(self) -> None:
         """Drop the replication slot: the server would retain its log for it."""
         state = self.stage.state()
@@ -113,24 +104,12 @@ class ReplicatedSource(TableSource):
         self.stage.save({**state, "is_retired": True})
         log.info("%s: replication slot %s was dropped: no commit has the source any more", self.title, state["slot"])
 
-    def take_over(self) -> None:
-        super().take_over()
-        self.__dict__.pop("_deletions", None)
-
-    def read_on(self, poller: Poller) -> float:
-        """Copy the table if that is still to be done, then follow its changes."""
-        if not self.is_loading:
-            try:
-                return self._follow(poller)
-            except BaseException:
-                self.__dict__.pop("_deletions", None)  # what was decoded may not have been staged
-                raise
-        self._load(poller)
-        return 0.0
+    def staged_key(self, values: Sequence[Any]) -> tuple[Hashable, ...]:
+        return tuple(None if each is None else each.encode() for each in values)
 
     # ---- the rows that are there at first --------------------------------------------------------------------------
 
-    def _load(self, poller: Poller) -> None:
+    def load(self, poller: Poller) -> None:
         """Create a slot and stage the rows of its snapshot.
 
         It is begun anew if it is interrupted.
@@ -152,7 +131,7 @@ class ReplicatedSource(TableSource):
         facts = {"slot": slot, "system": system, "timeline": tli, "lsn": _number(lsn), "snapshot": token}
         self.stage.save({**facts, "loaded": True})
 
-    def _publish(self, connection: psycopg.Connection[Any], table: TableDescription) -> None:
+    def _publish(self, connection: psycopg.Connection[Any], table: PostgresDescription) -> None:
         from psycopg import sql
 
         if not _value(connection, "SELECT count(*) FROM pg_publication WHERE pubname = %s", [self.publication]):
@@ -161,34 +140,22 @@ class ReplicatedSource(TableSource):
         self._check_publication(connection, table)
 
     def _copy(
-        self, table: TableDescription, columns: Mapping[str, Column], snapshot: str, token: str, poller: Poller
+        self, table: PostgresDescription, columns: Mapping[str, Column], snapshot: str, token: str, poller: Poller
     ) -> bool:
         from psycopg import sql
 
-        facts = {"columns": [column.plain for column in columns.values()], "snapshot": token}
         names = sql.SQL(", ").join(map(sql.Identifier, columns))
         statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv)").format(names, sql.SQL(table.name))
         with self.server.connect() as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
             with connection.cursor() as cursor, cursor.copy(statement) as copy:
-                for data in pieces(copy):
-                    rows = parse(data, tuple(columns))
-                    none = pl.lit(None, pl.Int64)
-                    self.stage.append(
-                        rows.with_columns(pl.lit(INSERT).alias(OP), none.alias(AT), none.alias(START)), facts
-                    )
-                    if poller.is_stopping:
-                        return False
-        return True
+                frames = (parse(data, tuple(columns)) for data in pieces(copy))
+                return self.stage_copy(frames, columns, token, poller)
 
     # ---- the changes after that ------------------------------------------------------------------------------------
 
-    def _follow(self, poller: Poller) -> float:
-        """Stage the changes for a while; return the seconds until it should go on."""
-        if not self.has_room(poller):
-            return 1.0
-        self.stage.expire(poller.consumed + 1)
+    def follow(self, poller: Poller) -> None:
         state = self.stage.state()
         with self.server.connect(autocommit=True) as connection:
             table = describe(connection, self.title, self.table)
@@ -202,10 +169,9 @@ class ReplicatedSource(TableSource):
             self._receive(
                 stream, {name: table.columns[name] for name in self.names(table) if name in table.columns}, poller
             )
-        return 0.0
 
     def _receive(self, stream: Stream, columns: Mapping[str, Column], poller: Poller) -> None:
-        decoder = Decoder(self.options.keys or (), self._deletions)
+        decoder = Decoder(self.options.keys or (), self.deletions)
         facts, until, due = {"columns": [column.plain for column in columns.values()]}, time.monotonic() + SESSION, None
         while True:
             message = stream.next(DELAY if decoder.rows else 1.0)
@@ -226,33 +192,19 @@ class ReplicatedSource(TableSource):
             if not decoder.rows and (now > until or poller.is_stopping or not self.has_room(poller)):
                 return
 
-    @cached_property
-    def _deletions(self) -> Deletions:
-        """The last deletions, restored from the staged parts."""
-        found, keys = Deletions(), list(self.options.keys or ())
-        for number in self.stage.numbers() if keys else ():
-            rows = self.stage.read(number) if "lsn" in self.stage.part(number).facts else pl.DataFrame()
-            if {*keys, OP} <= {*rows.columns}:
-                for *key, at in rows.filter(pl.col(OP) == DELETE).select(*keys, AT).iter_rows():
-                    found.add(tuple(None if each is None else each.encode() for each in key), at)
-        return found
-
     def _position(self, state: Mapping[str, Any]) -> int:
         """Return the position after the last staged transaction."""
-        for number in reversed(self.stage.numbers()):
-            facts = self.stage.part(number).facts
-            if "lsn" in facts:
-                return int(facts["lsn"])
-        return int(state["lsn"])
+        last = self.last_changes()
+        return int(last.facts["lsn"] if last else state["lsn"])
 
-    def _check_publication(self, connection: psycopg.Connection[Any], table: TableDescription) -> None:
+    def _check_publication(self, connection: psycopg.Connection[Any], table: PostgresDescription) -> None:
         query = """SELECT count(*) FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
                    WHERE p.pubname = %s AND r.prrelid = %s::oid"""
         if not _value(connection, query, [self.publication, table.oid]):
             add = f"ALTER PUBLICATION {self.publication} ADD TABLE {table.name}"
             raise Terminal(
                 f"{self.title}: publication {self.publication} lacks the table, changes made meanwhile are lost",
-                hint=f"{add}; then {_AGAIN}",
+                hint=f"{add}; then {ANEW}",
             )
 
     def _check_slot(self, connection: psycopg.Connection[Any], slot: str) -> None:
@@ -264,7 +216,7 @@ class ReplicatedSource(TableSource):
                 if found is None
                 else "was invalidated: the server kept too little WAL (max_slot_wal_keep_size)"
             )
-            raise Terminal(f"{self.title}: replication slot {slot} {what}; changes since then are lost", hint=_AGAIN)
+            raise Terminal(f"{self.title}: replication slot {slot} {what}; changes since then are lost", hint=ANEW)
 
     def _check_history(self, found: Sequence[Any], state: dict[str, Any]) -> None:
         """Report that another server took over, and has the slot."""
@@ -277,13 +229,13 @@ class ReplicatedSource(TableSource):
             raise Terminal(
                 f"{self.title}: this is another server than the rows came from: its system identifier is {found[0]}, "
                 f"and was {state['system']}",
-                hint=f"correct host=, or {_AGAIN}",
+                hint=f"correct host=, or {ANEW}",
             )
         if _number(found[2]) < start:
             raise Terminal(
                 f"{self.title}: the server is at {found[2]} of timeline {found[1]}, before the changes read already: it was "
                 "restored from a backup, or a standby took over that lacked them",
-                hint=_AGAIN,
+                hint=ANEW,
             )
 
 

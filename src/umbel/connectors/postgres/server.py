@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from umbel.connectors.credentials import resolved
-from umbel.connectors.postgres.columns import Column
-from umbel.definitions.secret import Credential
+from umbel.connectors.postgres.columns import described
+from umbel.connectors.sql.server import PATIENCE, DatabaseServer, TableDescription
 from umbel.errors import InvalidValue, PackageError, Transient, UmbelError, did_you_mean
 
 if TYPE_CHECKING:
     import psycopg
 
-PATIENCE = 10
-"""Seconds to connect."""
 SETTINGS = "-c datestyle=ISO -c timezone=UTC -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1"
 """The text form of values depends on these settings."""
 PARAMETERS = (
@@ -59,35 +56,12 @@ ORDER BY a.attnum
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Server:
-    """A database server and a login.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Server(DatabaseServer):
+    """A server of Postgres and a login."""
 
-    Args:
-        title: of the source, for messages.
-        host: its address.
-        port: its port.
-        database: the name of the database.
-        user: the user.
-        password: the password; never shown.
-        parameters: further ones of libpq.
-    """
-
-    title: str
-    host: str
-    port: int
-    database: str
-    user: Credential
-    password: Credential
-    parameters: str | None = None
-
-    def __repr__(self) -> str:
-        return f"{self.title}: {self.login} at {self.host}:{self.port}/{self.database}"
-
-    @property
-    def login(self) -> str:
-        """The user, for messages."""
-        return self.user if isinstance(self.user, str) else "the user"
+    names: ClassVar[Sequence[str]] = PARAMETERS
+    example: ClassVar[str] = "sslmode=require"
 
     @contextmanager
     def connect(self, **options: Any) -> Iterator[psycopg.Connection[Any]]:
@@ -117,7 +91,7 @@ class Server:
             "connect_timeout": PATIENCE,
             "application_name": "umbel",
             "keepalives_idle": 30,
-            **parameters_of(self.title, self.parameters),
+            **self.further(),
         }
 
     def _translated(self, error: psycopg.Error) -> UmbelError:
@@ -147,52 +121,20 @@ def driver() -> Any:
     return psycopg
 
 
-def parameters_of(title: str, text: str | None) -> dict[str, str]:
-    """Return the further connection parameters, written as in a URL: `sslmode=require&sslrootcert=/ca.pem`.
-
-    Raises:
-        InvalidValue: one is unknown.
-    """
-    found = dict(parse_qsl(text or "", keep_blank_values=True))
-    for name in found:
-        if name not in PARAMETERS:
-            raise InvalidValue(
-                f"{title}: jdbc_params: unknown parameter '{name}'{did_you_mean(name, PARAMETERS)}",
-                hint='jdbc_params="sslmode=require"',
-            )
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class TableDescription:
+@dataclass(frozen=True)
+class PostgresDescription(TableDescription):
     """A table as its server describes it.
 
     Args:
         oid: its id.
-        name: with its schema, quoted.
-        columns: by name, in order.
-        identity: its replica identity: d(efault), f(ull), i(ndex) or n(othing).
         kind: r for a table, p for a partitioned one, v for a view, ...
     """
 
     oid: int
-    name: str
-    columns: dict[str, Column]
-    identity: str
     kind: str
 
-    def require(self, title: str, names: tuple[str, ...]) -> None:
-        """Refuse columns that the table does not have."""
-        missing = [name for name in names if name not in self.columns]
-        if missing:
-            listed = ", ".join(f"'{name}'" for name in missing)
-            raise InvalidValue(
-                f"{title}: table {self.name} has no column {listed}{did_you_mean(missing[0], self.columns)}",
-                hint="add the column to the table, name it in preproc with ref(...), or leave the field out",
-            )
 
-
-def describe(connection: psycopg.Connection[Any], title: str, name: str) -> TableDescription:
+def describe(connection: psycopg.Connection[Any], title: str, name: str) -> PostgresDescription:
     """Return the description of a table.
 
     Args:
@@ -206,7 +148,7 @@ def describe(connection: psycopg.Connection[Any], title: str, name: str) -> Tabl
     from psycopg import sql
 
     quoted = sql.Identifier(*name.split(".", 1)).as_string(connection)
-    query = "SELECT oid, relreplident, relkind, oid::regclass::text FROM pg_class WHERE oid = to_regclass(%s)"
+    query = "SELECT oid, relkind FROM pg_class WHERE oid = to_regclass(%s)"
     found = connection.execute(query, [quoted]).fetchone()
     if found is None:
         raise InvalidValue(
@@ -214,8 +156,8 @@ def describe(connection: psycopg.Connection[Any], title: str, name: str) -> Tabl
             hint="names are as in the catalog, upper and lower case differ; schema.table for another schema than public",
         )
     rows = connection.execute(DESCRIBE, [found[0]]).fetchall()
-    columns = {row[0]: Column.of(row[0], row[1], row[2], row[3], (bool(row[4]), bool(row[5]))) for row in rows}
-    return TableDescription(found[0], quoted, columns, _text(found[1]), _text(found[2]))
+    columns = {row[0]: described(row[0], row[1], row[2], row[3], (bool(row[4]), bool(row[5]))) for row in rows}
+    return PostgresDescription(quoted, columns, found[0], _text(found[1]))
 
 
 def _text(value: Any) -> str:

@@ -14,9 +14,9 @@ from typing import ClassVar
 import polars as pl
 
 from umbel.connectors.polling import Poller, advance, poller_of
-from umbel.connectors.postgres.columns import Column, typed
-from umbel.connectors.postgres.server import Server, TableDescription
 from umbel.connectors.splits import Found, Position, Split, SplitSource
+from umbel.connectors.sql.columns import Column
+from umbel.connectors.sql.server import DatabaseServer, TableDescription
 from umbel.connectors.staging import Stage, StagedPart, folder_of
 from umbel.definitions.arguments import ReadOptions
 from umbel.errors import Damaged, UmbelError
@@ -36,10 +36,9 @@ PATIENCE = 0.2
 """Seconds that planning a batch waits for a read that is under way."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEYLESS = "of a row: the dataset has no key fields, so that only inserts can be taken"
-_REFUSED = {
-    TRUNCATE: "the table was truncated: the rows read before stay in the dataset; commit it as a new version to begin anew",
-    UNSENT: "a large value that did not change was not sent; on the server: ALTER TABLE {table} REPLICA IDENTITY FULL",
-}
+_TRUNCATED = (
+    "the table was truncated: the rows read before stay in the dataset; commit it as a new version to begin anew"
+)
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,13 @@ class TableSource(SplitSource):
         options: of the source.
     """
 
-    server: Server
+    server: DatabaseServer
     table: str
     options: ReadOptions
 
     paces_itself: ClassVar[bool] = True
+    refused: ClassVar[Mapping[str, str]] = {}
+    """The kinds of changes that cannot be applied beside a truncation, with reasons; `{table}` is the table."""
 
     @property
     def folder(self) -> Path:
@@ -89,6 +90,16 @@ class TableSource(SplitSource):
     @abstractmethod
     def read_on(self, poller: Poller) -> float:
         """Read what is new, see `Polled`."""
+
+    @abstractmethod
+    def typed(self, text: pl.Series, column: Column, requested: DType | None) -> pl.Series:
+        """Convert a staged column; a value that has no other form stays text.
+
+        Args:
+            text: the values.
+            column: the column they are from.
+            requested: the type they will be validated against, None if unknown.
+        """
 
     def visible(self) -> Sequence[int]:
         """Return the numbers of the parts that may be read."""
@@ -165,7 +176,7 @@ class TableSource(SplitSource):
     ) -> RawBatch:
         there = [each for each in columns if each.name in staged.columns]
         chosen = [each for each in there if not exact or each.name in requested]
-        values = [typed(staged[each.name], each, requested.get(each.name)) for each in chosen]
+        values = [self.typed(staged[each.name], each, requested.get(each.name)) for each in chosen]
         frame = pl.DataFrame(values) if values else pl.DataFrame(height=staged.height)
         errors, deletions = self._judged(staged) if OP in staged.columns else ({}, {})
         starts = staged[START].cast(pl.Datetime("us", "UTC")) if START in staged.columns else None
@@ -182,9 +193,10 @@ class TableSource(SplitSource):
         """Return the changes that cannot be applied with reasons, and the deletions with their instants."""
         errors, deletions = dict[int, str](), dict[int, datetime | None]()
         special = staged.with_row_index("_row").filter(pl.col(OP) != INSERT)
+        refused = {TRUNCATE: _TRUNCATED, **self.refused}
         for row, kind, at in special.select("_row", OP, AT).iter_rows():
-            if kind in _REFUSED:
-                errors[row] = _REFUSED[kind].format(table=self.table)
+            if kind in refused:
+                errors[row] = refused[kind].format(table=self.table)
             elif not self.options.is_keyed:
                 errors[row] = f"{'an update' if kind == UPDATE else 'a deletion'} {_KEYLESS}"
             elif kind == DELETE:

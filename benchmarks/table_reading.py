@@ -1,0 +1,70 @@
+"""What the benchmarks of databases have in common: the reading side of a table, and how long it takes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from umbel.connectors.polling import stop_polling
+from umbel.connectors.sql.rows import TableSource
+from umbel.definitions.arguments import ReadOptions
+from umbel.types.dtypes import Datetime, Int, Str
+
+TYPES = {"id": Int(), "note": Str(), "updated_at": Datetime()}
+IN_TRANSACTION = 100
+
+
+def source(shop: Any, folder: Path, cursor: str | None) -> TableSource:
+    """Return the reading side of the table `orders`."""
+    options = ReadOptions(
+        directory=folder,
+        key="orders",
+        dataset="Orders",
+        cdc="upsert" if cursor else "native",
+        every=1_000_000,
+        disorder=0,
+        columns=tuple(TYPES),
+        keys=("id",),
+        is_keyed=True,
+    )
+    reader = shop.table("orders", cursor).reader_of(options)
+    assert isinstance(reader, TableSource)
+    return reader
+
+
+def first_copy(reader: TableSource, folder: Path) -> None:
+    """Read the rows that are there, and stop before the changes."""
+    while reader.is_loading:
+        reader.tend()
+    stop_polling(folder)
+
+
+def staged(reader: TableSource, rows: int) -> float:
+    """Return the seconds until so many rows are staged on disk."""
+    begun, found = time.perf_counter(), 0
+    while found < rows:
+        reader.tend()
+        last = reader.stage.last()
+        found = last.first + last.rows if last and reader.visible() else 0
+        time.sleep(0.005)
+    return time.perf_counter() - begun
+
+
+def opened(reader: TableSource) -> float:
+    """Return the seconds that the staged rows take to be read into typed columns."""
+    begun = time.perf_counter()
+    for split, _ in reader.plan(None, 1 << 40)[0]:
+        for batch in reader.open(split, TYPES, exact=True):
+            assert not batch.raw.rejects.height
+    return time.perf_counter() - begun
+
+
+def report(unit: str, count: int, baseline: str, turns: int, measure: Callable[[int], Mapping[str, float]]) -> None:
+    """Measure some times; print the median rate of each way, and its ratio to one of them."""
+    runs: list[Any] = [measure(number) for number in range(turns)]
+    rates = {name: count / statistics.median(run[name] for run in runs) for name in runs[0]}
+    for name, rate in rates.items():
+        print(f"{name:>10}: {rate:>12,.0f} {unit}, {rate / rates[baseline]:.2f} of {baseline}")

@@ -1,0 +1,139 @@
+"""Reading a table of MySQL by a cursor column."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from umbel.connectors.mysql.columns import frame, read_as
+from umbel.connectors.mysql.reading import MySQLSource, pieces
+from umbel.connectors.mysql.server import MySQLDescription, describe, may, quote, rows
+from umbel.connectors.sql.columns import DATE, FLOAT, INT, NUMERIC, TIMES, Column
+from umbel.connectors.sql.cursor import NEWER, CursorSource, Low, Poll
+from umbel.connectors.sql.server import TableDescription
+from umbel.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from pymysql import Connection
+
+OPEN = "SELECT trx_id FROM information_schema.INNODB_TRX"
+STALE = 0.15
+"""Seconds for which the server may answer `OPEN` with what it answered before."""
+_NUMBERS = frozenset({INT, FLOAT, NUMERIC})
+
+
+@dataclass(frozen=True)
+class MySQLSnapshot:
+    """The table as one statement reads it.
+
+    Args:
+        connection: to the server.
+        table: the description of the table.
+        before: the transactions that were open before the statement.
+        begun: when these were read, None if they are not needed.
+    """
+
+    connection: Connection[Any]
+    table: MySQLDescription
+    before: Sequence[str]
+    begun: float | None
+
+    @property
+    def mark(self) -> Poll:
+        """The transactions that were open before the statement, and those that are after it."""
+        if self.begun is None:
+            return {"before": [], "after": []}
+        time.sleep(max(0.0, self.begun + STALE - time.monotonic()))
+        return {"before": list(self.before), "after": [row[0] for row in rows(self.connection, OPEN)]}
+
+    def rows(self, columns: Mapping[str, Column], low: Low) -> Iterator[pl.DataFrame]:
+        """Yield the rows from a cursor on, by cursor, with the column `NEWER`."""
+        cursor = quote(low.cursor.name)
+        newer = "1" if low.high is None else f"{cursor} > {self._literal(low.cursor, low.high)}"
+        names = ", ".join(read_as(column, quote(name)) for name, column in columns.items())
+        statement = (  # names are quoted, values are literals
+            f"SELECT {names}, {newer} FROM {self.table.name} WHERE {self._condition(cursor, low)} ORDER BY {cursor}"  # noqa: S608  names are quoted
+        )
+        read = [*columns.values(), Column(NEWER, INT, is_array=False, type="int")]
+        for each in pieces(self.connection, statement):
+            yield frame(each, read).with_columns(pl.col(NEWER) == "1")
+
+    def _condition(self, cursor: str, low: Low) -> str:
+        is_time = low.cursor.kind in TIMES
+        if is_time:
+            real = f"TO_DAYS({cursor}) IS NOT NULL"  # no 0000-00-00, and no 2024-00-01
+            return real if low.start is None else f"{cursor} >= {_instant(low)} AND {real}"
+        return f"{cursor} IS NOT NULL" if low.start is None else f"{cursor} >= {self._literal(low.cursor, low.start)}"
+
+    def _literal(self, column: Column, text: str) -> str:
+        if column.kind not in _NUMBERS:
+            return str(self.connection.escape(text))
+        number = str(float(text)) if column.kind == FLOAT else text
+        return f"{number}e0" if column.kind == FLOAT and "e" not in number else number
+
+
+def _instant(low: Low) -> str:
+    """Return the first instant to be read, as a literal."""
+    first: datetime = low.begin.replace(tzinfo=None)
+    return f"'{first.date().isoformat()}'" if low.cursor.kind == DATE else f"'{first.isoformat(' ')}'"
+
+
+@dataclass(frozen=True)
+class MySQLCursor(MySQLSource, CursorSource):
+    """A table read by a cursor column.
+
+    For types other than times, a statement begins at the highest cursor as of the last statement since which all transactions
+    have ended that were open then.
+    """
+
+    def columns_of(self, table: TableDescription) -> dict[str, Column]:
+        found = super().columns_of(table)
+        if isinstance(table, MySQLDescription) and self.cursor in table.unordered:
+            raise InvalidValue(
+                f"{self.title}: column '{self.cursor}' of type {found[self.cursor].type} cannot be a cursor: "
+                "different values of it compare as equal, or in another order than they have",
+                hint="a cursor that is text needs a collation such as utf8mb4_bin",
+            )
+        return found
+
+    def examine(self) -> None:
+        with self.server.connect() as connection:
+            columns = self.columns_of(table := describe(connection, self.title, self.table))
+            names = ", ".join(quote(name) for name in columns)
+            rows(connection, f"SELECT {names} FROM {table.name} LIMIT 0")  # noqa: S608  names are quoted
+            self._check_rights(connection, columns[self.cursor])
+
+    def _check_rights(self, connection: Connection[Any], cursor: Column) -> None:
+        if cursor.kind in TIMES or may(connection, "PROCESS"):
+            return
+        raise InvalidValue(  # MariaDB would show no transactions then, as if there were none
+            f"{self.title}: with the cursor '{self.cursor}', which is no time, rows that commit late are found only by a user "
+            "who may see open transactions",
+            hint=f"GRANT PROCESS ON *.* TO {self.server.login}; or take a cursor of type timestamp or datetime",
+        )
+
+    @contextmanager
+    def snapshot(self) -> Iterator[MySQLSnapshot]:
+        with self.server.connect() as connection:
+            table = describe(connection, self.title, self.table)
+            if self.cursor not in table.columns or table.columns[self.cursor].kind in TIMES:
+                yield MySQLSnapshot(connection, table, (), None)
+                return
+            self._check_rights(connection, table.columns[self.cursor])
+            before = [row[0] for row in rows(connection, OPEN)]
+            yield MySQLSnapshot(connection, table, before, time.monotonic())
+
+    def closed(self, polls: Sequence[Poll]) -> int | None:
+        """Return the place of the newest statement that the last one closed.
+
+        All transactions that were open at a closed statement had ended at the last one, which so has read their rows.
+        """
+        open_at_last = {*polls[-1]["before"]}
+        found = [at for at, each in enumerate(polls[:-1]) if open_at_last.isdisjoint(each["after"])]
+        return found[-1] if found else None

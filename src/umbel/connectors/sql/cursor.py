@@ -1,0 +1,248 @@
+"""Reading a table by a cursor column, with one statement per `every`.
+
+    SELECT columns FROM table WHERE cursor >= low ORDER BY cursor
+
+`low` lies before the highest cursor read: rows that committed late with an earlier cursor are found, and so are rows with the
+very same one. What was read before is recognised by a digest of the row and left out. For instants and dates `low` is `disorder`
+before the highest; for other types, whose values are no times, it is the highest cursor as of an earlier statement, which each
+database chooses in its own way.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import polars as pl
+
+from umbel.connectors.polling import Poller
+from umbel.connectors.sql.columns import DATE, FLOAT, INT, NUMERIC, TEXT, TIMES, Column
+from umbel.connectors.sql.rows import IDENTITY, TableSource
+from umbel.connectors.sql.server import TableDescription
+from umbel.connectors.staging import StagedPart
+from umbel.errors import InvalidValue
+from umbel.state.keys import encode_columns
+
+ORDERED = frozenset({INT, FLOAT, NUMERIC, TEXT})
+NEWER = "_newer"
+"""The column of a read that tells whether a row's cursor is above the highest one before, as the database compares."""
+Poll = Mapping[str, Any]
+
+
+class Snapshot(Protocol):
+    """One state of a table, in a transaction."""
+
+    @property
+    def table(self) -> TableDescription:
+        """The description of the table."""
+
+    @property
+    def mark(self) -> Poll:
+        """The statement's place among transactions, in the database's own terms: plain JSON."""
+
+    def rows(self, columns: Mapping[str, Column], low: Low) -> Iterator[pl.DataFrame]:
+        """Yield the rows from a cursor on, by cursor, with the column `NEWER`."""
+
+
+@dataclass(frozen=True)
+class CursorSource(TableSource):
+    """A table read by a cursor column.
+
+    Args:
+        cursor: the column.
+    """
+
+    cursor: str
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """Begin a transaction that reads one state of the table."""
+
+    @abstractmethod
+    def closed(self, polls: Sequence[Poll]) -> int | None:
+        """Return the place of the earlier statement whose highest cursor the next one begins at.
+
+        Args:
+            polls: of earlier statements, the marks with the highest cursors.
+        """
+
+    def relevant(self, polls: Sequence[Poll]) -> Sequence[Poll]:
+        """Return the statements that a later one may begin at."""
+        return polls[self.closed(polls) or 0 :]
+
+    def read_on(self, poller: Poller) -> float:
+        """Read the new rows if it is time to; return the seconds until then."""
+        state, every = self.stage.state(), self.options.every / 1e6
+        wait: float = min(every, state.get("polled_at", 0.0) + every - time.time())
+        if wait > 0 and state.get("loaded"):
+            return wait
+        with self.snapshot() as snapshot:
+            columns = self.columns_of(snapshot.table)
+            state["polled_at"] = time.time()
+            self.stage.save(state)
+            low = self._low(columns[self.cursor], state.get("polls", []))
+            is_complete = self._copy(snapshot, columns, low, poller)
+            mark = snapshot.mark
+        if is_complete:
+            last = self._last_data()
+            done = {**mark, "high": last and last.facts["high"], "part": last.number if last else 0}
+            state |= {"loaded": True, "polls": list(self.relevant([*state.get("polls", []), done]))}
+            self.stage.save(state)
+            self.stage.expire(min(poller.consumed + 1, *(number for number in self._covering(low)), 1 << 62))
+        return every
+
+    def columns_of(self, table: TableDescription) -> dict[str, Column]:
+        """Return the columns to read; refuse a cursor that cannot be one."""
+        names = self.names(table, self.cursor)
+        table.require(self.title, names)
+        cursor = table.columns[self.cursor]
+        if cursor.is_array or cursor.kind not in TIMES | ORDERED:
+            raise InvalidValue(
+                f"{self.title}: column '{self.cursor}' of type {cursor.type} cannot be a cursor",
+                hint="a cursor is a timestamp, a date, a number or text that grows with every change of a row",
+            )
+        return {name: table.columns[name] for name in names}
+
+    # ---- where to begin --------------------------------------------------------------------------------------------
+
+    def _last_data(self) -> StagedPart | None:
+        return next(self._parts(), None)
+
+    def _parts(self) -> Iterator[StagedPart]:
+        """Yield the parts that have rows, last ones first."""
+        parts = (self.stage.part(number) for number in reversed(self.stage.numbers()))
+        return (part for part in parts if "high" in part.facts)
+
+    def _low(self, cursor: Column, polls: Sequence[Poll]) -> Low:
+        last = self._last_data()
+        high = last.facts["high"] if last else None
+        if cursor.kind in TIMES:
+            return Low(cursor, high, high, lookback=self.options.disorder, instant=self._instant)
+        closed = self.closed(polls) if polls else None
+        if closed is None:
+            return Low(cursor, high, None)
+        return Low(cursor, high, polls[closed]["high"], part=polls[closed]["part"])
+
+    def _instant(self, text: str, cursor: Column) -> datetime:
+        value = self.typed(pl.Series([text], dtype=pl.String), cursor, None)[0]
+        return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day, tzinfo=UTC)
+
+    def _covering(self, low: Low) -> list[int]:
+        """Return the numbers of the parts that may have rows from `low` on."""
+        found = list[int]()
+        for part in self._parts():
+            if not low.reaches(part):
+                break
+            found.append(part.number)
+        return found
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def _copy(self, snapshot: Snapshot, columns: Mapping[str, Column], low: Low, poller: Poller) -> bool:
+        """Stage the new rows; return whether all of them were read."""
+        seen = _Seen.of(self.stage.read(number, [IDENTITY])[IDENTITY] for number in self._covering(low))
+        high, facts = low.high, {"columns": [column.plain for column in columns.values()]}
+        for rows in snapshot.rows(columns, low):
+            newer = rows.filter(NEWER)[self.cursor]
+            high = newer[-1] if len(newer) else high
+            fresh = seen.fresh(rows.drop(NEWER).with_columns(self._identity(rows, columns)))
+            if fresh.height:
+                self.stage.append(fresh, {**facts, "high": high})
+            if not self.has_room(poller):
+                return False
+        return True
+
+    def _identity(self, rows: pl.DataFrame, columns: Mapping[str, Column]) -> pl.Series:
+        """Return the digest that tells each row from all others.
+
+        A keyless dataset takes each row of a table once for each value of the cursor; a keyed one whenever it differs.
+        """
+        keys = [name for name, column in columns.items() if column.is_primary]
+        names = [*keys, self.cursor] if keys and not self.options.is_keyed else list(columns)
+        encoded = encode_columns(rows, sorted(names)).to_list()
+        digests = (int.from_bytes(blake2b(each, digest_size=8).digest(), "little") for each in encoded)
+        return pl.Series(IDENTITY, digests, dtype=pl.UInt64)
+
+
+@dataclass(frozen=True)
+class Low:
+    """The cursor from which on rows are read.
+
+    Args:
+        cursor: the column.
+        high: the highest cursor read so far, None for none.
+        start: the cursor that the read begins at or before; None for the beginning of the table.
+        lookback: how far before `start` it begins, in µs; for times.
+        part: the last part staged when `start` was the highest cursor; for other types.
+        instant: converts the text of a cursor; for times.
+    """
+
+    cursor: Column
+    high: str | None
+    start: str | None
+    lookback: int = 0
+    part: int = 0
+    instant: Callable[[str, Column], datetime] | None = None
+
+    def reaches(self, part: StagedPart) -> bool:
+        """Return whether a part may have rows that are read again.
+
+        All later parts may.
+        """
+        if self.start is None or part.number > self.part > 0:
+            return True
+        if self.cursor.kind not in TIMES:
+            return str(part.facts["high"]).rstrip(" ") == self.start.rstrip(" ")  # some databases compare so
+        assert self.instant is not None
+        return self.instant(part.facts["high"], self.cursor) >= self._first
+
+    @cached_property
+    def begin(self) -> datetime:
+        """The instant from which on rows are read; for times."""
+        assert self.instant is not None
+        earliest = datetime.min.replace(tzinfo=UTC)
+        start = self.instant(self.start, self.cursor) if self.start else earliest
+        return start - min(timedelta(microseconds=self.lookback), start - earliest)
+
+    @property
+    def _first(self) -> datetime:
+        """An instant before which no row is read; a date stands for its whole day."""
+        day = timedelta(days=1) if self.cursor.kind == DATE else timedelta()
+        return self.begin - min(day, self.begin - datetime.min.replace(tzinfo=UTC))
+
+
+class _Seen:
+    """The digests of the rows read before, each as often as it was read.
+
+    Args:
+        left: digests with counts.
+    """
+
+    def __init__(self, left: pl.DataFrame) -> None:
+        self._left = left
+
+    @classmethod
+    def of(cls, parts: Iterator[pl.Series]) -> _Seen:
+        """Return the digests of some parts."""
+        found = list(parts)
+        rows = pl.concat(found) if found else pl.Series(IDENTITY, [], dtype=pl.UInt64)
+        return cls(rows.to_frame(IDENTITY).group_by(IDENTITY).len("_times"))
+
+    def fresh(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows that were not read before."""
+        if not self._left.height:
+            return rows
+        numbered = rows.with_columns(pl.int_range(pl.len()).over(IDENTITY).alias("_before"))
+        known = numbered.join(self._left, on=IDENTITY, how="left", maintain_order="left")
+        again = rows.group_by(IDENTITY).len("_again")
+        left = self._left.join(again, on=IDENTITY, how="left").with_columns(pl.col("_again").fill_null(0))
+        left = left.filter(pl.col("_times") > pl.col("_again"))
+        self._left = left.select(IDENTITY, pl.col("_times") - pl.col("_again"))
+        return known.filter(pl.col("_before") >= pl.col("_times").fill_null(0)).drop("_before", "_times")

@@ -1,0 +1,101 @@
+"""Following the changes of a table: the rows of a snapshot, then the stream.
+
+Changes are staged, durably, transaction by transaction.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import polars as pl
+
+from umbel.connectors.polling import Poller
+from umbel.connectors.sql.changes import Deletions
+from umbel.connectors.sql.columns import Column
+from umbel.connectors.sql.rows import AT, DELETE, INSERT, OP, START, TableSource
+from umbel.connectors.staging import StagedPart
+
+PART_ROWS = 100_000
+"""Changes after which those received so far are staged as a part, if no transaction is open."""
+DELAY = 0.1
+"""Seconds for which changes are collected before they are staged."""
+SESSION = 60.0
+"""Seconds after which a stream is begun anew, and what the server needs is checked again."""
+ANEW = "commit the dataset as a new version: it is read anew from the beginning"
+
+
+@dataclass(frozen=True)
+class FollowedSource(TableSource):
+    """A table whose changes are read."""
+
+    position_fact: ClassVar[str]
+    """The fact of a part of changes that is the position after them."""
+
+    @abstractmethod
+    def load(self, poller: Poller) -> None:
+        """Stage the rows of a snapshot, and save its position; an interrupted copy begins anew."""
+
+    @abstractmethod
+    def follow(self, poller: Poller) -> None:
+        """Stage the changes for a while."""
+
+    def staged_key(self, values: Sequence[Any]) -> tuple[Hashable, ...]:
+        """Return the key that the stream has for staged values."""
+        return tuple(values)
+
+    def visible(self) -> Sequence[int]:
+        token = self.stage.state().get("snapshot")
+        parts = (self.stage.part(number) for number in self.stage.numbers())
+        return [part.number for part in parts if part.facts.get("snapshot", token) == token]
+
+    def take_over(self) -> None:
+        super().take_over()
+        self.__dict__.pop("deletions", None)
+
+    def read_on(self, poller: Poller) -> float:
+        """Copy the table if that is still to be done, then follow its changes."""
+        if self.is_loading:
+            self.load(poller)
+            return 0.0
+        if not self.has_room(poller):
+            return 1.0
+        self.stage.expire(poller.consumed + 1)
+        try:
+            self.follow(poller)
+        except BaseException:
+            self.__dict__.pop("deletions", None)  # what was decoded may not have been staged
+            raise
+        return 0.0
+
+    def stage_copy(
+        self, frames: Iterator[pl.DataFrame], columns: Mapping[str, Column], token: str, poller: Poller
+    ) -> bool:
+        """Stage the rows of a snapshot as inserts; return whether all of them were read."""
+        facts = {"columns": [column.plain for column in columns.values()], "snapshot": token}
+        none = pl.lit(None, pl.Int64)
+        for rows in frames:
+            self.stage.append(rows.with_columns(pl.lit(INSERT).alias(OP), none.alias(AT), none.alias(START)), facts)
+            if poller.is_stopping:
+                return False
+        return True
+
+    @cached_property
+    def deletions(self) -> Deletions:
+        """The last deletions, restored from the staged parts."""
+        found, keys = Deletions(), list(self.options.keys or ())
+        for number in self.stage.numbers() if keys else ():
+            is_changes = self.position_fact in self.stage.part(number).facts
+            rows = self.stage.read(number) if is_changes else pl.DataFrame()
+            if {*keys, OP} <= {*rows.columns}:
+                for *key, at in rows.filter(pl.col(OP) == DELETE).select(*keys, AT).iter_rows():
+                    found.add(self.staged_key(key), at)
+        return found
+
+    def last_changes(self) -> StagedPart | None:
+        """Return the last part of changes, None for none."""
+        parts = (self.stage.part(number) for number in reversed(self.stage.numbers()))
+        return next((part for part in parts if self.position_fact in part.facts), None)

@@ -1,0 +1,134 @@
+"""One pipeline fed from the same changes by a webhook, by Postgres and by MySQL: the served values are equal."""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+from tests.connectors import mysql_shop, postgres_shop
+from tests.connectors.shop_datasets import deployed, letters, until
+from tests.servers.mysql import MySQLServer
+from tests.servers.postgres import PostgresServer
+from umbel import Dataset, inputs, pipeline
+from umbel.api.dataset import redefined
+from umbel.connectors import Webhook, source
+from umbel.datasets import dataset, field
+
+__owner__ = "shop@example.com"
+CITIES = ("Oslo", "Rome", "Çeşme", "")
+USERS = range(40)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = datetime(9000, 1, 1, tzinfo=UTC)
+Row = dict[str, Any]
+
+
+def datasets(name: str, connector: Any, cdc: str) -> list[Any]:
+    """Return a dataset of users, and one of those with high scores."""
+
+    @source(connector, disorder="14d", cdc=cdc)
+    @dataset(index=True)
+    class Users:
+        uid: int = field(key=True)
+        city: str
+        score: int
+        at: datetime
+
+    people = redefined(cast("Any", Users), name=f"Users{name}")
+
+    @dataset(index=True)
+    class Winners:
+        uid: int = field(key=True)
+        city: str
+        score: int
+        at: datetime
+
+        @pipeline
+        @inputs(people)
+        def high(cls, users: Dataset) -> Dataset:
+            return users.filter(lambda df: df["score"] > 50)
+
+    return [people, redefined(cast("Any", Winners), name=f"Winners{name}")]
+
+
+def changed(chance: random.Random, steps: int) -> list[tuple[str, Row | None, Row | None]]:
+    """Return inserts, updates and deletions of users, with the rows before and after."""
+    now, found = dict[int, Row](), list[tuple[str, Row | None, Row | None]]()
+    for step in range(steps):
+        uid = chance.choice(USERS)
+        row = {
+            "uid": uid,
+            "city": chance.choice(CITIES),
+            "score": chance.randrange(-5, 100),
+            "at": START + timedelta(minutes=step),
+        }
+        before = now.get(uid)
+        if before is not None and chance.random() < 0.3:
+            found.append(("d", now.pop(uid), None))
+            continue
+        now[uid] = row
+        found.append(("c" if before is None else "u", before, row))
+    return found
+
+
+def statement(op: str, before: Row | None, after: Row | None) -> str:
+    """Return the statement that makes a change."""
+    if after is None:
+        assert before is not None
+        return f"DELETE FROM users WHERE uid = {before['uid']}"
+    at = after["at"].strftime("%Y-%m-%d %H:%M:%S")
+    if op == "c":
+        return f"INSERT INTO users VALUES ({after['uid']}, '{after['city']}', {after['score']}, '{at}')"
+    return (
+        f"UPDATE users SET city = '{after['city']}', score = {after['score']}, at = '{at}' WHERE uid = {after['uid']}"
+    )
+
+
+def envelope(op: str, before: Row | None, after: Row | None, at: datetime) -> Row:
+    """Return a change as Debezium writes it."""
+    return {"op": op, "before": before, "after": after, "source": {"ts_ms": int(at.timestamp() * 1000)}}
+
+
+def test_served_values_are_equal(mysql_server: MySQLServer, postgres_server: PostgresServer, tmp_path: Path) -> None:
+    seed = int(time.time())
+    print(f"seed {seed}")
+    changes = list(enumerate(changed(random.Random(seed), 300)))
+    mysql, postgres = mysql_shop.database(mysql_server), postgres_shop.database(postgres_server)
+    columns = "uid bigint PRIMARY KEY, city varchar(20) NOT NULL, score int NOT NULL"
+    mysql_server.run(f"CREATE TABLE users({columns}, at datetime NOT NULL)", database=mysql)
+    postgres_server.run(f"CREATE TABLE users({columns}, at timestamp NOT NULL)", database=postgres)
+    sources = {
+        "Web": (Webhook(name="web").endpoint("users"), "debezium"),
+        "Postgres": (postgres_shop.shop(postgres_server, postgres).table("users"), "native"),
+        "MySQL": (mysql_shop.shop(mysql_server, mysql).table("users"), "native"),
+    }
+    made_of = [each for name, (connector, cdc) in sources.items() for each in datasets(name, connector, cdc)]
+    with deployed(tmp_path, *made_of) as made:
+        for part in (changes[:100], changes[100:]):  # the first ones may be in the first copies
+            statements = [statement(*each) for _, each in part]
+            mysql_server.run(*statements, database=mysql)
+            postgres_server.run(*statements, database=postgres)
+            made.log("users", [envelope(*each, START + timedelta(minutes=step)) for step, each in part])
+            rows = mysql_server.run("SELECT uid, city, score FROM users", database=mysql)
+            until(made, lambda rows=rows: all(served(made, each) == expected(rows) for each in sources), 60)
+        assert letters(made) == []
+
+
+def expected(rows: list[tuple[int, str, int]]) -> tuple[list[Any], list[Any]]:
+    """Return what must be served of all users, and of those with high scores."""
+    users = {uid: {"uid": uid, "city": city, "score": score} for uid, city, score in rows}
+    found = [users.get(each) for each in USERS]
+    return found, [row if row and row["score"] > 50 else None for row in found]
+
+
+def served(made: Any, name: str) -> tuple[list[Any], list[Any]]:
+    """Return what is served, without instants."""
+    keys, at = [{"uid": each} for each in USERS], [LATER] * len(USERS)
+    users, winners = (made.lookup(f"{each}{name}", keys, at) for each in ("Users", "Winners"))
+    return without_instants(users), without_instants(winners)
+
+
+def without_instants(rows: list[Any]) -> list[Any]:
+    return [row and {name: value for name, value in row.items() if name != "at"} for row in rows]
