@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.s3server import S3Server, started_or_skipped
 from tests.servers.kafka import Broker, started_or_missing
 from tests.servers.postgres import PostgresServer
 from tests.servers.postgres import started_or_missing as postgres_or_missing
@@ -21,3 +22,9 @@ def postgres_server() -> Iterator[PostgresServer]:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A Kafka broker."""
     yield from started_or_missing(tmp_path_factory.mktemp("kafka"))
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """Return the S3 server that all tests of this process share."""
+    yield from started_or_skipped(tmp_path_factory.mktemp("s3"))

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from umbel.definitions.arguments import DataConnector, DataSource, Delivery, refuse_options, require_incremental
+from umbel.definitions.arguments import (
+    DataConnector,
+    DataSource,
+    Delivery,
+    ReadOptions,
+    refuse_options,
+    require_incremental,
+)
 from umbel.definitions.secret import Credential
-from umbel.errors import InvalidAttribute, InvalidType, InvalidValue
+from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, NotSupported
 from umbel.formats.declarations import CSV, check_format
 from umbel.types.durations import parse_duration
+
+if TYPE_CHECKING:
+    from umbel.connectors.file_source import NameOrder
+    from umbel.connectors.splits import SplitSource
 
 STATIC = re.compile(r"[A-Za-z0-9._=-]+")
 WILDCARD = re.compile(r"\*\*?")
@@ -41,6 +53,7 @@ def split_path(path: str) -> tuple[str, str]:
     return prefix + slash, suffix
 
 
+@lru_cache(maxsize=64)
 def matcher(suffix: str) -> re.Pattern[str]:
     """Return the regular expression of the path suffix cut by `split_path`.
 
@@ -75,7 +88,8 @@ def _check(path: str, part: str, *, is_last: bool) -> None:
         raise InvalidValue(f"S3: invalid part '{part}' in path '{path}'", hint=RULE)
 
 
-FORMATS = ("json", "parquet", "hudi", "delta")
+FORMATS = ("json", "parquet", "avro", "hudi", "delta")
+TABLES = ("hudi", "delta")
 NATIVE = {"delta": frozenset({"native"})}
 
 
@@ -87,7 +101,7 @@ class S3Connector(DataConnector):
         bucket: its name.
         prefix: the common prefix of all paths.
         suffix: the rest of the paths, with wildcards and dates; None for everything below the prefix.
-        format: "json", "parquet", "hudi", "delta" or CSV.
+        format: "json", "parquet", "avro", "hudi", "delta" or CSV.
         presorted: True if paths sort by time.
         spread: the maximum distance of a row's time from the date in its file's path.
     """
@@ -111,6 +125,19 @@ class S3Connector(DataConnector):
     @property
     def title(self) -> str:
         return f"{super().title} with format {self.format if isinstance(self.format, str) else 'CSV'}"
+
+    def reader_of(self, options: ReadOptions) -> SplitSource:
+        from umbel.connectors.file_source import FileSource
+        from umbel.connectors.object_stores import check_s3, s3_bucket
+        from umbel.connectors.objects import Objects, import_store
+
+        assert isinstance(self.source, S3)
+        refuse_tables(self)
+        import_store()
+        check_s3(self.source)
+        title = f"S3 '{self.source.name}', bucket '{self.bucket}'"
+        objects = Objects(title, partial(s3_bucket, self.source, self.bucket), self.prefix, partial(is_chosen, self))
+        return FileSource(objects, self.format, order=order_of(self, options))
 
     @staticmethod
     def parse_path(path: str) -> tuple[str, str]:
@@ -139,6 +166,46 @@ class S3Connector(DataConnector):
             )
 
 
+def is_chosen(connector: S3Connector, name: str) -> bool:
+    """Return True for an object below a connector's prefix that matches and is not hidden."""
+    prefix, suffix = connector.prefix, connector.suffix
+    if suffix is None:
+        matches = name.startswith(prefix)
+    elif suffix:
+        matches = name.startswith(prefix) and matcher(suffix).fullmatch(name[len(prefix) :]) is not None
+    else:
+        matches = name == prefix or name.startswith(prefix.rstrip("/") + "/")
+    below = name.removeprefix(prefix.rpartition("/")[0]).strip("/")
+    return matches and not any(part.startswith((".", "_")) for part in below.split("/"))
+
+
+def order_of(connector: S3Connector, options: ReadOptions) -> NameOrder | None:
+    """Return what the names of a connector's objects say of their order."""
+    from umbel.connectors.path_dates import Presorted, dated_folders
+
+    if connector.presorted:
+        return Presorted()
+    if connector.spread is None or not connector.suffix:
+        return None
+    return dated_folders(connector.prefix, connector.suffix, parse_duration(connector.spread), options.disorder)
+
+
+def refuse_tables(connector: S3Connector) -> None:
+    """Refuse formats that cannot be read as files.
+
+    Raises:
+        NotSupported: it is one.
+    """
+    if connector.format in TABLES:
+        raise NotSupported(
+            f"a source with format '{connector.format}' cannot be read yet", hint="json, parquet, avro and CSV can"
+        )
+    if connector.format == "avro":
+        from umbel.formats.avro_files import avro
+
+        avro()
+
+
 @dataclass(frozen=True, kw_only=True)
 class S3(DataSource):
     """S3 buckets, also of S3-compatible storage.
@@ -150,7 +217,7 @@ class S3(DataSource):
     """
 
     aws_access_key_id: Credential | None = None
-    aws_secret_access_key: Credential | None = None
+    aws_secret_access_key: Credential | None = field(default=None, repr=False)
     role_arn: str | None = None
 
     needs: ClassVar[str] = "a bucket, and a prefix or a path: .bucket(...)"
@@ -170,7 +237,7 @@ class S3(DataSource):
             bucket_name: its name.
             prefix: the common prefix of their paths.
             path: their paths with wildcards and dates, instead of a prefix.
-            format: "json", "parquet", "hudi", "delta" or CSV(...).
+            format: "json", "parquet", "avro", "hudi", "delta" or CSV(...).
             presorted: True if paths sort by time.
             spread: the maximum distance of a row's time from the date in its file's path; needs `path`.
         """
