@@ -1,4 +1,4 @@
-"""The reading side of files in a folder or a bucket: plans splits, and opens them.
+"""The reading side of files, in a folder or a bucket.
 
 The cuts of a file depend on the file alone. Rows are numbered by file, in the order in which files were first
 planned, and by position within the file: `file << 36 | position`, where the position increases from row to row.

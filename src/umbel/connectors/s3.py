@@ -22,6 +22,7 @@ from umbel.types.durations import parse_duration
 
 if TYPE_CHECKING:
     from umbel.connectors.file_source import NameOrder
+    from umbel.connectors.sinks import SinkWriter, WriteOptions
     from umbel.connectors.splits import SplitSource
 
 STATIC = re.compile(r"[A-Za-z0-9._=-]+")
@@ -126,6 +127,14 @@ class S3Connector(DataConnector):
     def title(self) -> str:
         return f"{super().title} with format {self.format if isinstance(self.format, str) else 'CSV'}"
 
+    def check_writer(self) -> None:
+        """Accept a sink: the packages that write are always there."""
+
+    def writer_of(self, options: WriteOptions) -> SinkWriter:
+        from umbel.connectors.delta_sink import DeltaWriter
+
+        return DeltaWriter(self, options)
+
     def reader_of(self, options: ReadOptions) -> SplitSource:
         from umbel.connectors.file_source import FileSource
         from umbel.connectors.object_stores import check_s3, s3_bucket
@@ -160,6 +169,11 @@ class S3Connector(DataConnector):
                 f"{subject}: format must be 'delta', found {self.format!r}", hint='.bucket(..., format="delta")'
             )
         require_incremental(subject, delivery.how)
+        if self.suffix:
+            raise InvalidValue(
+                f"{subject}: a table has one path, found wildcards or dates: {self.suffix!r}",
+                hint='prefix="tables/orders"',
+            )
         if self.source.aws_access_key_id or self.source.aws_secret_access_key or self.source.role_arn:
             raise InvalidValue(
                 f"{subject}: keys and role_arn cannot be set; the platform's own role writes", hint="leave them out"

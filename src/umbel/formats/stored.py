@@ -13,7 +13,7 @@ PACKED = (".gz", ".zst")
 
 
 class FileLostError(Exception):
-    """A file cannot be read any more as it was planned, for the reason given."""
+    """A file cannot be read any more as it was planned."""
 
 
 class StoredFile(Protocol):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from umbel.connectors.kafka.clients import settings
-from umbel.connectors.sinks import RowChange, SinkPosition
+from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter
 from umbel.errors import Transient
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ FIRST = 2
 """Added to a batch, gives an offset: the first batch is -1, and no offset is below 1."""
 
 
-class TopicWriter:
+class TopicWriter(SinkWriter):
     """Writes to one topic.
 
     Args:
