@@ -56,6 +56,12 @@ def shop(large_to: Any, norse_to: Any, **how: Any) -> list[Any]:
         city: str
         at: datetime
 
+    return [Sale, User, *drained(Sale, User, large_to, norse_to, **how)]
+
+
+def drained(sales_of: Any, users_of: Any, large_to: Any, norse_to: Any, **how: Any) -> list[Any]:
+    """Return a keyless and a keyed dataset with sinks."""
+
     @sink(large_to, **how)
     @dataset
     class Large:
@@ -64,7 +70,7 @@ def shop(large_to: Any, norse_to: Any, **how: Any) -> list[Any]:
         at: datetime
 
         @pipeline
-        @inputs(Sale)
+        @inputs(sales_of)
         def large(cls, sales: Dataset) -> Dataset:
             return sales.filter(lambda df: df["amount"] > 10)
 
@@ -76,11 +82,11 @@ def shop(large_to: Any, norse_to: Any, **how: Any) -> list[Any]:
         at: datetime
 
         @pipeline
-        @inputs(User)
+        @inputs(users_of)
         def norse(cls, users: Dataset) -> Dataset:
             return users.filter(lambda df: df["city"] != "Rome")
 
-    return [Sale, User, Large, Norse]
+    return [Large, Norse]
 
 
 class Shop:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tests.connectors.postgres_shop import database
 from tests.connectors.postgres_shop import shop as postgres_source
 from tests.connectors.sink_shop import Endpoint, Shop, Worker, work
 from tests.deployed import wait_until
+from tests.docs.test_snippets import ROOT
 from tests.s3server import S3Server
 from tests.servers.postgres import PostgresServer
 from umbel.connectors import HTTP, S3
@@ -305,6 +308,22 @@ def test_a_table_without_a_column_or_a_constraint_is_refused(postgres_server: Po
             made.delivery("Large").step()
         with pytest.raises(UmbelError, match="no unique or exclusion constraint"):
             made.delivery("Norse").step()
+
+
+def test_the_statements_of_the_page_are_enough(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    name, text = database(postgres_server), (ROOT / "docs" / "howto" / "sinks.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```sql\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        postgres_server.run(*filter(str.strip, block.split(";\n")), database=name)
+    source = postgres_source(postgres_server, name, username="umbel_writer", password="change-me")
+    postgres_server.run('ALTER TABLE large_orders RENAME id TO "user"', database=name)
+    table, how = source.table("large_orders"), {"renames": {"at": "ordered_at"}}
+    noon = datetime(2026, 3, 1, 0, 0, 2, tzinfo=UTC)
+    with contextlib.closing(Shop(tmp_path, table, table, **how, since=noon, until=noon + timedelta(seconds=1))) as made:
+        made.sell(11, 12, 13)
+        made.drain()
+        made.delivery("Large").step()
+    found = postgres_server.run("SELECT amount, ordered_at FROM large_orders", database=name)
+    assert found == [(12.0, noon)]
 
 
 # ---- what is refused

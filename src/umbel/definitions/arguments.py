@@ -216,7 +216,7 @@ class DataConnector:
         """
         raise NotSupported(
             f"a source of kind '{self.kind}' cannot be read yet",
-            hint="webhooks, files, Kafka and Postgres can, and connectors with a reader",
+            hint="webhooks, files, S3, Kafka and Postgres can, and connectors with a reader",
         )
 
     def check_writer(self) -> None:

@@ -75,13 +75,13 @@ class TableWriter(SinkWriter):
         if rows:
             assigned = ", ".join(f"{each} = EXCLUDED.{each}" for each in rest)
             connection.execute(
-                f"INSERT INTO {self._table}({listed}) SELECT {listed} FROM {self._given}"  # noqa: S608  all names are quoted
+                f"INSERT INTO {self._table}({listed}) SELECT {listed} FROM {self._incoming}"  # noqa: S608  all names are quoted
                 f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {assigned}",
                 [orjson.dumps(rows).decode()],
             )
         if gone:
-            same = " AND ".join(f"t.{each} = given.{each}" for each in keys)
-            statement = f"DELETE FROM {self._table} t USING {self._given} given WHERE {same}"  # noqa: S608
+            same = " AND ".join(f"t.{each} = incoming.{each}" for each in keys)
+            statement = f"DELETE FROM {self._table} t USING {self._incoming} incoming WHERE {same}"  # noqa: S608
             connection.execute(statement, [orjson.dumps(gone).decode()])
 
     def _append(self, connection: Any, changes: Sequence[RowChange]) -> None:
@@ -89,17 +89,17 @@ class TableWriter(SinkWriter):
         listed = ", ".join(columns)
         rows = [self._row(each.after) for each in changes if each.after is not None]
         if rows:
-            statement = f"INSERT INTO {self._table}({listed}) SELECT {listed} FROM {self._given}"  # noqa: S608
+            statement = f"INSERT INTO {self._table}({listed}) SELECT {listed} FROM {self._incoming}"  # noqa: S608
             connection.execute(statement, [orjson.dumps(rows).decode()])
-        same = " AND ".join(f"to_jsonb(t.{each}) IS NOT DISTINCT FROM to_jsonb(given.{each})" for each in columns)
+        same = " AND ".join(f"to_jsonb(t.{each}) IS NOT DISTINCT FROM to_jsonb(incoming.{each})" for each in columns)
         for change in changes:
             if change.after is None and change.before is not None:  # one of equal rows
-                one = f"SELECT t.ctid FROM {self._table} t, {self._given} given WHERE {same} LIMIT 1"  # noqa: S608
+                one = f"SELECT t.ctid FROM {self._table} t, {self._incoming} incoming WHERE {same} LIMIT 1"  # noqa: S608
                 row = orjson.dumps([self._row(change.before)]).decode()
                 connection.execute(f"DELETE FROM {self._table} WHERE ctid = ({one})", [row])  # noqa: S608
 
     @property
-    def _given(self) -> str:
+    def _incoming(self) -> str:
         return f"json_populate_recordset(NULL::{self._table}, %s::text::json)"
 
     def _quoted(self, names: Sequence[str]) -> list[str]:
