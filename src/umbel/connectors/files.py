@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from umbel.definitions.arguments import DataConnector, DataSource
 from umbel.formats.avro_files import avro
-from umbel.formats.declarations import CSV, check_format
+from umbel.formats.declarations import CSV, check_format, letters_of
 from umbel.formats.stored import LocalFile, Stamp
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ class FilesConnector(DataConnector):
     @property
     def nests(self) -> bool:
         return self.format == "json"
+
+    @property
+    def letter_format(self) -> Any:
+        return letters_of(self.format)
 
     def reader(self, directory: Path) -> FileSource:
         from umbel.connectors.file_source import FileSource

@@ -17,7 +17,7 @@ from umbel.definitions.arguments import (
 )
 from umbel.definitions.secret import Credential
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, NotSupported
-from umbel.formats.declarations import CSV, check_format
+from umbel.formats.declarations import CSV, check_format, letters_of
 from umbel.types.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -126,6 +126,10 @@ class S3Connector(DataConnector):
     @property
     def title(self) -> str:
         return f"{super().title} with format {self.format if isinstance(self.format, str) else 'CSV'}"
+
+    @property
+    def letter_format(self) -> Any:
+        return letters_of(self.format)
 
     def check_writer(self) -> None:
         """Accept a sink: the packages that write are always there."""

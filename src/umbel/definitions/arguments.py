@@ -196,6 +196,11 @@ class DataConnector:
         """Return True if a `ref` may be a path into nested data."""
         return False
 
+    @property
+    def letter_format(self) -> Any:
+        """The format of its rejected records, None if they cannot be read again."""
+        return None
+
     def check_source(self, cdc: str) -> None:
         """Refuse a `cdc` the connector does not support for reading."""
         if cdc not in self.cdcs:
