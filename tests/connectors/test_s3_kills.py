@@ -39,7 +39,7 @@ def written(place: Place, chance: random.Random) -> None:
         time.sleep(chance.uniform(0.0, 0.05))
 
 
-@pytest.mark.parametrize("spread", [None, "1d"])
+@pytest.mark.parametrize("spread", ["1d", pytest.param(None, marks=pytest.mark.nightly)])
 def test_every_row_comes_once(
     server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: str | None
 ) -> None:

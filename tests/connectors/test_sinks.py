@@ -194,12 +194,13 @@ def test_a_former_writer_cannot_write(target: Target, made: Shop) -> None:
     assert target.read()[0] == [20, 30]
 
 
-def test_kills_leave_nothing_out_and_write_nothing_twice(target: Target, made: Shop) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.nightly)])
+def test_kills_leave_nothing_out_and_write_nothing_twice(target: Target, made: Shop, kills: int) -> None:
     chance = random.Random(seed := random.randrange(1 << 30))
     print(f"seed {seed}")
     worker = Worker(made, target.environment)
     try:
-        for _ in range(5):
+        for _ in range(kills):
             worker.mind()
             for _ in range(3):
                 work(made, chance)

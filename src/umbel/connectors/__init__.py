@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from umbel.connectors import kinesis
 from umbel.connectors.bigquery import BigQuery
 from umbel.connectors.files import Files, FilesConnector
+from umbel.connectors.gcs import GCS, GCSConnector
 from umbel.connectors.http import HTTP, Certificate, HTTPConnector
 from umbel.connectors.kafka import Kafka, KafkaConnector
 from umbel.connectors.kinesis import Kinesis, KinesisConnector, at_timestamp
@@ -39,6 +40,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "CSV",
+    "GCS",
     "HTTP",
     "S3",
     "Avro",
@@ -49,6 +51,7 @@ __all__ = [
     "Eval",
     "Files",
     "FilesConnector",
+    "GCSConnector",
     "HTTPConnector",
     "Kafka",
     "KafkaConnector",

@@ -197,7 +197,8 @@ def bucket_of(connector: S3Connector, reveal: Reveal, environment: Mapping[str, 
     check_name(connector.bucket, title)
     if location := environment.get(LOCATION):
         return FolderBucket(folder_of(location), connector.bucket, title)
-    assert isinstance(connector.source, S3)
+    if not isinstance(connector.source, S3):
+        raise NotSupported(f"{title}: offline queries read and write S3 only", hint="S3(name=...)")
     return Bucket(_on_s3(connector.source, connector.bucket, reveal, environment), connector.bucket, title)
 
 

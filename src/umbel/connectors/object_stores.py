@@ -6,12 +6,14 @@ and S3 at `AWS_ENDPOINT_URL` if that is set.
 
 from __future__ import annotations
 
+import json
 import os
 from functools import lru_cache
 from typing import Any
 
 from umbel.connectors.buckets import ENDPOINTS, LOCATION, REGION, REGIONS, check_name, folder_of
 from umbel.connectors.credentials import check_credential, resolved
+from umbel.connectors.gcs import GCS
 from umbel.connectors.objects import CLIENT, RETRIES, import_store
 from umbel.connectors.s3 import S3
 from umbel.errors import InvalidValue, NotSupported
@@ -69,6 +71,34 @@ def _on_s3(bucket: str, endpoint: str | None, region: str, key: str | None, secr
         config |= {"access_key_id": key, "secret_access_key": secret}
     client: Any = {**CLIENT, "allow_http": endpoint is not None and endpoint.startswith("http:")}
     return S3Store(bucket, config=config, client_options=client, retry_config=RETRIES)
+
+
+def gcs_bucket(source: GCS, bucket: str) -> Any:
+    """Return a bucket of Google's, or the folder in its place."""
+    import_store()
+    check_name(bucket, f"GCS '{source.name}', bucket '{bucket}'")
+    if location := os.environ.get(LOCATION):
+        return _folder(str(folder_of(location) / bucket))
+    key = source.service_account_key
+    return _on_gcs(bucket, None if key is None else resolved(key))
+
+
+@lru_cache(maxsize=64)
+def _on_gcs(bucket: str, key: str | None) -> Any:
+    from obstore.store import GCSStore
+
+    config: Any = {} if key is None else {"service_account_key": key}
+    address = _address(key)
+    client: Any = {**CLIENT, "allow_http": address.startswith("http:")}
+    return GCSStore(bucket, config=config, client_options=client, retry_config=RETRIES)
+
+
+def _address(key: str | None) -> str:
+    """Return the address of another server than Google's that a key may have."""
+    try:
+        return str(json.loads(key or "{}").get("gcs_base_url", ""))
+    except (ValueError, AttributeError):
+        return ""  # the client refuses the key
 
 
 @lru_cache(maxsize=64)

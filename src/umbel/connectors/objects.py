@@ -248,5 +248,5 @@ def import_store() -> None:
 
 def _stamp(facts: Any) -> Stamp:
     """Return the stamp that identifies a version of an object."""
-    mark = facts["e_tag"] or str(int(facts["last_modified"].timestamp()))
+    mark = (facts["e_tag"] or "").strip('"') or str(int(facts["last_modified"].timestamp()))
     return facts["size"], int.from_bytes(blake2b(mark.encode(), digest_size=8).digest(), "big", signed=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from umbel.definitions.arguments import (
     DataConnector,
@@ -139,17 +140,23 @@ class S3Connector(DataConnector):
 
         return DeltaWriter(self, options)
 
-    def reader_of(self, options: ReadOptions) -> SplitSource:
-        from umbel.connectors.file_source import FileSource
+    @property
+    def connect(self) -> Callable[[], Any]:
+        """The function that returns the bucket, where it is read."""
         from umbel.connectors.object_stores import check_s3, s3_bucket
-        from umbel.connectors.objects import Objects, import_store
 
         assert isinstance(self.source, S3)
+        check_s3(self.source)
+        return partial(s3_bucket, self.source, self.bucket)
+
+    def reader_of(self, options: ReadOptions) -> SplitSource:
+        from umbel.connectors.file_source import FileSource
+        from umbel.connectors.objects import Objects, import_store
+
         refuse_tables(self)
         import_store()
-        check_s3(self.source)
-        title = f"S3 '{self.source.name}', bucket '{self.bucket}'"
-        objects = Objects(title, partial(s3_bucket, self.source, self.bucket), self.prefix, partial(is_chosen, self))
+        title = f"{type(self.source).__name__} '{self.source.name}', bucket '{self.bucket}'"
+        objects = Objects(title, self.connect, self.prefix, partial(is_chosen, self))
         return FileSource(objects, self.format, order=order_of(self, options))
 
     @staticmethod
@@ -259,25 +266,34 @@ class S3(DataSource):
             presorted: True if paths sort by time.
             spread: the maximum distance of a row's time from the date in its file's path; needs `path`.
         """
-        subject = f"S3 '{self.name}', bucket '{bucket_name}'"
-        if (prefix is None) == (path is None):
-            raise InvalidAttribute(
-                f"{subject}: give either prefix or path", hint='prefix="folder", or path="folder/%Y/*"'
-            )
-        if spread is not None and path is None:
-            raise InvalidAttribute(f"{subject}: spread needs path", hint='path="folder/%Y-%m-%d/*"')
-        check_format(subject, format, FORMATS, CSV)
-        _check_spread(subject, spread)
-        start, rest = (prefix or "", None) if path is None else split_path(path)
-        return S3Connector(
-            source=self,
-            bucket=bucket_name,
-            prefix=start,
-            suffix=rest,
-            format=format,
-            presorted=presorted,
-            spread=spread,
-        )
+        return in_bucket(S3Connector, self, bucket_name, prefix, path, format, presorted, spread)
+
+
+Made = TypeVar("Made", bound=S3Connector)
+
+
+def in_bucket(
+    kind: type[Made],
+    source: DataSource,
+    bucket: str,
+    prefix: str | None,
+    path: str | None,
+    format: Any,
+    presorted: bool,
+    spread: str | None,
+) -> Made:
+    """Return a connector of a kind for files in a bucket, with its arguments checked."""
+    subject = f"{type(source).__name__} '{source.name}', bucket '{bucket}'"
+    if (prefix is None) == (path is None):
+        raise InvalidAttribute(f"{subject}: give either prefix or path", hint='prefix="folder", or path="folder/%Y/*"')
+    if spread is not None and path is None:
+        raise InvalidAttribute(f"{subject}: spread needs path", hint='path="folder/%Y-%m-%d/*"')
+    check_format(subject, format, FORMATS, CSV)
+    _check_spread(subject, spread)
+    start, rest = (prefix or "", None) if path is None else split_path(path)
+    return kind(
+        source=source, bucket=bucket, prefix=start, suffix=rest, format=format, presorted=presorted, spread=spread
+    )
 
 
 def _check_spread(subject: str, spread: Any) -> None:

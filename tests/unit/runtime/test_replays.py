@@ -149,6 +149,7 @@ def test_a_record_with_two_errors_is_one(made: Deployed, tmp_path: Path) -> None
     drain(made.deployment)
     assert len(made.deployment.catalog.dead_letters("Event")) == 2
     assert replay(made) == 1
+    assert len(Replays(made.deployment.catalog).ids(1, "Event", 0)) == 1
 
 
 def test_a_changed_dataset_reads_its_sources_again_and_replays_nothing_twice(made: Deployed, tmp_path: Path) -> None:
