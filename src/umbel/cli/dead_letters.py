@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,20 +87,14 @@ def _list(deployment: Deployment, dataset: str, limit: int) -> None:
 
 
 def _replay(deployment: Deployment, letters: LetterFilter, *, dry_run: bool) -> None:
-    from umbel.catalog.replays import TO_REPLAY, Replays
-    from umbel.runtime.replays import replayable
-    from umbel.runtime.sources import open_sources
+    from umbel.runtime.replays import replay_letters
 
-    replays, graph = Replays(deployment.catalog), deployment.graph(deployment.catalog.latest())
-    origins = replayable(list(open_sources(deployment.directory, graph)), letters.dataset)
-    counts: Mapping[str, int] = replays.examine(letters, origins)
-    if not counts.get(TO_REPLAY):
+    report = replay_letters(deployment, letters, dry_run=dry_run)
+    if not report.count:
         typer.echo("none to replay")
     elif dry_run:
-        typer.echo(f"{counts[TO_REPLAY]} would be processed again")
+        typer.echo(f"{report.count} would be processed again")
     else:
-        number, count = replays.request(letters, origins)
-        typer.echo(f"replay {number}: {count} are processed with the next batches")
-    for why, left in sorted(counts.items()):
-        if why != TO_REPLAY:
-            typer.echo(f"{left} left out: {why}")
+        typer.echo(f"replay {report.number}: {report.count} are processed with the next batches")
+    for why, left in sorted(report.left_out.items()):
+        typer.echo(f"{left} left out: {why}")

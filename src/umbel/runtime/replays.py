@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from umbel.catalog.replays import Replays, StoredLetter
+from umbel.catalog.replays import TO_REPLAY, LetterFilter, Replays, StoredLetter
 from umbel.formats.declarations import CSV
 from umbel.formats.delimited import Delimited
 from umbel.formats.json_lines import JsonLines
@@ -16,9 +16,12 @@ from umbel.formats.pieces import with_absent
 from umbel.formats.raw_batch import RawBatch
 from umbel.formats.text_types import spelled
 from umbel.functions.fingerprint import fingerprint
-from umbel.runtime.sources import SOURCE_SHIFT, OpenedSource
+from umbel.runtime.sources import SOURCE_SHIFT, OpenedSource, open_sources
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw
+
+if TYPE_CHECKING:
+    from umbel.runtime.deployment import Deployment
 
 AT_ONCE = 2000
 """Dead letters of one split."""
@@ -123,3 +126,35 @@ def _batch(source: OpenedSource, number: int, letters: Sequence[StoredLetter], r
         counts={"replayed": raw.frame.height},
         steps=steps,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """The outcome of a request to process dead letters again.
+
+    Args:
+        number: of the replay, None if none was made.
+        count: of the records in it; for a dry run, of those that would be.
+        left_out: the numbers of the others, by reason.
+    """
+
+    number: int | None
+    count: int
+    left_out: Mapping[str, int]
+
+
+def replay_letters(deployment: Deployment, letters: LetterFilter, *, dry_run: bool = False) -> ReplayReport:
+    """Mark dead letters to be processed with the next batches.
+
+    Args:
+        deployment: the deployment.
+        letters: the dead letters.
+        dry_run: whether to count only.
+    """
+    replays, graph = Replays(deployment.catalog), deployment.graph(deployment.catalog.latest())
+    origins = replayable(list(open_sources(deployment.directory, graph)), letters.dataset)
+    counts = replays.examine(letters, origins)
+    count, number = counts.pop(TO_REPLAY, 0), None
+    if count and not dry_run:
+        number, count = replays.request(letters, origins)
+    return ReplayReport(number, count, counts)

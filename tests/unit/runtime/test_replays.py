@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from httpx import Client
 from typer.testing import CliRunner
 
 from tests.deployed import Deployed
+from tests.unit.serving.asgi import serving_admin
 from umbel.catalog.replays import TO_REPLAY, LetterFilter, Replays
 from umbel.cli.main import app
 from umbel.connectors import CSV, Files, Webhook, source
@@ -181,6 +183,20 @@ def test_records_that_cannot_be_read_again_are_counted(made: Deployed, tmp_path:
     drain(made.deployment)
     assert replay(made) == 0
     assert outcomes(made) == {"of a source or a pipeline whose records cannot be replayed": 1}
+
+
+def test_the_route(ahead: Deployed) -> None:
+    with serving_admin(ahead.deployment) as transport, Client(transport=transport, base_url="http://umbel") as http:
+        path = "/api/v1/dataset/Event/dead_letters/replay"
+        body = {"reason": "is ahead of", "since": "2020-01-01T00:00:00Z", "dry_run": False}
+        expected = {"replay": None, "count": 2, "left_out": {}}
+        assert http.post(path, json={**body, "dry_run": True}).json() == expected
+        assert http.post(path, json=body).json() == {**expected, "replay": 1}
+        assert http.post(path, json=body).json() == {**expected, "count": 0, "left_out": {"replayed before": 2}}
+        assert http.post(path.replace("Event", "Evnt"), json=body).status_code == 404
+        assert http.post(path, json={"since": "yesterday", "dry_run": True}).status_code == 400
+    drain(ahead.deployment)
+    assert users(ahead) == [1, 2, 3]
 
 
 def test_the_command(ahead: Deployed) -> None:
