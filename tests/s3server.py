@@ -29,17 +29,22 @@ jclouds.filesystem.basedir={folder}
 """
 
 
-@dataclass(frozen=True)
+@dataclass
 class S3Server:
-    """A running server.
+    """A server that can be killed and started again.
 
     Args:
         url: where it listens.
         folder: its buckets, as folders.
+        command: starts it.
+        log: its output.
     """
 
     url: str
     folder: Path
+    command: list[str]
+    log: Path
+    _process: subprocess.Popen[bytes] | None = None
 
     def bucket(self, name: str) -> Path:
         """Make a bucket; return its folder."""
@@ -53,6 +58,28 @@ class S3Server:
         keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
         return {"AWS_ENDPOINT_URL": self.url, "AWS_REGION": "us-east-1", **keys}
 
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        with self.log.open("ab") as said:
+            self._process = subprocess.Popen(self.command, stdout=said, stderr=said)
+        _wait(self._process, self.url, self.log)
+
+    def kill(self) -> None:
+        """Kill it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """Stop it."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
 
 @contextmanager
 def running(folder: Path) -> Iterator[S3Server]:
@@ -64,18 +91,12 @@ def running(folder: Path) -> Iterator[S3Server]:
     settings.write_text(SETTINGS.format(url=url, key=KEY, secret=SECRET, folder=data))
     quiet.write_text(LOGGING)
     command = [java(), "-Xmx256m", f"-Dlogback.configurationFile={quiet}", "-cp", f"{jars}/*", "org.gaul.s3proxy.Main"]
-    with (folder / "s3proxy.log").open("wb") as said:
-        process = subprocess.Popen([*command, "--properties", str(settings)], stdout=said, stderr=said)
-        try:
-            _wait(process, url, folder / "s3proxy.log")
-            yield S3Server(url, data)
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    server = S3Server(url, data, [*command, "--properties", str(settings)], folder / "s3proxy.log")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, said: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.connectors.cluster import cluster_database, cluster_s3, cluster_urls  # noqa: F401 - fixtures
+from tests.s3server import S3Server, started_or_skipped
 from tests.servers.kafka import Broker, started_or_missing
 from tests.servers.mysql import MySQLServer
 from tests.servers.mysql import started_or_missing as mysql_or_missing
@@ -30,3 +31,9 @@ def mysql_server() -> Iterator[MySQLServer]:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A Kafka broker."""
     yield from started_or_missing(tmp_path_factory.mktemp("kafka"))
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """Return the S3 server that all tests of this process share."""
+    yield from started_or_skipped(tmp_path_factory.mktemp("s3"))

@@ -42,6 +42,8 @@ class DeadLetter:
         raw: its bytes, or their beginning.
         size: its original size in bytes.
         field: the field with the error, if one is.
+        at: when it was stored.
+        origin: the fingerprint of its source as defined.
     """
 
     dataset: str
@@ -52,6 +54,7 @@ class DeadLetter:
     size: int
     field: str = ""
     at: datetime | None = None
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,11 +456,19 @@ class Catalog:
                 "reason": letter.reason,
                 "raw": letter.raw[:RAW_LIMIT],
                 "size": letter.size,
+                "origin": letter.origin,
             }
             for letter in dead
         ]
         if rows:
-            session.execute(self._insert(t.DeadLetterRow).on_conflict_do_nothing(), rows)
+            added = self._insert(t.DeadLetterRow)
+            fresh = {name: added.excluded[name] for name in ("reason", "raw", "size", "origin")}
+            again = added.on_conflict_do_update(
+                index_elements=["dataset", "source", "position", "field"],
+                set_={**fresh, "replay": None},
+                where=t.DeadLetterRow.origin != added.excluded.origin,  # read again under another definition
+            )
+            session.execute(again, rows)
 
 
 def _forget_late(session: Session, dataset: str, keep: int) -> None:

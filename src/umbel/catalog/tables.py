@@ -97,8 +97,13 @@ class DeadLetterRow(CatalogRow):
     raw: Mapped[bytes] = mapped_column(LargeBinary)
     size: Mapped[int] = mapped_column(BigInteger)
     at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
+    origin: Mapped[str] = mapped_column(String(64), default="", server_default="")
+    """The fingerprint of the source as it was defined: after a change its records are read again."""
+    replay: Mapped[int | None] = mapped_column(BigInteger)
+    """The replay that processes it again, None for none."""
     __table_args__ = (
         Index("one_per_position", "dataset", "source", "position", "field", unique=True),
+        Index("letters_of_replay", "replay", "dataset", "source", "id"),
         Index("newest_of_dataset", "dataset", "id"),
     )
 

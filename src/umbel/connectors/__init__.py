@@ -6,6 +6,7 @@ from umbel.connectors import kinesis
 from umbel.connectors.bigquery import BigQuery
 from umbel.connectors.collector import Collector, CollectorStream
 from umbel.connectors.files import Files, FilesConnector
+from umbel.connectors.gcs import GCS, GCSConnector
 from umbel.connectors.http import HTTP, Certificate, HTTPConnector
 from umbel.connectors.kafka import Kafka, KafkaConnector
 from umbel.connectors.kinesis import Kinesis, KinesisConnector, at_timestamp
@@ -40,6 +41,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "CSV",
+    "GCS",
     "HTTP",
     "S3",
     "Avro",
@@ -52,6 +54,7 @@ __all__ = [
     "Eval",
     "Files",
     "FilesConnector",
+    "GCSConnector",
     "HTTPConnector",
     "Kafka",
     "KafkaConnector",

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from umbel.connectors.s3 import S3, S3Connector, matcher
+from umbel.connectors.s3 import S3, S3Connector, is_chosen
 from umbel.definitions.secret import Credential
 from umbel.errors import InvalidValue, NotSupported, Transient
 from umbel.state.disk import sync_directory
@@ -194,10 +194,11 @@ def bucket_of(connector: S3Connector, reveal: Reveal, environment: Mapping[str, 
         environment: the variables with the location of buckets, and the credentials if the connector has none.
     """
     title = f"S3 '{connector.source.name}', bucket '{connector.bucket}'"
-    _check_name(connector.bucket, title)
+    check_name(connector.bucket, title)
     if location := environment.get(LOCATION):
         return FolderBucket(folder_of(location), connector.bucket, title)
-    assert isinstance(connector.source, S3)
+    if not isinstance(connector.source, S3):
+        raise NotSupported(f"{title}: offline queries read and write S3 only", hint="S3(name=...)")
     return Bucket(_on_s3(connector.source, connector.bucket, reveal, environment), connector.bucket, title)
 
 
@@ -215,21 +216,7 @@ def chosen(connector: S3Connector, stored: list[Stored]) -> list[Stored]:
 
     Hidden objects are skipped.
     """
-    prefix, suffix = connector.prefix, connector.suffix
-    if suffix is None:
-        named = stored
-    elif suffix:
-        pattern = matcher(suffix)
-        named = [each for each in stored if pattern.fullmatch(each.path.removeprefix(prefix))]
-    else:
-        named = [each for each in stored if each.path == prefix or each.path.startswith(prefix.rstrip("/") + "/")]
-    return [each for each in named if not _is_hidden(each.path, prefix)]
-
-
-def _is_hidden(path: str, prefix: str) -> bool:
-    folder = prefix.rpartition("/")[0]
-    below = path.removeprefix(folder).strip("/")
-    return any(part.startswith((".", "_")) for part in below.split("/"))
+    return [each for each in stored if is_chosen(connector, each.path)]
 
 
 def _on_s3(source: S3, bucket: str, reveal: Reveal, environment: Mapping[str, str]) -> FileSystem:
@@ -267,7 +254,7 @@ def _region(bucket: str, endpoint: str | None, environment: Mapping[str, str]) -
         ) from error
 
 
-def _check_name(bucket: str, title: str) -> None:
+def check_name(bucket: str, title: str) -> None:
     """Refuse an invalid bucket name.
 
     The name becomes part of the requested host, and must not change it to another host.

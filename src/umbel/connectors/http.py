@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from umbel.definitions.arguments import (
     DataConnector,
@@ -16,6 +16,9 @@ from umbel.definitions.arguments import (
 )
 from umbel.definitions.secret import Credential, Secret
 from umbel.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from umbel.connectors.sinks import SinkWriter, WriteOptions
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,25 @@ class HTTPConnector(DataConnector):
         if delivery.cdc != "debezium":
             raise InvalidValue(f"{owner}: cdc must be 'debezium', found {delivery.cdc!r}", hint='cdc="debezium"')
         require_incremental(owner, delivery.how, optional=True)
+        if self.limit is not None and self.limit < 1:
+            raise InvalidValue(f"{owner}: limit must be positive, found {self.limit}", hint="leave it out for 1000")
         refuse_options(
             owner, every=delivery.every, renames=delivery.renames, since=delivery.since, until=delivery.until
         )
+
+    def check_writer(self) -> None:
+        """Refuse credentials that cannot be read."""
+        from umbel.connectors.credentials import check_credential
+
+        assert isinstance(self.source, HTTP)
+        certificate = self.source.ca_cert
+        for each in (self.source.host, certificate.cert if isinstance(certificate, Certificate) else certificate):
+            check_credential(each, self.title)
+
+    def writer_of(self, options: WriteOptions) -> SinkWriter:
+        from umbel.connectors.http_sink import EndpointWriter
+
+        return EndpointWriter(self, options)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from umbel.definitions.arguments import DataConnector, DataSource, Delivery, refuse_options, require_incremental
+from umbel.definitions.arguments import (
+    DataConnector,
+    DataSource,
+    Delivery,
+    ReadOptions,
+    refuse_options,
+    require_incremental,
+)
 from umbel.definitions.secret import Credential
-from umbel.errors import InvalidAttribute, InvalidType, InvalidValue
-from umbel.formats.declarations import CSV, check_format
+from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, NotSupported
+from umbel.formats.declarations import CSV, check_format, letters_of
 from umbel.types.durations import parse_duration
+
+if TYPE_CHECKING:
+    from umbel.connectors.file_source import NameOrder
+    from umbel.connectors.sinks import SinkWriter, WriteOptions
+    from umbel.connectors.splits import SplitSource
 
 STATIC = re.compile(r"[A-Za-z0-9._=-]+")
 WILDCARD = re.compile(r"\*\*?")
@@ -41,6 +55,7 @@ def split_path(path: str) -> tuple[str, str]:
     return prefix + slash, suffix
 
 
+@lru_cache(maxsize=64)
 def matcher(suffix: str) -> re.Pattern[str]:
     """Return the regular expression of the path suffix cut by `split_path`.
 
@@ -75,7 +90,8 @@ def _check(path: str, part: str, *, is_last: bool) -> None:
         raise InvalidValue(f"S3: invalid part '{part}' in path '{path}'", hint=RULE)
 
 
-FORMATS = ("json", "parquet", "hudi", "delta")
+FORMATS = ("json", "parquet", "avro", "hudi", "delta")
+TABLES = ("hudi", "delta")
 NATIVE = {"delta": frozenset({"native"})}
 
 
@@ -87,7 +103,7 @@ class S3Connector(DataConnector):
         bucket: its name.
         prefix: the common prefix of all paths.
         suffix: the rest of the paths, with wildcards and dates; None for everything below the prefix.
-        format: "json", "parquet", "hudi", "delta" or CSV.
+        format: "json", "parquet", "avro", "hudi", "delta" or CSV.
         presorted: True if paths sort by time.
         spread: the maximum distance of a row's time from the date in its file's path.
     """
@@ -112,6 +128,37 @@ class S3Connector(DataConnector):
     def title(self) -> str:
         return f"{super().title} with format {self.format if isinstance(self.format, str) else 'CSV'}"
 
+    @property
+    def letter_format(self) -> Any:
+        return letters_of(self.format)
+
+    def check_writer(self) -> None:
+        """Accept a sink: the packages that write are always there."""
+
+    def writer_of(self, options: WriteOptions) -> SinkWriter:
+        from umbel.connectors.delta_sink import DeltaWriter
+
+        return DeltaWriter(self, options)
+
+    @property
+    def connect(self) -> Callable[[], Any]:
+        """The function that returns the bucket, where it is read."""
+        from umbel.connectors.object_stores import check_s3, s3_bucket
+
+        assert isinstance(self.source, S3)
+        check_s3(self.source)
+        return partial(s3_bucket, self.source, self.bucket)
+
+    def reader_of(self, options: ReadOptions) -> SplitSource:
+        from umbel.connectors.file_source import FileSource
+        from umbel.connectors.objects import Objects, import_store
+
+        refuse_tables(self)
+        import_store()
+        title = f"{type(self.source).__name__} '{self.source.name}', bucket '{self.bucket}'"
+        objects = Objects(title, self.connect, self.prefix, partial(is_chosen, self))
+        return FileSource(objects, self.format, order=order_of(self, options))
+
     @staticmethod
     def parse_path(path: str) -> tuple[str, str]:
         """Split a path into its static prefix and the rest with wildcards or dates.
@@ -133,10 +180,55 @@ class S3Connector(DataConnector):
                 f"{subject}: format must be 'delta', found {self.format!r}", hint='.bucket(..., format="delta")'
             )
         require_incremental(subject, delivery.how)
+        if self.suffix:
+            raise InvalidValue(
+                f"{subject}: a table has one path, found wildcards or dates: {self.suffix!r}",
+                hint='prefix="tables/orders"',
+            )
         if self.source.aws_access_key_id or self.source.aws_secret_access_key or self.source.role_arn:
             raise InvalidValue(
                 f"{subject}: keys and role_arn cannot be set; the platform's own role writes", hint="leave them out"
             )
+
+
+def is_chosen(connector: S3Connector, name: str) -> bool:
+    """Return True for an object below a connector's prefix that matches and is not hidden."""
+    prefix, suffix = connector.prefix, connector.suffix
+    if suffix is None:
+        matches = name.startswith(prefix)
+    elif suffix:
+        matches = name.startswith(prefix) and matcher(suffix).fullmatch(name[len(prefix) :]) is not None
+    else:
+        matches = name == prefix or name.startswith(prefix.rstrip("/") + "/")
+    below = name.removeprefix(prefix.rpartition("/")[0]).strip("/")
+    return matches and not any(part.startswith((".", "_")) for part in below.split("/"))
+
+
+def order_of(connector: S3Connector, options: ReadOptions) -> NameOrder | None:
+    """Return what the names of a connector's objects say of their order."""
+    from umbel.connectors.path_dates import Presorted, dated_folders
+
+    if connector.presorted:
+        return Presorted()
+    if connector.spread is None or not connector.suffix:
+        return None
+    return dated_folders(connector.prefix, connector.suffix, parse_duration(connector.spread), options.disorder)
+
+
+def refuse_tables(connector: S3Connector) -> None:
+    """Refuse formats that cannot be read as files.
+
+    Raises:
+        NotSupported: it is one.
+    """
+    if connector.format in TABLES:
+        raise NotSupported(
+            f"a source with format '{connector.format}' cannot be read yet", hint="json, parquet, avro and CSV can"
+        )
+    if connector.format == "avro":
+        from umbel.formats.avro_files import avro
+
+        avro()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +242,7 @@ class S3(DataSource):
     """
 
     aws_access_key_id: Credential | None = None
-    aws_secret_access_key: Credential | None = None
+    aws_secret_access_key: Credential | None = field(default=None, repr=False)
     role_arn: str | None = None
 
     needs: ClassVar[str] = "a bucket, and a prefix or a path: .bucket(...)"
@@ -170,29 +262,38 @@ class S3(DataSource):
             bucket_name: its name.
             prefix: the common prefix of their paths.
             path: their paths with wildcards and dates, instead of a prefix.
-            format: "json", "parquet", "hudi", "delta" or CSV(...).
+            format: "json", "parquet", "avro", "hudi", "delta" or CSV(...).
             presorted: True if paths sort by time.
             spread: the maximum distance of a row's time from the date in its file's path; needs `path`.
         """
-        subject = f"S3 '{self.name}', bucket '{bucket_name}'"
-        if (prefix is None) == (path is None):
-            raise InvalidAttribute(
-                f"{subject}: give either prefix or path", hint='prefix="folder", or path="folder/%Y/*"'
-            )
-        if spread is not None and path is None:
-            raise InvalidAttribute(f"{subject}: spread needs path", hint='path="folder/%Y-%m-%d/*"')
-        check_format(subject, format, FORMATS, CSV)
-        _check_spread(subject, spread)
-        start, rest = (prefix or "", None) if path is None else split_path(path)
-        return S3Connector(
-            source=self,
-            bucket=bucket_name,
-            prefix=start,
-            suffix=rest,
-            format=format,
-            presorted=presorted,
-            spread=spread,
-        )
+        return in_bucket(S3Connector, self, bucket_name, prefix, path, format, presorted, spread)
+
+
+Made = TypeVar("Made", bound=S3Connector)
+
+
+def in_bucket(
+    kind: type[Made],
+    source: DataSource,
+    bucket: str,
+    prefix: str | None,
+    path: str | None,
+    format: Any,
+    presorted: bool,
+    spread: str | None,
+) -> Made:
+    """Return a connector of a kind for files in a bucket, with its arguments checked."""
+    subject = f"{type(source).__name__} '{source.name}', bucket '{bucket}'"
+    if (prefix is None) == (path is None):
+        raise InvalidAttribute(f"{subject}: give either prefix or path", hint='prefix="folder", or path="folder/%Y/*"')
+    if spread is not None and path is None:
+        raise InvalidAttribute(f"{subject}: spread needs path", hint='path="folder/%Y-%m-%d/*"')
+    check_format(subject, format, FORMATS, CSV)
+    _check_spread(subject, spread)
+    start, rest = (prefix or "", None) if path is None else split_path(path)
+    return kind(
+        source=source, bucket=bucket, prefix=start, suffix=rest, format=format, presorted=presorted, spread=spread
+    )
 
 
 def _check_spread(subject: str, spread: Any) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
+
+from umbel.types.schema import Schema
 
 PlainRow = Mapping[str, Any]
 """A row as JSON values by column."""
@@ -49,10 +51,38 @@ class RowChange:
         return "c" if self.before is None else "d" if self.after is None else "u"
 
 
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """The part of a sink's definition that its writer needs.
+
+    Args:
+        id: of the sink; unique, and the same after a restart.
+        dataset: the name of the dataset.
+        schema: of the dataset.
+        renames: the sink's column name by the dataset's.
+    """
+
+    id: str
+    dataset: str
+    schema: Schema
+    renames: Mapping[str, str]
+
+    def column(self, name: str) -> str:
+        """Return the sink's name of a column."""
+        return self.renames.get(name, name)
+
+
 class SinkWriter(Protocol):
     """Writes the changes of one dataset to one destination.
 
     A writer that failed is closed, and another one is made.
+    """
+
+    keeps_position: ClassVar[bool] = True
+    """False if the destination has no place for the position.
+
+    It is kept by the deployment then. Before changes are written it is noted which, so that after a crash the very same are
+    written again, under the same position.
     """
 
     def position(self) -> SinkPosition:

@@ -34,6 +34,10 @@ class WebhookConnector(DataConnector):
 
     is_stream: ClassVar[bool] = True
 
+    @property
+    def letter_format(self) -> Any:
+        return "json"
+
     def reader(self, directory: Path) -> EndpointSource:
         return EndpointSource(directory, self)
 

@@ -20,7 +20,7 @@ from umbel.plugins import Registry
 from umbel.types.arguments import ArgumentsMeta
 
 if typing.TYPE_CHECKING:
-    from umbel.connectors.sinks import SinkWriter
+    from umbel.connectors.sinks import SinkWriter, WriteOptions
     from umbel.connectors.splits import SplitSource
 
 REFERENCE = "is_reference"
@@ -196,6 +196,11 @@ class DataConnector:
         """Return True if a `ref` may be a path into nested data."""
         return False
 
+    @property
+    def letter_format(self) -> Any:
+        """The format of its rejected records, None if they cannot be read again."""
+        return None
+
     def check_source(self, cdc: str) -> None:
         """Refuse a `cdc` the connector does not support for reading."""
         if cdc not in self.cdcs:
@@ -216,7 +221,7 @@ class DataConnector:
         """
         raise NotSupported(
             f"a source of kind '{self.kind}' cannot be read yet",
-            hint="webhooks, files, Kafka, Postgres and MySQL can, and connectors with a reader",
+            hint="webhooks, files, S3, Kafka, Postgres and MySQL can, and connectors with a reader",
         )
 
     def check_writer(self) -> None:
@@ -239,6 +244,10 @@ class DataConnector:
         """
         raise self._no_writer()
 
+    def writer_of(self, options: WriteOptions) -> SinkWriter:
+        """Return a writer of changes that depends on more than the dataset's name."""
+        return self.writer(options.id, options.dataset)
+
     def _no_writer(self) -> NotSupported:
         return NotSupported(
             f"a server does not write to sinks of kind '{self.kind}' yet",
@@ -252,7 +261,8 @@ class DataConnector:
     def check_sink(self, delivery: Delivery) -> None:
         """Refuse delivery options the connector does not support for writing."""
         raise InvalidValue(
-            f"sink: a {type(self).__name__} ({self.title}) cannot be a sink", hint="Kafka, HTTP, S3 and Snowflake can"
+            f"sink: a {type(self).__name__} ({self.title}) cannot be a sink",
+            hint="Kafka, HTTP, S3, Postgres and Snowflake can",
         )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
+from typing import IO
+
+from umbel.formats.stored import StoredFile
 
 MAX_ROW = 8 << 20
 """Maximum length of a row in bytes; a longer one is rejected."""
@@ -16,6 +17,7 @@ RAW_RETAINED = 64 << 10
 
 CHUNK_BYTES = 4 << 20
 _PACKED_BYTES = 1 << 20
+_ZSTD_BYTES = 64 << 10
 
 LastBreak = Callable[[bytes], int]
 """Returns the length of the whole records, in bytes; 0 when none is complete."""
@@ -40,17 +42,18 @@ class _Damaged(Exception):
     """A compressed file cannot be read further."""
 
 
-def chunks(path: Path, begin: int, end: int | None, last_break: LastBreak) -> Iterator[Chunk]:
+def chunks(stored: StoredFile, begin: int, end: int | None, last_break: LastBreak) -> Iterator[Chunk]:
     """Yield the bytes between two offsets in chunks of whole records.
 
     Args:
-        path: the file; a name in `.gz` is decompressed, from its start to its end.
+        stored: the file; a name in `.gz` or `.zst` is decompressed, from its start to its end.
         begin: the first byte: the start of a record.
         end: the byte behind the last; None for the end of the file.
         last_break: finds the end of the last whole record.
     """
-    with path.open("rb") as file:
-        pieces = _gunzip(file) if path.suffix == ".gz" else _plain(file, begin, end)
+    with stored.open() as file:
+        unpack = _UNPACK.get(stored.suffix)
+        pieces = _plain(file, begin, end) if unpack is None else unpack(file)
         yield from _cut(pieces, begin, last_break)
 
 
@@ -59,11 +62,11 @@ def last_line(data: bytes) -> int:
     return data.rfind(b"\n") + 1
 
 
-def next_line(path: Path, offset: int) -> int:
+def next_line(stored: StoredFile, offset: int) -> int:
     """Return the start of the first line at or behind an offset."""
     if offset == 0:
         return 0
-    with path.open("rb") as file:
+    with stored.open() as file:
         file.seek(offset - 1)
         while line := file.readline(CHUNK_BYTES):
             if line.endswith(b"\n"):
@@ -71,7 +74,7 @@ def next_line(path: Path, offset: int) -> int:
         return file.tell()
 
 
-def _plain(file: BinaryIO, begin: int, end: int | None) -> Iterator[bytes]:
+def _plain(file: IO[bytes], begin: int, end: int | None) -> Iterator[bytes]:
     file.seek(begin)
     left = (1 << 62) if end is None else end - begin
     while piece := file.read(min(CHUNK_BYTES, left)):
@@ -79,7 +82,7 @@ def _plain(file: BinaryIO, begin: int, end: int | None) -> Iterator[bytes]:
         left -= len(piece)
 
 
-def _gunzip(file: BinaryIO) -> Iterator[bytes]:
+def _gunzip(file: IO[bytes]) -> Iterator[bytes]:
     # Not gzip.open: it loses the bytes decompressed in the call that meets the damage.
     decoder = None
     while packed := file.read(_PACKED_BYTES):
@@ -96,6 +99,23 @@ def _gunzip(file: BinaryIO) -> Iterator[bytes]:
                 packed, decoder = decoder.unused_data.lstrip(b"\0"), None
     if decoder is not None:
         raise _Damaged("the gzip data breaks off before its end")
+
+
+def _unzstd(file: IO[bytes]) -> Iterator[bytes]:
+    import pyarrow as pa
+
+    # Small reads: the bytes decompressed in the call that meets the damage are lost.
+    try:
+        with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd") as plain:
+            while piece := plain.read(_ZSTD_BYTES):
+                yield piece
+    except OSError as error:
+        if error.errno is not None:  # of the disk, not of the content
+            raise
+        raise _Damaged(f"the zstd data is damaged, or breaks off before its end: {error}") from error
+
+
+_UNPACK: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {".gz": _gunzip, ".zst": _unzstd}
 
 
 def _cut(pieces: Iterator[bytes], offset: int, last_break: LastBreak) -> Iterator[Chunk]:

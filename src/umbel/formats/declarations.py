@@ -91,3 +91,13 @@ def check_format(subject: str, format: Any, names: tuple[str, ...], *kinds: type
     raise InvalidValue(
         f"{subject}: format must be one of {allowed}, found {format!r}", hint="leave it out for the first of them"
     )
+
+
+def letters_of(format: Any) -> Any:
+    """Return the format of single rejected records, None if they cannot be read.
+
+    Records of typed files are stored as JSON.
+    """
+    if isinstance(format, CSV):
+        return format if format.headers is not None else None
+    return "json" if format in {"json", "parquet", "avro"} else None

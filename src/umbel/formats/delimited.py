@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from umbel.formats.chunks import CHUNK_BYTES, MAX_ROW, Chunk, chunks, last_line
 from umbel.formats.declarations import CSV
+from umbel.formats.stored import StoredFile
 from umbel.types.raw import Raw, rejects
 
 QUOTE = ord('"')
@@ -110,29 +110,29 @@ class Delimited:
             yield from self._halves(records[middle:])
 
 
-def open_delimited(path: Path, form: CSV, begin: int, end: int | None) -> Iterator[tuple[Delimited, Chunk]]:
+def open_delimited(stored: StoredFile, form: CSV, begin: int, end: int | None) -> Iterator[tuple[Delimited, Chunk]]:
     """Yield the chunks of a file's records between two offsets, each with its parser.
 
     The header is left out.
 
     Args:
-        path: the file.
+        stored: the file.
         form: the declared delimiter and headers.
         begin: at the start of a record; 0 is before the header.
         end: at the start of a record, None for the end of the file.
     """
-    names, header = (tuple(form.headers), 0) if form.headers is not None else header_of(path, form)
+    names, header = (tuple(form.headers), 0) if form.headers is not None else header_of(stored, form)
     reader = Delimited(names, form.delimiter)
-    for chunk in chunks(path, begin, end, last_record):
+    for chunk in chunks(stored, begin, end, last_record):
         if chunk.offset < header and chunk.error is None:
             yield reader, Chunk(header, chunk.data[header - chunk.offset :])
         else:
             yield reader, chunk
 
 
-def header_of(path: Path, form: CSV) -> tuple[tuple[str, ...], int]:
+def header_of(stored: StoredFile, form: CSV) -> tuple[tuple[str, ...], int]:
     """Return the columns named by a file's header, and the offset of the next record."""
-    first = next(chunks(path, 0, None, last_record), None)
+    first = next(chunks(stored, 0, None, last_record), None)
     records = _records(first.data, form.delimiter) if first and first.error is None else iter(())
     record = next((each for each in records if each.strip()), b"")
     size = first.data.find(record) + len(record) + 1 if first and record else 0
@@ -153,16 +153,16 @@ def last_record(data: bytes) -> int:
     return int(outside[-1]) + 1 if len(outside) else 0
 
 
-def end_of_record(path: Path, begin: int, least: int) -> int:
+def end_of_record(stored: StoredFile, begin: int, least: int) -> int:
     """Return the first record end at or behind an offset, else the file's size.
 
     Args:
-        path: the file.
+        stored: the file.
         begin: the start of a record.
         least: the offset.
     """
     quotes, offset = 0, begin
-    with path.open("rb") as file:
+    with stored.open() as file:
         file.seek(begin)
         while piece := file.read(CHUNK_BYTES):
             bytes_ = np.frombuffer(piece, np.uint8)

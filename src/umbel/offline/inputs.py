@@ -18,7 +18,9 @@ import polars as pl
 from umbel.connectors.buckets import Bucket, Stored
 from umbel.errors import InvalidValue, misspelt
 from umbel.formats.declarations import CSV
-from umbel.formats.files import FilePart, FileRows, Piece, format_of
+from umbel.formats.files import format_of
+from umbel.formats.pieces import FilePart, FileRows, Piece
+from umbel.formats.stored import LocalFile
 from umbel.types.dtype import DType
 from umbel.types.validate import validate
 
@@ -174,7 +176,7 @@ class FileInput:
                 copy.unlink(missing_ok=True)
 
     def _of_file(self, number: int, copy: Path, begin: Mapping[str, Any]) -> Iterator[InputBatch]:
-        pieces = list(self._form.pieces(copy, 0, PIECE_BYTES))
+        pieces = list(self._form.pieces(LocalFile(copy), 0, PIECE_BYTES))
         before = sum(each.size for each in self._files[:number])
         weight, whole = 0, sum(piece.weight for piece in pieces) or 1
         for at, piece in enumerate(pieces):
@@ -189,7 +191,7 @@ class FileInput:
 
     def _of_piece(self, number: int, copy: Path, piece: Piece, skip: int) -> Iterator[tuple[Taken, int]]:
         """Yield the reads of a piece, each with the row number after it."""
-        part = FilePart(copy, self._files[number].path, piece.begin, piece.end)
+        part = FilePart(LocalFile(copy), self._files[number].path, piece.begin, piece.end)
         row, collected = 0, _Collected(self._requested)
         for rows in self._form.read(part, self._requested.types, exact=True):
             row += rows.raw.frame.height
@@ -290,7 +292,7 @@ def _columns(bucket: Bucket, form: str | CSV, file: Stored, folder: Path) -> tup
         return _parquet_columns(bucket, file)
     head, height = folder / f"head{_endings(file.path)}", 0
     bucket.fetch_head(file.path, head, HEAD_BYTES)
-    for rows in format_of(form).read(FilePart(head, file.path, 0, None), {}, exact=False):
+    for rows in format_of(form).read(FilePart(LocalFile(head), file.path, 0, None), {}, exact=False):
         height += rows.raw.frame.height
         if rows.raw.frame.height and rows.raw.frame.width:
             return height, rows.raw.frame.columns

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Self
 from uuid import uuid4
 
@@ -22,7 +23,7 @@ import orjson
 import polars as pl
 
 from umbel.api.secrets import provide_secrets
-from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter
+from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter, WriteOptions
 from umbel.definitions.records import SinkDefinition
 from umbel.functions.fingerprint import fingerprint
 from umbel.graph.graph import GraphNode
@@ -30,6 +31,7 @@ from umbel.log.change_tail import BATCH
 from umbel.query.encode import to_json
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.erasures import erased_everywhere
+from umbel.runtime.progress import EPOCH, MICROSECOND
 from umbel.types.schema import AT, SEQ, WEIGHT, Schema
 
 AT_ONCE = 20_000
@@ -61,6 +63,17 @@ class Sink:
     dataset: str
     node: GraphNode
     definition: SinkDefinition
+
+    @property
+    def options(self) -> WriteOptions:
+        """The part of it that its writer needs."""
+        renames = dict(self.definition.renames)
+        return WriteOptions(id=self.id, dataset=self.dataset, schema=self.node.operator.schema, renames=renames)
+
+    @property
+    def period(self) -> tuple[datetime | None, datetime | None]:
+        """The range of the event times of the changes that are sent."""
+        return self.definition.since, self.definition.until
 
 
 def sinks(deployment: Deployment, revision: int) -> dict[str, Sink]:
@@ -103,7 +116,7 @@ class SinkDelivery:
             writer = self._open()
             if last is None or last.number <= self._position.batch:
                 return 0
-            for changes, position in self._transactions(self._until(last.number), last.revision):
+            for changes, position in self._transactions(self._range(writer, last.number), last.revision):
                 if changes:
                     writer.write(changes, position)
                     self._deployment.catalog.note(self._note, [position.batch, position.rows])
@@ -125,11 +138,28 @@ class SinkDelivery:
 
     def _open(self) -> SinkWriter:
         if self._writer is None:
-            self._writer = self._sink.definition.connector.writer(self._sink.id, self._sink.dataset)
+            self._writer = self._sink.definition.connector.writer_of(self._sink.options)
             noted = self._deployment.catalog.noted(self._note)
             known = SinkPosition(*noted) if noted else SinkPosition()
             self._position = max(known, self._writer.position())
         return self._writer
+
+    def _range(self, writer: SinkWriter, last: int) -> _Range:
+        """Return the batches to write next.
+
+        Where the destination does not keep the position, those that were begun come first, in the same transactions.
+        """
+        if writer.keeps_position:
+            return _Range(self._until(last))
+        name = f"sinking:{self._sink.id}"
+        noted = self._deployment.catalog.noted(name)
+        if noted and noted[0] > self._position.batch:
+            return _Range(*noted)
+        chosen = self._until(last)
+        sizes = self._deployment.changes.sizes(self._sink.node, until=chosen, after=self._position.batch)
+        found = _Range(chosen, is_split=sum(sizes.values()) > AT_ONCE or self._position.rows > 0)
+        self._deployment.catalog.note(name, [found.last, found.is_split])
+        return found
 
     def _until(self, last: int) -> int:
         """Return the last batch to read at once, `last` or one before."""
@@ -142,25 +172,47 @@ class SinkDelivery:
                 return number
         return last
 
-    def _transactions(self, last: int, revision: int) -> Iterator[tuple[Sequence[RowChange], SinkPosition]]:
+    def _transactions(self, batches: _Range, revision: int) -> Iterator[tuple[Sequence[RowChange], SinkPosition]]:
         """Yield the changes up to a batch in transactions, each with the position behind it."""
-        logs, node, skipped = self._deployment.changes, self._sink.node, self._position.rows
+        logs, node, skipped, last = self._deployment.changes, self._sink.node, self._position.rows, batches.last
         changes = logs.batches(node, after=self._position.batch, until=last)
         changes = erased_everywhere(self._deployment, revision).without(self._sink.dataset, changes)
-        if changes.height <= AT_ONCE and not skipped:
-            yield row_changes(changes, node.operator.schema), SinkPosition(last)
+        is_split = changes.height > AT_ONCE or bool(skipped) if batches.is_split is None else batches.is_split
+        if not is_split:
+            rows = self._chosen(row_changes(changes, node.operator.schema))
+            yield rows if batches.is_split is None else _in_order(rows), SinkPosition(last)
             return
         for number, batch in _by_batch(changes):
-            rows = row_changes(batch, node.operator.schema)
-            rows.sort(
-                key=lambda each: (each.at, orjson.dumps([each.key, each.before, each.after]))
-            )  # each time the same
+            rows = _in_order(self._chosen(row_changes(batch, node.operator.schema)))
             for begin in range(skipped, len(rows), AT_ONCE):
                 end = begin + AT_ONCE
                 is_last = end >= len(rows)
                 yield rows[begin:end], SinkPosition(number) if is_last else SinkPosition(number - 1, end)
             skipped = 0
         yield (), SinkPosition(last)
+
+    def _chosen(self, rows: list[RowChange]) -> list[RowChange]:
+        """Return the changes between `since` and `until`."""
+        since, until = ((at - EPOCH) // MICROSECOND if at else None for at in self._sink.period)
+        return [each for each in rows if (since is None or each.at >= since) and (until is None or each.at < until)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Batches to write.
+
+    Args:
+        last: the last of them.
+        is_split: whether there are several transactions; None if that depends on their size.
+    """
+
+    last: int
+    is_split: bool | None = None
+
+
+def _in_order(rows: list[RowChange]) -> list[RowChange]:
+    """Return changes in an order that is the same each time."""
+    return sorted(rows, key=lambda each: (each.at, orjson.dumps([each.key, each.before, each.after])))
 
 
 def _by_batch(changes: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
@@ -249,17 +301,18 @@ class Deliveries:
             thread.join(LONGEST_WAIT)
 
     def _run(self, sink: Sink, stop: threading.Event) -> None:
-        delivery, wait, title = SinkDelivery(self._deployment, sink), INTERVAL, f"sink of '{sink.dataset}'"
+        delivery, title = SinkDelivery(self._deployment, sink), f"sink of '{sink.dataset}'"
+        wait, failed, period = INTERVAL, 0.0, (sink.definition.every or 0) / 1e6
         while not stop.wait(wait):
             try:
                 delivery.step()
-                if wait > INTERVAL:
+                if failed:
                     self._report("info", f"{title}: it answers again")
-                wait = INTERVAL
+                wait, failed = max(INTERVAL, period), 0.0
             except Exception as error:  # noqa: BLE001  the batches go on, and the sink is tried again
-                if wait == INTERVAL:
+                if not failed:
                     self._report("warning", f"{title}: {error}")
-                wait = min(LONGEST_WAIT, wait * 2)
+                wait = failed = min(LONGEST_WAIT, failed * 2 or INTERVAL * 2)
         delivery.close()
 
     def _report(self, level: str, text: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from umbel.api.secrets import provide_secrets
 from umbel.catalog.catalog import Catalog
 from umbel.catalog.removals import Removals
+from umbel.catalog.replays import Replays
 from umbel.catalog.vault import Vault
 from umbel.definitions.records import Definitions
 from umbel.definitions.serde import load
@@ -29,6 +30,7 @@ from umbel.runtime.changelogs import ChangeLogs, Dues
 from umbel.runtime.home import check_home, elsewhere, is_home
 from umbel.runtime.limits import Limits
 from umbel.runtime.plans import Plans
+from umbel.runtime.replays import replay_sources
 from umbel.runtime.sources import open_sources
 from umbel.state.passwords import handed_on, received
 from umbel.state.port import Lasting, Store
@@ -266,7 +268,8 @@ class Deployment:
     def _sources(self) -> tuple[int, Any]:
         provide_secrets(self.vault)
         revision = self.catalog.latest()
-        return revision, _sources(self, revision)
+        found = _sources(self, revision)
+        return revision, (*found, *replay_sources(Replays(self.catalog), found))
 
     def __hash__(self) -> int:
         parts = (self.directory, self.catalog_url, self.store_url, self.shards, self.budget, self.tiling)

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from umbel.catalog.catalog import LATE, RAW_LIMIT, DeadLetter
+from umbel.catalog.replays import Replays
 from umbel.definitions.records import DatasetDefinition
 from umbel.formats.raw_batch import RawBatch
 from umbel.functions.guarding import guarded
@@ -24,7 +25,9 @@ from umbel.runtime.guard import WorkerGuard
 from umbel.runtime.limits import Limits
 from umbel.runtime.plans import BatchPlan, PlannedSplit
 from umbel.runtime.progress import EPOCH
+from umbel.runtime.replays import origin_of, replayed
 from umbel.runtime.sources import OpenedSource, open_sources
+from umbel.types.dtype import DType
 from umbel.types.raw import rejects
 from umbel.types.schema import AT, SEQ, WEIGHT
 
@@ -91,7 +94,7 @@ def take_in(
     entry, bounds = graph.entries[split.dataset], Bounds(watermarks.get(source.key), latest, deployment.late)
     intake, number = _fresh(source, split, 0), 0
     erased = erased_everywhere(deployment, plan.revision)
-    for batch in source.open(split.split, requested(source.definition, dataset)):
+    for batch in _opened(deployment, source, split.split, requested(source.definition, dataset)):
         with guarded(guard):
             changes = _judged(dataset, source, batch, intake, bounds)
         accepted = erased.without(split.dataset, changes)
@@ -106,6 +109,15 @@ def take_in(
             number += 1
             intake = _fresh(source, split, number)
     yield intake
+
+
+def _opened(
+    deployment: Deployment, source: OpenedSource, split: Mapping[str, Any], columns: Mapping[str, DType]
+) -> Iterator[RawBatch]:
+    """Return the rows of a split of a source, or of its dead letters."""
+    if "replay" in split:
+        return replayed(Replays(deployment.catalog), source, split, columns)
+    return source.open(split, columns)
 
 
 def _fresh(source: OpenedSource, split: PlannedSplit, number: int) -> Intake:
@@ -203,7 +215,16 @@ def _bury(source: OpenedSource, batch: RawBatch, refused: pl.DataFrame, intake: 
 
 def _letter(source: OpenedSource, batch: RawBatch, row: int, at_field: str, reason: str) -> DeadLetter:
     raw = batch.text(row)
-    return DeadLetter(source.dataset, source.source, batch.where(row), reason, raw[:RAW_LIMIT], len(raw), at_field)
+    return DeadLetter(
+        source.dataset,
+        source.source,
+        batch.where(row),
+        reason,
+        raw[:RAW_LIMIT],
+        len(raw),
+        at_field,
+        origin=origin_of(source),
+    )
 
 
 @lru_cache(maxsize=4)

@@ -25,7 +25,18 @@ from umbel.offline.runner import OfflineRunner
 from umbel.processes.process_tree import end_with_parent
 from umbel.request_errors import NoSuchRoute, WrongMethod
 from umbel.runtime.deployment import Deployment
-from umbel.serving import branches, control, feature_log, ingestion, inspection, offline, openapi, queries, secrets
+from umbel.serving import (
+    branches,
+    control,
+    feature_log,
+    ingestion,
+    inspection,
+    offline,
+    openapi,
+    queries,
+    replaying,
+    secrets,
+)
 from umbel.serving.coalesce import Coalescer
 from umbel.serving.endpoint import Endpoint, failed
 from umbel.serving.environment import DeploymentLocation
@@ -51,6 +62,7 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint("POST", f"{V1}/query_offline/cancel", offline.cancel, READER, needs_folder=True),
     Endpoint("GET", f"{V1}/dataset/{{name}}/inspect", inspection.inspect, READER, needs_folder=True),
     Endpoint("GET", f"{V1}/dataset/{{name}}/dead_letters", inspection.dead_letters, READER),
+    Endpoint("POST", f"{V1}/dataset/{{name}}/dead_letters/replay", replaying.replay_dead_letters, ADMIN, "replay"),
     Endpoint("GET", f"{V1}/dataset/{{name}}/expectations", inspection.expectations, READER),
     Endpoint("POST", f"{V1}/dataset/{{name}}/erase", branches.erase, ADMIN, "erase"),
     Endpoint("POST", f"{V1}/commit", control.commit, ADMIN, "commit"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
@@ -75,6 +76,7 @@ def _of_jobs(service: Service) -> CollectorRegistry:
     _worker(registry, service)
     _backfills(registry, service)
     _state(registry, service)
+    _disk(registry, service)
     last = catalog.progress(JOB, sys.maxsize)
     if last is not None:
         Gauge("umbel_batch", "The last batch finished.", registry=registry).set(last.number)
@@ -112,6 +114,14 @@ def _state(registry: CollectorRegistry, service: Service) -> None:
         for name, times, bytes_ in (("flush", done.flushes, done.flushed), ("merge", done.merges, done.merged)):
             work.labels(shard, name).set(times)
             written.labels(shard, name).set(bytes_)
+
+
+def _disk(registry: CollectorRegistry, service: Service) -> None:
+    """Add the size of the deployment's disk, and the free part of it."""
+    disk = shutil.disk_usage(service.deployment.directory)
+    Gauge("umbel_disk_bytes", "Size of the disk of the deployment.", registry=registry).set(disk.total)
+    report = "Bytes of the disk of the deployment that are free."
+    Gauge("umbel_disk_free_bytes", report, registry=registry).set(disk.free)
 
 
 def _backfills(registry: CollectorRegistry, service: Service) -> None:

@@ -11,13 +11,13 @@ from typing import BinaryIO
 
 from umbel.errors import InvalidValue
 from umbel.formats.chunks import MAX_ROW, chunks, last_line, next_line
+from umbel.formats.stored import PACKED, LocalFile
 from umbel.transform.parts import Lines
 
 PART_BYTES = 2 << 20
 """Bytes of a part: several thousand records, which a worker transforms at once."""
 PARQUET_ROWS = 8192
 ENDINGS = (".json", ".ndjson", ".jsonl", ".parquet")
-PACKED = (".gz", ".zst")
 STDIN = "-"
 
 
@@ -46,12 +46,9 @@ class InputFile:
             yield from _stream(sys.stdin.buffer, "standard input")
         elif self.path.suffix == ".parquet":
             yield from _parquet(self.path, advance)
-        elif self.path.suffix == ".gz":
-            for chunk in chunks(self.path, 0, None, last_line):
+        elif self.path.suffix in PACKED:
+            for chunk in chunks(LocalFile(self.path), 0, None, last_line):
                 yield Lines(str(self.path), chunk.data, error=chunk.error or "")
-            advance(self.size)
-        elif self.path.suffix == ".zst":
-            yield from _zstd(self.path)
             advance(self.size)
         elif self.path.is_file():
             yield from _ranges(self.path, advance)
@@ -94,7 +91,7 @@ def _ranges(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:
     """Yield ranges of a file, which the workers read themselves."""
     size, begin = path.stat().st_size, 0
     while begin < size:
-        end = next_line(path, min(begin + PART_BYTES, size))
+        end = next_line(LocalFile(path), min(begin + PART_BYTES, size))
         yield Lines(str(path), path=str(path.absolute()), begin=begin, end=end)
         advance(end - begin)
         begin = end
@@ -112,16 +109,6 @@ def _stream(file: BinaryIO, name: str) -> Iterator[Lines]:
             raise InvalidValue(f"{name}: a line is longer than {8 * MAX_ROW} bytes", hint="records are lines of JSON")
     if unread:
         yield Lines(name, unread)
-
-
-def _zstd(path: Path) -> Iterator[Lines]:
-    import pyarrow as pa
-
-    try:
-        with pa.input_stream(str(path), compression="zstd") as file:
-            yield from _stream(file, str(path))
-    except OSError as error:
-        yield Lines(str(path), error=f"the zstd data is damaged: {error}")
 
 
 def _parquet(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:

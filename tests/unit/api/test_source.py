@@ -21,6 +21,7 @@ from umbel.connectors import (
     BigQuery,
     Kafka,
     Mongo,
+    MySQL,
     Postgres,
     Ref,
     Sample,
@@ -38,6 +39,7 @@ from umbel.testing import MockClient, log
 __owner__ = "team@example.com"
 refused = Cases()
 WEB = Webhook(name="w").endpoint("e")
+MYSQL = MySQL(name="m", host="h", db_name="d", username="u", password="x")
 POSTGRES = Postgres(name="p", host="h", db_name="d", username="u", password="x")
 BROKER = Kafka(name="k", bootstrap_servers="b", security_protocol="PLAINTEXT", sasl_mechanism="PLAIN")
 FILES = S3(name="s")
@@ -187,7 +189,8 @@ refused.add("sink: bare", drain(conn=BROKER), ValueError, "Kafka 'k'", "topic")
 refused.add("sink: bare s3", drain(conn=FILES), ValueError, "S3 's'", "bucket")
 refused.add("sink: nothing", drain(conn="k"), ValueError, "'k'")
 refused.add("sink: webhook", drain(conn=WEB), ValueError, "WebhookConnector")
-refused.add("sink: table", drain(conn=POSTGRES.table("t")), ValueError, "PostgresTable", "Postgres")
+refused.add("sink: table", drain(conn=MYSQL.table("t")), ValueError, "TableConnector", "MySQL")
+refused.add("sink: cursor", drain(conn=POSTGRES.table("t", "c")), ValueError, "table 't'", "cursor")
 big = BigQuery(name="b", project_id="p", dataset_id="d", service_account_key={})
 refused.add("sink: bigquery", drain(conn=big.table("t")), ValueError, "BigQuery 'b'")
 topic, path, lake, snow = (

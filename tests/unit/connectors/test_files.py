@@ -7,6 +7,7 @@ import json
 import os
 import random
 import string
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.unit.connectors.reading import Read, read
-from umbel.connectors.files import FILE_SHIFT, Files, FileSource, pack, pack_stamps, unpack, unpack_stamps
+from umbel.connectors.file_source import FILE_SHIFT, FileSource, pack, pack_stamps, unpack, unpack_stamps
+from umbel.connectors.files import Files
 from umbel.errors import Transient
 from umbel.formats import chunks, delimited, json_lines
 from umbel.formats.declarations import CSV
@@ -27,7 +29,7 @@ SCHEMA = {"user": Int(), "note": Optional(Str())}
 
 
 def source(folder: Path, pattern: str = "**/*", form: Any = "json", split_bytes: int = 32 << 20) -> FileSource:
-    return FileSource(Files(name="f", folder=str(folder)).path(pattern, form), split_bytes)
+    return replace(Files(name="f", folder=str(folder)).path(pattern, form).reader(folder), split_bytes=split_bytes)
 
 
 def lines(users: Any) -> bytes:

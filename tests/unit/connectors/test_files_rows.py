@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.profiles import examples
 from tests.unit.connectors.reading import read
-from umbel.connectors.files import Files, FileSource
+from umbel.connectors.files import Files
 from umbel.errors import InvalidValue
 from umbel.formats import chunks, delimited
 from umbel.formats.declarations import CSV
@@ -96,7 +97,7 @@ JSON_LINES = st.lists(GOOD_ROWS | GOOD_ROWS | ODD_ROWS | NO_ROWS | BLANK, max_si
 def outcome(folder: Path, data: bytes, form: Any, schema: dict[str, DType], *, exact: bool = True) -> list[Any]:
     """Return what becomes of each row of a file, in order: its values, or where it was refused and why."""
     (folder / "a").write_bytes(data)
-    found = read(FileSource(Files(name="f", folder=str(folder)).path("a", form)), schema, exact=exact)
+    found = read(Files(name="f", folder=str(folder)).path("a", form).reader(folder), schema, exact=exact)
     rows = {number: tuple(values.values()) for number, values in found.rows.items()}
     dead = {number: (reason.partition(":")[0], text) for number, (_, reason, text) in found.dead.items()}
     return [value for _, value in sorted({**rows, **dead}.items())]
@@ -152,7 +153,7 @@ def test_a_wrong_value_names_its_field_and_nothing_else_is_lost(tmp_path: Path) 
 
 def test_undeclared_columns_come_along_on_request(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b'{"i":1,"z":{"q":[1]}}\n{"i":2}\n')
-    reading = FileSource(Files(name="f", folder=str(tmp_path)).path("a"))
+    reading = Files(name="f", folder=str(tmp_path)).path("a").reader(tmp_path)
     ((split, _),), _ = reading.plan(None, 1 << 30)
     (batch,) = reading.open(split, {"i": Int(), "s": Optional(Str())}, exact=False)
     assert set(batch.raw.frame.columns) == {"i", "s", "z"}
@@ -184,7 +185,7 @@ def test_what_a_csv_writer_writes_is_read(
         patch.setattr(chunks, "CHUNK_BYTES", size)
         patch.setattr(delimited, "CHUNK_BYTES", size)
         for split_bytes in (size, 1 << 30):
-            found = read(FileSource(connector, split_bytes), THREE)
+            found = read(replace(connector.reader(folder), split_bytes=split_bytes), THREE)
             assert found.dead == {}
             assert found.values() == [tuple(value or None for value in row) for row in rows]
 

@@ -10,7 +10,7 @@ import pytest
 
 from umbel.api.commit import check_commit
 from umbel.api.sink import sink
-from umbel.connectors import HTTP, Certificate, Kafka, Webhook, source
+from umbel.connectors import Kafka, Snowflake, Webhook, source
 from umbel.datasets import Count, Dataset, dataset, field, pipeline
 from umbel.dtypes import Continuous
 from umbel.errors import NotSupported
@@ -61,8 +61,8 @@ def place(tmp_path: Path) -> Deployment:
     return Deployment.at(tmp_path, shards=1)
 
 
-def large(event: Dataset, to: Any) -> Dataset:
-    @sink(to, cdc="debezium")
+def large(event: Dataset, to: Any, **how: Any) -> Dataset:
+    @sink(to, **{"cdc": "debezium", **how})
     @dataset
     class Large:
         user: int
@@ -82,12 +82,14 @@ def test_a_sink_that_can_be_written_to_is_committed(place: Deployment) -> None:
 
 
 def test_a_sink_of_another_kind_is_refused(place: Deployment) -> None:
-    event, http = events(), HTTP(name="h", host="https://h", healthz="/", ca_cert=Certificate("pem"))
+    event = events()
+    login = {"db_name": "d", "username": "u", "password": "p", "warehouse": "w", "schema": "s", "role": "r"}
+    snow = Snowflake(name="s", account="a", **login)
     expected = (
-        r"dataset 'Large' has a sink: a server does not write to sinks of kind 'http' yet.*test_supported\.py:\d+"
+        r"dataset 'Large' has a sink: a server does not write to sinks of kind 'snowflake' yet.*test_supported\.py:\d+"
     )
     with pytest.raises(NotSupported, match=expected):
-        commit(place, check_commit([event, large(event, http.path("/changes"))], ()))
+        commit(place, check_commit([event, large(event, snow.table("changes"), cdc=None, how="incremental")], ()))
 
 
 @pytest.mark.parametrize("preview", [False, True])

@@ -79,7 +79,16 @@ def test_each_endpoint_needs_its_role(local: Any, endpoint: Endpoint) -> None:
     assert requested(http, endpoint, bearer("umbel_ab_cd")).status_code == (200 if endpoint.role is None else 401)
 
 
-ADMIN_ONLY = {"erase", "commit", "branch init", "branch delete", "secret add", "secret update", "secret delete"}
+ADMIN_ONLY = {
+    "erase",
+    "replay",
+    "commit",
+    "branch init",
+    "branch delete",
+    "secret add",
+    "secret update",
+    "secret delete",
+}
 
 
 def test_what_changes_the_deployment_is_for_admins_and_audited() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from umbel.definitions.arguments import DataConnector, DataSource, Delivery, refuse_options, require_incremental
 from umbel.definitions.secret import Credential
 from umbel.errors import InvalidValue
-from umbel.formats.declarations import Avro, Protobuf, check_format
+from umbel.formats.declarations import Avro, Protobuf, check_format, letters_of
 
 if TYPE_CHECKING:
     from umbel.connectors.kafka.sink import TopicWriter
@@ -56,6 +56,10 @@ class KafkaConnector(DataConnector):
     @property
     def title(self) -> str:
         return f"{super().title}, topic '{self.topic}'"
+
+    @property
+    def letter_format(self) -> Any:
+        return letters_of(self.format)
 
     def reader(self, directory: Path) -> TopicSource:
         from umbel.connectors.kafka.source import TopicSource

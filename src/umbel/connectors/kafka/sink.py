@@ -13,7 +13,7 @@ import orjson
 
 from umbel.connectors.kafka.clients import settings
 from umbel.connectors.kafka.transactions import Transactions
-from umbel.connectors.sinks import RowChange, SinkPosition
+from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter
 
 if TYPE_CHECKING:
     from umbel.connectors.kafka import KafkaConnector
@@ -22,7 +22,7 @@ FIRST = 2
 """Added to a batch, gives an offset: the first batch is -1, and no offset is below 1."""
 
 
-class TopicWriter:
+class TopicWriter(SinkWriter):
     """Writes to one topic.
 
     Args:

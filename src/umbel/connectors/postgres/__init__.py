@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from umbel.connectors.splits import SplitSource
 from umbel.connectors.sql import ChangingTable, SQLSource
-from umbel.definitions.arguments import ReadOptions
+from umbel.definitions.arguments import Delivery, ReadOptions, refuse_options, require_incremental
+
+if TYPE_CHECKING:
+    from umbel.connectors.postgres.server import Server
+    from umbel.connectors.sinks import SinkWriter, WriteOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +38,37 @@ class Postgres(SQLSource):
 class PostgresTable(ChangingTable):
     """A table of a Postgres database."""
 
+    def check_sink(self, delivery: Delivery) -> None:
+        subject = f"sink to {self.title}, table '{self.table}'"
+        refuse_options(subject, cdc=delivery.cdc, cursor=self.cursor)
+        require_incremental(subject, delivery.how, optional=True)
+
+    def check_writer(self) -> None:
+        """Refuse a table where the client library is missing, or a credential cannot be read."""
+        from umbel.connectors.postgres.server import driver
+
+        driver()
+        self.check_login()
+        self._server.further()
+
+    def writer_of(self, options: WriteOptions) -> SinkWriter:
+        from umbel.connectors.postgres.sink import TableWriter
+
+        return TableWriter(self._server, self.table, options)
+
     def reader_of(self, options: ReadOptions) -> SplitSource:
         from umbel.connectors.postgres.cursor import PostgresCursor
         from umbel.connectors.postgres.replication import ReplicatedSource
-        from umbel.connectors.postgres.server import Server, driver
+
+        self.check_options(options)
+        self.check_writer()
+        if self.cursor is None:
+            return ReplicatedSource(self._server, self.table, options)
+        return PostgresCursor(self._server, self.table, options, self.cursor)
+
+    @property
+    def _server(self) -> Server:
+        from umbel.connectors.postgres.server import Server
 
         assert isinstance(self.source, Postgres)
-        driver()
-        self.check_options(options)
-        server = Server.of(self.title, self.source, self.source.port)
-        if self.cursor is None:
-            return ReplicatedSource(server, self.table, options)
-        return PostgresCursor(server, self.table, options, self.cursor)
+        return Server.of(self.title, self.source, self.source.port)

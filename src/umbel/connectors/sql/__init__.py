@@ -51,13 +51,17 @@ class ChangingTable(TableConnector):
 
     def check_options(self, options: ReadOptions) -> None:
         """Refuse a login that cannot be used, and a cursor beside all changes."""
-        from umbel.connectors.credentials import check_credential
-
-        assert isinstance(self.source, SQLSource)
         if options.cdc == "native" and self.cursor is not None:
             raise NotSupported(
                 f"{self.title}, table '{self.table}': cdc 'native' reads all changes of a table, and it has a cursor",
                 hint='.table(name) without a cursor; or cdc="upsert" for a keyed dataset, "append" for a keyless one',
             )
+        self.check_login()
+
+    def check_login(self) -> None:
+        """Refuse a login that cannot be read."""
+        from umbel.connectors.credentials import check_credential
+
+        assert isinstance(self.source, SQLSource)
         for each in (self.source.username, self.source.password):
             check_credential(each, self.title)

@@ -138,7 +138,7 @@ class ObjectFiles:
     def size(self, name: str) -> int | None:
         try:
             with self._client.explained():
-                return obstore.head(self._client.store, self._prefix + name)["size"]
+                return int(obstore.head(self._client.store, self._prefix + name)["size"])
         except FileNotFoundError:
             return None
 

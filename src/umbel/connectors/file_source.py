@@ -1,0 +1,308 @@
+"""The reading side of files, in a folder or a bucket.
+
+The cuts of a file depend on the file alone. Rows are numbered by file, in the order in which files were first
+planned, and by position within the file: `file << 36 | position`, where the position increases from row to row.
+
+A file counts as complete once it is listed and is never read twice. One that is appended to, overwritten or deleted after it was
+planned, or while it is being read, is a rejected record: it is not read again, and each change is reported once, with the facts
+before and after it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from base64 import b85decode, b85encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from umbel.connectors.splits import Found, Position, Split, SplitSource
+from umbel.errors import InvalidValue, Transient
+from umbel.formats.declarations import CSV
+from umbel.formats.files import format_of
+from umbel.formats.pieces import FilePart, Piece
+from umbel.formats.raw_batch import RawBatch, lost
+from umbel.formats.stored import FileLostError, Stamp, StoredFile
+from umbel.types.dtype import DType
+
+SPLIT_BYTES = 32 << 20
+FILE_SHIFT = 36
+MOST_FILES = 1 << 20
+"""Files of one source: more would have numbers of the next source."""
+CHANGED = "changed_files"
+"""The name of the count of files that changed after they were read."""
+
+
+class FileListing(Protocol):
+    """The files of one folder or bucket that match a pattern.
+
+    Instances are small and can be pickled.
+    """
+
+    is_costly: ClassVar[bool]
+    """True if listing again must wait until all that is listed is planned."""
+
+    def listed(self, start: str) -> tuple[dict[str, Stamp], str]:
+        """Return the complete files behind a name, and the name to go on from.
+
+        The latter is empty if these are all. The start of all names is the empty one.
+
+        Raises:
+            Transient: the storage does not answer.
+        """
+
+    def file(self, name: str, stamp: Stamp | None) -> StoredFile:
+        """Return a file of which reading fails if its stamp is another by then.
+
+        A storage that cannot tell reads what there is.
+        """
+
+    def spelled(self, stamp: Stamp) -> str:
+        """Describe a stamp."""
+
+    def examine(self) -> None:
+        """Check at commit that the files can be listed."""
+
+
+class NameOrder(Protocol):
+    """The relation between the names of files and the order in which they appear."""
+
+    def newest(self, names: Iterable[str]) -> str:
+        """Return the name of the newest file."""
+
+    def floor(self, newest: str) -> str:
+        """Return the name up to which no new files appear, given the newest one."""
+
+
+@dataclass
+class FileSource(SplitSource):
+    """The reading side of files.
+
+    Args:
+        store: the files.
+        format: "json", "parquet", "avro" or CSV.
+        split_bytes: the size of a split in bytes; `_seq` depends on it, so it must not change.
+        order: what their names say of their order; None for nothing.
+    """
+
+    store: FileListing
+    format: str | CSV
+    split_bytes: int = SPLIT_BYTES
+    order: NameOrder | None = None
+    _listed: dict[str, Stamp] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Listed files of which some are not planned yet."""
+    _resume: str = field(default="", init=False, repr=False, compare=False)
+    """Where the next listing begins, empty for the start."""
+
+    def examine(self) -> None:
+        self.store.examine()
+
+    def plan(self, position: Position, budget: int) -> tuple[Sequence[Found], Position]:
+        """Return the unread splits up to a byte budget, and the position after them.
+
+        Args:
+            position: `{"done": names, packed, "begun": [name, offset] or None, "stamps": of the files of which something
+                was planned, packed, "count": of all files done, "newest": of them}`, None for the beginning.
+            budget: approximate limit in bytes.
+        """
+        known = _Known.of(position)
+        listed = self._files(known)
+        found = list(self._reported(listed, known))
+        for name in _new(listed, known.done, known.begun):
+            if budget <= 0:
+                break
+            begun = known.begun
+            offset = begun[1] if begun and begun[0] == name else 0
+            stamp = known.stamps.setdefault(name, listed.get(name, (0, 0)))  # a change during splitting counts, too
+            pieces, rest = self._take(name, stamp, offset, budget)
+            split = {"file": name, "number": known.count, "stamp": list(stamp)}
+            found += [({**split, "begin": piece.begin, "end": piece.end}, piece.weight) for piece in pieces]
+            budget -= sum(piece.weight for piece in pieces)
+            known.advance(name, rest)
+        unplanned = {name: stamp for name, stamp in listed.items() if name not in known.done}
+        self._listed = unplanned if self.store.is_costly else {}
+        known.forget(self.order)
+        return found, known.position
+
+    def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
+        """Yield the rows of a split.
+
+        Args:
+            split: as planned.
+            requested: the requested columns and their types.
+            exact: True if only these columns are returned.
+
+        Raises:
+            Transient: the file exists and cannot be read.
+        """
+        name, stamp = str(split["file"]), split.get("stamp")
+        part = FilePart(self.store.file(name, tuple(stamp) if stamp else None), name, int(split["begin"]), split["end"])
+        number = (int(split["number"]) << FILE_SHIFT) + part.begin
+        if "changed" in split:
+            last = number | ((1 << FILE_SHIFT) - 1)  # the number is that of the next new file
+            yield self._changed(name, last, split["changed"]["was"], split["changed"]["now"])
+            return
+        try:
+            for rows in format_of(self.format).read(part, requested, exact=exact):
+                yield RawBatch(rows.raw, number, rows.where, rows.text)
+                number += rows.raw.frame.height
+        except FileNotFoundError:
+            yield _unread(name, number, "the file was deleted before it was read")
+        except FileLostError as error:
+            yield _unread(name, number, str(error))
+        except OSError as error:
+            raise Transient(f"{name}: {error.strerror}", hint="check the disk and the permissions") from error
+
+    def _files(self, known: _Known) -> dict[str, Stamp]:
+        """Return listed files: those that wait since the last listing, or of a new one."""
+        floor = self.order.floor(known.newest) if self.order and known.newest else ""
+        waiting = {name: stamp for name, stamp in self._listed.items() if name not in known.done and name > floor}
+        if not waiting:
+            waiting, self._resume = self.store.listed(self._resume or floor)
+        return waiting
+
+    def _reported(self, listed: Mapping[str, Stamp], known: _Known) -> Iterator[Found]:
+        """Yield a split for each file that changed since a part of it was planned."""
+        for name, stamp in listed.items():
+            was = known.stamps.get(name)
+            if was is None and name in known.done:
+                known.stamps[name] = stamp  # written by an older version
+            elif was is not None and was != stamp:
+                change = {"was": list(was), "now": list(stamp)}
+                yield {"file": name, "number": known.count, "begin": 0, "end": 0, "changed": change}, 1
+                known.stamps[name] = stamp
+
+    def _take(self, name: str, stamp: Stamp, offset: int, budget: int) -> tuple[list[Piece], int | None]:
+        """Return splits of a file up to a budget, and the next offset.
+
+        The offset is None if nothing of the file is left.
+        """
+        taken = list[Piece]()
+        for piece in self._pieces(name, stamp, offset):
+            taken.append(piece)
+            budget -= piece.weight
+            if budget <= 0 and not piece.is_last:
+                return taken, piece.end
+        return taken, None
+
+    def _pieces(self, name: str, stamp: Stamp, offset: int) -> Iterator[Piece]:
+        try:
+            yield from format_of(self.format).pieces(self.store.file(name, stamp), offset, self.split_bytes)
+        except (OSError, FileLostError):
+            yield Piece(offset, None, 1, is_last=True)  # opening the split reports the error
+
+    def _changed(self, name: str, number: int, was: Sequence[int], now: Sequence[int]) -> RawBatch:
+        """Return the rejected record that reports a change."""
+        before, after = (self.store.spelled((each[0], each[1])) for each in (was, now))
+        how = "appended to" if now[0] > was[0] else "rewritten"
+        reason = (
+            f"the file was {how}, it seems, after it was read: it had {before}, and has {after}; it is not read again"
+        )
+        raw = json.dumps({"file": name, "was": before, "now": after}).encode()
+        where = f"{name}: {after}"
+        return RawBatch(lost(reason), number, lambda _: where, lambda _: raw, counts={CHANGED: 1})
+
+
+@dataclass
+class _Known:
+    """The files that were planned, as far as they may be listed again.
+
+    Args:
+        done: the names of the completely planned files that may be listed again.
+        begun: the name of the partly planned file and the next offset in it.
+        stamps: of the files done and begun.
+        count: of the completely planned files.
+        newest: the name of the newest of them, where names have an order.
+    """
+
+    done: set[str]
+    begun: Sequence[Any] | None
+    stamps: dict[str, Stamp]
+    count: int
+    newest: str
+
+    @classmethod
+    def of(cls, position: Position) -> _Known:
+        if not position:
+            return cls(set(), None, {}, 0, "")
+        done = unpack(position["done"])
+        count, newest = position.get("count", len(done)), position.get("newest", "")
+        return cls(set(done), position["begun"], unpack_stamps(position.get("stamps")), count, newest)
+
+    def advance(self, name: str, rest: int | None) -> None:
+        """Note that a file was planned up to an offset, None for all of it.
+
+        Raises:
+            InvalidValue: there are too many files.
+        """
+        self.begun = None if rest is None else [name, rest]
+        if rest is None:
+            self.done.add(name)
+            self.count += 1
+        if self.count >= MOST_FILES:
+            raise InvalidValue(
+                f"a source reads {MOST_FILES - 1} files at most, and there are more",
+                hint="give each year or month a source of its own, or write fewer and larger files",
+            )
+
+    def forget(self, order: NameOrder | None) -> None:
+        """Forget the files that will not be listed again."""
+        if order is None or not self.done:
+            return
+        self.newest = order.newest([*self.done, *([self.newest] if self.newest else [])])
+        floor = order.floor(self.newest) if self.newest else ""
+        self.done = {name for name in self.done if name > floor}
+        begun = self.begun[0] if self.begun else None
+        self.stamps = {name: each for name, each in self.stamps.items() if name > floor or name == begun}
+
+    @property
+    def position(self) -> Position:
+        return {
+            "done": pack(sorted(self.done)),
+            "begun": self.begun,
+            "stamps": pack_stamps(self.stamps),
+            "count": self.count,
+            "newest": self.newest,
+        }
+
+
+def _new(listed: Iterable[str], done: set[str], begun: Sequence[Any] | None) -> list[str]:
+    """Return the files not planned completely, starting with the partly planned one."""
+    first = [str(begun[0])] if begun else []
+    return first + sorted(name for name in listed if name not in done and name not in first)
+
+
+def _unread(name: str, number: int, reason: str) -> RawBatch:
+    return RawBatch(lost(reason), number, lambda _: name, lambda _: b"")
+
+
+def pack_stamps(stamps: Mapping[str, Stamp]) -> str:
+    """Return stamps as compressed text."""
+    names = sorted(stamps)
+    numbers = b"".join(struct.pack("<Qq", *stamps[name]) for name in names)
+    return b85encode(zlib.compress("\0".join(names).encode(errors="surrogateescape") + b"\0\0" + numbers)).decode()
+
+
+def unpack_stamps(text: str | None) -> dict[str, Stamp]:
+    """Return the stamps written by `pack_stamps`.
+
+    Empty for a position of an older version.
+    """
+    if text is None:
+        return {}
+    names, _, numbers = zlib.decompress(b85decode(text)).partition(b"\0\0")
+    found = struct.iter_unpack("<Qq", numbers)
+    return dict(zip(names.decode(errors="surrogateescape").split("\0"), found, strict=False)) if names else {}
+
+
+def pack(names: Sequence[str]) -> str:
+    """Return names as compressed text, since a position is written with every batch."""
+    return b85encode(zlib.compress("\0".join(sorted(names)).encode(errors="surrogateescape"))).decode()
+
+
+def unpack(text: str) -> list[str]:
+    """Return the names written by `pack`."""
+    names = zlib.decompress(b85decode(text)).decode(errors="surrogateescape")
+    return names.split("\0") if names else []

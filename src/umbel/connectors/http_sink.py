@@ -1,0 +1,127 @@
+"""An HTTP endpoint as a sink: batches of changes, each with an idempotency key.
+
+An HTTP server has no place for a position, so the deployment keeps it. What is sent again after a crash or a lost response is
+the very same request with the same key: at least once, and exactly once to a server that does nothing for a key it knows.
+"""
+
+from __future__ import annotations
+
+import random
+import ssl
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import httpx
+import orjson
+
+from umbel.connectors.credentials import resolved
+from umbel.connectors.http import HTTP, Certificate
+from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter, WriteOptions
+from umbel.errors import InvalidValue, Transient
+
+if TYPE_CHECKING:
+    from umbel.connectors.http import HTTPConnector
+
+LIMIT = 1000
+"""Changes in one request, unless the endpoint has a limit."""
+ATTEMPTS = 5
+FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
+"""Seconds before another attempt: the first, and the longest after doubling, or as the server says."""
+TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+AGAIN = frozenset({408, 409, 425, 429})
+"""Statuses below 500 after which the same request may succeed."""
+KEY = "Idempotency-Key"
+
+
+class EndpointWriter(SinkWriter):
+    """Posts to one endpoint.
+
+    Args:
+        connector: the endpoint.
+        options: of the sink.
+    """
+
+    keeps_position: ClassVar[bool] = False
+
+    def __init__(self, connector: HTTPConnector, options: WriteOptions) -> None:
+        source = connector.source
+        assert isinstance(source, HTTP)
+        self._title, self._options, self._limit = connector.title, options, connector.limit or LIMIT
+        self._path, self._health = connector.endpoint, source.healthz
+        self._client = httpx.Client(
+            base_url=resolved(source.host),
+            headers={"User-Agent": "umbel", **dict(connector.headers), "Content-Type": "application/json"},
+            verify=_trusted(source.ca_cert),
+            timeout=TIMEOUT,
+        )
+
+    def position(self) -> SinkPosition:
+        """Return none, after a look at the server's health: the deployment has the position."""
+        if self._health:
+            self._send("GET", self._health, None, {})
+        return SinkPosition()
+
+    def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:
+        for part, begin in enumerate(range(0, len(changes), self._limit)):
+            key = f"{self._options.id}-{position.batch}-{position.rows}-{part}"
+            rows = [self._message(each) for each in changes[begin : begin + self._limit]]
+            self._send("POST", self._path, orjson.dumps(rows), {KEY: key})
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _message(self, change: RowChange) -> dict[str, Any]:
+        """Return a change in Debezium's form.
+
+        It has no time of sending, since it must be the same each time.
+        """
+        source = {"connector": "umbel", "table": self._options.dataset, "ts_us": change.at}
+        sides = {"before": change.before, "after": change.after}
+        return {"key": change.key, **sides, "source": {**source, "ts_ms": -(-change.at // 1000)}, "op": change.op}
+
+    def _send(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> None:
+        """Send a request until it succeeds, some times.
+
+        Raises:
+            Transient: it did not.
+            InvalidValue: the server refuses it for good.
+        """
+        failure = ""
+        for attempt in range(ATTEMPTS):
+            wait = FIRST_WAIT * 2.0**attempt * random.uniform(0.5, 1.0)
+            try:
+                answer = self._client.request(method, path, content=body, headers=headers)
+            except httpx.HTTPError as error:
+                failure = f"{type(error).__name__}"
+            else:
+                if answer.is_success:
+                    return
+                failure = f"status {answer.status_code}"
+                if answer.status_code < 500 and answer.status_code not in AGAIN:
+                    raise InvalidValue(f"{self._title}: {method} {path}: {failure}", hint="see the server's own log")
+                wait = max(wait, _retry_after(answer))
+            if attempt < ATTEMPTS - 1:
+                time.sleep(min(wait, LONGEST_WAIT))
+        raise Transient(
+            f"{self._title}: {method} {path}: {failure}", hint="see that the server runs; it is tried again"
+        )
+
+
+def _retry_after(answer: httpx.Response) -> float:
+    try:
+        return float(answer.headers.get("Retry-After", 0))
+    except ValueError:  # a date
+        return LONGEST_WAIT
+
+
+def _trusted(certificate: Any) -> ssl.SSLContext | bool:
+    if certificate is None:
+        return True
+    credential = certificate.cert if isinstance(certificate, Certificate) else certificate
+    try:
+        return ssl.create_default_context(cadata=resolved(credential))
+    except ssl.SSLError as error:
+        raise InvalidValue(
+            f"ca_cert is no certificate: {error.reason}", hint="its text begins with BEGIN CERTIFICATE"
+        ) from None

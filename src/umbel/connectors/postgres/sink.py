@@ -1,0 +1,116 @@
+"""A table of Postgres as a sink: current rows, and the position, in one transaction.
+
+The table is the user's. For a keyed dataset it has a unique constraint on the key columns, and the current row of each key; for
+a keyless one all rows. The position is in the table `umbel_sinks`, with an epoch that each new writer raises: the writers
+before it cannot write any more.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from umbel.connectors.postgres.server import Server, describe
+from umbel.connectors.sinks import PlainRow, RowChange, SinkPosition, SinkWriter, WriteOptions
+from umbel.errors import Transient
+from umbel.types.dtypes import Bytes, Optional
+
+POSITIONS = """CREATE TABLE IF NOT EXISTS umbel_sinks(
+    sink text PRIMARY KEY, dataset text NOT NULL, epoch bigint NOT NULL, batch bigint NOT NULL, rows bigint NOT NULL,
+    written_at timestamptz NOT NULL DEFAULT now())"""
+TAKE_OVER = """INSERT INTO umbel_sinks(sink, dataset, epoch, batch, rows) VALUES (%s, %s, 1, %s, %s)
+    ON CONFLICT (sink) DO UPDATE SET epoch = umbel_sinks.epoch + 1 RETURNING epoch, batch, rows"""
+ADVANCE = "UPDATE umbel_sinks SET batch = %s, rows = %s, written_at = now() WHERE sink = %s AND epoch = %s"
+
+
+class TableWriter(SinkWriter):
+    """Writes to one table.
+
+    Args:
+        server: the server.
+        table: its name.
+        options: of the sink.
+    """
+
+    def __init__(self, server: Server, table: str, options: WriteOptions) -> None:
+        self._server, self._name, self._options = server, table, options
+        self._epoch, self._table = 0, ""
+        dtypes = options.schema.dtypes
+        self._binary = [name for name, dtype in dtypes.items() if isinstance(_inner(dtype), Bytes)]
+
+    def position(self) -> SinkPosition:
+        with self._server.connect() as connection:
+            if connection.execute("SELECT to_regclass('umbel_sinks')").fetchone() == (None,):
+                connection.execute(POSITIONS)
+            found = describe(connection, self._server.title, self._name)
+            found.require(self._server.title, tuple(map(self._options.column, self._options.schema.names)))
+            none = SinkPosition()
+            row = connection.execute(TAKE_OVER, [self._options.id, self._options.dataset, none.batch, none.rows])
+            self._table, (self._epoch, batch, rows) = found.name.replace("%", "%%"), row.fetchone() or (0, 0, 0)
+            connection.commit()
+        return SinkPosition(batch, rows)
+
+    def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:
+        with self._server.connect() as connection:
+            own = [position.batch, position.rows, self._options.id, self._epoch]
+            if connection.execute(ADVANCE, own).rowcount != 1:
+                raise Transient(f"{self._server.title}: another writer has taken over the sink to table {self._table}")
+            if self._options.schema.is_keyed:
+                self._upsert(connection, changes)
+            else:
+                self._append(connection, changes)
+            connection.commit()
+
+    def close(self) -> None:
+        """Do nothing: each transaction has a connection of its own."""
+
+    def _upsert(self, connection: Any, changes: Sequence[RowChange]) -> None:
+        keys, columns = self._quoted(self._options.schema.key_names), self._quoted(self._options.schema.names)
+        rows = [self._row(each.after) for each in changes if each.after is not None]
+        gone = [self._row(each.key or {}) for each in changes if each.after is None]
+        listed, rest = ", ".join(columns), [each for each in columns if each not in keys]
+        if rows:
+            assigned = ", ".join(f"{each} = EXCLUDED.{each}" for each in rest)
+            connection.execute(
+                f"INSERT INTO {self._table}({listed}) SELECT {listed} FROM {self._incoming}"  # noqa: S608  all names are quoted
+                f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {assigned}",
+                [orjson.dumps(rows).decode()],
+            )
+        if gone:
+            same = " AND ".join(f"t.{each} = incoming.{each}" for each in keys)
+            statement = f"DELETE FROM {self._table} t USING {self._incoming} incoming WHERE {same}"  # noqa: S608
+            connection.execute(statement, [orjson.dumps(gone).decode()])
+
+    def _append(self, connection: Any, changes: Sequence[RowChange]) -> None:
+        columns = self._quoted(self._options.schema.names)
+        listed = ", ".join(columns)
+        rows = [self._row(each.after) for each in changes if each.after is not None]
+        if rows:
+            statement = f"INSERT INTO {self._table}({listed}) SELECT {listed} FROM {self._incoming}"  # noqa: S608
+            connection.execute(statement, [orjson.dumps(rows).decode()])
+        same = " AND ".join(f"to_jsonb(t.{each}) IS NOT DISTINCT FROM to_jsonb(incoming.{each})" for each in columns)
+        for change in changes:
+            if change.after is None and change.before is not None:  # one of equal rows
+                one = f"SELECT t.ctid FROM {self._table} t, {self._incoming} incoming WHERE {same} LIMIT 1"  # noqa: S608
+                row = orjson.dumps([self._row(change.before)]).decode()
+                connection.execute(f"DELETE FROM {self._table} WHERE ctid = ({one})", [row])  # noqa: S608
+
+    @property
+    def _incoming(self) -> str:
+        return f"json_populate_recordset(NULL::{self._table}, %s::text::json)"
+
+    def _quoted(self, names: Sequence[str]) -> list[str]:
+        return ['"' + self._options.column(name).replace('"', '""').replace("%", "%%") + '"' for name in names]
+
+    def _row(self, row: PlainRow) -> dict[str, Any]:
+        """Return a row by the columns of the table, as Postgres reads JSON."""
+        binary = {name: row[name] for name in self._binary if row.get(name) is not None}
+        made = {name: "\\x" + base64.b64decode(value).hex() for name, value in binary.items()}
+        return {self._options.column(name): made.get(name, value) for name, value in row.items()}
+
+
+def _inner(dtype: Any) -> Any:
+    return dtype.of if isinstance(dtype, Optional) else dtype

@@ -1,0 +1,104 @@
+"""Parquet files: pieces are ranges of rows, aligned to row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from umbel.formats.pieces import FilePart, FileRows, Piece, framed, unreadable, with_absent
+from umbel.formats.stored import StoredFile
+from umbel.types.dtype import DType
+from umbel.types.raw import Raw, rejects
+
+ROWS = 262_144
+"""Rows of a file in memory at once."""
+WHOLE_BYTES = 1 << 20
+"""A file up to this size is one piece, and not opened for planning."""
+PACKED_FACTOR = 4
+"""Estimated ratio of uncompressed to compressed size."""
+
+
+class ParquetFormat:
+    """Parquet files."""
+
+    def pieces(self, stored: StoredFile, begin: int, size: int) -> Iterator[Piece]:
+        import pyarrow as pa
+
+        whole = stored.size()
+        if not whole:
+            return
+        if whole <= min(WHOLE_BYTES, size) and not begin:
+            yield Piece(0, None, whole * PACKED_FACTOR, is_last=True)
+            return
+        try:
+            with stored.open() as file:
+                groups = _groups(_opened(file).metadata)
+        except (pa.ArrowException, OSError) as error:
+            if not _is_content(error):
+                raise
+            yield Piece(0, None, whole, is_last=True)  # the reader of the piece reports the error
+            return
+        last = sum(rows for rows, _ in groups)
+        for start, end, weight in _merged(groups, size):
+            if end > begin:
+                yield Piece(start, end, weight, is_last=end == last)
+
+    def read(self, part: FilePart, requested: Mapping[str, DType], *, exact: bool) -> Iterator[FileRows]:
+        import pyarrow as pa
+
+        if part.stored.size() == 0:
+            return
+        row = part.begin
+        try:
+            with part.stored.open() as source:
+                file = _opened(source)
+                present = [name for name in file.schema_arrow.names if name in requested or not exact]
+                for batch in file.iter_batches(ROWS, row_groups=_within(file.metadata, part), columns=present):
+                    frame = pl.DataFrame(pl.from_arrow(batch)) if present else pl.DataFrame(height=batch.num_rows)
+                    yield framed(part, with_absent(Raw(frame, rejects({})), requested), row)
+                    row += frame.height
+        except (pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
+            if not _is_content(error):
+                raise
+            yield unreadable(part, f"not a readable Parquet file: {error}", row)
+
+
+def _is_content(error: Exception) -> bool:
+    """Return True for an error of a file's content, False for one of its storage."""
+    return not isinstance(error, OSError) or (error.errno is None and not isinstance(error, FileNotFoundError))
+
+
+def _opened(file: Any) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(file)
+
+
+def _groups(facts: Any) -> list[tuple[int, int]]:
+    groups = [facts.row_group(number) for number in range(facts.num_row_groups)]
+    return [(group.num_rows, group.total_byte_size) for group in groups]
+
+
+def _within(facts: Any, part: FilePart) -> list[int]:
+    """Return the row groups of a part."""
+    found, row = list[int](), 0
+    for number, (rows, _) in enumerate(_groups(facts)):
+        if row >= part.begin and (part.end is None or row < part.end):
+            found.append(number)
+        row += rows
+    return found
+
+
+def _merged(groups: list[tuple[int, int]], size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield neighbouring row groups merged up to a size.
+
+    Yields the first row, the row behind the last, and the bytes.
+    """
+    start = row = weight = 0
+    for number, (rows, bytes_) in enumerate(groups, 1):
+        row, weight = row + rows, weight + bytes_
+        if weight >= size or number == len(groups):
+            yield start, row, weight
+            start, weight = row, 0

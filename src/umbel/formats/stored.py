@@ -1,0 +1,63 @@
+"""Stored files: files of a folder or a bucket, as formats read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+Stamp = tuple[int, int]
+"""The size of a file in bytes, and a number that differs if its content does."""
+PACKED = (".gz", ".zst")
+"""The endings of compressed files, which can only be read from their start."""
+
+
+class FileLostError(Exception):
+    """A file cannot be read any more as it was planned."""
+
+
+class StoredFile(Protocol):
+    """A file that can be read at any offset.
+
+    Reading raises FileNotFoundError if it was deleted, FileLostError if it was overwritten since it was planned, as far as its
+    storage can tell, or archived.
+    """
+
+    @property
+    def suffix(self) -> str:
+        """The last ending of its name, with the dot."""
+
+    def size(self) -> int:
+        """Return its size in bytes."""
+
+    def open(self) -> IO[bytes]:
+        """Open it, seekable."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this machine.
+
+    Args:
+        path: its path.
+    """
+
+    path: Path
+
+    @property
+    def suffix(self) -> str:
+        """The last ending of its name, with the dot."""
+        return self.path.suffix
+
+    def size(self) -> int:
+        """Return its size in bytes."""
+        return self.path.stat().st_size
+
+    def open(self) -> IO[bytes]:
+        """Open it."""
+        return self.path.open("rb")
+
+
+def is_packed(file: StoredFile) -> bool:
+    """Return True for a compressed file."""
+    return file.suffix in PACKED

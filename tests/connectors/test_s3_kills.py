@@ -1,0 +1,77 @@
+"""The worker and the server of S3 are killed again and again; in the end the dataset is what the objects are."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.connectors.s3_shop import Place, clicks, deployed, lines
+from tests.connectors.test_postgres_kills import Worker
+from tests.deployed import wait_until
+from tests.s3server import S3Server, started_or_skipped
+
+OBJECTS, ROWS, KILLS = 300, 350, 10
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[S3Server]:
+    (tmp_path / "s3").mkdir()
+    yield from started_or_skipped(tmp_path / "s3")
+
+
+def written(place: Place, chance: random.Random) -> None:
+    """Write the objects; what fails while the server is away is written again."""
+    for number in range(OBJECTS):
+        content = lines(range(number * ROWS, (number + 1) * ROWS))
+        name = f"raw/2026/03/{number // 20 + 1:02}/{number:04}.json"
+        while True:
+            with contextlib.suppress(Exception):
+                place.put(name, content)
+                break
+            time.sleep(0.1)
+        time.sleep(chance.uniform(0.0, 0.05))
+
+
+@pytest.mark.parametrize("spread", ["1d", pytest.param(None, marks=pytest.mark.nightly)])
+def test_every_row_comes_once(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: str | None
+) -> None:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    chance, place = random.Random(seed := random.randrange(1 << 30)), Place(server)
+    print(f"seed {seed}")
+    with deployed(tmp_path, clicks(place, path="raw/%Y/%m/%d/*.json", spread=spread)) as made:
+        worker: Any = Worker(tmp_path / "umbel", tmp_path / "worker.log")
+        writer = threading.Thread(target=written, args=(place, random.Random(seed + 1)))
+        writer.start()
+        try:
+            for victim in chance.sample(["worker", "server"] * KILLS, KILLS):
+                worker.mind()
+                time.sleep(chance.uniform(0.2, 2.0))
+                if victim == "server":
+                    server.kill()
+                    time.sleep(chance.uniform(0.0, 1.0))
+                    server.start()
+                else:
+                    worker.kill("driver")
+            writer.join()
+
+            def count() -> int:
+                worker.mind()
+                return made.taken().get("Clicks", 0)
+
+            wait_until(lambda: count() >= OBJECTS * ROWS, lambda: (count(), (tmp_path / "worker.log").read_text()), 150)
+            worker.end()
+            assert made.taken() == {"Clicks": OBJECTS * ROWS}
+            assert sorted(made.changes("Clicks")["user"]) == list(range(OBJECTS * ROWS))
+            assert made.deployment.catalog.dead_letters() == []
+        finally:
+            worker.end()
+            writer.join()
