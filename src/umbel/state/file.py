@@ -56,6 +56,11 @@ class FileStore(ShardedStore[Shard]):
         self._maintainer = Maintainer()
 
     @property
+    def directory(self) -> Path:
+        """The folder of the shards."""
+        return self._directory
+
+    @property
     def identity(self) -> str | None:
         """The store's unique id, None until something is written."""
         return self._description.identity

@@ -26,7 +26,7 @@ from umbel.state.runs.manifest import JournalPosition
 from umbel.state.runs.run import REMEDY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from umbel.state.runs.files import ShardFiles
 
@@ -121,6 +121,10 @@ class JournalHeader:
 
     end: int
     is_full: bool
+
+    def pack(self) -> bytes:
+        """Return the bytes with which a file begins that ends here."""
+        return _header(self.end, is_full=self.is_full)
 
 
 class Journal:
@@ -235,6 +239,15 @@ class Journal:
     def size(self) -> int:
         """Return the size of all files in bytes."""
         return sum(self._files.size(f"{FOLDER}/{name}") or 0 for name in self._files.list(FOLDER))
+
+    def committed(self, at: JournalPosition) -> Iterator[tuple[str, JournalHeader]]:
+        """Yield the names and headers of the files from a position on; a read view, without locks."""
+        number = at.number
+        while (header := self.header(number)) is not None:
+            yield _name(number), header
+            if not header.is_full:
+                return
+            number += 1
 
     def _with_room(self, at: JournalPosition) -> JournalPosition:
         header = self.header(at.number)

@@ -217,6 +217,11 @@ def retained(files: ShardFiles) -> list[Manifest]:
     return [_parsed(files.read(f"{FOLDER}/{name}"), name) for name in files.list(FOLDER)[-RETAINED:]]
 
 
+def name_of(version: int) -> str:
+    """Return the name of a version's file in its shard."""
+    return f"{FOLDER}/{_name(version)}"
+
+
 def _name(version: int) -> str:
     return f"{version:012d}.json"
 

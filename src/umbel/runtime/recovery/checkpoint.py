@@ -1,0 +1,57 @@
+"""Spark's checkpoint of the live job, made from the catalog.
+
+All that umbel needs of it is the number of the last finished batch and of its plan, and the catalog has both. So a checkpoint
+that is lost can be written again, and a backup needs none.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+from umbel.runtime.deployment import JOB, Deployment
+from umbel.state import disk
+
+
+def folder_of(directory: Path) -> Path:
+    """Return the folder of the live job's checkpoint."""
+    return directory / "checkpoint" / JOB
+
+
+def is_lost(deployment: Deployment) -> bool:
+    """Return whether batches have finished, and there is no checkpoint that has one."""
+    last = deployment.catalog.progress(JOB, sys.maxsize)
+    return last is not None and _last(folder_of(deployment.directory)) is None
+
+
+def _last(folder: Path) -> int | None:
+    """Return the number of the last batch that a checkpoint has, None for none."""
+    if not (folder / "metadata").exists():
+        return None
+    offsets = folder / "offsets"
+    return max((int(each.name) for each in offsets.glob("[0-9]*") if each.name.isdecimal()), default=None)
+
+
+def write(deployment: Deployment) -> int | None:
+    """Write the checkpoint after the last finished batch; return its number, None without one.
+
+    Args:
+        deployment: the deployment; its worker must not run.
+    """
+    last = deployment.catalog.progress(JOB, sys.maxsize)
+    folder = folder_of(deployment.directory)
+    shutil.rmtree(folder, ignore_errors=True)
+    if last is None:
+        return None
+    offsets = [{"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}, {"plan": last.state["plan"]}]
+    disk.replace(folder / "offsets" / str(last.number), _lines(*offsets))
+    disk.replace(folder / "commits" / str(last.number), _lines({"nextBatchWatermarkMs": 0}))
+    disk.replace(folder / "metadata", json.dumps({"id": str(uuid4())}).encode())
+    return last.number
+
+
+def _lines(*parts: object) -> bytes:
+    return "\n".join(["v1", *(json.dumps(each, separators=(",", ":")) for each in parts)]).encode()
