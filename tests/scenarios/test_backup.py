@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import orjson
 import pytest
@@ -43,7 +43,7 @@ class Sender:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Sender:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -93,7 +93,7 @@ class Run:
         self.users = USERS[0] + USERS[1]
         self.deployed.log("users", self.users)
         self.worker = Worker(folder / "umbel", folder / "worker.log")
-        self.sender = Sender(folder / "umbel", self.files, 60)
+        self.sender = Sender(folder / "umbel", self.files, 20)
         self.backups = list[BackupReport]()
 
     def finished(self) -> int:
@@ -128,7 +128,7 @@ class Run:
             heads = deployed.deployment.catalog.heads(deployed.deployment.catalog.latest())
             return deployed.taken() == due and serving == heads
 
-        wait_until(is_done, lambda: (deployed.taken(), due, self.said(self.folder)), within=300)
+        wait_until(is_done, lambda: (deployed.taken(), due, self.said(self.folder)), within=200)
         worker.end()
 
     def restored(self, report: BackupReport, chance: random.Random) -> Deployed:
@@ -174,8 +174,8 @@ def run(folder: Path, restores: int, chance: random.Random) -> None:
                 time.sleep(chance.uniform(0, 1))
             made.worker.kill(chance.choice(["driver", "jvm", "python"]))
             made.back_up()
-            made.go_on(3)
-            for _ in range(3):
+            made.go_on(1)
+            for _ in range(2):
                 made.back_up()
                 time.sleep(chance.uniform(0, 0.5))
         made.finish(deployed, made.worker)
@@ -199,4 +199,4 @@ def test_a_restored_backup_ends_equal(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_each_restored_backup_ends_equal(tmp_path: Path) -> None:
-    run(tmp_path, 8, random.Random())
+    run(tmp_path, 6, random.Random())

@@ -46,8 +46,10 @@ def write(deployment: Deployment) -> int | None:
     shutil.rmtree(folder, ignore_errors=True)
     if last is None:
         return None
-    offsets = [{"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}, {"plan": last.state["plan"]}]
-    disk.replace(folder / "offsets" / str(last.number), _lines(*offsets))
+    settings, plan = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}, last.state["plan"]
+    if last.number:  # Spark looks whether the batch before the last one is there, too
+        disk.replace(folder / "offsets" / str(last.number - 1), _lines(settings, {"plan": max(plan - 1, 0)}))
+    disk.replace(folder / "offsets" / str(last.number), _lines(settings, {"plan": plan}))
     disk.replace(folder / "commits" / str(last.number), _lines({"nextBatchWatermarkMs": 0}))
     disk.replace(folder / "metadata", json.dumps({"id": str(uuid4())}).encode())
     return last.number

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.deployed import Deployed, wait_until
-from tests.sales import USERS, Row, base, check_all, put_everywhere
+from tests.deployed import Deployed
+from tests.sales import check_all, put_everywhere
+from tests.selling import Shop
 from umbel.errors import Damaged, InvalidValue, NotSupported, Transient, UnknownName
 from umbel.processes.locks import alone
 from umbel.runtime.batch import drain
@@ -22,48 +23,6 @@ from umbel.runtime.recovery.backup import PACKED, backup
 from umbel.runtime.recovery.cut import CATALOG, LINKS, cut
 from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.restore import restore, verify
-from umbel.state.runs.maintenance import maintain
-
-
-class Shop:
-    """A deployment that processes sales, and what was sold so far."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.rows, self.users, self.waves = folder, list[Row](), list[Row](), 0
-        self.deployed = Deployed(folder / "umbel")
-        self.deployed.commit(base(folder / "files"))
-
-    def sell(self) -> None:
-        """Process a wave of rows of all sources."""
-        self.rows += put_everywhere(self.folder / "files", self.deployed, self.waves)
-        if self.waves < len(USERS):
-            self.users += USERS[self.waves]
-            self.deployed.log("users", USERS[self.waves])
-        self.waves += 1
-
-        def is_done() -> bool:
-            drain(self.deployed.deployment)  # folders are listed once a second
-            return self.deployed.taken() == {"Sales": len(self.rows), "Users": len(self.users)}
-
-        wait_until(is_done, self.deployed.taken)
-
-    def flush(self) -> None:
-        """Write the state that is in memory as runs."""
-        for shard in self.deployed.deployment.store._shards:  # type: ignore[attr-defined]
-            maintain(shard, flush_bytes=1)
-
-    def log_features(self) -> list[Path]:
-        """Have a feature log of a few objects of its own."""
-        day = self.folder / "umbel" / "features" / "main" / "w" / "2026-01-01"
-        day.mkdir(parents=True)
-        paths = [day / f"{number}.sum.ndjson" for number in range(3)]
-        for path in paths:
-            path.write_bytes(os.urandom(PACKED + 1))
-        return paths
-
-    def moved(self, repository: Repository) -> int:
-        """Back up; return the bytes written."""
-        return backup(self.deployed.deployment, repository).written
 
 
 @pytest.fixture
