@@ -1,13 +1,14 @@
-"""A deployment that sells: it processes waves of rows of every kind of source, without Spark."""
+"""A deployment that sells: it processes waves of rows of a webhook, without Spark."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from tests.deployed import Deployed, wait_until
-from tests.sales import USERS, Row, base, put_everywhere
+from tests.deployed import Deployed
+from tests.sales import USERS, Row, base, sales
 from umbel.runtime.batch import drain
+from umbel.runtime.recovery import checkpoint
 from umbel.runtime.recovery.backup import PACKED, backup
 from umbel.runtime.recovery.repository import Repository
 from umbel.state.runs.maintenance import maintain
@@ -22,18 +23,29 @@ class Shop:
         self.deployed.commit(base(folder / "files"))
 
     def sell(self) -> None:
-        """Process a wave of rows of all sources."""
-        self.rows += put_everywhere(self.folder / "files", self.deployed, self.waves)
+        """Send a wave of rows, and process it."""
+        rows = sales(self.waves * 100, 100)
+        self.deployed.log("sales", rows)
+        self.rows += rows
         if self.waves < len(USERS):
             self.users += USERS[self.waves]
             self.deployed.log("users", USERS[self.waves])
         self.waves += 1
+        self.process()
 
-        def is_done() -> bool:
-            drain(self.deployed.deployment)  # folders are listed once a second
-            return self.deployed.taken() == {"Sales": len(self.rows), "Users": len(self.users)}
+    def process(self) -> None:
+        """Process all rows that have come."""
+        drain(self.deployed.deployment)
 
-        wait_until(is_done, self.deployed.taken)
+    def reopened(self) -> Deployed:
+        """Open the deployment anew, as another process would."""
+        self.deployed.close()
+        self.deployed = Deployed(self.folder / "umbel")
+        return self.deployed
+
+    def write_checkpoint(self) -> None:
+        """Write the checkpoint that a worker would have."""
+        checkpoint.write(self.deployed.deployment.catalog, self.folder / "umbel")
 
     def flush(self) -> None:
         """Write the state that is in memory as runs."""

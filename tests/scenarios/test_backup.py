@@ -137,6 +137,7 @@ class Run:
         restore(Repository.at(str(self.folder / "backups")), folder, report.backup.id)
         self.sender.send_again(folder)
         deployed = Deployed(folder)
+        commit(deployed.deployment, check_commit(extended(self.files), ()), branch="trial")  # none, if it has it
         worker = Worker(folder, self.folder / "worker.log")
         try:
             self.finish(deployed, worker, chance.uniform(5, 15))

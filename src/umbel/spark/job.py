@@ -65,8 +65,9 @@ class LiveJob:
     def start(self) -> StreamingQuery:
         """Take over the job from an earlier worker, and start it."""
         self._epoch = self._deployment.catalog.take_over(JOB)
-        if checkpoint.is_lost(self._deployment):
-            text = f"the checkpoint is missing; it was written again, after batch {checkpoint.write(self._deployment)}"
+        parts = self._deployment.catalog, self._deployment.directory
+        if checkpoint.is_lost(*parts):
+            text = f"the checkpoint is missing; it was written again, after batch {checkpoint.write(*parts)}"
             log.warning(text)
             self._deployment.catalog.record_event("work", "warning", text)
         self._session.dataSource.register(PlanSource)

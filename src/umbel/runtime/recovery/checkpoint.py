@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 
-from umbel.runtime.deployment import JOB, Deployment
+from umbel.catalog.catalog import Catalog
+from umbel.runtime.deployment import JOB
 from umbel.state import disk
 
 
@@ -21,10 +22,10 @@ def folder_of(directory: Path) -> Path:
     return directory / "checkpoint" / JOB
 
 
-def is_lost(deployment: Deployment) -> bool:
+def is_lost(catalog: Catalog, directory: Path) -> bool:
     """Return whether batches have finished, and there is no checkpoint that has one."""
-    last = deployment.catalog.progress(JOB, sys.maxsize)
-    return last is not None and _last(folder_of(deployment.directory)) is None
+    last = catalog.progress(JOB, sys.maxsize)
+    return last is not None and _last(folder_of(directory)) is None
 
 
 def _last(folder: Path) -> int | None:
@@ -35,14 +36,15 @@ def _last(folder: Path) -> int | None:
     return max((int(each.name) for each in offsets.glob("[0-9]*") if each.name.isdecimal()), default=None)
 
 
-def write(deployment: Deployment) -> int | None:
+def write(catalog: Catalog, directory: Path) -> int | None:
     """Write the checkpoint after the last finished batch; return its number, None without one.
 
     Args:
-        deployment: the deployment; its worker must not run.
+        catalog: of a deployment whose worker does not run.
+        directory: of the deployment.
     """
-    last = deployment.catalog.progress(JOB, sys.maxsize)
-    folder = folder_of(deployment.directory)
+    last = catalog.progress(JOB, sys.maxsize)
+    folder = folder_of(directory)
     shutil.rmtree(folder, ignore_errors=True)
     if last is None:
         return None

@@ -133,11 +133,9 @@ class _Pins:
         for folder in _folders(root / "staged"):
             self._some(f"staged/{folder.name}", folder, ["state.json"])
             self._some(f"staged/{folder.name}", folder, _names(folder, ".rows"))
-        for webhook in _folders(root / "ingest"):
-            for endpoint in _folders(webhook):
-                name = f"ingest/{webhook.name}/{endpoint.name}"
-                self._some(name, endpoint, _names(endpoint, SUFFIX))
-                self._some(name, endpoint, [OLDEST, *_names(endpoint, ".idx")])
+        for name, endpoint in ingest_logs(root):
+            self._some(name, endpoint, _names(endpoint, SUFFIX))
+            self._some(name, endpoint, [OLDEST, *_names(endpoint, ".idx")])
         for path in sorted((root / "features").rglob(f"*{ENDING}")):
             self._some(path.parent.relative_to(root).as_posix(), path.parent, [path.name])
 
@@ -181,6 +179,13 @@ class _Pins:
             shutil.copyfile(path, target)
             shutil.copystat(path, target)
         self.cut.files[name] = CutFile(name, target, target.stat().st_size if size is None else size, head)
+
+
+def ingest_logs(directory: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the ingest logs of a deployment: name and folder."""
+    for webhook in _folders(directory / "ingest"):
+        for endpoint in _folders(webhook):
+            yield f"ingest/{webhook.name}/{endpoint.name}", endpoint
 
 
 def _folders(path: Path) -> list[Path]:

@@ -9,11 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from umbel.catalog.catalog import Catalog
 from umbel.errors import Damaged, InvalidValue, Transient
 from umbel.processes.locks import alone
-from umbel.runtime.deployment import Deployment
 from umbel.runtime.recovery import checkpoint
 from umbel.runtime.recovery.backup import Progress
+from umbel.runtime.recovery.cut import CATALOG
 from umbel.runtime.recovery.listing import BackupList, FileEntry
 from umbel.runtime.recovery.repository import Repository
 from umbel.state import disk
@@ -148,14 +149,14 @@ def _write_file(repository: Repository, entry: FileEntry, path: Path | None) -> 
 
 def _finish(draft: Path) -> None:
     """Check the catalog, and write Spark's checkpoint from it."""
-    deployment = Deployment.at(draft)
+    catalog = Catalog(f"sqlite:///{draft / CATALOG}")
     try:
-        deployment.catalog.check()
-        checkpoint.write(deployment)
+        catalog.check()
+        checkpoint.write(catalog, draft)
     finally:
-        deployment.catalog.close()
-    for name in ("catalog.db-wal", "catalog.db-shm", "catalog.db.lock"):
-        disk.remove(draft / name)
+        catalog.close()
+    # The last connection has taken its files with it: one that stays open would write to files that nobody else finds.
+    assert not (draft / f"{CATALOG}-wal").exists()
     for folder, _, _ in os.walk(draft):
         disk.sync_directory(Path(folder))
 

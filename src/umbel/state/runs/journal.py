@@ -177,6 +177,18 @@ class Journal:
             at = after
         return found
 
+    def sound(self, number: int, start: int, end: int) -> int:
+        """Return the offset up to which the records of a range are as they were written."""
+        data, at = self._files.read(_name(number), start, end), 0
+        while (payload := _payload(data, at)) is not None:
+            at += _RECORD.size + len(payload)
+        return start + at
+
+    def begin(self, number: int) -> JournalPosition:
+        """Create an empty file, from which the journal goes on; return its beginning."""
+        self._files.put(_name(number), _header(HEADER_BYTES, is_full=False))
+        return JournalPosition(number)
+
     def recover(self, at: JournalPosition) -> bool:
         """Commit or cut off an unfinished write; return True if a record was committed.
 

@@ -1,0 +1,58 @@
+"""Compute the state of pipelines again."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from umbel.cli.options import DIRECTORY, MAIN, Branch, Catalog, Directory, Store, open_deployment
+
+
+def command(
+    datasets: Annotated[
+        list[str] | None, typer.Argument(metavar="DATASET…", help="The datasets of the pipelines.", show_default=False)
+    ] = None,
+    directory: Directory = DIRECTORY,
+    branch: Branch = MAIN,
+    is_all: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Forget all state and positions, and read all sources again; umbel must be stopped."
+        ),
+    ] = False,
+    is_waiting: Annotated[bool, typer.Option("--wait", help="Return when it is done, and show how far it is.")] = False,
+    catalog: Catalog = None,
+    store: Store = None,
+) -> None:
+    """Compute the state and the change logs of pipelines again, from the change logs of their inputs.
+
+    Those of all pipelines that read them are computed again, too. The worker does it; until it is done, their datasets answer
+    as far as it has come.
+
+    Examples:
+        umbel rebuild Spending --wait
+
+        umbel rebuild --all
+    """
+    from umbel.errors import InvalidValue
+    from umbel.runtime.recovery.rebuild import rebuild, rebuild_all, share
+
+    if is_all == bool(datasets):
+        raise InvalidValue("name the datasets to rebuild, or give --all")
+    deployment = open_deployment(directory, catalog, store)
+    if is_all:
+        for each in rebuild_all(deployment):
+            typer.echo(each, err=True)
+        typer.echo("all sources are read again: umbel up")
+        return
+    made = rebuild(deployment, datasets or [], branch)
+    typer.echo(f"the worker rebuilds {', '.join(made.datasets)}")
+    done = -1
+    while is_waiting and done < 100:
+        now = int(share(deployment, made) * 100)
+        if now != done:
+            typer.echo(f"{now} %")
+        done = now
+        time.sleep(0.2)
