@@ -47,7 +47,7 @@ class CatalogSnapshot:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[CatalogSnapshot]:
+def snapshot_of(path: Path) -> Iterator[CatalogSnapshot]:
     """Hold a snapshot of a catalog for a block.
 
     Args:

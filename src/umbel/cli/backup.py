@@ -12,7 +12,7 @@ import typer
 from umbel.cli.options import DIRECTORY, Catalog, Directory, Store, open_deployment
 
 if TYPE_CHECKING:
-    from umbel.runtime.recovery.backup import Progress
+    from umbel.runtime.recovery.backup import BackupReport, Progress
     from umbel.runtime.recovery.repository import Repository
 
 Repo = Annotated[
@@ -35,9 +35,9 @@ def command(
     catalog: Catalog = None,
     store: Store = None,
 ) -> None:
-    """Back up catalog, state, logs and positions, while umbel runs; only what is new is written.
+    """Back up catalog, state, logs and positions, while umbel runs.
 
-    The key of the secrets is not in a backup: keep a copy of secret.key elsewhere.
+    Only what is new is written. The key of the secrets is not in a backup: keep a copy of secret.key elsewhere.
 
     Examples:
         umbel backup /mnt/backups/umbel
@@ -62,6 +62,10 @@ def command(
     deployment = open_deployment(directory, catalog, store)
     with reported("backup") as progress:
         made = backup(deployment, repository, keep=keep, progress=progress)
+    _print(made)
+
+
+def _print(made: BackupReport) -> None:
     done = "nothing processed yet" if made.backup.batch is None else f"up to batch {made.backup.batch}"
     typer.echo(f"backup {made.backup.id}: {len(made.backup.files)} files, {made.backup.size:,} bytes, {done}")
     typer.echo(f"written: {made.written:,} bytes, in {made.objects} objects; the rest was there")

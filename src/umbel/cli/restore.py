@@ -20,7 +20,9 @@ def command(
         ),
     ] = None,
 ) -> None:
-    """Restore a backup into a new folder, every byte verified; the folder appears whole or not at all.
+    """Restore a backup into a new folder, with every byte verified.
+
+    The folder appears whole or not at all.
 
     Examples:
         umbel restore s3://our-backups/umbel --dir /var/lib/umbel

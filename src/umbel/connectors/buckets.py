@@ -117,7 +117,10 @@ class Bucket:
             self._write_bytes(data, self._at(path))
 
     def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
-        """Return the bytes of an object, or of a range of it; fewer where it ends before."""
+        """Return the bytes of an object, or of a range of it.
+
+        There are fewer where it ends before.
+        """
         with self.opened(path) as file:
             whole = file.size()
             found = file.read_at(max(0, min(whole - start if size is None else size, whole - start)), start)

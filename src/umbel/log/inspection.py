@@ -1,4 +1,4 @@
-"""Inspection of an ingest log's files, without a writer: what is lost, by rows and times of receipt."""
+"""Inspection of the files of an ingest log: lost rows and their times of receipt."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LogDamage:
 
 @dataclass(slots=True)
 class LogInspection:
-    """What is wrong with an ingest log.
+    """The damage of an ingest log.
 
     Args:
         damage: ranges that cannot be read.
@@ -90,7 +90,7 @@ def inspect(directory: Path, *, deep: bool, read: LogPosition | None = None) -> 
 def _of_segment(
     found: LogInspection, segment: Segment, row: int, received: int, *, is_last: bool, deep: bool
 ) -> tuple[int, int, int]:
-    """Look at a segment; return the next row, the last time of receipt, and the offset of its end."""
+    """Inspect a segment; return the next row, the last receipt and the end."""
     size = segment.path.stat().st_size
     if not deep and not is_last:
         return row, received, size
@@ -131,7 +131,7 @@ def _fits(segment: Segment) -> bool:
 
 
 def mend(directory: Path, read: LogPosition | None) -> str:
-    """Cut off a request that was never answered; let a log that is too short go on after what was read.
+    """Cut off an unanswered request; continue a log that ends too early.
 
     Args:
         directory: of the log.

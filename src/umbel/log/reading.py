@@ -81,7 +81,7 @@ class Damage:
         return b""
 
 
-RESTORE = "restore umbel's folder as a whole from one backup: its logs, state and catalog belong together"
+RESTORE = "restore umbel's folder as a whole from one backup: its logs, state and catalog belong together; umbel check tells more"
 
 
 def named(path: Path) -> str:

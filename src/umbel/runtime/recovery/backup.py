@@ -40,7 +40,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class BackupReport:
-    """What a backup did.
+    """The result of a backup.
 
     Args:
         backup: its list.
@@ -85,27 +85,27 @@ def backup(
     repository.check()
     with alone(deployment.directory, "backup"), cut(deployment) as found:
         reach("cut")
-        writer = writer_of(deployment.directory)
-        listed, known = _earlier(repository)
-        ids = repository.ids()
-        number = max((number_of(each) for each in ids), default=0) + 1
-        made = BackupList(
-            id_of(number, found.at),
-            found.at,
-            socket.gethostname(),
-            str(deployment.directory),
-            umbel.__version__,
-            found.batch,
-        )
-        own = repository.drafts().get(writer)
-        repository.write_draft(writer, replace(made, files=own.files if own is not None else {}))
-        report = _Writing(repository, writer, known, listed, made, progress).run(found)
-        report.locked = found.seconds
-        repository.write_list(report.backup)
-        reach("listed")
-        repository.delete_draft(writer)
+        report = _written(deployment, repository, found, progress)
     if keep is not None:
-        _prune(repository, keep, writer, report)
+        _prune(repository, keep, writer_of(deployment.directory), report)
+    return report
+
+
+def _written(deployment: Deployment, repository: Repository, found: Cut, progress: Progress) -> BackupReport:
+    """Write the objects of a cut, then its list."""
+    folder, writer = deployment.directory, writer_of(deployment.directory)
+    earlier, known = _earlier(repository)
+    number = max((number_of(each) for each in repository.ids()), default=0) + 1
+    made = BackupList(
+        id_of(number, found.at), found.at, socket.gethostname(), str(folder), umbel.__version__, found.batch
+    )
+    own = repository.drafts().get(writer)
+    repository.write_draft(writer, replace(made, files=own.files if own is not None else {}))
+    report = _Writing(repository, writer, known, earlier, made, progress).run(found)
+    report.locked = found.seconds
+    repository.write_list(report.backup)
+    reach("listed")
+    repository.delete_draft(writer)
     return report
 
 
@@ -118,7 +118,7 @@ def _check_apart(directory: Path, repository: Repository) -> None:
 
 
 def _earlier(repository: Repository) -> tuple[dict[str, FileEntry], dict[str, Part]]:
-    """Return the files of the newest backup and of drafts, and all known parts that exist, by their sums."""
+    """Return the files of earlier backups and drafts, and the existing parts by sum."""
     objects, ids = repository.objects(), repository.ids()
     lists = list(repository.drafts().values())
     for listed in ids[-2:]:  # a damaged list is no reason not to make a new one
@@ -140,7 +140,10 @@ def _earlier(repository: Repository) -> tuple[dict[str, FileEntry], dict[str, Pa
 
 
 def _mostly_unused(newest: BackupList, objects: Mapping[str, int]) -> set[str]:
-    """Return the objects of which the newest backup needs little: that is written anew, so that they can be deleted."""
+    """Return the objects of which the newest backup needs less than half.
+
+    That is written anew, so that they can be deleted.
+    """
     used = Counter[str]()
     for part in set(newest.parts):
         used[part.object] += part.size
@@ -265,7 +268,10 @@ def _pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def _pieces(opened: IO[bytes], file: CutFile, before: FileEntry | None) -> Iterator[bytes]:
-    """Yield the bytes of a file, cut where the earlier backup cut it as long as that is worth it."""
+    """Yield the bytes of a file in pieces, the same as in the earlier backup.
+
+    They are cut anew if there are too many.
+    """
     left, chunk = file.size - len(file.head), CATALOG_CHUNK if file.name == CATALOG else CHUNK
     sizes = [part.size for part in before.parts] if before is not None else []
     if len(sizes) > MANY_PARTS + 2 * left // chunk:

@@ -84,7 +84,7 @@ def check_files(directory: Path, *, deep: bool = True) -> Iterator[CheckFinding]
 
 
 def repair_all(deployment: Deployment, found: list[CheckFinding]) -> Iterator[tuple[CheckFinding, str]]:
-    """Mend what can be mended; yield each finding with what was done, empty if nothing could be.
+    """Mend findings; yield each with the action, empty if it cannot be mended.
 
     Raises:
         Transient: the deployment runs.
@@ -126,7 +126,7 @@ def _plans(deployment: Deployment) -> Iterator[CheckFinding]:
 
 
 def _state(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
-    """Yield what is wrong with the state: all shards together, since a pipeline is rebuilt as a whole."""
+    """Yield the damage of the state, shard by shard."""
     if not isinstance(deployment.store, FileStore):
         return
     store, graph = deployment.store, deployment.graph(deployment.catalog.latest())
@@ -238,7 +238,7 @@ def _without(paths: list[Path]) -> str:
 
 
 def _read(deployment: Deployment, name: str) -> LogPosition | None:
-    """Return the last position up to which a webhook's log was planned, None if it was not."""
+    """Return the position up to which an ingest log was planned, if any."""
     try:
         positions = deployment.plans().read(deployment.plans().last()).positions if deployment.plans().last() else {}
         graph, found = deployment.graph(deployment.catalog.latest()), list[LogPosition]()

@@ -1,9 +1,9 @@
-"""The cut of a backup: the files of a deployment as of one instant between two batches' ends.
+"""The cut of a backup: a deployment's files as of one instant.
 
-While the cut is taken nobody can write the catalog, so no batch can finish; batches go on reading and writing. The last
-finished batch is therefore the same for every part of the cut, and what the batch after it has done so far is replaced when
-that batch runs again. Files are pinned by hard links, and are copied when the catalog is free again. The order, and why it
-suffices, is in docs/decisions/0034-backups.md.
+That is between the ends of two batches. While the cut is taken nobody can write the catalog, so no batch can finish; batches go
+on reading and writing. The last finished batch is therefore the same for every part of the cut, and what the batch after it has
+done so far is replaced when that batch runs again. Files are pinned by hard links, and are copied when the catalog is free again.
+The order, and why it suffices, is in docs/decisions/0034-backups.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from umbel.catalog.snapshots import file_of, held, unwritten
+from umbel.catalog.snapshots import file_of, snapshot_of, unwritten
 from umbel.errors import NotSupported, Transient
 from umbel.log.features import ENDING
 from umbel.log.segments import OLDEST, SUFFIX
@@ -77,7 +77,9 @@ class Cut:
 
 @contextmanager
 def cut(deployment: Deployment) -> Iterator[Cut]:
-    """Take a cut, and pin its files for a block. One process at a time may take one.
+    """Take a cut, and pin its files for a block.
+
+    One process at a time may take one.
 
     Args:
         deployment: the deployment; it may be running.
@@ -95,7 +97,7 @@ def cut(deployment: Deployment) -> Iterator[Cut]:
         with unwritten(catalog):
             begun, found.at = time.monotonic(), time.time()
             _Pins(found, links, begun + LONGEST).pin_all(deployment, store)
-            with held(catalog) as snapshot:
+            with snapshot_of(catalog) as snapshot:
                 snapshot.copy(copy)
             found.seconds = time.monotonic() - begun
         found.files[CATALOG] = CutFile(CATALOG, copy, copy.stat().st_size)
@@ -119,7 +121,7 @@ class _Pins:
     deadline: float
 
     def pin_all(self, deployment: Deployment, store: Path) -> None:
-        """Pin what the finished batches and the one at work have written, then what they were made from."""
+        """Pin the results of batches, then their inputs."""
         last = deployment.catalog.progress(JOB, sys.maxsize)
         self.cut.batch = last.number if last else None
         root = deployment.directory
@@ -193,7 +195,7 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _names(path: Path, ending: str) -> list[str]:
-    """Return the names of a folder's files with an ending, sorted; drafts begin with a dot."""
+    """Return the names of a folder's files with an ending, sorted, without drafts."""
     try:
         return sorted(each for each in os.listdir(path) if each.endswith(ending) and not each.startswith("."))  # noqa: PTH208
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The list of a backup: its files, and where the bytes of each are in the repository."""
+"""The list of a backup: its files, and the location of their bytes."""
 
 from __future__ import annotations
 

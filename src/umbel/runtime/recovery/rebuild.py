@@ -1,4 +1,4 @@
-"""Rebuilding: state is computed again from the change logs of its inputs, or all of it from the sources.
+"""Rebuilding: state is computed again from change logs, or from the sources.
 
 A pipeline that is rebuilt counts as new: the worker deletes its state and its change log, and computes both by a backfill, with
 those of all pipelines that read it. While it does so their datasets answer as far as it has come.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from sqlalchemy import delete, select
@@ -41,10 +41,15 @@ def planned(graph: Graph, state_ids: Container[str]) -> Rebuild:
     Raises:
         NotSupported: one belongs to a dataset that is read from a source.
     """
-    found = set[str]()
-    for node in graph.nodes:
-        if node.state_id in state_ids or any(each.state_id in found for each in node.parents):
-            found.add(node.state_id)
+    found, before = {node.state_id for node in graph.nodes if node.state_id in state_ids}, 0
+    while len(found) > before:
+        before = len(found)
+        for node in graph.nodes:
+            if any(each.state_id in found for each in node.parents):
+                found.add(node.state_id)
+        for node in graph.nodes:
+            if node.state_id in found:
+                found |= set(_unlogged(node))
     fed = sorted({name for name in graph.entries for node in _fed(graph, name) if node.state_id in found})
     if fed:
         raise NotSupported(
@@ -54,8 +59,20 @@ def planned(graph: Graph, state_ids: Container[str]) -> Rebuild:
     return Rebuild(frozenset(found), tuple(titles(graph, found)))
 
 
+def _unlogged(node: GraphNode) -> Iterator[str]:
+    """Yield the keyed operators without change logs that a node reads.
+
+    They are computed again with it.
+    """
+    for parent in node.parents:
+        if not parent.is_logged and (parent.is_keyed or not parent.parents):
+            yield parent.state_id
+        elif not parent.is_logged:
+            yield from _unlogged(parent)
+
+
 def titles(graph: Graph, state_ids: Container[str]) -> list[str]:
-    """Return the datasets that operators belong to, sorted: their own, or those that they lead to."""
+    """Return the datasets that operators belong to or lead to, sorted."""
     found = set[str]()
     for node in graph.nodes:
         if node.state_id in state_ids:
@@ -95,23 +112,10 @@ def rebuild(deployment: Deployment, datasets: Iterable[str], branch: str = MAIN)
     for name in datasets:
         if name not in outputs:
             raise UnknownName(f"there is no dataset '{name}' on branch '{branch}'{did_you_mean(name, outputs)}")
-        found |= _own(graph, outputs[name])
+        found.add(outputs[name].state_id)
     made = planned(graph, found)
     request(deployment, made)
     return made
-
-
-def _own(graph: Graph, node: GraphNode) -> set[str]:
-    """Return the state ids of the operators of a dataset's pipelines: up to its inputs."""
-    found, waiting = {node.state_id}, [node]
-    if node in graph.entries.values():
-        return found
-    while waiting:
-        for parent in waiting.pop().parents:
-            if not parent.is_logged and parent.dataset is None and parent.state_id not in found:
-                found.add(parent.state_id)
-                waiting.append(parent)
-    return found
 
 
 def request(deployment: Deployment, made: Rebuild) -> None:

@@ -1,4 +1,4 @@
-"""A repository of backups: lists of files, and objects with their bytes, in a folder or a bucket.
+"""A repository of backups in a folder or a bucket: lists and objects.
 
     backups/<id>.json.gz    the list of a backup; written last, so a backup that is listed is whole
     drafts/<writer>.json.gz what a backup that runs, or was killed, has written so far
@@ -66,7 +66,7 @@ class Repository:
         return self.bucket.folder if isinstance(self.bucket, FolderBucket) else None
 
     def check(self) -> None:
-        """Refuse a bucket that is missing or cannot be read; make a folder that is missing.
+        """Refuse a missing or unreadable bucket; create a missing folder.
 
         Raises:
             InvalidValue: it cannot be used.
@@ -84,7 +84,7 @@ class Repository:
         return sorted(name.removesuffix(_ENDING) for name in names if number_of(name.removesuffix(_ENDING)))
 
     def chosen(self, backup: str | None) -> str:
-        """Return the id of a backup by its id or number; of the newest when None.
+        """Return a backup's id by its id or number; the newest when None.
 
         Raises:
             UnknownName: there is none.

@@ -1,4 +1,4 @@
-"""Restoring a backup: into a new folder that appears when it is whole and verified, or not at all."""
+"""Restoring a backup into a new folder, which appears whole and verified."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _check_empty(directory: Path) -> None:
 
 @contextmanager
 def _drafted(directory: Path) -> Iterator[Path]:
-    """Yield a folder beside another one, for what is to become it; it is deleted if that fails."""
+    """Yield a draft of a folder beside it, deleted afterwards."""
     beside = directory.with_name(f".{directory.name}.restoring")
     try:
         beside.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -107,7 +107,7 @@ def _drafted(directory: Path) -> Iterator[Path]:
 
 
 def _written(repository: Repository, found: BackupList, draft: Path | None) -> Iterator[tuple[str, int]]:
-    """Write the files below a folder; yield of each what is wrong with it, and its size."""
+    """Write the files below a folder; yield the error and the size of each."""
 
     def one(item: tuple[str, FileEntry]) -> tuple[str, int]:
         name, entry = item

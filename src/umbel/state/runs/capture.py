@@ -1,6 +1,7 @@
-"""What a copy of a shard needs: its latest manifest, the runs it names, and the journal up to the last committed record.
+"""The files that a copy of a shard needs, as of one instant.
 
-It is read as readers do, without locks, while the shard is written and maintained.
+These are its latest manifest, the runs it names, and the journal up to the last committed
+record. It is read as readers do, without locks, while the shard is written and maintained.
 """
 
 from __future__ import annotations

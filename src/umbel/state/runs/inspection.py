@@ -1,6 +1,6 @@
-"""Inspection and repair of a shard's files, without a writer; it reads and changes nothing until it is told to.
+"""Inspection and repair of a shard's files, without a writer.
 
-What cannot be read is given up by state id: the other ones of the shard go on.
+An inspection changes nothing. What cannot be read is given up by state id: the other ones of the shard go on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ShardInspection:
-    """What is wrong with a shard.
+    """The damage of a shard.
 
     Args:
         manifest: the newest one that can be read.
@@ -96,7 +96,7 @@ def _look_at_runs(files: ShardFiles, found: ShardInspection, *, deep: bool) -> N
 
 
 def _look_at_journal(files: ShardFiles, found: ShardInspection) -> None:
-    """Look for records that are not as they were written, and collect the state ids of the others."""
+    """Look for damaged records, and collect the state ids of the others."""
     journal, at = Journal(files), found.manifest.position
     numbers = [int(name.partition(".")[0]) for name in files.list(JOURNAL)]
     for live in found.manifest.live:
@@ -145,7 +145,9 @@ def _known(files: ShardFiles) -> set[str]:
 
 
 def repair(files: ShardFiles, found: ShardInspection) -> None:
-    """Give up what is lost, so that the rest of a shard can be used; the deployment must be stopped.
+    """Give up lost state, so that the rest of a shard can be used.
+
+    The deployment must be stopped.
 
     Args:
         files: of the shard.

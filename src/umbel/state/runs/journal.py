@@ -178,7 +178,7 @@ class Journal:
         return found
 
     def sound(self, number: int, start: int, end: int) -> int:
-        """Return the offset up to which the records of a range are as they were written."""
+        """Return the offset up to which the records of a range are undamaged."""
         data, at = self._files.read(_name(number), start, end), 0
         while (payload := _payload(data, at)) is not None:
             at += _RECORD.size + len(payload)
@@ -253,7 +253,7 @@ class Journal:
         return sum(self._files.size(f"{FOLDER}/{name}") or 0 for name in self._files.list(FOLDER))
 
     def committed(self, at: JournalPosition) -> Iterator[tuple[str, JournalHeader]]:
-        """Yield the names and headers of the files from a position on; a read view, without locks."""
+        """Yield the names and headers of the files from a position on."""
         number = at.number
         while (header := self.header(number)) is not None:
             yield _name(number), header

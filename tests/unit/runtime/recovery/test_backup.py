@@ -150,7 +150,7 @@ def test_an_empty_folder_is_accepted(shop: Shop, repository: Repository, tmp_pat
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "delete"])
-def test_damage_of_a_backup_is_told_with_the_file(
+def test_damage_of_a_backup_is_reported_with_the_file(
     shop: Shop, repository: Repository, tmp_path: Path, harm: str
 ) -> None:
     shop.moved(repository)
@@ -172,7 +172,9 @@ def test_damage_of_a_backup_is_told_with_the_file(
         verify(repository)
 
 
-def test_a_damaged_list_is_told_and_stops_no_later_backup(shop: Shop, repository: Repository, tmp_path: Path) -> None:
+def test_a_damaged_list_is_reported_and_stops_no_later_backup(
+    shop: Shop, repository: Repository, tmp_path: Path
+) -> None:
     shop.moved(repository)
     (path,) = (tmp_path / "backups" / "backups").iterdir()
     path.write_bytes(path.read_bytes()[:-20])
@@ -264,7 +266,7 @@ def test_a_killed_backup_is_not_taken_for_a_whole_one(
     check_restored(shop, repository, tmp_path / "elsewhere")
 
 
-def test_a_killed_backup_is_gone_on_with(shop: Shop, repository: Repository, tmp_path: Path) -> None:
+def test_a_killed_backup_is_continued(shop: Shop, repository: Repository, tmp_path: Path) -> None:
     shop.sell()
     shop.flush()
     killed(shop, tmp_path, "listed")  # all is written, and nothing is known to be whole but this

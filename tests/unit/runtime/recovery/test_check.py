@@ -141,7 +141,7 @@ def flipped_page(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_it_is_found_and_told(shop: Shop, umbel: Umbel, harm: str) -> None:
+def test_it_is_found_and_reported(shop: Shop, umbel: Umbel, harm: str) -> None:
     do, subject, lost = HARMS[harm]
     shop.deployed.close()
     do(shop)
