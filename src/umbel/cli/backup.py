@@ -43,8 +43,6 @@ def command(
         umbel backup /mnt/backups/umbel
 
         umbel backup s3://our-backups/umbel --keep 14
-
-        umbel backup s3://our-backups/umbel --list
     """
     from umbel.runtime.recovery.backup import backup
     from umbel.runtime.recovery.repository import Repository
