@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from umbel.connectors.staging import Stage
 from umbel.connectors.webhook import WebhookConnector
@@ -30,6 +33,9 @@ from umbel.state.runs.files import LocalFiles
 from umbel.state.runs.inspection import ShardInspection, inspect, repair
 
 BACKUP = "restore a backup: umbel restore"
+LOOKS, PAUSE = 4, 0.1
+"""Times that something wrong is looked at, and seconds between them."""
+T = TypeVar("T")
 ALL = f"{BACKUP}; or read all sources again: umbel rebuild --all"
 
 
@@ -105,6 +111,17 @@ def _caught(subject: str, look: Callable[[], object], lost: str) -> Iterator[Che
         yield CheckFinding(subject, error.message, lost)
 
 
+def _looked(look: Callable[[], T], is_wrong: Callable[[T], bool]) -> T:
+    """Look again where something is wrong: files are replaced while a deployment runs."""
+    for _ in range(LOOKS - 1):
+        with suppress(FileNotFoundError):
+            found = look()
+            if not is_wrong(found):
+                return found
+        time.sleep(PAUSE)
+    return look()
+
+
 def _checkpoint(deployment: Deployment) -> Iterator[CheckFinding]:
     parts = deployment.catalog, deployment.directory
     if checkpoint.is_lost(*parts):
@@ -136,7 +153,9 @@ def _state(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
         return
     for shard in range(deployment.shards):
         files = LocalFiles(store.directory / f"shard-{shard:03d}")
-        found = inspect(files, deep=deep)
+        found = _looked(
+            partial(inspect, files, deep=deep), lambda it: bool(it.lost or it.journal or it.damaged or it.torn)
+        )
         if not found.state_ids and not files.list("journal"):
             found.journal = "all files of the journal are missing"
             found.state_ids = {node.state_id for node in graph.nodes if node.is_keyed}
@@ -219,7 +238,8 @@ def _rebuilt(deployment: Deployment, graph: Graph, node: GraphNode) -> Callable[
 def _ingest(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
     for name, folder in ingest_logs(deployment.directory):
         read = _read(deployment, name)
-        found = inspect_log(folder, deep=deep, read=read)
+        look = partial(inspect_log, folder, deep=deep, read=read)
+        found = _looked(look, lambda it: bool(it.damage or it.torn or it.is_short))
         for each in found.damage:
             yield CheckFinding(name, each.text, each.lost, f"send the rows again; or {BACKUP}")
         if found.torn or found.is_short:
