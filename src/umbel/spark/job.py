@@ -17,6 +17,7 @@ from umbel.runtime.batch import BatchReport, Counts, MicroBatch
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.maintenance import Maintenance
 from umbel.runtime.recovery import checkpoint
+from umbel.runtime.unlogged import recompute_unlogged
 from umbel.spark.backfill import Backfill
 from umbel.spark.packets import SCHEMA
 from umbel.spark.source import NAME, PlanSource
@@ -81,6 +82,9 @@ class LiveJob:
             return
         self._on_begin(number)
         plan = self._plans.read(planned)
+        last = self._deployment.catalog.progress(JOB, number)
+        if last is not None and last.revision != plan.revision:
+            recompute_unlogged(self._deployment, plan.revision, last.state.get("logs", {}))
         batch = MicroBatch.begin(self._deployment, plan, Stamp(self._epoch, number))
         batch.forget_removed()
         batch = replace(
