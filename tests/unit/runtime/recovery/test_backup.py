@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,12 +18,13 @@ import pytest
 from tests.deployed import Deployed
 from tests.sales import check_all, put_everywhere
 from tests.selling import Shop
+from umbel.catalog.snapshots import unwritten
 from umbel.errors import Damaged, InvalidValue, NotSupported, Transient, UnknownName
 from umbel.processes.locks import alone
 from umbel.runtime.batch import drain
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.recovery.backup import PACKED, backup
-from umbel.runtime.recovery.cut import CATALOG, LINKS, cut
+from umbel.runtime.recovery.cut import CATALOG, LINKS, _Pins, cut
 from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.restore import restore, verify
 
@@ -293,3 +297,35 @@ def test_a_cut_outlives_what_the_deployment_deletes(shop: Shop) -> None:
         ] == []
         assert any(name.endswith(".run") for name in found.files)
         assert CATALOG in found.files
+
+
+def test_no_batch_ends_while_the_cut_is_taken(
+    shop: Shop, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that begins after the shards were pinned, and would end before the catalog is."""
+    selling, pinned = threading.Thread(target=shop.sell), _Pins._change_log
+
+    def and_sell(pins: _Pins, folder: Path) -> None:
+        if not selling.is_alive() and len(shop.rows) == 100:
+            selling.start()
+            selling.join(3)  # it waits for the catalog, or is done
+        pinned(pins, folder)
+
+    monkeypatch.setattr(_Pins, "_change_log", and_sell)
+    report = backup(shop.deployed.deployment, repository)
+    selling.join()
+    assert len(shop.rows) == 200
+    assert report.backup.batch == 0
+    check_restored(shop, repository, tmp_path / "elsewhere")
+
+
+def test_nobody_writes_the_catalog_while_it_is_locked(shop: Shop) -> None:
+    path = shop.folder / "umbel" / CATALOG
+    with unwritten(path):
+        assert shop.deployed.deployment.catalog.latest() == 1
+        with (
+            closing(sqlite3.connect(path, timeout=0)) as other,
+            pytest.raises(sqlite3.OperationalError, match="locked"),
+        ):
+            other.execute("BEGIN IMMEDIATE")
+    shop.deployed.deployment.catalog.record_event("test", "info", "free again")
