@@ -122,9 +122,14 @@ def request(deployment: Deployment, made: Rebuild) -> None:
     """Have the worker compute operators again with its next batch."""
     catalog = deployment.catalog
     catalog.backfill(made.state_ids, done=False)
-    head = catalog.heads(catalog.latest()).get(MAIN)
-    if head is not None:  # the next revision makes a batch, also where nothing comes in
-        catalog.commit(MAIN, f"rebuild {_listed(made.datasets)}"[:1000], catalog.definitions(head))
+    latest = catalog.latest()
+    serving = catalog.serving(latest)
+    for branch, head in [*catalog.heads(latest).items()][
+        :1
+    ]:  # the next revision makes a batch, also where nothing comes in
+        message = f"rebuild {_listed(made.datasets)}"[:1000]
+        waits = serving.get(branch) != head  # a commit that does not wait would make the switch
+        catalog.commit(branch, message, catalog.definitions(head), waits=waits, after=head)
 
 
 def rebuild_all(deployment: Deployment) -> list[str]:

@@ -200,3 +200,14 @@ def test_a_running_deployment_is_not_mended(shop: Shop) -> None:
         pytest.raises(Transient, match="another worker runs"),
     ):
         list(repair_all(shop.deployed.deployment, []))
+
+
+def test_a_rebuild_does_not_switch_a_commit_that_waits(shop: Shop) -> None:
+    catalog = shop.deployed.deployment.catalog
+    waiting = catalog.commit("main", "new version", catalog.definitions(1), waits=True)
+    assert catalog.serving(waiting)["main"] == 1
+    made = rebuild(shop.deployed.deployment, ["Totals"])
+    assert made.datasets == ("Totals",)
+    assert catalog.latest() == waiting + 1
+    assert catalog.serving(catalog.latest())["main"] == 1
+    assert not made.state_ids & catalog.backfilled()
