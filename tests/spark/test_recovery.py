@@ -125,8 +125,8 @@ def test_a_removed_change_log_is_rebuilt(market: Market) -> None:
     assert market.deployed.changes("Priced").drop("_seq").sort("t", "user").equals(before.sort("t", "user"))
 
 
-def test_a_new_pipeline_has_the_history_behind_an_operator_without_log(tmp_path: Path, spark: Any) -> None:
-    deployed, rows = Deployed(tmp_path / "umbel"), sales(0, 20)
+def sharing() -> list[Any]:
+    """Return a source, and two datasets whose pipelines begin with the same operator."""
 
     @source(Webhook(name="web").endpoint("sales"), disorder="30d", cdc="append")
     @dataset
@@ -155,14 +155,20 @@ def test_a_new_pipeline_has_the_history_behind_an_operator_without_log(tmp_path:
         @pipeline
         @inputs(Sales)
         def counted(cls, rows):  # begins like `Largest`: the old operator gets a log only now
-            kept = rows.dedup("user", "amount").filter(col("amount") > 2)
-            return kept.groupby("user").aggregate(count=Count(window=Continuous("forever")))
+            larger = rows.dedup("user", "amount").filter(col("amount") > 2)
+            return larger.groupby("user").aggregate(count=Count(window=Continuous("forever")))
 
-    deployed.commit([Sales, Largest])
+    return [Sales, Largest, Counted]
+
+
+def test_a_new_pipeline_has_the_history_behind_an_operator_without_log(tmp_path: Path, spark: Any) -> None:
+    deployed, rows = Deployed(tmp_path / "umbel"), sales(0, 20)
+    definitions = sharing()
+    deployed.commit(definitions[:2])
     deployed.log("sales", rows)
     with live(deployed, spark, SMALL) as caught_up:
         caught_up({"Sales": 20})
-        deployed.commit([Sales, Largest, Counted])
+        deployed.commit(definitions)
         place = deployed.deployment
         nodes = place.graph(place.catalog.latest()).nodes
         wait_until(lambda: {node.state_id for node in nodes} <= place.catalog.backfilled(), place.catalog.backfilled)

@@ -143,7 +143,7 @@ def expire(deployment: Deployment, graph: Graph, read: Mapping[str, Any]) -> Non
 
 
 def expire_features(deployment: Deployment, limits: Limits) -> None:
-    """Delete the days of the feature log that are too old, or too much; today stays.
+    """Delete the oldest days of the feature log by age and size, except today.
 
     Args:
         deployment: the deployment.
