@@ -15,7 +15,7 @@ from umbel.errors import Damaged
 _MARK = b"\numbel-crc:"
 _BYTES = len(_MARK) + 8
 _NAME = "crc"
-REMEDY = "restore umbel's folder as a whole from one backup: its logs, state and catalog belong together"
+REMEDY = "restore umbel's folder as a whole from one backup: its logs, state and catalog belong together; umbel check tells more"
 
 
 def sealed(data: bytes) -> bytes:

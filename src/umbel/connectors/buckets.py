@@ -10,11 +10,12 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
 from umbel.connectors.s3 import S3, S3Connector, is_chosen
@@ -110,6 +111,26 @@ class Bucket:
         with self._described():
             self._write(source, self._at(path))
 
+    def put_bytes(self, data: bytes, path: str) -> None:
+        """Write bytes as an object, atomically."""
+        with self._described():
+            self._write_bytes(data, self._at(path))
+
+    def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
+        """Return the bytes of an object, or of a range of it.
+
+        There are fewer where it ends before.
+        """
+        with self.opened(path) as file:
+            whole = file.size()
+            found = file.read_at(max(0, min(whole - start if size is None else size, whole - start)), start)
+        return bytes(found)
+
+    def delete(self, path: str) -> None:
+        """Delete an object, if it exists."""
+        with self._described(), suppress(FileNotFoundError):
+            self._files.delete_file(self._at(path))
+
     def check(self, path: str) -> None:
         """Refuse a missing or inaccessible bucket, and a path outside it."""
         from pyarrow.fs import FileSelector
@@ -126,6 +147,10 @@ class Bucket:
         with self._files.open_output_stream(path, compression=None) as target:
             if source.stat().st_size:
                 target.write(pa.memory_map(str(source)).read_buffer())
+
+    def _write_bytes(self, data: bytes, path: str) -> None:
+        with self._files.open_output_stream(path, compression=None) as target:  # one call: see `_write`
+            target.write(data)
 
     def _at(self, path: str) -> str:
         return f"{self._name}/{self._inside(path)}"
@@ -169,12 +194,24 @@ class FolderBucket(Bucket):
         super().__init__(SubTreeFileSystem(str(root), LocalFileSystem()), name, title)
         self._root = root
 
+    @property
+    def folder(self) -> Path:
+        """The folder of its objects."""
+        return self._root / self._name
+
     def _write(self, source: Path, path: str) -> None:
+        with source.open("rb") as provided:
+            self._place(provided, path)
+
+    def _write_bytes(self, data: bytes, path: str) -> None:
+        self._place(BytesIO(data), path)
+
+    def _place(self, provided: IO[bytes], path: str) -> None:
         target = self._root / path
         beside = target.with_name(f".{target.name}.{uuid4().hex[:8]}.tmp")
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with source.open("rb") as provided, beside.open("wb") as file:
+            with beside.open("wb") as file:
                 shutil.copyfileobj(provided, file, BLOCK)
                 file.flush()
                 os.fsync(file.fileno())  # an object recorded as written must survive a power cut

@@ -119,15 +119,16 @@ class EndpointSource(SplitSource):
         if position is not None:
             self._reader.check(LogPosition.from_json(position))
 
-    def expire(self, now: int, read: LogPosition) -> None:
+    def expire(self, now: int, read: LogPosition, most: int = 0) -> None:
         """Delete the records that are read and older than the retention.
 
         Args:
             now: µs since the epoch.
             read: the position up to which every reader has read.
+            most: bytes from which on records that are read are deleted sooner; 0 for any number.
         """
         assert isinstance(self.connector.source, Webhook)
-        self._reader.expire(now - parse_duration(self.connector.source.retention), read)
+        self._reader.expire(now - parse_duration(self.connector.source.retention), read, most)
 
 
 @dataclass(frozen=True)

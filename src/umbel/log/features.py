@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -155,6 +156,31 @@ class FeatureLog:
             days = sorted(each for each in folder.iterdir() if each.is_dir()) if folder.exists() else []
             for day in days:
                 yield from _of_day(day, since, until, damaged)
+
+    def expire(self, before: datetime | None, most: int = 0) -> list[str]:
+        """Delete days, the oldest first, of all workflows; return their names. Today stays.
+
+        Args:
+            before: days that end by then are deleted; None for none.
+            most: bytes of the log from which on days are deleted; 0 for any number.
+        """
+        days: dict[str, list[Path]] = {}
+        for folder in self._folder.glob("*/*/*"):
+            if folder.is_dir():
+                days.setdefault(folder.name, []).append(folder)
+        sizes = {
+            day: sum(file.stat().st_size for each in found for file in each.iterdir()) for day, found in days.items()
+        }
+        left, today, gone = sum(sizes.values()), spelled(datetime.now(UTC))[:10], list[str]()
+        for day in sorted(each for each in days if each < today):
+            is_past = before is not None and f"{_next(day)}T00:00:00.000000Z" <= spelled(before)
+            if not is_past and not 0 < most < left:
+                break
+            for folder in days[day]:
+                shutil.rmtree(folder)
+            left -= sizes[day]
+            gone.append(day)
+        return gone
 
     def _cut(self, path: Path, size: int) -> None:
         """Truncate a partial write; if that fails, too, continue in a new file.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class Damage:
         return b""
 
 
-RESTORE = "restore umbel's folder as a whole from one backup: its logs, state and catalog belong together"
+RESTORE = "restore umbel's folder as a whole from one backup: its logs, state and catalog belong together; umbel check tells more"
 
 
 def named(path: Path) -> str:
@@ -230,26 +231,37 @@ class IngestReader:
         if gap is not None or row < part.end.row or at < part.end.offset:
             damaged(_damage(segment, gap or Gap(at, 0), row, part.end.row, is_missing=gap is None))
 
+    def _past(self, before: int, read: LogPosition, most: int) -> list[Segment]:
+        """Return the segments to delete: the oldest ones, so that the remaining ones are consecutive."""
+        found = [(segment, segment.path.stat()) for segment in segments_in(self.directory)]
+        left = sum(stat.st_size for _, stat in found)
+
+        def is_past(each: tuple[Segment, os.stat_result]) -> bool:
+            nonlocal left
+            is_too_much, left = 0 < most < left, left - each[1].st_size
+            return each[1].st_mtime_ns // 1000 < before or is_too_much
+
+        return [segment for segment, _ in takewhile(is_past, (each for each in found if each[0].number < read.segment))]
+
     def has(self, part: LogRange) -> bool:
         """Return True if the file has all bytes of a range."""
         path = Segment(self.directory, part.begin.segment).path
         return path.exists() and path.stat().st_size >= part.end.offset
 
-    def expire(self, before: int, read: LogPosition) -> list[int]:
+    def expire(self, before: int, read: LogPosition, most: int = 0) -> list[int]:
         """Delete the segments that are read and past retention; return their numbers.
 
         Args:
-            before: microseconds since the epoch; a segment written to later is retained.
+            before: microseconds since the epoch; a segment written to later is retained, unless there are too many bytes.
             read: the position up to which every reader is done.
+            most: bytes of the log from which on the oldest segments are deleted that are read; 0 for any number.
         """
         if not self.directory.is_dir():
             return []
         tail, ids = Tail(self.directory), BatchIds(self.directory)
         try:
             with tail.locked():
-                past = (segment for segment in segments_in(self.directory) if segment.number < read.segment)
-                # The oldest ones only, so that the remaining ones are consecutive.
-                done = list(takewhile(lambda segment: segment.path.stat().st_mtime_ns // 1000 < before, past))
+                done = self._past(before, read, most)
                 if done:
                     row = self._next_row(done[-1], read)
                     write_oldest(self.directory, LogPosition(done[-1].number + 1, PREAMBLE_BYTES, row))

@@ -243,7 +243,7 @@ def end_of(segment: Segment) -> LogPosition | None:
     for each in segment.walk(PREAMBLE_BYTES, row=row):
         if isinstance(each, LogRecord):
             row = each.row + each.entry.rows
-        elif each.end == segment.path.stat().st_size and _is_torn(segment, each):
+        elif each.end == segment.path.stat().st_size and is_torn(segment, each):
             break
         else:
             row += each.size if each.rows is None else each.rows
@@ -251,7 +251,7 @@ def end_of(segment: Segment) -> LogPosition | None:
     return LogPosition(segment.number, end, row)
 
 
-def _is_torn(segment: Segment, last: Gap) -> bool:
+def is_torn(segment: Segment, last: Gap) -> bool:
     """Return True for a torn write after the last record, False for a damaged record."""
     with segment.path.open("rb") as file:
         file.seek(last.offset)

@@ -17,7 +17,16 @@ OTHERS = 0o077
 OWN = (
     *("catalog.db", "catalog.db-wal", "catalog.db-shm", "catalog.db.lock", "secret.key", "token"),
     *("store", "changes", "plans", "features", "offline", "ingest", "checkpoint", "logs", "spark", "running"),
-    *("worker.lock", "supervisor.lock", "server.log", "work.json", "work-failures.json"),
+    *(
+        "worker.lock",
+        "supervisor.lock",
+        "backup.lock",
+        ".backup",
+        "staged",
+        "server.log",
+        "work.json",
+        "work-failures.json",
+    ),
 )
 """Names of umbel's own files and folders in its folder."""
 

@@ -108,6 +108,9 @@ class MicroBatch:
         before = deployment.catalog.progress(JOB, stamp.batch)
         time = EventTimeProgress.of(before.state if before else {}, plan.ended)
         dues = before.state.get("logs", {}) if before else {}
+        done = deployment.catalog.backfilled()
+        fresh = {node.log for node in deployment.graph(plan.revision).nodes if node.state_id not in done}
+        dues = {log: due for log, due in dues.items() if log not in fresh}  # what is rebuilt loses its change log first
         return cls(deployment, plan, stamp, time, before.revision if before else None, dues=dues)
 
     @property

@@ -76,8 +76,14 @@ def _of_log(reader: IngestReader, *, deep: bool) -> Iterator[Damaged]:
 
 
 def _of_features(deployment: Deployment) -> Iterator[Damaged]:
+    for each in damaged_features(deployment):
+        yield Damaged(str(each), hint="delete the day's folder, or keep what is left of it")
+
+
+def damaged_features(deployment: Deployment) -> list[DamagedLine]:
+    """Return the lines of the feature log that cannot be read."""
     log, found = FeatureLog(Path(deployment.directory, "features")), list[DamagedLine]()
     for branch in branches(deployment):
         for _ in log.read(branch, damaged=found.append):
             pass
-    yield from (Damaged(str(each), hint="delete the day's folder, or keep what is left of it") for each in found)
+    return found

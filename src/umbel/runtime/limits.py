@@ -60,6 +60,9 @@ class Limits:
         dead_letters_per_batch: the number of rejected rows of one batch that are stored.
         max_ahead: µs that the event time of a live source may be ahead of processing time; None for no limit.
         late_bytes: bytes of late records that are stored for each dataset.
+        ingest_bytes: bytes of an endpoint's log from which on events that are read are deleted before their retention; 0 for any.
+        feature_log_age: seconds for which days of the feature log are retained; 0 for ever.
+        feature_log_bytes: bytes of the feature log from which on its oldest days are deleted; 0 for any.
     """
 
     backlog_bytes: int = 1 << 30
@@ -70,6 +73,9 @@ class Limits:
     dead_letters_per_batch: int = 10_000
     max_ahead: int | None = DAY
     late_bytes: int = 8 << 20
+    ingest_bytes: int = 0
+    feature_log_age: float = 0.0
+    feature_log_bytes: int = 0
 
     @classmethod
     def from_environment(cls) -> Limits:
@@ -88,6 +94,9 @@ class Limits:
             _read("UMBEL_DEAD_LETTERS_PER_BATCH", _number, usual.dead_letters_per_batch),
             _read("UMBEL_MAX_AHEAD", _ahead, usual.max_ahead),
             _read("UMBEL_LATE_BYTES", _size, usual.late_bytes),
+            _read("UMBEL_INGEST_BYTES", _size, usual.ingest_bytes),
+            _read("UMBEL_FEATURE_LOG_AGE", _seconds, usual.feature_log_age),
+            _read("UMBEL_FEATURE_LOG_BYTES", _size, usual.feature_log_bytes),
         )
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 import time as clock
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from umbel.catalog.removals import Removals
@@ -14,8 +15,10 @@ from umbel.connectors.credentials import provide_vault
 from umbel.connectors.staging import folder_of
 from umbel.connectors.webhook import EndpointSource
 from umbel.graph.graph import Graph, GraphNode
+from umbel.log.features import FeatureLog
 from umbel.log.segments import ORIGIN, LogPosition
 from umbel.runtime.deployment import Deployment
+from umbel.runtime.limits import Limits
 from umbel.runtime.plans import BatchPlan
 from umbel.runtime.progress import EventTimeProgress
 from umbel.runtime.sources import open_sources
@@ -115,6 +118,7 @@ class Maintenance:
         try:
             graph = self._deployment.graph(revision)
             expire(self._deployment, graph, read)
+            expire_features(self._deployment, Limits.from_environment())
             retire(self._deployment, graph)
             for node in graph.nodes:
                 if node.is_logged:
@@ -135,7 +139,20 @@ def expire(deployment: Deployment, graph: Graph, read: Mapping[str, Any]) -> Non
     now = time.time_ns() // 1000
     for endpoint, keys in _endpoints(deployment, graph).items():
         reached = [LogPosition.from_json(read[key]) if key in read else ORIGIN for key in keys]
-        endpoint.expire(now, min(reached))
+        endpoint.expire(now, min(reached), Limits.from_environment().ingest_bytes)
+
+
+def expire_features(deployment: Deployment, limits: Limits) -> None:
+    """Delete the oldest days of the feature log by age and size, except today.
+
+    Args:
+        deployment: the deployment.
+        limits: with age and bytes.
+    """
+    before = None
+    if limits.feature_log_age:
+        before = datetime.now(UTC) - timedelta(seconds=limits.feature_log_age)
+    FeatureLog(deployment.directory / "features").expire(before, limits.feature_log_bytes)
 
 
 def retire(deployment: Deployment, graph: Graph) -> None:

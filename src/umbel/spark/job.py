@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from umbel.runtime.batch import BatchReport, Counts, MicroBatch
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.maintenance import Maintenance
+from umbel.runtime.recovery import checkpoint
+from umbel.runtime.unlogged import recompute_unlogged
 from umbel.spark.backfill import Backfill
 from umbel.spark.packets import SCHEMA
 from umbel.spark.source import NAME, PlanSource
@@ -55,7 +57,7 @@ class LiveJob:
     ) -> None:
         self._deployment, self._session, self._small = deployment, session, small
         self._plans = deployment.plans()
-        self._checkpoint = deployment.directory / "checkpoint" / JOB
+        self._checkpoint = checkpoint.folder_of(deployment.directory)
         self._on_batch, self._on_begin = on_batch, on_begin
         self._maintenance = Maintenance(deployment)
         self._backfill = Backfill(session, deployment)
@@ -64,6 +66,11 @@ class LiveJob:
     def start(self) -> StreamingQuery:
         """Take over the job from an earlier worker, and start it."""
         self._epoch = self._deployment.catalog.take_over(JOB)
+        parts = self._deployment.catalog, self._deployment.directory
+        if checkpoint.is_lost(*parts):
+            text = f"the checkpoint is missing; it was written again, after batch {checkpoint.write(*parts)}"
+            log.warning(text)
+            self._deployment.catalog.record_event("work", "warning", text)
         self._session.dataSource.register(PlanSource)
         plans = self._session.readStream.format(NAME).option("deployment", self._deployment.encode()).load()
         writer = plans.writeStream.foreachBatch(self._batch).queryName(JOB)
@@ -75,6 +82,9 @@ class LiveJob:
             return
         self._on_begin(number)
         plan = self._plans.read(planned)
+        last = self._deployment.catalog.progress(JOB, number)
+        if last is not None and last.revision != plan.revision:
+            recompute_unlogged(self._deployment, plan.revision, last.state.get("logs", {}))
         batch = MicroBatch.begin(self._deployment, plan, Stamp(self._epoch, number))
         batch.forget_removed()
         batch = replace(

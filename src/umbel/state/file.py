@@ -34,7 +34,9 @@ class FileStore(DurableStore):
     def __init__(
         self, directory: str | Path, shards: int, options: ShardOptions | None = None, *, is_synced: bool = True
     ) -> None:
-        root = Path(directory).resolve()
+        self.directory = Path(directory).resolve()
+        """The folder of the shards."""
+        root = self.directory
         super().__init__(lambda folder: LocalFiles(root / folder, is_synced=is_synced), shards, options)
 
 

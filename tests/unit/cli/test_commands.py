@@ -22,7 +22,11 @@ def test_every_command_teaches(umbel: Umbel) -> None:
         *(
             "audit",
             "commit",
+            "backup",
+            "check",
             "completion",
+            "rebuild",
+            "restore",
             "dead-letters",
             "expectations",
             "doctor",

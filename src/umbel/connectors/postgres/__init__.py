@@ -49,7 +49,7 @@ class PostgresTable(ChangingTable):
 
         driver()
         self.check_login()
-        self._server.further()
+        _ = self._server
 
     def writer_of(self, options: WriteOptions) -> SinkWriter:
         from umbel.connectors.postgres.sink import TableWriter

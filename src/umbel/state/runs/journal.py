@@ -20,6 +20,8 @@ from umbel.state.runs.records import RECORD_BYTES, JournalRecord, PlacedRecord, 
 from umbel.state.runs.run import REMEDY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from umbel.state.runs.files import AppendableFiles
 
 HEADER_BYTES = 64
@@ -38,6 +40,10 @@ class JournalHeader:
 
     end: int
     is_full: bool
+
+    def pack(self) -> bytes:
+        """Return the bytes with which a file begins that ends here."""
+        return _header(self.end, is_full=self.is_full)
 
 
 class Journal:
@@ -108,6 +114,18 @@ class Journal:
             at = JournalPosition(at.number + 1)
         raise FileNotFoundError(f"file {at.number} of the journal")
 
+    def sound(self, number: int, start: int, end: int) -> int:
+        """Return the offset up to which the records of a range are undamaged."""
+        data, at = self._files.read(journal_name(number), start, end), 0
+        while (payload := payload_at(data, at)) is not None:
+            at += RECORD_BYTES + len(payload)
+        return start + at
+
+    def begin(self, number: int) -> JournalPosition:
+        """Create an empty file, from which the journal goes on; return its beginning."""
+        self._files.put(journal_name(number), _header(HEADER_BYTES, is_full=False))
+        return JournalPosition(number)
+
     def recover(self, at: JournalPosition) -> bool:
         """Commit or cut off an unfinished write; return True if a record was committed.
 
@@ -174,6 +192,15 @@ class Journal:
     def size(self) -> int:
         """Return the size of all files in bytes."""
         return sum(self._files.size(f"{FOLDER}/{name}") or 0 for name in self._files.list(FOLDER))
+
+    def committed(self, at: JournalPosition) -> Iterator[tuple[str, JournalHeader]]:
+        """Yield the names and headers of the files from a position on."""
+        number = at.number
+        while (header := self.header(number)) is not None:
+            yield journal_name(number), header
+            if not header.is_full:
+                return
+            number += 1
 
     def _with_room(self, at: JournalPosition) -> JournalPosition:
         header = self.header(at.number)

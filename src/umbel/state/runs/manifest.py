@@ -164,6 +164,25 @@ class Manifest:
         """The numbers of the journal's files before the position that still count."""
         return {record.number for record in self.live}
 
+    def without(self, state_id: str, position: JournalPosition) -> Manifest:
+        """Return the manifest after the deletion of a state id.
+
+        Args:
+            state_id: the deleted one.
+            position: the end of the journal.
+        """
+        own = f"{state_id}/"
+        live = [replace(each, state_ids=tuple(i for i in each.state_ids if i != state_id)) for each in self.live]
+        return replace(
+            self,
+            live=tuple(each for each in live if each.state_ids),
+            stamps={name: each for name, each in self.stamps.items() if name != state_id},
+            final={name: each for name, each in self.final.items() if name != state_id},
+            horizons={table: each for table, each in self.horizons.items() if not table.startswith(own)},
+            dropped={**self.dropped, state_id: position},
+            runs={table: each for table, each in self.runs.items() if not table.startswith(own)},
+        )
+
     def has_same_journal(self, other: Manifest) -> bool:
         """Return True if the same records of the journal count."""
         return (self.position, self.live, self.dropped) == (other.position, other.live, other.dropped)
@@ -186,7 +205,7 @@ def read_latest(files: ShardFiles, known: Manifest | None = None) -> Manifest:
         if not names:
             return Manifest()
         try:
-            return _parsed(files.read(f"{FOLDER}/{names[-1]}"), names[-1])
+            return read_version(files, names[-1])
         except FileNotFoundError:  # newer ones were published meanwhile, and it was deleted
             continue
     raise Damaged("the manifests of a shard of the state cannot be read", hint=REMEDY)
@@ -221,10 +240,25 @@ def retained(files: ShardFiles) -> list[Manifest]:
     found = []
     for name in files.list(FOLDER)[-RETAINED:]:
         try:
-            found.append(_parsed(files.read(f"{FOLDER}/{name}"), name))
+            found.append(read_version(files, name))
         except FileNotFoundError as error:
             raise Fenced(f"the manifest {name} was deleted by another process") from error
     return found
+
+
+def read_version(files: ShardFiles, name: str) -> Manifest:
+    """Return a version by the name of its file.
+
+    Raises:
+        Damaged: it differs from its checksum.
+        FileNotFoundError: it was deleted.
+    """
+    return _parsed(files.read(f"{FOLDER}/{name}"), name)
+
+
+def name_of(version: int) -> str:
+    """Return the name of a version's file in its shard."""
+    return f"{FOLDER}/{_name(version)}"
 
 
 def _name(version: int) -> str:

@@ -35,7 +35,7 @@ _PLAIN = pl.CompatLevel.oldest()
 _SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 BLOCK_ROWS = 4096
 """Rows of a block; a multiple of 8, so that blocks of bits begin at whole bytes."""
-REMEDY = "restore umbel's folder as a whole from one backup, or rebuild the state from the logs"
+REMEDY = "restore umbel's folder as a whole from one backup, or rebuild the state from the logs: umbel check tells more"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -245,22 +245,7 @@ class Shard(WritableShard):
             self._forget(state_id)
             if state_id not in view.memtable.stamps:
                 return
-            manifest = view.manifest
-            own = {table for table in manifest.runs if state_id_of(table) == state_id}
-            live = [
-                replace(each, state_ids=tuple(i for i in each.state_ids if i != state_id)) for each in manifest.live
-            ]
-            self.publish(
-                replace(
-                    manifest,
-                    live=tuple(each for each in live if each.state_ids),
-                    stamps={name: each for name, each in manifest.stamps.items() if name != state_id},
-                    final={name: each for name, each in manifest.final.items() if name != state_id},
-                    horizons={t: each for t, each in manifest.horizons.items() if state_id_of(t) != state_id},
-                    dropped={**manifest.dropped, state_id: view.position},
-                    runs={table: each for table, each in manifest.runs.items() if table not in own},
-                )
-            )
+            self.publish(view.manifest.without(state_id, view.position))
 
     def check(self) -> int:
         """Verify all files; return the number of rows.

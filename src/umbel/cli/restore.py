@@ -1,0 +1,46 @@
+"""Restore a deployment from a backup."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from umbel.cli.backup import MIB, Repo, reported
+from umbel.cli.options import DIRECTORY, Directory
+
+
+def command(
+    url: Repo,
+    directory: Directory = DIRECTORY,
+    backup: Annotated[
+        str | None,
+        typer.Option(
+            "--backup", help="Its id or number, as --list shows them; the newest when left out.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Restore a backup into a new folder, with every byte verified.
+
+    The folder appears whole or not at all.
+
+    Examples:
+        umbel restore s3://our-backups/umbel --dir /var/lib/umbel
+
+        umbel restore /mnt/backups/umbel --dir /var/lib/umbel --backup 12
+    """
+    from umbel.runtime.deployment import Deployment
+    from umbel.runtime.recovery.repository import Repository
+    from umbel.runtime.recovery.restore import restore
+
+    repository = Repository.at(url)
+    with reported("restore") as progress:
+        found = restore(repository, directory, backup, progress=progress)
+    typer.echo(f"restored backup {found.id} into {directory}: {len(found.files)} files, {found.size / MIB:,.1f} MiB")
+    secrets = Deployment.at(directory).vault.names()
+    if secrets:
+        typer.echo(
+            f"copy secret.key, which is in no backup, into {directory}: without it nobody can read the secrets "
+            f"{', '.join(secrets)}"
+        )
+    typer.echo("umbel up goes on from there: sources are read from the positions of the backup")

@@ -1,0 +1,151 @@
+"""Inspection of the files of an ingest log: lost rows and their times of receipt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from umbel.log.appender import MARK
+from umbel.log.records import Gap, LogRecord
+from umbel.log.segments import (
+    ORIGIN,
+    PREAMBLE_BYTES,
+    LogPosition,
+    Segment,
+    is_torn,
+    read_oldest,
+    segments_in,
+)
+from umbel.log.tail import Tail
+from umbel.state import disk
+
+
+@dataclass(frozen=True, slots=True)
+class LogDamage:
+    """A range of a log that cannot be read.
+
+    Args:
+        text: where it is.
+        lost: the rows in it, and when they were received.
+    """
+
+    text: str
+    lost: str
+
+
+@dataclass(slots=True)
+class LogInspection:
+    """The damage of an ingest log.
+
+    Args:
+        damage: ranges that cannot be read.
+        torn: bytes of a request at its end that was never answered.
+        short: the log's end is before what was read; empty if it is not.
+        lost_end: the rows that are missing at the end.
+        indexes: sparse indexes that do not fit.
+    """
+
+    damage: list[LogDamage] = field(default_factory=list)
+    torn: int = 0
+    short: str = ""
+    lost_end: str = ""
+    indexes: list[Path] = field(default_factory=list)
+
+    @property
+    def is_short(self) -> bool:
+        """True if rows were read that the log does not have any more."""
+        return bool(self.short)
+
+
+def inspect(directory: Path, *, deep: bool, read: LogPosition | None = None) -> LogInspection:
+    """Look at the files of a log; it may be written meanwhile.
+
+    Args:
+        directory: of the log.
+        deep: True to verify every record.
+        read: the position up to which it was read, None for unknown.
+    """
+    found, at = LogInspection(), read_oldest(directory) or ORIGIN
+    number, row, received = at.segment, at.row, 0
+    segments = [each for each in segments_in(directory) if each.number >= number]
+    end = LogPosition(number, PREAMBLE_BYTES, row)
+    for segment in segments:
+        first = segment.first_row()
+        if segment.number > number:
+            names = Segment(directory, number).path.name
+            gone = "" if first is None else f"{first - row:,} rows"
+            found.damage.append(LogDamage(f"{names} is missing", f"{gone} received after {_spelled(received)}"))
+        row = first if first is not None else row
+        row, received, offset = _of_segment(found, segment, row, received, is_last=segment is segments[-1], deep=deep)
+        number, end = segment.number + 1, LogPosition(segment.number, offset, row)
+        if not _fits(segment):
+            found.indexes.append(segment.index)
+    if read is not None and (end.segment, end.offset) < (read.segment, read.offset):
+        found.short = f"it was read up to row {read.row}, and ends at row {end.row}"
+        found.lost_end = f"{max(0, read.row - end.row):,} rows that have been processed; no others are known to be lost"
+    return found
+
+
+def _of_segment(
+    found: LogInspection, segment: Segment, row: int, received: int, *, is_last: bool, deep: bool
+) -> tuple[int, int, int]:
+    """Inspect a segment; return the next row, the last receipt and the end."""
+    size = segment.path.stat().st_size
+    if not deep and not is_last:
+        return row, received, size
+    offset, gap, row_of_gap = PREAMBLE_BYTES, None, row
+    for each in segment.walk(PREAMBLE_BYTES, size, row):
+        if isinstance(each, LogRecord):
+            if gap is not None:
+                found.damage.append(_damage(segment, gap, each.row - row_of_gap, received, each.entry.received_at))
+            row, received, gap, offset = each.row + each.entry.rows, each.entry.received_at, None, each.end
+        else:
+            gap, row_of_gap = each if gap is None else Gap(gap.offset, each.end - gap.offset), row
+    if gap is not None:
+        if is_last and is_torn(segment, gap):
+            found.torn = gap.size
+        else:
+            found.damage.append(_damage(segment, gap, gap.rows, received, None))
+            offset = gap.end
+    return row, received, offset
+
+
+def _damage(segment: Segment, gap: Gap, rows: int | None, after: int, before: int | None) -> LogDamage:
+    lost = "an unknown number of rows" if rows is None else f"{rows:,} rows"
+    until = f" and before {_spelled(before)}" if before is not None else ""
+    text = f"{segment.path.name}: {gap.size:,} bytes from byte {gap.offset} on are not as they were written"
+    return LogDamage(text, f"{lost} received after {_spelled(after)}{until}")
+
+
+def _spelled(at: int) -> str:
+    return f"{datetime.fromtimestamp(at / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC" if at else "the beginning"
+
+
+def _fits(segment: Segment) -> bool:
+    if not segment.index.exists():
+        return True
+    data = segment.index.read_bytes()
+    marks = MARK.iter_unpack(data[: len(data) // MARK.size * MARK.size])
+    return all(segment.row_at(offset) in (row, None) for offset, row, _ in marks)
+
+
+def mend(directory: Path, read: LogPosition | None) -> str:
+    """Cut off an unanswered request; continue a log that ends too early.
+
+    Args:
+        directory: of the log.
+        read: the position up to which it was read, None for unknown.
+    """
+    tail = Tail(directory)
+    try:
+        with tail.locked():
+            end = tail.end()
+            if read is not None and (end.segment, end.offset) < (read.segment, read.offset):
+                begun = Segment(directory, read.segment + 1)
+                disk.close(begun.create(max(read.row, end.row)))
+                end = LogPosition(begun.number, PREAMBLE_BYTES, max(read.row, end.row))
+                tail.move(end)
+    finally:
+        tail.close()
+    return f"it goes on with row {end.row} in {Segment(directory, end.segment).path.name}"

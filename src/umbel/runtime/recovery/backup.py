@@ -1,0 +1,319 @@
+"""Backups of a deployment, while it runs: only what no earlier backup has is written."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO
+
+import umbel
+from umbel.errors import Damaged, InvalidValue
+from umbel.processes.locks import alone
+from umbel.runtime.deployment import Deployment
+from umbel.runtime.recovery.cut import CATALOG, Cut, CutFile, cut
+from umbel.runtime.recovery.listing import BackupList, FileEntry, Part, id_of, number_of
+from umbel.runtime.recovery.repository import Repository, writer_of
+from umbel.state.failpoints import reach
+
+CHUNK = 16 << 20
+"""Bytes of an object, at the most."""
+CATALOG_CHUNK = 256 << 10
+"""Those of the catalog, of which most pages stay as they are."""
+PACKED = 1 << 20
+"""Smaller pieces are written together, as objects of about this size times eight."""
+MANY_PARTS = 64
+"""A file of more parts than its size explains is written anew."""
+UPLOADS = 4
+DRAFT_EVERY = 10.0
+"""Seconds between two drafts."""
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes that are done, and all bytes."""
+
+
+@dataclass(slots=True)
+class BackupReport:
+    """The result of a backup.
+
+    Args:
+        backup: its list.
+        written: bytes written to the repository.
+        objects: the number of objects written.
+        locked: seconds for which no batch could finish.
+        removed: ids of older backups that were deleted.
+        freed: bytes of the objects that were deleted with them.
+        notes: what was not done, and why.
+    """
+
+    backup: BackupList
+    written: int = 0
+    objects: int = 0
+    locked: float = 0.0
+    removed: list[str] = field(default_factory=list)
+    freed: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def backup(
+    deployment: Deployment,
+    repository: Repository,
+    *,
+    keep: int | None = None,
+    progress: Progress = lambda *_: None,
+) -> BackupReport:
+    """Back a deployment up; return what was done.
+
+    Args:
+        deployment: the deployment; it may be running.
+        repository: of the backups.
+        keep: the number of newest backups to retain; all when None.
+        progress: called as bytes are done.
+
+    Raises:
+        Transient: another backup of the deployment runs, or the storage does not answer.
+        NotSupported: the deployment's catalog or state is not in files.
+        InvalidValue: the repository is inside of the deployment's folder, or cannot be used.
+    """
+    _check_apart(deployment.directory, repository)
+    repository.check()
+    with alone(deployment.directory, "backup"), cut(deployment) as found:
+        reach("cut")
+        report = _written(deployment, repository, found, progress)
+    if keep is not None:
+        _prune(repository, keep, writer_of(deployment.directory), report)
+    return report
+
+
+def _written(deployment: Deployment, repository: Repository, found: Cut, progress: Progress) -> BackupReport:
+    """Write the objects of a cut, then its list."""
+    folder, writer = deployment.directory, writer_of(deployment.directory)
+    earlier, known = _earlier(repository)
+    number = max((number_of(each) for each in repository.ids()), default=0) + 1
+    made = BackupList(
+        id_of(number, found.at), found.at, socket.gethostname(), str(folder), umbel.__version__, found.batch
+    )
+    own = repository.drafts().get(writer)
+    repository.write_draft(writer, replace(made, files=own.files if own is not None else {}))
+    report = _Writing(repository, writer, known, earlier, made, progress).run(found)
+    report.locked = found.seconds
+    repository.write_list(report.backup)
+    reach("listed")
+    repository.delete_draft(writer)
+    return report
+
+
+def _check_apart(directory: Path, repository: Repository) -> None:
+    place = repository.folder
+    if place is not None and (place.is_relative_to(directory) or directory.is_relative_to(place)):
+        raise InvalidValue(
+            f"backups of {directory} cannot be in {place}: one would be part of the other", hint="use another folder"
+        )
+
+
+def _earlier(repository: Repository) -> tuple[dict[str, FileEntry], dict[str, Part]]:
+    """Return the files of earlier backups and drafts, and the existing parts by sum."""
+    objects, ids = repository.objects(), repository.ids()
+    lists = list(repository.drafts().values())
+    for listed in ids[-2:]:  # a damaged list is no reason not to make a new one
+        try:
+            lists.append(repository.read_list(listed))
+        except Damaged:
+            continue
+    parts = {
+        part.sum: part
+        for each in lists
+        for part in each.parts
+        if objects.get(part.object, -1) >= part.start + part.size
+    }
+    parts |= {name: Part(name, size, name) for name, size in objects.items() if name not in parts}
+    files: dict[str, FileEntry] = {}
+    for each in sorted(lists, key=lambda it: it.at):
+        files |= each.files
+    return files, parts
+
+
+def _mostly_unused(newest: BackupList, objects: Mapping[str, int]) -> set[str]:
+    """Return the objects of which the newest backup needs less than half.
+
+    That is written anew, so that they can be deleted.
+    """
+    used = Counter[str]()
+    for part in set(newest.parts):
+        used[part.object] += part.size
+    return {name for name, size in used.items() if 2 * size < objects.get(name, 0)}
+
+
+@dataclass(slots=True)
+class _Writing:
+    """The writing of one backup's objects."""
+
+    repository: Repository
+    writer: str
+    known: dict[str, Part]
+    earlier: dict[str, FileEntry]
+    made: BackupList
+    progress: Progress
+    files: dict[str, FileEntry] = field(default_factory=dict)
+    report: BackupReport = field(init=False)
+    pack: bytearray = field(default_factory=bytearray)
+    packed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    pending: set[Future[str]] = field(default_factory=set)
+    drafted_at: float = field(default_factory=time.monotonic)
+
+    def run(self, found: Cut) -> BackupReport:
+        """Write what the repository does not have; return the whole list."""
+        self.report = BackupReport(self.made)
+        sums, done = dict[str, tuple[CutFile, tuple[int, int], list[str]]](), 0
+        with _pool() as pool:
+            for name, file in sorted(found.files.items()):
+                sums[name] = (file, _stat(file.path), self._sums(file, pool))
+                done += file.size
+                self.progress(done, found.size)
+                if time.monotonic() - self.drafted_at > DRAFT_EVERY:
+                    self._draft(sums, pool)
+            self._settle(pool)
+        self._list(sums)
+        self.report.backup = replace(self.made, files=self.files)
+        return self.report
+
+    def _sums(self, file: CutFile, pool: ThreadPoolExecutor) -> list[str]:
+        """Return the sums of a file's parts, having written those that are not known."""
+        before = self.earlier.get(file.name)
+        if before is not None and self._is_same(file, before):
+            return [part.sum for part in before.parts]
+        found = list[str]()
+        with file.path.open("rb") as opened:
+            opened.seek(len(file.head))
+            for data in _pieces(opened, file, before):
+                found.append(self._have(data, pool))
+        return found
+
+    def _is_same(self, file: CutFile, before: FileEntry) -> bool:
+        return (
+            before.stat == _stat(file.path)
+            and before.size == file.size
+            and before.head == file.head
+            and all(part.sum in self.known for part in before.parts)
+        )
+
+    def _have(self, data: bytes, pool: ThreadPoolExecutor) -> str:
+        """Have bytes in the repository; return their sum."""
+        found = hashlib.sha256(data).hexdigest()
+        if found in self.known or found in self.packed:
+            return found
+        if len(data) < PACKED:
+            self.packed[found] = (len(self.pack), len(data))
+            self.pack += data
+            if len(self.pack) >= 8 * PACKED:
+                self._write_pack(pool)
+        else:
+            self._write(data, pool)
+            self.known[found] = Part(found, len(data), found)
+        return found
+
+    def _write_pack(self, pool: ThreadPoolExecutor) -> None:
+        data = bytes(self.pack)
+        name = hashlib.sha256(data).hexdigest()
+        if data and name not in self.known:
+            self._write(data, pool)
+        self.known |= {each: Part(each, size, name, start) for each, (start, size) in self.packed.items()}
+        self.pack.clear()
+        self.packed.clear()
+
+    def _write(self, data: bytes, pool: ThreadPoolExecutor) -> None:
+        while len(self.pending) >= 2 * UPLOADS:
+            self._collect(FIRST_COMPLETED)
+        self.pending.add(pool.submit(self.repository.write_object, data))
+        self.report.written += len(data)
+        self.report.objects += 1
+        reach("object")
+
+    def _collect(self, until: str) -> None:
+        done, self.pending = wait(self.pending, return_when=until)
+        for each in done:
+            each.result()
+
+    def _settle(self, pool: ThreadPoolExecutor) -> None:
+        self._write_pack(pool)
+        self._collect("ALL_COMPLETED")
+
+    def _draft(self, sums: dict[str, tuple[CutFile, tuple[int, int], list[str]]], pool: ThreadPoolExecutor) -> None:
+        self._settle(pool)
+        self._list(sums)
+        self.repository.write_draft(self.writer, replace(self.made, files=self.files))
+        self.drafted_at = time.monotonic()
+        reach("drafted")
+
+    def _list(self, sums: dict[str, tuple[CutFile, tuple[int, int], list[str]]]) -> None:
+        for name, (file, stat, parts) in sums.items():
+            if name not in self.files:
+                self.files[name] = FileEntry(file.size, tuple(self.known[each] for each in parts), file.head, stat)
+
+
+@contextmanager
+def _pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(UPLOADS, thread_name_prefix="backup") as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _pieces(opened: IO[bytes], file: CutFile, before: FileEntry | None) -> Iterator[bytes]:
+    """Yield the bytes of a file in pieces, the same as in the earlier backup.
+
+    They are cut anew if there are too many.
+    """
+    left, chunk = file.size - len(file.head), CATALOG_CHUNK if file.name == CATALOG else CHUNK
+    sizes = [part.size for part in before.parts] if before is not None else []
+    if len(sizes) > MANY_PARTS + 2 * left // chunk:
+        sizes = []
+    for size in (*sizes, *([chunk] * (left // chunk + 1))):
+        if not left:
+            return
+        data = opened.read(min(size, left))
+        if len(data) < min(size, left):
+            raise Damaged(f"{file.name} is shorter than it was: {left - len(data)} bytes are missing")
+        left -= len(data)
+        yield data
+
+
+def _stat(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns
+
+
+def _prune(repository: Repository, keep: int, writer: str, report: BackupReport) -> None:
+    """Delete old backups, and the objects that no other needs."""
+    ids = repository.ids()
+    old = ids[:-keep]
+    others = sorted(set(repository.drafts()) - {writer})
+    if others:
+        report.notes.append(
+            f"old backups stay: another backup runs on {repository.title}, or was killed and not repeated "
+            f"(delete drafts/{others[0]}.json.gz if there is none)"
+        )
+        return
+    try:
+        lists: Sequence[BackupList] = [repository.read_list(each) for each in ids if each not in old]
+    except Damaged as error:
+        report.notes.append(f"old backups stay: {error.message}; delete it, then the next backup deletes them")
+        return
+    for each in old:
+        repository.delete_list(each)
+        report.removed.append(each)
+        reach("list deleted")
+    needed = set[str]().union(*(each.objects for each in lists))
+    for name, size in repository.objects().items():
+        if name not in needed:
+            repository.delete_object(name)
+            report.freed += size
+            reach("object deleted")

@@ -1,0 +1,313 @@
+"""Checks of what a deployment has stored, in the words of its user, and repairs.
+
+A check reads and changes nothing: it runs beside a running deployment. A repair needs a stopped one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from umbel.connectors.staging import Stage
+from umbel.connectors.webhook import WebhookConnector
+from umbel.errors import Damaged, NotSupported
+from umbel.graph.graph import Graph, GraphNode
+from umbel.log.inspection import inspect as inspect_log
+from umbel.log.inspection import mend as mend_log
+from umbel.log.segments import LogPosition, directory_of
+from umbel.processes.locks import alone
+from umbel.runtime.deployment import JOB, Deployment
+from umbel.runtime.integrity import damaged_features
+from umbel.runtime.recovery import checkpoint
+from umbel.runtime.recovery.cut import LINKS, ingest_logs
+from umbel.runtime.recovery.rebuild import planned, request, titles
+from umbel.state.file import FileStore
+from umbel.state.runs.files import LocalFiles
+from umbel.state.runs.inspection import ShardInspection, inspect, repair
+
+BACKUP = "restore a backup: umbel restore"
+LOOKS, PAUSE = 4, 0.1
+"""Times that something wrong is looked at, and seconds between them."""
+T = TypeVar("T")
+ALL = f"{BACKUP}; or read all sources again: umbel rebuild --all"
+
+
+@dataclass(frozen=True)
+class CheckFinding:
+    """Something that is missing, damaged or left over.
+
+    Args:
+        subject: the part of the deployment.
+        text: what is wrong with it.
+        lost: what is lost, in datasets, rows and times; empty if nothing is.
+        remedy: what to do where it cannot be mended.
+        mend: mends it, and returns what was done; None if that is not possible.
+    """
+
+    subject: str
+    text: str
+    lost: str = ""
+    remedy: str = BACKUP
+    mend: Callable[[], str] | None = None
+
+
+def check(deployment: Deployment, *, deep: bool = True) -> Iterator[CheckFinding]:
+    """Yield what is wrong with a deployment's files.
+
+    Args:
+        deployment: the deployment; it may be running.
+        deep: False to look only whether everything is there.
+    """
+    yield from _caught(
+        "catalog", lambda: deployment.catalog.check(deep=deep), "definitions, positions, secrets or counts"
+    )
+    yield from _checkpoint(deployment)
+    yield from _plans(deployment)
+    yield from _state(deployment, deep=deep)
+    yield from _change_logs(deployment, deep=deep)
+    yield from _ingest(deployment, deep=deep)
+    yield from _staged(deployment, deep=deep)
+    yield from _features(deployment, deep=deep)
+    yield from _left_over(deployment)
+
+
+def check_files(directory: Path, *, deep: bool = True) -> Iterator[CheckFinding]:
+    """Yield what is wrong with the files of a deployment whose catalog cannot be read."""
+    for folder in sorted((directory / "store").glob("shard-[0-9]*")):
+        found = inspect(LocalFiles(folder), deep=deep)
+        if found.lost or found.journal:
+            yield CheckFinding(f"state, {folder.name}", _wrong(found), f"state of {len(found.lost)} operators")
+    for name, folder in ingest_logs(directory):
+        for each in inspect_log(folder, deep=deep).damage:
+            yield CheckFinding(name, each.text, each.lost)
+
+
+def repair_all(deployment: Deployment, found: list[CheckFinding]) -> Iterator[tuple[CheckFinding, str]]:
+    """Mend findings; yield each with the action, empty if it cannot be mended.
+
+    Raises:
+        Transient: the deployment runs.
+    """
+    with alone(deployment.directory, "worker"), alone(deployment.directory, "supervisor"):
+        for each in found:
+            try:
+                yield each, each.mend() if each.mend is not None else ""
+            except NotSupported as error:
+                yield each, ""
+                del error
+
+
+def _caught(subject: str, look: Callable[[], object], lost: str) -> Iterator[CheckFinding]:
+    try:
+        look()
+    except Damaged as error:
+        yield CheckFinding(subject, error.message, lost)
+
+
+def _looked(look: Callable[[], T], is_wrong: Callable[[T], bool]) -> T:
+    """Look again where something is wrong: files are replaced while a deployment runs."""
+    for _ in range(LOOKS - 1):
+        with suppress(FileNotFoundError):
+            found = look()
+            if not is_wrong(found):
+                return found
+        time.sleep(PAUSE)
+    return look()
+
+
+def _checkpoint(deployment: Deployment) -> Iterator[CheckFinding]:
+    parts = deployment.catalog, deployment.directory
+    if checkpoint.is_lost(*parts):
+        yield CheckFinding(
+            "checkpoint",
+            "the checkpoint of Spark is missing; the catalog knows the last finished batch",
+            mend=lambda: f"written again, after batch {checkpoint.write(*parts)}",
+        )
+
+
+def _plans(deployment: Deployment) -> Iterator[CheckFinding]:
+    plans, last = deployment.plans(), deployment.catalog.progress(JOB, sys.maxsize)
+    due = last.state.get("plan", 0) if last else 0
+    for number in sorted({*([due] if due else []), *plans.numbers()}):
+        lost = "the positions up to which sources were read" if number >= due else ""
+        remedy = ALL if lost else "nothing: it is needed no more"
+        for each in _caught("batch plans", partial(plans.read, number), lost):
+            yield CheckFinding(each.subject, each.text, each.lost, remedy)
+
+
+def _state(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
+    """Yield the damage of the state, shard by shard."""
+    if not isinstance(deployment.store, FileStore):
+        return
+    store, graph = deployment.store, deployment.graph(deployment.catalog.latest())
+    if store.identity is None:
+        if deployment.noted_store is not None:
+            yield CheckFinding("state", f"there is no {store.directory.name}/store.json", "all state", ALL)
+        return
+    for shard in range(deployment.shards):
+        files = LocalFiles(store.directory / f"shard-{shard:03d}")
+        found = _looked(
+            partial(inspect, files, deep=deep), lambda it: bool(it.lost or it.journal or it.damaged or it.torn)
+        )
+        if not found.state_ids and not files.list("journal"):
+            found.journal = "all files of the journal are missing"
+            found.state_ids = {node.state_id for node in graph.nodes if node.is_keyed}
+        yield from _of_shard(deployment, graph, shard, files, found)
+
+
+def _of_shard(
+    deployment: Deployment, graph: Graph, shard: int, files: LocalFiles, found: ShardInspection
+) -> Iterator[CheckFinding]:
+    subject, known = f"state, shard {shard}", {node.state_id for node in graph.nodes}
+    lost, needed = found.lost, found.lost & known
+    if lost or found.journal:
+
+        def mend() -> str:
+            made = planned(graph, needed)
+            repair(files, found)
+            if needed:
+                request(deployment, made)
+            return (
+                f"given up; the worker rebuilds {', '.join(made.datasets)}" if needed else "given up: nothing needed it"
+            )
+
+        remedy, can = ALL, True
+        try:
+            planned(graph, needed)
+        except NotSupported as error:
+            remedy, can = f"{error.message}: {ALL}", False
+        text = (
+            f"part {shard + 1} of {deployment.shards} of the state of {', '.join(titles(graph, needed)) or 'nothing'}"
+        )
+        yield CheckFinding(subject, _wrong(found), text, remedy, mend if can else None)
+    elif found.damaged:
+
+        def restore() -> str:
+            repair(files, found)
+            return f"version {found.manifest.version}, the one before, counts"
+
+        yield CheckFinding(subject, f"manifest {', '.join(found.damaged)} is not as it was written", mend=restore)
+    elif found.torn:
+
+        def cut() -> str:
+            repair(files, found)
+            return f"{found.torn} bytes cut off, or committed where they were whole"
+
+        yield CheckFinding(subject, f"a write was cut: {found.torn} bytes that no batch relies on", mend=cut)
+
+
+def _wrong(found: ShardInspection) -> str:
+    runs = [error for errors in found.runs.values() for error in errors]
+    return "; ".join(
+        [*([found.journal] if found.journal else []), *runs[:5], *([f"and {len(runs) - 5} more"] if runs[5:] else [])]
+    )
+
+
+def _change_logs(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
+    graph, done = deployment.graph(deployment.catalog.latest()), deployment.catalog.backfilled()
+    for node in graph.nodes:
+        if not node.is_logged or node.state_id not in done:
+            continue
+        name = node.dataset or node.state_id
+        for each in _caught(
+            f"change log of {name}", partial(deployment.changes.check, node, deep=deep), f"history of {name}"
+        ):
+            yield CheckFinding(each.subject, each.text, each.lost, ALL, _rebuilt(deployment, graph, node))
+
+
+def _rebuilt(deployment: Deployment, graph: Graph, node: GraphNode) -> Callable[[], str] | None:
+    try:
+        made = planned(graph, {node.state_id})
+    except NotSupported:
+        return None
+
+    def mend() -> str:
+        request(deployment, made)
+        return f"the worker rebuilds {', '.join(made.datasets)}"
+
+    return mend
+
+
+def _ingest(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
+    for name, folder in ingest_logs(deployment.directory):
+        read = _read(deployment, name)
+        look = partial(inspect_log, folder, deep=deep, read=read)
+        found = _looked(look, lambda it: bool(it.damage or it.torn or it.is_short))
+        for each in found.damage:
+            yield CheckFinding(name, each.text, each.lost, f"send the rows again; or {BACKUP}")
+        if found.torn or found.is_short:
+            text = f"a request was cut: {found.torn} bytes that were never answered" if found.torn else found.short
+            yield CheckFinding(name, text, found.lost_end, mend=partial(mend_log, folder, read))
+        if found.indexes:
+            yield CheckFinding(
+                name, f"{len(found.indexes)} indexes do not fit their segments", mend=partial(_without, found.indexes)
+            )
+
+
+def _without(paths: list[Path]) -> str:
+    for path in paths:
+        path.unlink(missing_ok=True)
+    return "deleted: reading needs none"
+
+
+def _read(deployment: Deployment, name: str) -> LogPosition | None:
+    """Return the position up to which an ingest log was planned, if any."""
+    try:
+        positions = deployment.plans().read(deployment.plans().last()).positions if deployment.plans().last() else {}
+        graph, found = deployment.graph(deployment.catalog.latest()), list[LogPosition]()
+        for each in graph.sources():
+            connector = each.definition.connector
+            if isinstance(connector, WebhookConnector) and each.key in positions:
+                folder = directory_of(deployment.directory, connector.source.name, connector.endpoint)
+                if folder.relative_to(deployment.directory).as_posix() == name:
+                    found.append(LogPosition.from_json(positions[each.key]))
+        return max(found, default=None)
+    except Damaged:
+        return None
+
+
+def _staged(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
+    folder = deployment.directory / "staged"
+    for source in sorted(folder.iterdir()) if folder.is_dir() else ():
+        stage = Stage(source)
+        for number in stage.numbers():
+            look = partial(stage.read if deep else stage.part, number)
+            yield from _caught(
+                f"staged rows of {source.name}", look, f"rows of source {source.name} that are not processed"
+            )
+
+
+def _features(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
+    for each in damaged_features(deployment) if deep else ():
+        yield CheckFinding(
+            "feature log", str(each), f"{each.size} bytes of logged features", "nothing: it is passed over"
+        )
+
+
+def _left_over(deployment: Deployment) -> Iterator[CheckFinding]:
+    links = deployment.directory / LINKS
+
+    def delete() -> str:
+        with alone(deployment.directory, "backup"):
+            shutil.rmtree(links, ignore_errors=True)
+        return "deleted"
+
+    if links.exists() and not _is_backing_up(deployment.directory):
+        yield CheckFinding("backup", "files of a backup that was killed are still pinned", mend=delete)
+
+
+def _is_backing_up(directory: Path) -> bool:
+    from umbel.errors import Transient
+
+    try:
+        with alone(directory, "backup"):
+            return False
+    except Transient:
+        return True

@@ -1,0 +1,177 @@
+"""Rebuilding: state is computed again from change logs, or from the sources.
+
+A pipeline that is rebuilt counts as new: the worker deletes its state and its change log, and computes both by a backfill, with
+those of all pipelines that read it. While it does so their datasets answer as far as it has come.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import delete, select
+
+from umbel.catalog import tables as t
+from umbel.errors import NotSupported, UnknownName, did_you_mean
+from umbel.graph.graph import MAIN, Graph, GraphNode
+from umbel.log.segments import ORIGIN, read_oldest
+from umbel.processes.locks import alone
+from umbel.runtime.deployment import JOB, STORE, Deployment
+from umbel.runtime.recovery.cut import ingest_logs
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """Operators to rebuild.
+
+    Args:
+        state_ids: of them, and of all that read them.
+        datasets: their names, for messages.
+    """
+
+    state_ids: frozenset[str]
+    datasets: tuple[str, ...]
+
+
+def planned(graph: Graph, state_ids: Container[str]) -> Rebuild:
+    """Return what has to be rebuilt for some operators' state to be right again.
+
+    Raises:
+        NotSupported: one belongs to a dataset that is read from a source.
+    """
+    found, before = {node.state_id for node in graph.nodes if node.state_id in state_ids}, 0
+    while len(found) > before:
+        before = len(found)
+        for node in graph.nodes:
+            if any(each.state_id in found for each in node.parents):
+                found.add(node.state_id)
+        for node in graph.nodes:
+            if node.state_id in found:
+                found |= set(_unlogged(node))
+    fed = sorted({name for name in graph.entries for node in _fed(graph, name) if node.state_id in found})
+    if fed:
+        raise NotSupported(
+            f"{_listed(fed)} cannot be rebuilt alone: its rows come from a source, and no change log has them but its own",
+            hint="restore a backup: umbel restore; or read all sources again: umbel rebuild --all",
+        )
+    return Rebuild(frozenset(found), tuple(titles(graph, found)))
+
+
+def _unlogged(node: GraphNode) -> Iterator[str]:
+    """Yield the keyed operators without change logs that a node reads.
+
+    They are computed again with it.
+    """
+    for parent in node.parents:
+        if not parent.is_logged and (parent.is_keyed or not parent.parents):
+            yield parent.state_id
+        elif not parent.is_logged:
+            yield from _unlogged(parent)
+
+
+def titles(graph: Graph, state_ids: Container[str]) -> list[str]:
+    """Return the datasets that operators belong to or lead to, sorted."""
+    found = set[str]()
+    for node in graph.nodes:
+        if node.state_id in state_ids:
+            found |= _datasets(node)
+    return sorted(found)
+
+
+def _datasets(node: GraphNode) -> set[str]:
+    if node.dataset is not None:
+        return {node.dataset}
+    return set[str]().union(*(_datasets(reader) for reader, _ in node.readers))
+
+
+def _fed(graph: Graph, name: str) -> Iterable[GraphNode]:
+    """Yield the nodes of a dataset with sources of its own."""
+    node, entry = graph.outputs[name], graph.entries[name]
+    while node is not entry:
+        yield node
+        (node,) = node.parents
+    yield entry
+
+
+def rebuild(deployment: Deployment, datasets: Iterable[str], branch: str = MAIN) -> Rebuild:
+    """Have the worker rebuild the pipelines of datasets; return what it will rebuild.
+
+    Args:
+        deployment: the deployment; its worker may be running.
+        datasets: their names on the branch.
+        branch: the branch.
+
+    Raises:
+        UnknownName: there is no such dataset.
+        NotSupported: a dataset is read from a source.
+    """
+    graph, found = deployment.graph(deployment.catalog.latest()), set[str]()
+    outputs = graph.branch(branch).outputs
+    for name in datasets:
+        if name not in outputs:
+            raise UnknownName(f"there is no dataset '{name}' on branch '{branch}'{did_you_mean(name, outputs)}")
+        found.add(outputs[name].state_id)
+    made = planned(graph, found)
+    request(deployment, made)
+    return made
+
+
+def request(deployment: Deployment, made: Rebuild) -> None:
+    """Have the worker compute operators again with its next batch."""
+    catalog = deployment.catalog
+    catalog.backfill(made.state_ids, done=False)
+    latest = catalog.latest()
+    serving = catalog.serving(latest)
+    for branch, head in [*catalog.heads(latest).items()][
+        :1
+    ]:  # the next revision makes a batch, also where nothing comes in
+        message = f"rebuild {_listed(made.datasets)}"[:1000]
+        waits = serving.get(branch) != head  # a commit that does not wait would make the switch
+        catalog.commit(branch, message, catalog.definitions(head), waits=waits, after=head)
+
+
+def rebuild_all(deployment: Deployment) -> list[str]:
+    """Forget all state, change logs and positions, so that the worker reads all sources again.
+
+    Definitions, branches, tokens, secrets, ingested events and the feature log stay.
+
+    Args:
+        deployment: the deployment; it must be stopped.
+
+    Returns:
+        What is not in the sources any more, for people.
+
+    Raises:
+        Transient: the worker runs.
+    """
+    lost = []
+    for name, folder in ingest_logs(deployment.directory):
+        oldest = read_oldest(folder)
+        if oldest is not None and oldest > ORIGIN:
+            lost.append(f"{oldest.row} rows of {name} are past their retention, and cannot be read again")
+    with alone(deployment.directory, "worker"):
+        with deployment.catalog.sessions.begin() as session:
+            for row in (t.BatchRow, t.Counter, t.BackfillRow, t.Removal):
+                session.execute(delete(row))
+            names = session.scalars(select(t.SettingRow.name)).all()
+            gone = [name for name in names if name in (STORE, "backfill") or name.startswith("frontier of ")]
+            session.execute(delete(t.SettingRow).where(t.SettingRow.name.in_(gone)))
+        for each in ("checkpoint", "plans", "changes", "store"):
+            shutil.rmtree(deployment.directory / each, ignore_errors=True)
+    return lost
+
+
+def share(deployment: Deployment, made: Rebuild) -> float:
+    """Return the share of a rebuild that is done."""
+    left = made.state_ids - deployment.catalog.backfilled()
+    if not left:
+        return 1.0
+    state = deployment.backfill_state()
+    last = deployment.catalog.progress(JOB, sys.maxsize)
+    return min(0.99, state.share) if last and left.intersection(state.state_ids) else 0.0
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

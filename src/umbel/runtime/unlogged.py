@@ -1,0 +1,47 @@
+"""New pipelines behind operators of whose changes there is no log.
+
+A new pipeline may share a keyed operator with an old one, and only begin with it to need that operator's changes. There is no
+history of these: the operator is computed again from the change logs of its inputs, with all that read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from typing import TYPE_CHECKING
+
+from umbel.errors import NotSupported
+from umbel.graph.graph import GraphNode, history_sources
+from umbel.runtime.changelogs import Dues
+from umbel.runtime.recovery.rebuild import planned
+
+if TYPE_CHECKING:
+    from umbel.runtime.deployment import Deployment
+
+
+def recompute_unlogged(deployment: Deployment, revision: int, dues: Dues) -> frozenset[str]:
+    """Mark operators whose history new ones need as not backfilled; return their state ids.
+
+    Args:
+        deployment: the deployment.
+        revision: the commit whose definitions apply next.
+        dues: the content of the change logs after the last batch.
+    """
+    graph, done = deployment.graph(revision), deployment.catalog.backfilled()
+    fresh = {node.state_id for node in graph.nodes if node.state_id not in done}
+    lacking = {each for node in graph.nodes if node.state_id in fresh for each in _lacking(node, fresh, dues)}
+    if not dues or not lacking:
+        return frozenset()
+    try:
+        found = planned(graph, lacking).state_ids - fresh
+    except NotSupported as error:
+        deployment.catalog.record_event("work", "warning", f"a new pipeline begins without history: {error.message}")
+        return frozenset()
+    deployment.catalog.backfill(found, done=False)
+    return found
+
+
+def _lacking(node: GraphNode, fresh: Container[str], dues: Dues) -> Iterator[str]:
+    """Yield the old operators above a new one that have no complete change log."""
+    for source in history_sources(node):
+        if source.state_id not in fresh and not (source.is_logged and source.log in dues):
+            yield source.state_id

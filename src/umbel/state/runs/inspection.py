@@ -1,0 +1,180 @@
+"""Inspection and repair of a shard's files, without a writer.
+
+An inspection changes nothing. What cannot be read is given up by state id: the other ones of the shard go on.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from umbel.errors import Damaged
+from umbel.state.runs.journal import FOLDER as JOURNAL
+from umbel.state.runs.journal import HEADER_BYTES, Journal
+from umbel.state.runs.manifest import FOLDER as MANIFESTS
+from umbel.state.runs.manifest import JournalPosition, Manifest, publish, read_version
+from umbel.state.runs.memtable import state_id_of
+from umbel.state.runs.run import RunFile
+from umbel.state.runs.shard import RUNS, WRITE_LOCK
+
+if TYPE_CHECKING:
+    from umbel.state.runs.files import AppendableFiles
+
+
+@dataclass(slots=True)
+class ShardInspection:
+    """The damage of a shard.
+
+    Args:
+        manifest: the newest one that can be read.
+        damaged: the manifests that cannot be read.
+        runs: what is wrong with each run file that it names, by state id.
+        journal: what is wrong with the journal; empty if nothing is.
+        torn: bytes of a write that a crash cut: nobody has seen it.
+        orphans: run files that no manifest names.
+        state_ids: all that have state in the shard.
+    """
+
+    manifest: Manifest = field(default_factory=Manifest)
+    damaged: list[str] = field(default_factory=list)
+    runs: dict[str, list[str]] = field(default_factory=dict)
+    journal: str = ""
+    torn: int = 0
+    orphans: list[str] = field(default_factory=list)
+    state_ids: set[str] = field(default_factory=set)
+
+    @property
+    def lost(self) -> set[str]:
+        """The state ids whose state is not whole."""
+        return set(self.state_ids) if self.journal else set(self.runs)
+
+
+def inspect(files: AppendableFiles, *, deep: bool) -> ShardInspection:
+    """Look at the files of a shard.
+
+    Args:
+        files: of the shard.
+        deep: True to read everything, and verify every checksum.
+    """
+    found = ShardInspection()
+    named = set[str]()
+    for name in reversed(files.list(MANIFESTS)):
+        try:
+            manifest = read_version(files, name)
+        except Damaged:
+            found.damaged.append(name)
+            continue
+        named |= manifest.names
+        if not found.manifest.version:
+            found.manifest = manifest
+    found.state_ids |= set(found.manifest.stamps) | {state_id_of(table) for table in found.manifest.runs}
+    _look_at_runs(files, found, deep=deep)
+    _look_at_journal(files, found)
+    if found.journal:
+        found.state_ids |= _known(files)
+    found.orphans = [name for name in files.list(RUNS) if name not in named]
+    return found
+
+
+def _look_at_runs(files: AppendableFiles, found: ShardInspection, *, deep: bool) -> None:
+    for table, entries in found.manifest.runs.items():
+        for part in (part for entry in entries for part in entry.parts):
+            error, name = "", f"{RUNS}/{part.name}"
+            size = files.size(name)
+            if size is None:
+                error = f"{name} is missing"
+            elif size != part.size:
+                error = f"{name} has {size} bytes instead of {part.size}"
+            elif deep:
+                try:
+                    RunFile(files.map(name), part.name).check()
+                except Damaged as damage:
+                    error = damage.message
+            if error:
+                found.runs.setdefault(state_id_of(table), []).append(f"{error}: {part.rows:,} rows")
+
+
+def _look_at_journal(files: AppendableFiles, found: ShardInspection) -> None:
+    """Look for damaged records, and collect the state ids of the others."""
+    journal, at = Journal(files), found.manifest.position
+    numbers = [int(name.partition(".")[0]) for name in files.list(JOURNAL)]
+    for live in found.manifest.live:
+        if live.number not in numbers or journal.sound(live.number, live.start, live.end) < live.end:
+            found.journal = f"{JOURNAL}/{live.number:012d}.log lacks a record at byte {live.start}"
+            return
+    while True:
+        name = f"{JOURNAL}/{at.number:012d}.log"
+        try:
+            header = journal.header(at.number)
+        except Damaged as damage:
+            found.journal = damage.message
+            return
+        if header is None:
+            if at.number in numbers or any(number > at.number for number in numbers) or found.manifest.version:
+                found.journal = f"{name} is missing"
+            return
+        size = files.size(name) or 0
+        sound = journal.sound(at.number, at.offset, min(size, header.end))
+        for placed in journal.read(at.number, at.offset, sound):
+            found.state_ids |= set(placed.record.state_ids)
+        if sound < header.end:
+            what = "ends" if sound == size else "is not as it was written"
+            found.journal = f"{name} {what} at byte {sound}; {header.end - sound:,} bytes behind that are lost"
+            return
+        if not header.is_full:
+            found.torn = max(0, size - header.end)
+            if any(number > at.number for number in numbers):
+                found.orphans += [f"{JOURNAL}/{number:012d}.log" for number in numbers if number > at.number]
+            return
+        at = JournalPosition(at.number + 1)
+
+
+def _known(files: AppendableFiles) -> set[str]:
+    """Return the state ids that any readable run or record tells of."""
+    found, journal = set[str](), Journal(files)
+    for name in files.list(RUNS):
+        with suppress(Damaged):
+            found.add(state_id_of(RunFile(files.map(f"{RUNS}/{name}"), name).table))
+    for name in files.list(JOURNAL):
+        number, size = int(name.partition(".")[0]), files.size(f"{JOURNAL}/{name}") or 0
+        sound = journal.sound(number, HEADER_BYTES, size)
+        for placed in journal.read(number, HEADER_BYTES, sound):
+            found |= set(placed.record.state_ids)
+    return found
+
+
+def repair(files: AppendableFiles, found: ShardInspection) -> None:
+    """Give up lost state, so that the rest of a shard can be used.
+
+    The deployment must be stopped.
+
+    Args:
+        files: of the shard.
+        found: what is wrong with it.
+    """
+    with files.locked(WRITE_LOCK):
+        journal, manifest = Journal(files), found.manifest
+        for name in found.damaged:
+            files.delete(f"{MANIFESTS}/{name}")
+        if found.journal:
+            numbers = [int(name.partition(".")[0]) for name in files.list(JOURNAL)]
+            end = journal.begin(max([*numbers, manifest.position.number]) + 1)
+            manifest = replace(manifest, position=end, live=(), horizons={})
+        else:
+            journal.recover(manifest.position)
+            end = _end(journal, manifest)
+        for state_id in found.lost:
+            manifest = manifest.without(state_id, end)
+        if found.lost or found.journal:
+            publish(files, manifest)
+        for name in files.list(RUNS):
+            if name in found.orphans:
+                files.delete(f"{RUNS}/{name}")
+
+
+def _end(journal: Journal, manifest: Manifest) -> JournalPosition:
+    at = manifest.position
+    for number, header in enumerate((header for _, header in journal.committed(at)), at.number):
+        at = JournalPosition(number, header.end)
+    return at

@@ -1,0 +1,58 @@
+"""Backups in a bucket of a real S3 server, by the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.deployed import Deployed
+from tests.s3server import S3Server
+from tests.sales import check_all
+from tests.selling import Shop
+from tests.unit.cli.conftest import Umbel, umbel
+
+__all__ = ["umbel"]
+
+
+@pytest.fixture
+def url(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.delenv("UMBEL_BUCKETS", raising=False)
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    bucket = f"backups-{tmp_path.name.replace('_', '-').lower()}"[:60]
+    s3.bucket(bucket)
+    return f"s3://{bucket}/of/umbel"
+
+
+def test_a_bucket_has_backups(url: str, umbel: Umbel, s3: S3Server, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    where = ("--dir", str(tmp_path / "umbel"))
+    for _ in range(2):
+        shop.sell()
+        shop.flush()
+        made = umbel("backup", url, *where)
+        assert made.exit_code == 0, made.output
+    assert int(made.output.split("written: ")[1].split(" bytes")[0].replace(",", "")) < 300_000
+    listed = umbel("backup", url, "--list").output.splitlines()
+    assert [line.split("_")[0] for line in listed] == ["000001", "000002"]
+    assert umbel("backup", url, *where, "--keep", "1").exit_code == 0
+    assert umbel("backup", url, "--verify").output.startswith("backup 000003_")
+    restored = umbel("restore", url, "--dir", str(tmp_path / "elsewhere"))
+    assert restored.exit_code == 0, restored.output
+    found = Deployed(tmp_path / "elsewhere")
+    check_all(found, shop.rows, shop.users)
+    found.close()
+    shop.deployed.close()
+    for part in s3.folder.glob("backups-*/of/umbel/objects/*/*"):
+        part.write_bytes(bytes(part.stat().st_size))
+    refused = umbel("restore", url, "--dir", str(tmp_path / "again"))
+    assert (refused.exit_code, (tmp_path / "again").exists()) == (1, False)
+
+
+def test_a_missing_bucket_is_said(url: str, umbel: Umbel, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    refused = umbel("backup", "s3://no-such-bucket/umbel", "--dir", str(tmp_path / "umbel"))
+    assert refused.exit_code
+    assert "no-such-bucket" in str(refused.exception)
+    shop.deployed.close()

@@ -1,0 +1,213 @@
+"""What a check finds, in the words of the user, and what a repair makes of it."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sales import check_all
+from tests.selling import Shop
+from tests.unit.cli.conftest import Umbel, umbel
+from umbel.errors import NotSupported, Transient
+from umbel.log.segments import PREAMBLE_BYTES
+from umbel.processes.locks import alone
+from umbel.runtime.recovery.check import CheckFinding, check, repair_all
+from umbel.runtime.recovery.rebuild import rebuild, rebuild_all
+
+__all__ = ["umbel"]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    made = Shop(tmp_path)
+    for _ in range(2):
+        made.sell()
+        made.flush()
+    made.sell()
+    made.write_checkpoint()
+    yield made
+    made.deployed.close()
+
+
+def found(shop: Shop) -> list[CheckFinding]:
+    return list(check(shop.reopened().deployment))
+
+
+def files(shop: Shop, pattern: str) -> list[Path]:
+    return sorted((shop.folder / "umbel").glob(pattern))
+
+
+def flipped(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    path.write_bytes(data)
+
+
+def cut(path: Path, by: int) -> None:
+    path.write_bytes(path.read_bytes()[:-by])
+
+
+def test_nothing_is_found_where_nothing_is_wrong(shop: Shop) -> None:
+    assert found(shop) == []
+
+
+def sums(folder: Path) -> dict[Path, str]:
+    return {
+        path: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix not in (".db-wal", ".db-shm", ".lock", ".db") and path.name != "lock"
+    }
+
+
+HARMS: dict[str, tuple[Callable[[Shop], object], str, str]] = {
+    "checkpoint": (lambda shop: shutil.rmtree(shop.folder / "umbel/checkpoint"), "checkpoint", ""),
+    "manifest": (
+        lambda shop: flipped(files(shop, "store/shard-000/manifest/*")[-1], 20),
+        "state, shard 0",
+        "",
+    ),
+    "torn request": (
+        lambda shop: files(shop, "ingest/web/sales/*.seg")[-1].open("ab").write(b"\x01\x02\x03"),
+        "ingest/web/sales",
+        "",
+    ),
+    "flipped request": (
+        lambda shop: flipped(files(shop, "ingest/web/sales/*.seg")[-1], PREAMBLE_BYTES + 60),
+        "ingest/web/sales",
+        "100 rows received after the beginning and before 20",
+    ),
+    "log file": (
+        lambda shop: files(shop, "ingest/web/sales/*.seg")[-1].unlink(),
+        "ingest/web/sales",
+        "300 rows that have been processed",
+    ),
+    "run": (
+        lambda shop: _run_of(shop, "Totals").unlink(),
+        "state, shard",
+        "of 2 of the state of Totals",
+    ),
+    "run's byte": (
+        lambda shop: flipped(_run_of(shop, "Totals"), 3000),
+        "state, shard",
+        "of 2 of the state of Totals",
+    ),
+    "journal's end": (
+        lambda shop: cut(files(shop, "store/shard-000/journal/*")[-1], 10),
+        "state, shard 0",
+        "part 1 of 2 of the state of Last, Priced, Totals, Users",
+    ),
+    "journal's byte": (
+        lambda shop: flipped(files(shop, "store/shard-000/journal/*")[-1], -40),
+        "state, shard 0",
+        "part 1 of 2 of the state of Last, Priced, Totals, Users",
+    ),
+    "journal": (
+        lambda shop: files(shop, "store/shard-000/journal/*")[-1].unlink(),
+        "state, shard 0",
+        "part 1 of 2 of the state of Last, Priced, Totals, Users",
+    ),
+    "plan": (lambda shop: files(shop, "plans/*")[-1].unlink(), "batch plans", "the positions up to which sources were"),
+    "tail": (lambda shop: files(shop, "changes/Last-*/_tail/*")[-1].unlink(), "change log of Last", "history of Last"),
+    "tail's byte": (
+        lambda shop: flipped(files(shop, "changes/Sales-*/_tail/*")[0], 300),
+        "change log of Sales",
+        "history of Sales",
+    ),
+    "catalog": (lambda shop: flipped_page(shop), "catalog", "definitions"),
+}
+
+
+def _run_of(shop: Shop, dataset: str) -> Path:
+    from umbel.state.runs.manifest import read_latest
+
+    place = shop.deployed.deployment
+    state_id = place.graph(place.catalog.latest()).outputs[dataset].state_id
+    for shard in place.store._shards:  # type: ignore[attr-defined]
+        for table, entries in read_latest(shard.files).runs.items():
+            if table.startswith(state_id) and max(part.size for part in entries[0].parts) > 3500:
+                return Path(shard.files.root / "runs" / entries[0].parts[0].name)
+    raise AssertionError("there is no such run")
+
+
+def flipped_page(shop: Shop) -> None:
+    shop.deployed.deployment.catalog.close()
+    path = shop.folder / "umbel/catalog.db"
+    for at in range(4096 * 3, path.stat().st_size, 4096):
+        flipped(path, at)
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_it_is_found_and_reported(shop: Shop, umbel: Umbel, harm: str) -> None:
+    do, subject, lost = HARMS[harm]
+    shop.deployed.close()
+    do(shop)
+    before = sums(shop.folder / "umbel" / "store"), sums(shop.folder / "umbel" / "ingest")
+    shown = umbel("check", "--dir", str(shop.folder / "umbel"))
+    assert shown.exit_code == 1, shown.output
+    lines = shown.output.splitlines()
+    (at,) = [number for number, line in enumerate(lines) if line.startswith(subject)][:1]
+    assert lines[at + 1].startswith(f"  lost: {lost or 'nothing'}") or f" {lost}" in lines[at + 1], shown.output
+    assert (sums(shop.folder / "umbel" / "store"), sums(shop.folder / "umbel" / "ingest")) == before
+
+
+@pytest.mark.parametrize("harm", ["checkpoint", "manifest", "torn request", "log file"])
+def test_what_can_be_mended_is_and_all_goes_on(shop: Shop, umbel: Umbel, harm: str) -> None:
+    shop.deployed.close()
+    HARMS[harm][0](shop)
+    mended = umbel("check", "--dir", str(shop.folder / "umbel"), "--repair")
+    assert (mended.exit_code, "mended:" in mended.output) == (0, True), mended.output
+    shown = umbel("check", "--dir", str(shop.folder / "umbel"))
+    assert shown.exit_code == 0 or "ingest/web/sales: 00000000000000000001.seg is missing" in shown.output
+    shop.reopened()
+    check_all(shop.deployed, shop.rows, shop.users)
+    shop.sell()
+    check_all(shop.deployed, shop.rows, shop.users)
+    assert shop.deployed.deployment.catalog.events(5)[0].process == "check"
+
+
+@pytest.mark.parametrize("harm", ["journal's end", "plan"])
+def test_what_cannot_be_mended_stays_as_it_is(shop: Shop, umbel: Umbel, harm: str) -> None:
+    shop.deployed.close()
+    HARMS[harm][0](shop)
+    before = sums(shop.folder / "umbel")
+    shown = umbel("check", "--dir", str(shop.folder / "umbel"), "--repair")
+    assert (shown.exit_code, "not mended:" in shown.output, "umbel rebuild --all" in shown.output) == (1, True, True)
+    assert sums(shop.folder / "umbel") == before
+
+
+def test_all_sources_are_read_again(shop: Shop) -> None:
+    shop.deployed.close()
+    HARMS["journal's end"][0](shop)
+    shop.reopened()
+    assert rebuild_all(shop.deployed.deployment) == []
+    shop.reopened()
+    shop.process()
+    check_all(shop.deployed, shop.rows, shop.users)
+
+
+def test_a_source_cannot_be_rebuilt_from_its_own_log(shop: Shop) -> None:
+    with pytest.raises(NotSupported, match=r"Sales, Users cannot be rebuilt alone|Users cannot be rebuilt alone"):
+        rebuild(shop.deployed.deployment, ["Users"])
+
+
+def test_a_running_deployment_is_not_mended(shop: Shop) -> None:
+    with (
+        alone(shop.deployed.deployment.directory, "worker"),
+        pytest.raises(Transient, match="another worker runs"),
+    ):
+        list(repair_all(shop.deployed.deployment, []))
+
+
+def test_a_rebuild_does_not_switch_a_commit_that_waits(shop: Shop) -> None:
+    catalog = shop.deployed.deployment.catalog
+    waiting = catalog.commit("main", "new version", catalog.definitions(1), waits=True)
+    assert catalog.serving(waiting)["main"] == 1
+    made = rebuild(shop.deployed.deployment, ["Totals"])
+    assert made.datasets == ("Totals",)
+    assert catalog.latest() == waiting + 1
+    assert catalog.serving(catalog.latest())["main"] == 1
+    assert not made.state_ids & catalog.backfilled()
