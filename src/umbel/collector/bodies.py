@@ -54,7 +54,7 @@ class RejectedEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EventBatch:
     """The events of a request.
 
     Args:
@@ -143,7 +143,7 @@ def _too_large(most: int) -> TooLarge:
     return TooLarge(f"the body has more than {most:,} bytes once it is decompressed", hint="send it in parts")
 
 
-def parse(data: bytes, *, is_lines: bool, limits: RequestLimits, check: Check | None = None) -> Batch:
+def parse(data: bytes, *, is_lines: bool, limits: RequestLimits, check: Check | None = None) -> EventBatch:
     """Return the events of a body.
 
     Args:
@@ -167,24 +167,24 @@ def parse(data: bytes, *, is_lines: bool, limits: RequestLimits, check: Check | 
         return _refused(data, f"the body is not JSON: {error}")
     is_simple = check is None and len(data) <= limits.event
     if isinstance(found, dict):
-        return Batch(b"[%b]" % data, 1) if is_simple else _judged([data], limits, check)
+        return EventBatch(b"[%b]" % data, 1) if is_simple else _judged([data], limits, check)
     if not isinstance(found, list):
         return _refused(data, f"the body must be a JSON object or a list of them, found {_kind(found)}")
     if is_simple and len(found) <= limits.events and set(map(type, found)) <= {dict}:
-        return Batch(data, len(found))
+        return EventBatch(data, len(found))
     return _judged(_raws(data), limits, check)
 
 
-def _refused(data: bytes, reason: str) -> Batch:
-    return Batch(b"[]", 0, [RejectedEvent(0, reason, data)], 1)
+def _refused(data: bytes, reason: str) -> EventBatch:
+    return EventBatch(b"[]", 0, [RejectedEvent(0, reason, data)], 1)
 
 
-def _judged(texts: Sequence[bytes | msgspec.Raw], limits: RequestLimits, check: Check | None) -> Batch:
+def _judged(texts: Sequence[bytes | msgspec.Raw], limits: RequestLimits, check: Check | None) -> EventBatch:
     if len(texts) > limits.events:
         raise TooLarge(f"a request may have {limits.events:,} events, found {len(texts):,}", hint="send it in parts")
     verdicts = _Verdicts()
     good = [text for text in map(bytes, texts) if verdicts.accepts(text, _problem(text, limits, check))]
-    return Batch(b"[%b]" % b",".join(good), len(good), verdicts.letters, verdicts.rejected)
+    return EventBatch(b"[%b]" % b",".join(good), len(good), verdicts.letters, verdicts.rejected)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ import orjson
 
 from umbel.collector.bodies import RejectedEvent, events_of
 from umbel.collector.settings import CollectorSettings, KafkaTarget
-from umbel.connectors.kafka.transactions import Transactions
+from umbel.connectors.kafka.transactions import TransactionalTopic
 from umbel.errors import Damaged, NotSupported, UmbelError
 from umbel.log.collected import LETTERS, SYSTEM, streams_in
 from umbel.log.ingest import IngestLog
@@ -119,11 +119,11 @@ class StreamForwarding:
                 stop.wait(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
 
-    def _opened(self) -> Transactions:
+    def _opened(self) -> TransactionalTopic:
         topic = self._target.topic_of(self._stream)
-        return Transactions(client_options(self._target), topic, self._writer, f"forwarding to {self._title}")
+        return TransactionalTopic(client_options(self._target), topic, self._writer, f"forwarding to {self._title}")
 
-    def _position(self, topic: Transactions) -> LogPosition:
+    def _position(self, topic: TransactionalTopic) -> LogPosition:
         """Return the position after the events that the topic has."""
         known = positions(self._reader.directory).get(READER)
         if known is None:  # from now on nothing is deleted before it is forwarded
@@ -133,7 +133,9 @@ class StreamForwarding:
             return LogPosition.from_json(json.loads(metadata))
         return max(self._reader.start(), ORIGIN if known is None else known.position)
 
-    def _forward(self, topic: Transactions, position: LogPosition, limit: int, stop: threading.Event) -> LogPosition:
+    def _forward(
+        self, topic: TransactionalTopic, position: LogPosition, limit: int, stop: threading.Event
+    ) -> LogPosition:
         """Forward the next events; return the position after them."""
         end = self._reader.advance(position, bytes=BATCH_BYTES)
         if end == position:

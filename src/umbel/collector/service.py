@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from umbel.collector.backlog import CollectorBacklog
-from umbel.collector.bodies import Batch, Check, decompressed, media_of, parse
+from umbel.collector.bodies import Check, EventBatch, decompressed, media_of, parse
 from umbel.collector.connection import CollectorConnection, HttpRequest, HttpResponse
 from umbel.collector.keys import ApiKey, ApiKeys
 from umbel.collector.settings import CollectorSettings
@@ -204,7 +204,7 @@ class _Answer:
     __slots__ = ("_batch", "_collector", "_error", "_receipt", "_request", "_size", "_stream", "awaited")
 
     def __init__(
-        self, collector: CollectorService, request: HttpRequest, stream: EventStream, batch: Batch, size: int
+        self, collector: CollectorService, request: HttpRequest, stream: EventStream, batch: EventBatch, size: int
     ) -> None:
         self._collector, self._request, self._stream = collector, request, stream
         self._batch, self._size, self.awaited = batch, size, 0

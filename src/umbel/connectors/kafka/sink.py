@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from umbel.connectors.kafka.clients import settings
-from umbel.connectors.kafka.transactions import Transactions
+from umbel.connectors.kafka.transactions import TransactionalTopic
 from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class TopicWriter(SinkWriter):
 
     def __init__(self, connector: KafkaConnector, id: str, dataset: str) -> None:
         subject = f"the sink to topic '{connector.topic}'"
-        self._topic = Transactions(settings(connector.cluster), connector.topic, f"umbel-{id}", subject)
+        self._topic = TransactionalTopic(settings(connector.cluster), connector.topic, f"umbel-{id}", subject)
         self._dataset = dataset
 
     def position(self) -> SinkPosition:

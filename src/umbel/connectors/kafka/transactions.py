@@ -28,7 +28,7 @@ PRODUCER = {
 }
 
 
-class Transactions:
+class TransactionalTopic:
     """Writes to one topic, in transactions.
 
     Args:
