@@ -15,18 +15,20 @@ from tests.servers.postgres import PostgresServer
 from umbel import Dataset, inputs, pipeline
 from umbel.api.dataset import redefined
 from umbel.connectors import Webhook, source
-from umbel.datasets import dataset, field
+from umbel.datasets import Count, Sum, dataset, field
+from umbel.dtypes import Continuous
 
 __owner__ = "shop@example.com"
 CITIES = ("Oslo", "Rome", "Çeşme", "")
 USERS = range(40)
-START = datetime(2026, 1, 1, tzinfo=UTC)
+START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=3)
+"""Within the disorder: a deletion takes effect when it is committed, which is now."""
 LATER = datetime(9000, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
 
 
 def datasets(name: str, connector: Any, cdc: str) -> list[Any]:
-    """Return a dataset of users, and one of those with high scores."""
+    """Return a dataset of users, one of those with high scores, and one of their cities."""
 
     @source(connector, disorder="14d", cdc=cdc)
     @dataset(index=True)
@@ -50,7 +52,20 @@ def datasets(name: str, connector: Any, cdc: str) -> list[Any]:
         def high(cls, users: Dataset) -> Dataset:
             return users.filter(lambda df: df["score"] > 50)
 
-    return [people, redefined(cast("Any", Winners), name=f"Winners{name}")]
+    @dataset(index=True)
+    class Cities:
+        city: str = field(key=True)
+        users: int
+        total: int
+        at: datetime
+
+        @pipeline
+        @inputs(people)
+        def added(cls, users: Dataset) -> Dataset:
+            forever = Continuous("forever")
+            return users.groupby("city").aggregate(users=Count(window=forever), total=Sum(of="score", window=forever))
+
+    return [people, *(redefined(cast("Any", each), name=f"{each.__name__}{name}") for each in (Winners, Cities))]
 
 
 def changed(chance: random.Random, steps: int) -> list[tuple[str, Row | None, Row | None]]:
@@ -116,18 +131,21 @@ def test_served_values_are_equal(mysql_server: MySQLServer, postgres_server: Pos
         assert letters(made) == []
 
 
-def expected(rows: list[tuple[int, str, int]]) -> tuple[list[Any], list[Any]]:
-    """Return what must be served of all users, and of those with high scores."""
+def expected(rows: list[tuple[int, str, int]]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return what must be served of all users, of those with high scores, and of their cities."""
     users = {uid: {"uid": uid, "city": city, "score": score} for uid, city, score in rows}
     found = [users.get(each) for each in USERS]
-    return found, [row if row and row["score"] > 50 else None for row in found]
+    scores = [[score for _, city, score in rows if city == each] for each in CITIES]
+    cities = [{"city": city, "users": len(each), "total": sum(each)} for city, each in zip(CITIES, scores, strict=True)]
+    return found, [row if row and row["score"] > 50 else None for row in found], cities
 
 
-def served(made: Any, name: str) -> tuple[list[Any], list[Any]]:
+def served(made: Any, name: str) -> tuple[list[Any], list[Any], list[Any]]:
     """Return what is served, without instants."""
     keys, at = [{"uid": each} for each in USERS], [LATER] * len(USERS)
     users, winners = (made.lookup(f"{each}{name}", keys, at) for each in ("Users", "Winners"))
-    return without_instants(users), without_instants(winners)
+    cities = made.lookup(f"Cities{name}", [{"city": each} for each in CITIES], [LATER] * len(CITIES))
+    return without_instants(users), without_instants(winners), without_instants(cities)
 
 
 def without_instants(rows: list[Any]) -> list[Any]:

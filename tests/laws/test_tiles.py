@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from tests.aggregating import TABLE, Job, aggregation, frame, instant
 from tests.comparing import assert_rows
 from tests.profiles import examples
-from tests.reference import Change, changed, continuous, is_found, tiled
+from tests.reference import Change, changed, continuous, is_found, live, tiled, value
 from umbel.aggregates import Average, Count, Distinct, ExpDecaySum, LastK, Max, Min, Quantile, Stddev, Sum
 from umbel.types.windows import Continuous
 from umbel.windowing.tiling import Tiling
@@ -40,6 +42,7 @@ MIXED = (
     Distinct(of="x", unordered=True, window=FOREVER),
     Quantile(of="x", p=0.5, approx=True, window=FOREVER),
 )
+UNBOUNDED = (Count(window=FOREVER), Sum(of="x", window=FOREVER), Average(of="f", window=FOREVER))
 EXACT = (
     Count(window=SHORT),
     Sum(of="x", window=SHORT),
@@ -253,16 +256,25 @@ tables = st.builds(
 )
 
 
-def version_history(drawn: list[tuple[int, int, int, tuple[Any, Any]]]) -> list[tuple[int, Change]]:
-    """Return the changes of a table keyed by id: every row ends the one before it."""
+def version_history(
+    drawn: list[tuple[int, int, int, tuple[Any, Any]]], delays: Sequence[int] = (0,)
+) -> list[tuple[int, Change]]:
+    """Return the changes of a table keyed by id: every row ends the one before it.
+
+    Args:
+        drawn: id, key, instant and values of rows.
+        delays: taken in turn, how much later than its instant a row takes effect, as rows of a database do.
+    """
     changes: list[tuple[int, Change]] = []
+    turns = itertools.cycle(delays)
     for one in sorted({row[0] for row in drawn}):
         rows = sorted({row[2]: row for row in drawn if row[0] == one}.items())
+        begins = list(itertools.accumulate((t + next(turns) for t, _ in rows), lambda last, at: max(last + 1, at)))
         for place, (t, (_, key, _, (x, f))) in enumerate(rows):
             content = {"x": x, "f": f, "id": one}
-            changes.append((key, Change(t, t, content, 1, 1000 * one + place)))
+            changes.append((key, Change(begins[place], t, content, 1, 1000 * one + place)))
             if place + 1 < len(rows):
-                changes.append((key, Change(rows[place + 1][0], t, content, -1, 1000 * one + place)))
+                changes.append((key, Change(begins[place + 1], t, content, -1, 1000 * one + place)))
     return changes
 
 
@@ -282,6 +294,30 @@ def test_keyed_input(tiling: Tiling, drawn: Any, requested: Any, order: Any, mov
             job.feed(frame(batch, TABLE))
     where = [*instants(changes, requested), *((key, c.at) for key, c in changes[:5])]
     check(job, changes, where, frame(changes, TABLE))
+
+
+delayed = st.lists(st.sampled_from([0, 1, 50, 3000, 90_000]).map(SECOND.__mul__), min_size=1, max_size=4)
+
+
+@given(tiling=tilings, drawn=tables, order=st.randoms(use_true_random=False), delays=delayed)
+@examples(40)
+def test_rows_that_take_effect_after_their_instants(tiling: Tiling, drawn: Any, order: Any, delays: Any) -> None:
+    changes = version_history(drawn, delays)
+    job = Job(aggregation(*UNBOUNDED, keyed=True, tiling=tiling))
+    for batch in batches(changes, order, 4):
+        job.feed(frame(batch, TABLE))
+    end = max(change.at for _, change in changes)
+    requested = [(key, end + ahead) for key in (1, 2) for ahead in (0, SECOND)]
+    found = job.lookup(requested)
+    replayed = job.operator.replay(frame(changes, TABLE), job.points(requested))
+    for place, (key, now) in enumerate(requested):
+        mine = [change for k, change in changes if k == key]
+        rows, is_there = live(mine), is_found(mine, now)
+        values = [value(each, rows, now) if is_there else each.missing for each in UNBOUNDED]
+        names = [f"a{number}" for number in range(len(UNBOUNDED))]
+        assert_rows(replayed.select(names).row(place), values, 1e3, f"offline {key}")
+        if not found["_history"][place]:
+            assert_rows(found.select(names).row(place), values, 1e3, f"online {key}")
 
 
 def upserts(drawn: list[tuple[int, int, int, tuple[Any, Any]]]) -> list[list[tuple[int, Change]]]:

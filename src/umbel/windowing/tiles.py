@@ -215,16 +215,17 @@ class Tiles:
 
     def is_empty_entry(self) -> pl.Expr:
         """Return an expression for empty entries: single effects, fully retracted."""
-        states = [_holds(pl.col(name), dtype) for name, dtype in self.partials.contents.items()]
-        return IS_SINGLE & ~self.has_rows() & ~pl.any_horizontal(pl.lit(value=False), *states)
+        return IS_SINGLE & ~self.has_rows()
 
     def has_rows(self) -> pl.Expr:
         """Return an expression for entries with rows, or with rows that have ended.
 
-        All rows of any other entry were retracted.
+        All rows of any other entry were retracted. Weights alone do not say so: the end of a row that began in another entry and
+        the beginning of one that ends in another entry cancel out, and their values do not.
         """
-        there = pl.col(WEIGHT) != 0
-        return there | (pl.col(ENDED) != 0) if self.is_keyed else there
+        states = (_holds(pl.col(name), dtype) for name, dtype in self.partials.contents.items())
+        ended = [pl.col(ENDED) != 0] if self.is_keyed else []
+        return pl.any_horizontal(pl.col(WEIGHT) != 0, *ended, *states)
 
 
 IS_SINGLE = (pl.col(FIRST) == pl.col(LAST)) & (pl.col(SINCE) == pl.col(UNTIL))

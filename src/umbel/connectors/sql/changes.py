@@ -66,7 +66,8 @@ class Changes:
 class Deletions:
     """The last deletions of rows, by key.
 
-    A row that is inserted again must not begin before its deletion, whatever its timestamp says.
+    A row that is inserted again must not begin before its deletion, whatever its timestamp says; nor may what follows in the same
+    instant, where the server's clock is too coarse to tell transactions apart.
 
     Args:
         limit: how many are remembered.
@@ -76,17 +77,32 @@ class Deletions:
         self._at: dict[Key, int] = {}
         self._limit = limit
 
-    def add(self, key: Key, at: int) -> None:
-        """Remember a deletion."""
-        self._at.pop(key, None)
+    def add(self, key: Key, at: int) -> int:
+        """Remember a deletion; return its instant.
+
+        Args:
+            key: of the row.
+            at: the instant of the commit; the deletion is later if the row began later.
+        """
+        at = max(at, self._at.pop(key, at - 1) + 1)
         self._at[key] = at
         if len(self._at) > self._limit:
             del self._at[next(iter(self._at))]
+        return at
 
-    def undone(self, key: Key) -> int | None:
-        """Return the instant after a key's deletion, None for none, and forget it."""
-        at = self._at.pop(key, None) if self._at else None
-        return None if at is None else at + 1
+    def undone(self, key: Key, at: int) -> int | None:
+        """Return the instant after a key's deletion, None for none, and forget it unless commits go on in it.
+
+        Args:
+            key: of the row.
+            at: the instant of the commit.
+        """
+        deleted = self._at.get(key) if self._at else None
+        if deleted is None:
+            return None
+        if deleted < at:
+            del self._at[key]
+        return deleted + 1
 
 
 class Transactions:
@@ -140,10 +156,11 @@ class Transactions:
             if not self._pending or self._pending[-1].relation is not relation:
                 self._pending.append(Changes(relation))
             pending = self._pending[-1]
+            took_effect, start = self._instants(op, relation, values, at)
             pending.ops.append(op)
             pending.rows.append(values)
-            pending.committed.append(at)
-            pending.starts.append(self._start(op, relation, values, at))
+            pending.committed.append(took_effect)
+            pending.starts.append(start)
             self.rows += 1
         self._open = []
 
@@ -185,20 +202,19 @@ class Transactions:
             is_update = op == INSERT and replaced and self._key(relation, values) in replaced
             yield UPDATE if is_update else op, relation, values
 
-    def _start(self, op: str, relation: Relation, values: Values, at: int) -> int | None:
-        """Return the instant before which a row is not in force.
+    def _instants(self, op: str, relation: Relation, values: Values, at: int) -> tuple[int, int | None]:
+        """Return when a change took effect, and the instant before which a row is not in force.
 
         An updated row replaces the one before when it is committed, and a row that was deleted begins after that, whatever
         their timestamps say.
         """
         if not self._keys or op not in _OF_ROWS:
-            return None
+            return at, None
         key = self._key(relation, values)
         if op == DELETE:
-            self._deletions.add(key, at)
-            return None
-        again = self._deletions.undone(key)
-        return max(again or at, at) if op == UPDATE else again
+            return self._deletions.add(key, at), None
+        again = self._deletions.undone(key, at)
+        return at, max(again or at, at) if op == UPDATE else again
 
 
 _OF_ROWS = frozenset({INSERT, UPDATE, DELETE, UNSENT})
