@@ -17,7 +17,7 @@ from umbel.cli.waiting import TIMEOUT, Timeout, Wait, wait_for
 def command(
     webhook: Annotated[str, typer.Argument(help="The name of a webhook.", show_default=False)],
     endpoint: Annotated[str, typer.Argument(help="One of its endpoints.", show_default=False)],
-    file: Annotated[Path, typer.Argument(help="A JSON object per line; - for standard input.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="A JSON object, or an array of them, per line; - for standard input.", show_default=False)],
     url: Url = URL,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows per request.")] = 1000,
     wait: Wait = False,
@@ -64,11 +64,12 @@ def _batches(file: Path, size: int) -> Iterator[list[object]]:
             if not line.strip():
                 continue
             try:
-                rows.append(orjson.loads(line))
+                found = orjson.loads(line)
             except orjson.JSONDecodeError as error:
                 raise typer.BadParameter(f"{file}, line {number}: broken JSON: {error}") from None
-            if len(rows) == size:
-                yield rows
-                rows = []
+            rows += found if isinstance(found, list) else [found]
+            while len(rows) >= size:
+                yield rows[:size]
+                rows = rows[size:]
         if rows:
             yield rows

@@ -122,6 +122,8 @@ def test_rows_are_posted_from_files_and_pipes(umbel: Umbel, server: Served, tmp_
     file = tmp_path / "planes.ndjson"
     file.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
     assert umbel("log", "events", "planes", str(file), "--batch-size", "10").stdout == "25 rows accepted\n"
+    file.write_text(json.dumps(rows) + "\n\n[]\n" + json.dumps(rows[0]))
+    assert umbel("log", "events", "planes", str(file), "--batch-size", "10").stdout == "26 rows accepted\n"
     assert umbel("log", "events", "planes", "-", input=json.dumps(rows[0])).stdout == "1 rows accepted\n"
     assert "line 1: broken JSON" in umbel("log", "events", "planes", "-", input="{").output
     assert "there is no file" in umbel("log", "events", "planes", "nothing.ndjson").output
