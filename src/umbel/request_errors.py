@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from umbel.errors import Transient, UmbelError
+from umbel.errors import Overloaded, Transient, UmbelError
 
 
 class RequestError(UmbelError):
@@ -48,6 +48,16 @@ class TooLarge(RequestError):
 
     code = "too-large"
     status = 413
+
+
+class OverQuota(Overloaded):
+    """A key has used up its quota of events."""
+
+    code = "over-quota"
+
+    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None, wait: float = 1.0) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.retry_after = max(1.0, wait)
 
 
 class TooSlow(RequestError):

@@ -13,7 +13,7 @@ import pytest
 
 from tests.connectors.killing import Site, Worker, run
 from tests.connectors.mysql_shop import shop
-from tests.scenarios.test_kills import Worker as SparkWorker
+from tests.kills import Worker as SparkWorker
 from tests.servers.mysql import MySQLServer, started_or_missing
 
 TABLES = (

@@ -10,7 +10,7 @@ import pytest
 
 from tests.connectors.killing import Site, Worker, run
 from tests.connectors.postgres_shop import shop
-from tests.scenarios.test_kills import Worker as SparkWorker
+from tests.kills import Worker as SparkWorker
 from tests.servers.postgres import PostgresServer, started_or_missing
 
 TABLES = (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.aggregating import TABLE, Job, aggregation, frame, instant
 from tests.comparing import assert_rows
 from tests.profiles import examples
-from tests.reference import Change, changed, continuous, is_found, live, tiled, value
+from tests.reference import Change, changed, continuous, is_found, tiled
 from umbel.aggregates import Average, Count, Distinct, ExpDecaySum, LastK, Max, Min, Quantile, Stddev, Sum
 from umbel.types.windows import Continuous
 from umbel.windowing.tiling import Tiling
@@ -42,7 +42,6 @@ MIXED = (
     Distinct(of="x", unordered=True, window=FOREVER),
     Quantile(of="x", p=0.5, approx=True, window=FOREVER),
 )
-UNBOUNDED = (Count(window=FOREVER), Sum(of="x", window=FOREVER), Average(of="f", window=FOREVER))
 EXACT = (
     Count(window=SHORT),
     Sum(of="x", window=SHORT),
@@ -294,30 +293,6 @@ def test_keyed_input(tiling: Tiling, drawn: Any, requested: Any, order: Any, mov
             job.feed(frame(batch, TABLE))
     where = [*instants(changes, requested), *((key, c.at) for key, c in changes[:5])]
     check(job, changes, where, frame(changes, TABLE))
-
-
-delayed = st.lists(st.sampled_from([0, 1, 50, 3000, 90_000]).map(SECOND.__mul__), min_size=1, max_size=4)
-
-
-@given(tiling=tilings, drawn=tables, order=st.randoms(use_true_random=False), delays=delayed)
-@examples(40)
-def test_rows_that_take_effect_after_their_instants(tiling: Tiling, drawn: Any, order: Any, delays: Any) -> None:
-    changes = version_history(drawn, delays)
-    job = Job(aggregation(*UNBOUNDED, keyed=True, tiling=tiling))
-    for batch in batches(changes, order, 4):
-        job.feed(frame(batch, TABLE))
-    end = max(change.at for _, change in changes)
-    requested = [(key, end + ahead) for key in (1, 2) for ahead in (0, SECOND)]
-    found = job.lookup(requested)
-    replayed = job.operator.replay(frame(changes, TABLE), job.points(requested))
-    for place, (key, now) in enumerate(requested):
-        mine = [change for k, change in changes if k == key]
-        rows, is_there = live(mine), is_found(mine, now)
-        values = [value(each, rows, now) if is_there else each.missing for each in UNBOUNDED]
-        names = [f"a{number}" for number in range(len(UNBOUNDED))]
-        assert_rows(replayed.select(names).row(place), values, 1e3, f"offline {key}")
-        if not found["_history"][place]:
-            assert_rows(found.select(names).row(place), values, 1e3, f"online {key}")
 
 
 def upserts(drawn: list[tuple[int, int, int, tuple[Any, Any]]]) -> list[list[tuple[int, Change]]]:

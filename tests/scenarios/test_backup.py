@@ -13,8 +13,8 @@ import pytest
 
 from tests.comparing import assert_rows
 from tests.deployed import Deployed, wait_until
+from tests.kills import Worker
 from tests.sales import USERS, Row, at, base, check_all, extended, lines, put, sales
-from tests.scenarios.test_kills import Worker
 from umbel.api.commit import check_commit
 from umbel.log.ingest import IngestLogs
 from umbel.log.reading import IngestReader

@@ -17,7 +17,9 @@ from umbel.cli.waiting import TIMEOUT, Timeout, Wait, wait_for
 def command(
     webhook: Annotated[str, typer.Argument(help="The name of a webhook.", show_default=False)],
     endpoint: Annotated[str, typer.Argument(help="One of its endpoints.", show_default=False)],
-    file: Annotated[Path, typer.Argument(help="A JSON object, or an array of them, per line; - for standard input.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(help="JSON objects or arrays of them, in lines; - for standard input.", show_default=False)
+    ],
     url: Url = URL,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows per request.")] = 1000,
     wait: Wait = False,

@@ -14,23 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from umbel.errors import InvalidType, InvalidValue, Overloaded
-from umbel.request_errors import Forbidden, Unauthenticated
+from umbel.errors import InvalidType, InvalidValue
+from umbel.request_errors import Forbidden, OverQuota, Unauthenticated
 from umbel.state import disk
 
 _BUCKET = struct.Struct("<dd")
 _MEMBERS = frozenset({"key", "sha256", "events_per_second", "burst", "streams"})
 HINT = "Authorization: Bearer KEY; the collector's --keys file lists the keys"
-
-
-class OverQuota(Overloaded):
-    """A key has used up its quota of events."""
-
-    code = "over-quota"
-
-    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None, wait: float = 1.0) -> None:
-        super().__init__(message, where=where, hint=hint)
-        self.retry_after = max(1.0, wait)
 
 
 class TokenBucket:

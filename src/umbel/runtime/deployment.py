@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -102,7 +103,7 @@ class Deployment:
         Args:
             directory: the folder.
             catalog_url: SQLite in the folder when None.
-            store_url: files in the folder when None.
+            store_url: files in it when None.
             shards: the number of state shards; fixed when the deployment is made, as are the next two.
             budget: bytes of input per batch.
             accuracy: the largest error of a continuous window's start for busy keys, as a share of the window.
@@ -115,13 +116,13 @@ class Deployment:
         folder = _made(directory.absolute())
         make_private(folder)
         _check_catalog(folder, catalog_url)
-        catalog_url = catalog_url or f"sqlite:///{folder / 'catalog.db'}"
-        fixed = Fixed(Catalog(catalog_url), folder)
-        tiling = Tiling(
-            float(fixed.setting("accuracy", accuracy, DEFAULT.accuracy)),
-            int(fixed.setting("exact-instants", exact_instants, DEFAULT.exact)),
+        catalog_url, store_url = (
+            catalog_url or f"sqlite:///{folder / 'catalog.db'}",
+            store_url or f"file://{folder / 'store'}",
         )
-        parts, store_url = int(fixed.setting("shards", shards, SHARDS)), store_url or f"file://{folder / 'store'}"
+        with closing(Catalog(catalog_url)) as catalog:
+            fixed = Fixed(catalog, folder)
+            tiling, parts = fixed.tiling(accuracy, exact_instants), int(fixed.setting("shards", shards, SHARDS))
         limits = Limits.from_environment()
         return cls(folder, catalog_url, store_url, parts, budget, tiling, limits.max_ahead, limits.late_bytes)
 
@@ -305,6 +306,17 @@ class Fixed:
     def __init__(self, catalog: Catalog, folder: Path) -> None:
         self._catalog, self._folder = catalog, folder
         self._is_older = bool(catalog.latest())
+
+    def tiling(self, accuracy: float | None, exact_instants: int | None) -> Tiling:
+        """Return the resolution of continuous windows' tiles.
+
+        Raises:
+            InvalidValue: it was fixed at another one.
+        """
+        return Tiling(
+            float(self.setting("accuracy", accuracy, DEFAULT.accuracy)),
+            int(self.setting("exact-instants", exact_instants, DEFAULT.exact)),
+        )
 
     def setting(self, name: str, provided: float | None, default: float) -> Any:
         """Return a setting: the fixed value, else the provided one, else the default.

@@ -66,12 +66,14 @@ class StoreDescription:
 
     def _read(self) -> None:
         try:
-            found: Mapping[str, Any] = json.loads(self._files.read(NAME))
-            form, shards = found["format"], found["shards"]
+            text = self._files.read(NAME)
         except FileNotFoundError:
             if self._is_made:
                 raise Damaged(f"the state is missing: {self._files}/{NAME}", hint=REMEDY) from None
             return
+        try:
+            found: Mapping[str, Any] = json.loads(text)
+            form, shards = found["format"], found["shards"]
         except (ValueError, KeyError, TypeError):
             report = f"the state is damaged: {self._files}/{NAME} cannot be read"
             raise Damaged(report, hint=REMEDY) from None

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from umbel.collector import keys as module
-from umbel.collector.keys import ApiKeys, OverQuota, TokenBucket
+from umbel.collector.keys import ApiKeys, TokenBucket
 from umbel.errors import InvalidType, InvalidValue
-from umbel.request_errors import Forbidden, Unauthenticated
+from umbel.request_errors import Forbidden, OverQuota, Unauthenticated
 
 
 class Clock:

@@ -91,7 +91,9 @@ class Deletions:
         return at
 
     def undone(self, key: Key, at: int) -> int | None:
-        """Return the instant after a key's deletion, None for none, and forget it unless commits go on in it.
+        """Return the instant after a key's deletion, None for none.
+
+        It is forgotten when commits are past it.
 
         Args:
             key: of the row.
@@ -203,7 +205,7 @@ class Transactions:
             yield UPDATE if is_update else op, relation, values
 
     def _instants(self, op: str, relation: Relation, values: Values, at: int) -> tuple[int, int | None]:
-        """Return when a change took effect, and the instant before which a row is not in force.
+        """Return when a change took effect, and when its row begins at the earliest.
 
         An updated row replaces the one before when it is committed, and a row that was deleted begins after that, whatever
         their timestamps say.

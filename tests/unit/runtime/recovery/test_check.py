@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -136,6 +138,11 @@ def _run_of(shop: Shop, dataset: str) -> Path:
 def flipped_page(shop: Shop) -> None:
     shop.deployed.deployment.catalog.close()
     path = shop.folder / "umbel/catalog.db"
+    with contextlib.closing(
+        sqlite3.connect(path)
+    ) as connection:  # what is in the log beside it would replace the pages
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert path.stat().st_size > 4096 * 3
     for at in range(4096 * 3, path.stat().st_size, 4096):
         flipped(path, at)
 
