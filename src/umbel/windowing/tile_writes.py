@@ -86,8 +86,6 @@ class TileWriter:
         entries_left = self.tiles.partials.merge(
             tiled, self._begins(tiled, watermark), [pl.col(ID, WINDOW).first(), *self.tiles.spans]
         )
-        if self.tiles.is_keyed:  # all of a collapsed entry was retracted
-            entries_left = entries_left.filter(~pl.col(RETRACTED) | self.tiles.has_rows())
         if watermark is not None:
             base, entries_left = self._retire(base, entries_left, watermark)
         both = pl.concat([base, entries_left]).sort(ID, WINDOW, maintain_order=True) if len(base) else entries_left
