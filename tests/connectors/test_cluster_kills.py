@@ -9,23 +9,28 @@ from pathlib import Path
 import pytest
 
 from tests.kills import VICTIMS, run
+from tests.s3server import S3Server
 from tests.servers import spark
 from tests.servers.postgres import PostgresServer
 
 
 @pytest.fixture
 def killed(
-    cluster_urls: dict[str, str], cluster_database: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster_urls: dict[str, str],
+    cluster_database: PostgresServer,
+    cluster_s3: S3Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[[list[str], random.Random], None]]:
     """Yield what runs the live job on a cluster, kills some of its parts, and compares."""
     with spark.running(tmp_path / "cluster") as cluster:
         monkeypatch.setenv("UMBEL_MASTER", cluster.url)
-        parts = {"machine": cluster.workers[0], "other machine": cluster.workers[1], "master": cluster.master}
+        machines = {"machine": cluster.workers[0], "other machine": cluster.workers[1], "master": cluster.master}
+        parts = {**machines, "database": cluster_database, "bucket": cluster_s3}
 
         def kill(victim: str) -> None:
-            part = {**parts, "database": cluster_database}[victim]
-            part.kill()
-            part.start()
+            parts[victim].kill()
+            parts[victim].start()
 
         def run_and_kill(victims: list[str], chance: random.Random) -> None:
             urls = {"catalog_url": cluster_urls["UMBEL_CATALOG"], "store_url": cluster_urls["UMBEL_STORE"]}
@@ -40,10 +45,10 @@ def killed(
 
 
 def test_machines_that_die(killed: Callable[[list[str], random.Random], None]) -> None:
-    killed(["machine", "driver", "database", "other machine", "master"], random.Random())
+    killed(["machine", "driver", "database", "other machine", "bucket", "master"], random.Random())
 
 
 @pytest.mark.nightly
 def test_many_kills(killed: Callable[[list[str], random.Random], None]) -> None:
     chance = random.Random()
-    killed(chance.choices([*VICTIMS[:2], "machine", "other machine", "master", "database"], k=12), chance)
+    killed(chance.choices([*VICTIMS[:2], "machine", "other machine", "master", "database", "bucket"], k=12), chance)
