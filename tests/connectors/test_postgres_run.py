@@ -40,8 +40,10 @@ class PostgresRun(Run):
     def end(self) -> None:
         """End it with all of its processes."""
         self.http.close()
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for member in [*self.family(), psutil.Process(self.process.pid)]:
+        family = self.family() if self.process.poll() is None else []
+        self.process.kill()
+        for member in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()
         self.process.wait()
 
