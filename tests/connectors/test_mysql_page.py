@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "howto" / "mysql.md"
 def test_the_page(mysql_server: MySQLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     del mysql_server  # skipped where there can be none
     text = PAGE.read_text(encoding="utf-8")
-    (configuration,) = re.findall(r"^```ini\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (configuration,) = re.findall(r"^```text\n(\[mysqld\].*?)^```$", text, re.MULTILINE | re.DOTALL)
     with mysql.running(configuration) as server:
         server.run("CREATE DATABASE shop")
         for block in re.findall(r"^```sql\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
