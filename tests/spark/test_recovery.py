@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from tests.deployed import Deployed, live, wait_until
 from tests.sales import USERS, Row, at, base, check_all, sales
@@ -18,8 +20,9 @@ from umbel.datasets import Count, dataset, field, pipeline
 from umbel.dtypes import Continuous
 from umbel.expr import col
 from umbel.lib import inputs
+from umbel.runtime.batch import BatchReport, Counts, MicroBatch
 from umbel.runtime.recovery.check import check, repair_all
-from umbel.runtime.recovery.rebuild import rebuild, share
+from umbel.runtime.recovery.rebuild import Rebuild, rebuild, share
 from umbel.state.runs.maintenance import maintain
 from umbel.state.runs.manifest import read_latest
 
@@ -90,6 +93,44 @@ def test_a_pipeline_is_rebuilt(market: Market, dataset: str) -> None:
     assert share(market.deployed.deployment, made) == 0.0
     market.work(lambda: share(market.deployed.deployment, made) == 1.0)
     check_all(market.deployed, market.rows, market.users)
+    market.sell()
+    check_all(market.deployed, market.rows, market.users)
+    assert list(check(market.reopened().deployment)) == []
+
+
+def test_a_worker_that_ends_right_after_a_rebuild_runs_its_batch_again(
+    market: Market, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, finish = rebuild(market.deployed.deployment, ["Priced"]), MicroBatch.finish
+    ended = list[int]()
+
+    def ends(batch: MicroBatch, report: BatchReport) -> Counts:
+        if share(market.deployed.deployment, made) == 1.0 and not ended:
+            ended.append(batch.stamp.batch)
+            raise RuntimeError("the process ends here")
+        return finish(batch, report)
+
+    monkeypatch.setattr(MicroBatch, "finish", ends)
+    with suppress(StreamingQueryException):
+        market.work(lambda: bool(ended))
+    market.sell()
+    market.sell()
+    check_all(market.deployed, market.rows, market.users)
+    assert list(check(market.reopened().deployment)) == []
+
+
+def test_a_rebuild_requested_while_a_batch_begins(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, begin, made = market.deployed.deployment, MicroBatch.begin, list[Rebuild]()
+
+    def requested(*arguments: Any) -> MicroBatch:
+        batch = begin(*arguments)
+        if not made:
+            made.append(rebuild(place, ["Priced"]))
+        return batch
+
+    monkeypatch.setattr(MicroBatch, "begin", requested)
+    market.sell()
+    market.work(lambda: share(place, made[0]) == 1.0)
     market.sell()
     check_all(market.deployed, market.rows, market.users)
     assert list(check(market.reopened().deployment)) == []

@@ -25,6 +25,8 @@ class BackfillState:
         failures: the number of failures since the last completed step.
         error: the last failure.
         not_before: the time of the next attempt, in seconds since the epoch.
+        began: the batch before which the operators' change logs were deleted, None for unknown.
+        deleted: the names of those change logs. Retained after the backfill: that batch may be run again.
     """
 
     state_ids: tuple[str, ...] = ()
@@ -37,11 +39,15 @@ class BackfillState:
     failures: int = 0
     error: str = ""
     not_before: float = 0.0
+    began: int | None = None
+    deleted: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, noted: Mapping[str, Any] | None) -> BackfillState:
         """Restore a state from its plain form."""
-        return cls(**{**noted, "state_ids": tuple(noted["state_ids"])}) if noted else cls()
+        if not noted:
+            return cls()
+        return cls(**{**noted, "state_ids": tuple(noted["state_ids"]), "deleted": tuple(noted.get("deleted", ()))})
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -52,6 +58,14 @@ class BackfillState:
     def share(self) -> float:
         """The share of the history that has been read."""
         return min(1.0, self.done / self.total) if self.total else 0.0
+
+    def finished(self) -> BackfillState:
+        """Return the state after the backfill."""
+        return BackfillState(began=self.began, deleted=self.deleted)
+
+    def deleted_before(self, batch: int) -> tuple[str, ...]:
+        """Return the change logs that were deleted since the batch before this one was finished."""
+        return self.deleted if self.began == batch else ()
 
     def is_due(self, now: float) -> bool:
         """Return whether the next step may begin."""

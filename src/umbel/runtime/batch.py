@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -108,10 +108,18 @@ class MicroBatch:
         before = deployment.catalog.progress(JOB, stamp.batch)
         time = EventTimeProgress.of(before.state if before else {}, plan.ended)
         dues = before.state.get("logs", {}) if before else {}
-        done = deployment.catalog.backfilled()
-        fresh = {node.log for node in deployment.graph(plan.revision).nodes if node.state_id not in done}
-        dues = {log: due for log, due in dues.items() if log not in fresh}  # what is rebuilt loses its change log first
         return cls(deployment, plan, stamp, time, before.revision if before else None, dues=dues)
+
+    def after_backfill(self, waiting: frozenset[str]) -> MicroBatch:
+        """Return the batch as it runs after a step of a backfill.
+
+        Without waiting operators, and without the expected content of deleted change logs.
+
+        Args:
+            waiting: the state ids of operators whose backfill is not complete.
+        """
+        deleted = self.deployment.backfill_state().deleted_before(self.stamp.batch)
+        return replace(self, waiting=waiting, dues={log: due for log, due in self.dues.items() if log not in deleted})
 
     @property
     def graph(self) -> Graph:

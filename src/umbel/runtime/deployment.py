@@ -28,7 +28,7 @@ from umbel.log.reading import RESTORE
 from umbel.processes.privacy import make_private
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.changelogs import ChangeLogs, Dues
-from umbel.runtime.home import check_home, elsewhere, is_home
+from umbel.runtime.home import elsewhere, is_home, other_folder
 from umbel.runtime.limits import Limits
 from umbel.runtime.plans import Plans
 from umbel.runtime.replays import replay_sources
@@ -178,7 +178,7 @@ class Deployment:
             InvalidValue: the catalog belongs to a deployment in another folder.
         """
         if not self.is_home:
-            check_home(self.directory, self.catalog)
+            raise other_folder(self.directory)
 
     def check_state(self) -> None:
         """Refuse state that this version of umbel cannot read.

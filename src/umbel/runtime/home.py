@@ -35,17 +35,15 @@ def is_home(folder: Path, catalog: Catalog) -> bool:
     return bool(catalog.setting(SETTING, own) == own)
 
 
-def check_home(folder: Path, catalog: Catalog) -> None:
-    """Refuse a folder that no worker reads: what it took in would never be processed.
+def other_folder(folder: Path) -> InvalidValue:
+    """Return the error for a folder that no worker reads.
 
-    Raises:
-        InvalidValue: the catalog belongs to a deployment in another folder.
+    Events that it took in would never be processed.
     """
-    if not is_home(folder, catalog):
-        raise InvalidValue(
-            f"{folder} is not the folder of this catalog's deployment: the worker reads another one",
-            hint="--dir of the worker, in a folder that both machines share; or `umbel serve --queries-only`",
-        )
+    return InvalidValue(
+        f"{folder} is not the folder of this catalog's deployment: the worker reads another one",
+        hint="--dir of the worker, in a folder that both machines share; or `umbel serve --queries-only`",
+    )
 
 
 def elsewhere(what: str) -> NotSupported:

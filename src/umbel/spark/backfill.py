@@ -89,8 +89,8 @@ class Backfill:
             catalog.backfill(fresh - waiting, done=True)
         if waiting:
             waiting -= self._some(graph, revision, stamp, waiting, time)
-        elif self._deployment.backfill_state().state_ids:
-            self._note(BackfillState())
+        elif (state := self._deployment.backfill_state()).state_ids:
+            self._note(state.finished())
         self._restore_stream_times(time, self._deployment.graph(revision, waiting))
         return waiting
 
@@ -101,7 +101,7 @@ class Backfill:
         state = self._deployment.backfill_state()
         left = waiting.intersection(state.state_ids)
         if not left:
-            state = self._begin(graph, waiting)
+            state = self._begin(graph, waiting, stamp.batch)
         elif len(left) < len(state.state_ids):  # some were removed by a commit since
             state = replace(state, state_ids=tuple(sorted(left)))
         if not state.is_due(now()):
@@ -117,20 +117,22 @@ class Backfill:
             raise
         except Exception as error:  # noqa: BLE001  the live job goes on; an event is recorded
             if is_read:  # some timers may have fired, and the next try reads more history before them
-                self._begin(graph, state_ids)
+                self._begin(graph, state_ids, stamp.batch)
             self._failed(state.failures, error)
             return frozenset()
         self._deployment.catalog.backfill(state_ids, done=True)
-        self._note(BackfillState())
+        self._note(self._deployment.backfill_state().finished())
         return state_ids
 
-    def _begin(self, graph: Graph, state_ids: frozenset[str]) -> BackfillState:
-        """Delete the state of operators, and begin to compute it."""
+    def _begin(self, graph: Graph, state_ids: frozenset[str], batch: int) -> BackfillState:
+        """Delete the state of operators before a batch, and begin to compute it."""
+        deleted = set(self._deployment.backfill_state().deleted_before(batch))
         for node in graph.nodes:
             if node.state_id in state_ids:
                 self._deployment.store.drop(node.state_id)
                 self._deployment.changes.drop(node.log)
-        state = BackfillState(tuple(sorted(state_ids)))
+                deleted.add(node.log)
+        state = BackfillState(tuple(sorted(state_ids)), began=batch, deleted=tuple(sorted(deleted)))
         self._note(state)
         return state
 
@@ -212,7 +214,17 @@ class _Step:
             last = todo[-1][1]
             read = state.done + sum(rows for batch, rows in sizes.items() if batch <= last)
             seen = {graph.nodes[number].state_id: at.isoformat() for number, at in batch_report.result.seen.items()}
-            state = BackfillState(state.state_ids, state.step + 1, last, None, read, state.total, seen)
+            state = replace(
+                state,
+                step=state.step + 1,
+                reached=last,
+                planned=None,
+                done=read,
+                seen=seen,
+                failures=0,
+                error="",
+                not_before=0.0,
+            )
             self.deployment.catalog.note(BACKFILL, state.plain)
             return last == max(sizes)
         return True

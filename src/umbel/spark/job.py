@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,14 +81,11 @@ class LiveJob:
             return
         self._on_begin(number)
         plan = self._plans.read(planned)
-        last = self._deployment.catalog.progress(JOB, number)
-        if last is not None and last.revision != plan.revision:
-            recompute_unlogged(self._deployment, plan.revision, last.state.get("logs", {}))
         batch = MicroBatch.begin(self._deployment, plan, Stamp(self._epoch, number))
+        if batch.before not in (None, plan.revision):
+            recompute_unlogged(self._deployment, plan.revision, batch.dues)
         batch.forget_removed()
-        batch = replace(
-            batch, waiting=self._backfill.go_on(plan.revision, batch.stamp, batch.time, batch.before is None)
-        )
+        batch = batch.after_backfill(self._backfill.go_on(plan.revision, batch.stamp, batch.time, batch.before is None))
         batch_report = batch.run_here() if plan.size <= self._small else self._in_tasks(batch)
         counts = batch.finish(batch_report)
         self._maintenance.after(plan)
