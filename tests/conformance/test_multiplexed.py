@@ -11,10 +11,10 @@ import pytest
 from tests.conformance.cases import CASES
 from tests.conformance.multiplexed import begin, fits, in_rounds, logged, put_in_force
 from tests.deployed import live, wait_until
+from umbel.runtime.backfill_state import BackfillState
 from umbel.runtime.deployment import JOB
 from umbel.spark import backfill
 from umbel.spark.job import SMALL
-from umbel.state.port import Stamp
 
 FITTING = [case for case in CASES if fits(case)]
 Failures = Mapping[str, Exception | None]
@@ -38,15 +38,19 @@ def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
 
 
 def counted_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Make backfills go by small steps; return the list that gets the batch number of each."""
-    steps, read = list[int](), backfill._Step._read
+    """Make backfills go by small steps, every other one in the driver; return the list that gets the number of each."""
+    steps, run = list[int](), backfill._Step.run
 
-    def counted(self: Any, items: Any, stamp: Stamp, *rest: Any) -> None:
-        steps.append(stamp.batch)
-        read(self, items, stamp, *rest)
+    def counted(self: Any, state: BackfillState, sizes: Any, *, is_live: bool) -> bool:
+        assert not is_live
+        steps.append(state.step)
+        return run(self, state, sizes, is_live=state.step % 2 == 1)
 
-    monkeypatch.setattr(backfill._Step, "_read", counted)
-    monkeypatch.setattr("umbel.spark.backfill.ROWS_AT_ONCE", 20)
+    monkeypatch.setattr(backfill._Step, "run", counted)
+    for name, rows in (("backfill.ROWS_AT_ONCE", 10), ("backfill.LIVE_ROWS", 20)):
+        monkeypatch.setattr(f"umbel.spark.{name}", rows)
+    for name, rows in (("PART_ROWS", 7), ("SLICE_ROWS", 15)):
+        monkeypatch.setattr(f"umbel.runtime.history_slices.{name}", rows)
     return steps
 
 
@@ -71,7 +75,7 @@ def backfilled(
 
         wait_until(is_there, lambda: catalog.progress(JOB, sys.maxsize))
     assert len(steps) > 2
-    assert steps == list(range(backfill.BEGINNING, backfill.BEGINNING + len(steps)))
+    assert steps == list(range(len(steps)))
     for one in playing:
         one.check()
     deployed.close()

@@ -38,12 +38,13 @@ MISSING = -1
 WORKER = """
 import sys
 from pathlib import Path
-import umbel.runtime.batch, umbel.runtime.deployment, umbel.spark.backfill
+import umbel.runtime.batch, umbel.runtime.deployment, umbel.runtime.history_slices, umbel.spark.backfill
 from umbel.runtime.deployment import Deployment
 from umbel.spark.job import LiveJob
 from umbel.spark.session import Settings, running
 
-umbel.spark.backfill.ROWS_AT_ONCE = int(sys.argv[2])
+umbel.spark.backfill.ROWS_AT_ONCE, umbel.spark.backfill.LIVE_ROWS = int(sys.argv[2]), 2 * int(sys.argv[2])
+umbel.runtime.history_slices.PART_ROWS = umbel.runtime.history_slices.SLICE_ROWS = int(sys.argv[2])
 umbel.runtime.deployment.RETAINED_FOR = 2.0
 umbel.runtime.batch.MicroBatch.forget_removed.__defaults__ = (2.0,)
 place = Deployment.at(Path(sys.argv[1]), budget=int(sys.argv[3]))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from umbel.runtime.history_slices import HistoryPosition
 
 BACKFILL = "backfill"
 """The name under which it is noted."""
+BEFORE_HISTORY = -(1 << 62)
+"""A batch number below all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +21,11 @@ class BackfillState:
     Args:
         state_ids: the state ids of the operators being computed; none when there is no backfill.
         step: the number of completed steps.
-        reached: the last batch of history read, None for none.
-        planned: the last batch that the next step reads if it was begun: a step that is run again reads the same batches.
+        reached: the last batch of history read as a whole, None for none.
+        part: the number of parts read of the batch after it.
+        planned: what `reached` will be after the next step if it was begun: a step that is run again reads the same rows.
+        planned_part: what `part` will be.
+        in_driver: whether the step that was begun runs in the driver.
         done: rows of history read.
         total: rows of history in all.
         seen: the largest event time each timed operator has read, in ISO form, by its state id.
@@ -32,7 +39,10 @@ class BackfillState:
     state_ids: tuple[str, ...] = ()
     step: int = 0
     reached: int | None = None
+    part: int = 0
     planned: int | None = None
+    planned_part: int = 0
+    in_driver: bool = False
     done: int = 0
     total: int = 0
     seen: Mapping[str, str] = field(default_factory=dict)
@@ -48,6 +58,46 @@ class BackfillState:
         if not noted:
             return cls()
         return cls(**{**noted, "state_ids": tuple(noted["state_ids"]), "deleted": tuple(noted.get("deleted", ()))})
+
+    @property
+    def position(self) -> HistoryPosition:
+        """The position in history after the last completed step."""
+        return HistoryPosition(BEFORE_HISTORY if self.reached is None else self.reached, self.part)
+
+    @property
+    def end(self) -> HistoryPosition:
+        """The position after the step that was begun."""
+        return HistoryPosition(BEFORE_HISTORY if self.planned is None else self.planned, self.planned_part)
+
+    def begun(self, end: HistoryPosition, total: int, *, in_driver: bool) -> BackfillState:
+        """Return the state with a step that is begun.
+
+        Args:
+            end: the position after the step.
+            total: rows of history in all.
+            in_driver: whether the step runs in the driver.
+        """
+        planned = None if end.batch == BEFORE_HISTORY else end.batch
+        return replace(self, planned=planned, planned_part=end.part, total=total, in_driver=in_driver)
+
+    def completed(self, rows: int, seen: Mapping[str, str]) -> BackfillState:
+        """Return the state after the step that was begun.
+
+        Args:
+            rows: rows of history that it read.
+            seen: the largest event time each timed operator has read, in ISO form.
+        """
+        return BackfillState(
+            self.state_ids,
+            self.step + 1,
+            self.planned,
+            self.planned_part,
+            done=self.done + rows,
+            total=self.total,
+            seen=seen,
+            began=self.began,
+            deleted=self.deleted,
+        )
 
     @property
     def plain(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Backfill: computes new operators' state from the history of their inputs, by the same stages.
 
 It is a sequence of steps of bounded size that read history in the order of its batches, one step between two batches of the
-live job, which meanwhile update the serving state and append to the history. New operators have state of their own and no old
+live job, which meanwhile update the serving state and append to the history. While rows arrive that are to be fresh, steps are
+small and run in the driver; otherwise they are large Spark jobs. New operators have state of their own and no old
 operator reads from them, so the running ones lose and repeat nothing. With the step that reads the last batch they have caught
 up, and run with the next one. An interrupted backfill resumes at its current step; one that fails is tried again, and does not
 stop the live job.
@@ -12,8 +13,8 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from time import time as now
 from typing import TYPE_CHECKING
@@ -25,11 +26,11 @@ from umbel.functions.guarding import applied, guarded
 from umbel.graph.execution import InProcess
 from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import StageOutput, emit, timed
-from umbel.log.change_tail import BATCH
 from umbel.operators.operator import Keyed, RowWise
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.batch import BatchReport
 from umbel.runtime.guard import WorkerGuard
+from umbel.runtime.history_slices import HistorySlice, after, left, slices
 from umbel.runtime.letters import Letters
 from umbel.runtime.progress import EventTimeProgress
 from umbel.spark.packets import SCHEMA, batches
@@ -47,13 +48,12 @@ BEFORE_ALL = -1
 BEGINNING = -(1 << 40)
 """The batch number of a backfill's first step; the others follow."""
 ROWS_AT_ONCE = 1_000_000
-"""About how many rows a task reads in one step."""
+"""About how many rows each Spark slot reads in one step."""
+LIVE_ROWS = 200_000
+"""About how many rows a step reads between batches whose rows are to be fresh."""
 
 LONGEST_WAIT = 300.0
 """Seconds between two tries of a backfill that fails, at the most."""
-
-TimeRange = tuple[int, int]
-"""Batches of history, the first and the last one."""
 
 log = logging.getLogger("umbel.work")
 
@@ -71,7 +71,9 @@ class Backfill:
         self._sizes = Counter[int]()
         self._sized: tuple[str, int | None] = ("", None)
 
-    def go_on(self, revision: int, stamp: Stamp, time: EventTimeProgress, is_first: bool) -> frozenset[str]:
+    def go_on(
+        self, revision: int, stamp: Stamp, time: EventTimeProgress, *, is_first: bool, is_live: bool = False
+    ) -> frozenset[str]:
         """Run a step if any is due; return the state ids of operators still waiting.
 
         Args:
@@ -79,6 +81,7 @@ class Backfill:
             stamp: of that batch.
             time: event time as of the batch before; gets the stream times of the operators that were computed.
             is_first: whether no batch was before the next one, so that there is no history.
+            is_live: whether that batch has rows, and few enough to be fresh: the step is a small one in this process.
         """
         catalog, graph = self._deployment.catalog, self._deployment.graph(revision)
         fresh = frozenset(node.state_id for node in graph.nodes) - catalog.backfilled()
@@ -88,14 +91,21 @@ class Backfill:
                 self._deployment.store.drop(state_id)
             catalog.backfill(fresh - waiting, done=True)
         if waiting:
-            waiting -= self._some(graph, revision, stamp, waiting, time)
+            waiting -= self._some(graph, revision, stamp, waiting, time, is_live=is_live)
         elif (state := self._deployment.backfill_state()).state_ids:
             self._note(state.finished())
         self._restore_stream_times(time, self._deployment.graph(revision, waiting))
         return waiting
 
     def _some(
-        self, graph: Graph, revision: int, stamp: Stamp, waiting: frozenset[str], time: EventTimeProgress
+        self,
+        graph: Graph,
+        revision: int,
+        stamp: Stamp,
+        waiting: frozenset[str],
+        time: EventTimeProgress,
+        *,
+        is_live: bool,
     ) -> frozenset[str]:
         """Run a step of the backfill; return the state ids of completed operators."""
         state = self._deployment.backfill_state()
@@ -109,7 +119,7 @@ class Backfill:
         state_ids = frozenset(state.state_ids)
         step, is_read = _Step(self._session, self._deployment, revision, stamp, state_ids, waiting - state_ids), False
         try:
-            is_read = step.run(state, self._history(step, state))
+            is_read = step.run(state, self._history(step, state), is_live=is_live)
             if not is_read:
                 return frozenset()
             step.finish(self._deployment.backfill_state(), time)
@@ -137,7 +147,7 @@ class Backfill:
         return state
 
     def _history(self, step: _Step, state: BackfillState) -> Mapping[int, int]:
-        """Return the number of unread rows of each batch of history.
+        """Return the number of rows of each batch that was not wholly read.
 
         Counts of earlier calls are cached; only newer batches are counted.
         """
@@ -149,7 +159,7 @@ class Backfill:
         for each in found:
             sizes.update(each)
         self._sizes, self._sized = sizes, (name, last)
-        return {b: rows for b, rows in self._sizes.items() if state.reached is None or b > state.reached}
+        return {batch: rows for batch, rows in self._sizes.items() if batch > state.position.batch}
 
     def _failed(self, failures: int, error: Exception) -> None:
         text, wait = f"{type(error).__name__}: {error}"[:2000], min(LONGEST_WAIT, 2.0**failures)
@@ -170,7 +180,7 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step of a backfill: about `ROWS_AT_ONCE` rows of history for each Spark slot.
+    """A step of a backfill.
 
     Args:
         session: Spark.
@@ -193,48 +203,41 @@ class _Step:
         """The operators that are computed, and their inputs."""
         return self.deployment.graph(self.revision, self.others)
 
-    def run(self, state: BackfillState, sizes: Mapping[int, int]) -> bool:
+    def run(self, state: BackfillState, sizes: Mapping[int, int], *, is_live: bool) -> bool:
         """Run the step; return whether all history is read.
 
         Args:
             state: how far it is.
-            sizes: rows of history of each batch that was not read yet.
+            sizes: rows of history of each batch that was not read as a whole yet.
+            is_live: whether rows arrive that are to be fresh: the step is a small one.
         """
-        graph = self.graph
         batch_report = self._seen(state)
-        if sizes:
-            state = self._planned(state, sizes)
-            log.info("backfill of %d new operators: %d of %d rows", len(self.state_ids), state.done, state.total)
-            todo = list(_time_ranges(_until(sizes, state.planned)))
-            items = [(json.dumps([node.number, *s]),) for s in todo for node in graph.history_of(self.state_ids)]
-            self._read(items, Stamp(self.stamp.epoch, BEGINNING + state.step), batch_report)
-            changes = {node.log: node for node in graph.nodes}
-            self.deployment.changes.commit_step(state.step, batch_report.parts, changes)
-            self._bury(batch_report.letters, state.step)
-            last = todo[-1][1]
-            read = state.done + sum(rows for batch, rows in sizes.items() if batch <= last)
-            seen = {graph.nodes[number].state_id: at.isoformat() for number, at in batch_report.result.seen.items()}
-            state = replace(
-                state,
-                step=state.step + 1,
-                reached=last,
-                planned=None,
-                done=read,
-                seen=seen,
-                failures=0,
-                error="",
-                not_before=0.0,
-            )
-            self.deployment.catalog.note(BACKFILL, state.plain)
-            return last == max(sizes)
-        return True
+        if not sizes:
+            return True
+        state = self._planned(state, sizes, is_live=is_live)
+        log.info("backfill of %d new operators: %d of %d rows", len(self.state_ids), state.done, state.total)
+        todo = list(slices(sizes, state.position, state.end))
+        stamp = Stamp(self.stamp.epoch, BEGINNING + state.step)
+        if state.in_driver:
+            self._run_here(todo, stamp, batch_report)
+        else:
+            self._run_in_tasks(todo, stamp, batch_report)
+        nodes = self.graph.nodes
+        self.deployment.changes.commit_step(state.step, batch_report.parts, {node.log: node for node in nodes})
+        self._bury(batch_report.letters, state.step)
+        read = left(sizes, state.position) - left(sizes, state.end)
+        seen = {nodes[number].state_id: at.isoformat() for number, at in batch_report.result.seen.items()}
+        state = state.completed(read, seen)
+        self.deployment.catalog.note(BACKFILL, state.plain)
+        return state.position.batch >= max(sizes)
 
-    def _planned(self, state: BackfillState, sizes: Mapping[int, int]) -> BackfillState:
-        """Record the range a step reads before it begins, unless it was begun before."""
-        slots, total = self.session.sparkContext.defaultParallelism, state.done + sum(sizes.values())
-        was_begun = state.planned is not None and bool(_until(sizes, state.planned))
-        planned = state.planned if was_begun else list(_time_ranges(sizes))[:slots][-1][1]
-        state = replace(state, planned=planned, total=total)
+    def _planned(self, state: BackfillState, sizes: Mapping[int, int], *, is_live: bool) -> BackfillState:
+        """Record what a step reads before it begins, unless it was begun before."""
+        if state.end > state.position:
+            return state
+        rows = LIVE_ROWS if is_live else ROWS_AT_ONCE * self.session.sparkContext.defaultParallelism
+        total = state.done + left(sizes, state.position)
+        state = state.begun(after(sizes, state.position, rows), total, in_driver=is_live)
         self.deployment.catalog.note(BACKFILL, state.plain)
         return state
 
@@ -246,8 +249,11 @@ class _Step:
                 batch_report.result.seen[node.number] = datetime.fromisoformat(state.seen[node.state_id])
         return batch_report
 
-    def _read(self, items: list[tuple[str]], stamp: Stamp, batch_report: BatchReport) -> None:
-        """Run the stages over ranges of history, as one Spark job."""
+    def _run_in_tasks(self, todo: Sequence[HistorySlice], stamp: Stamp, batch_report: BatchReport) -> None:
+        """Run the stages over slices of history, as one Spark job."""
+        items = [
+            (json.dumps([n.number, asdict(each)]),) for each in todo for n in self.graph.history_of(self.state_ids)
+        ]
         slots = self.session.sparkContext.defaultParallelism
         context = BatchContext.of(
             self.deployment, self.session, self.revision, stamp, only=self.state_ids, waiting=self.others
@@ -256,6 +262,21 @@ class _Step:
         reading = frame.mapInArrow(replaying(context), SCHEMA)
         for report in later_stages(reading, self.graph, context, self.deployment.shards):
             batch_report.add(report)
+
+    def _run_here(self, todo: Sequence[HistorySlice], stamp: Stamp, batch_report: BatchReport) -> None:
+        """Run the stages over slices of history in this process."""
+        changes, nodes, output = self.deployment.changes, self.graph.nodes, StageOutput()
+        guard = WorkerGuard(self.deployment)
+        with guarded(guard):
+            for node in self.graph.history_of(self.state_ids):
+                for each in todo:
+                    hand_on(node, read(self.deployment, node, each), self.state_ids, output)
+            made = InProcess(self.graph, self.deployment.store, self.state_ids).run(output, stamp, {})
+        batch_report.letters.add(Letters.of(guard))
+        batch_report.result.add(StageOutput(seen=made.seen))
+        batch_report.parts += [
+            changes.write_part(nodes[number], stamp, "step", frames) for number, frames in made.logged.items()
+        ]
 
     def finish(self, state: BackfillState, time: EventTimeProgress) -> None:
         """Fire timers, record the stream times, and write the change logs.
@@ -293,10 +314,6 @@ class _Step:
             self.deployment.catalog.bury(job, step, counts, dead)
 
 
-def _until(sizes: Mapping[int, int], last: int | None) -> dict[int, int]:
-    return {batch: rows for batch, rows in sizes.items() if last is None or batch <= last}
-
-
 def _stream_time(node: GraphNode) -> str:
     """Return the catalog name of a node's stream time after its backfill."""
     return f"frontier of {node.state_id}"
@@ -311,14 +328,10 @@ def _is_known(reader: GraphNode, position: int, fresh: Container[str]) -> bool:
     return versions_table is not None and versions_table not in fresh
 
 
-def _time_ranges(sizes: Mapping[int, int]) -> Iterator[TimeRange]:
-    """Yield ranges of batches in order, each of about `ROWS_AT_ONCE` rows."""
-    first, rows = None, 0
-    for batch in sorted(sizes):
-        first, rows = batch if first is None else first, rows + sizes[batch]
-        if rows >= ROWS_AT_ONCE or batch == max(sizes):
-            yield first, batch
-            first, rows = None, 0
+def read(deployment: Deployment, node: GraphNode, piece: HistorySlice) -> pl.DataFrame:
+    """Return a slice of the change log of a node."""
+    schema = node.operator.schema
+    return piece.cut(deployment.changes.read(node, piece.predicate(schema), until=piece.last), schema)
 
 
 def replaying(context: BatchContext) -> Task:
@@ -332,13 +345,13 @@ def replaying(context: BatchContext) -> Task:
         graph = context.graph()
         for batch in arrived:
             for text in batch.column(0).to_pylist():
-                number, first, last = json.loads(text)
-                output, node = StageOutput(), graph.nodes[number]
-                rows = deployment.changes.read(node, pl.col(BATCH) >= first, until=last)
+                number, described = json.loads(text)
+                output, node, piece = StageOutput(), graph.nodes[number], HistorySlice(**described)
+                rows = read(deployment, node, piece)
                 guard = WorkerGuard(deployment, context.limits)
                 with guarded(guard):
                     hand_on(node, rows, context.only or (), output)
-                yield from batches(posted(deployment, context, output, {}, f"0-{number}-{first}"))
+                yield from batches(posted(deployment, context, output, {}, f"0-{number}-{piece.first}"))
                 yield from batches(rejected(guard))
 
     return run

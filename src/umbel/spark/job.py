@@ -85,7 +85,10 @@ class LiveJob:
         if batch.before not in (None, plan.revision):
             recompute_unlogged(self._deployment, plan.revision, batch.dues)
         batch.forget_removed()
-        batch = batch.after_backfill(self._backfill.go_on(plan.revision, batch.stamp, batch.time, batch.before is None))
+        waiting = self._backfill.go_on(
+            plan.revision, batch.stamp, batch.time, is_first=batch.before is None, is_live=0 < plan.size <= self._small
+        )
+        batch = batch.after_backfill(waiting)
         batch_report = batch.run_here() if plan.size <= self._small else self._in_tasks(batch)
         counts = batch.finish(batch_report)
         self._maintenance.after(plan)

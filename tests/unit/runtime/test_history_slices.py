@@ -1,0 +1,107 @@
+"""How history is cut into what the steps of a backfill read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from umbel.runtime import history_slices
+from umbel.runtime.backfill_state import BEFORE_HISTORY, BackfillState
+from umbel.runtime.history_slices import HistoryPosition, HistorySlice, after, left, slices
+from umbel.types.dtypes import Int, Str
+from umbel.types.schema import Schema
+
+START = HistoryPosition(BEFORE_HISTORY)
+NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
+sizes = st.dictionaries(st.integers(-5, 50), st.integers(1, 2_500_000), min_size=1)
+
+
+def parts_of(piece: HistorySlice, known: dict[int, int]) -> list[tuple[int, int]]:
+    """Return the parts of batches in a slice."""
+    found = []
+    for batch in sorted(batch for batch in known if piece.first <= batch <= piece.last):
+        count = history_slices._parts(known[batch])
+        begin, end = (0, count) if piece.is_whole else (piece.begin, piece.end)
+        assert piece.is_whole or (count == piece.parts and piece.first == piece.last)
+        found += [(batch, part) for part in range(begin, end)]
+    return found
+
+
+@given(sizes, st.lists(st.integers(1, 5_000_000), min_size=1))
+def test_steps_of_any_size_read_every_part_once_in_order(known, steps):
+    position, read, rows = START, [], 0
+    for number in range(100_000):
+        end = after(known, position, steps[number % len(steps)])
+        if end == position:
+            break
+        for each in slices(known, position, end):
+            assert each.rows < history_slices.SLICE_ROWS * 2
+            read += parts_of(each, known)
+        rows += left(known, position) - left(known, end)
+        assert end > position
+        position = end
+    assert read == [(batch, part) for batch in sorted(known) for part in range(history_slices._parts(known[batch]))]
+    assert position == HistoryPosition(max(known))
+    assert (rows, left(known, position)) == (sum(known.values()), 0)
+
+
+@given(sizes, st.integers(1, 3_000_000), st.integers(1, 3_000_000))
+def test_a_batch_that_arrives_meanwhile_changes_no_slice_before_it(known, first, second):
+    position = after(known, START, first)
+    end = after(known, position, second)
+    grown = {**known, max(known) + 1: 700_000}
+    assert list(slices(grown, position, end)) == list(slices(known, position, end))
+
+
+def test_a_step_has_about_as_many_rows_as_requested():
+    known = {3: 100_000, 4: 10_000_000}
+    assert after(known, START, 100_000) == HistoryPosition(3)
+    assert after(known, START, 100_001) == HistoryPosition(3, 1)
+    assert after(known, HistoryPosition(3, 49), 1_000_000) == HistoryPosition(4)
+    assert [each.rows for each in slices(known, START, HistoryPosition(4))] == [100_000, *[1_000_000] * 10]
+
+
+def test_history_of_nothing_has_no_slices():
+    assert (after({}, START, 5), list(slices({}, START, START)), left({}, START)) == (START, [], 0)
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("alike", [True, False])
+def test_parts_have_every_row_once_and_all_changes_of_a_row(keyed, alike):
+    schema = Schema((("k", Str()),) if keyed else (), (("v", Int()),), "at")
+    rows = pl.DataFrame(
+        {
+            "k": [f"key-{number % 97}" for number in range(1_000)],
+            "v": range(1_000),
+            "at": [NOON if alike else NOON + timedelta(seconds=number % 211) for number in range(1_000)],
+            "_batch": [4] * 1_000,
+        },
+        schema_overrides={"at": pl.Datetime("us", "UTC")},
+    )
+    pieces = [HistorySlice(4, 4, part, part + 1, 5) for part in range(5)]
+    found = [each.cut(rows.filter(each.predicate(schema)), schema) for each in pieces]
+    assert sorted(pl.concat(found)["v"]) == list(range(1_000))
+    of = [set(part["k" if keyed else "at"]) for part in found]
+    assert sum(map(len, of)) == len(set().union(*of))
+    assert keyed or not alike or max(part.height for part in found) == 1_000
+    if keyed or not alike:
+        assert min(part.height for part in found) > 50
+
+
+def test_older_batches_are_left_out():
+    schema = Schema((), (("v", Int()),), "at")
+    rows = pl.DataFrame({"v": [1, 2, 3], "_batch": [3, 4, 5]})
+    assert rows.filter(HistorySlice(4, 5).predicate(schema))["v"].to_list() == [2, 3]
+
+
+def test_a_step_that_was_begun_is_found_again():
+    state = BackfillState(("a",)).begun(HistoryPosition(BEFORE_HISTORY, 3), 900, in_driver=True)
+    again = BackfillState.of(state.plain)
+    assert (again.position, again.end, again.in_driver) == (START, HistoryPosition(BEFORE_HISTORY, 3), True)
+    done = BackfillState.of(again.completed(600, {"a": "2024"}).plain)
+    assert (done.position, done.end) == (HistoryPosition(BEFORE_HISTORY, 3), START)
+    assert (done.step, done.done, done.total, dict(done.seen)) == (1, 600, 900, {"a": "2024"})
