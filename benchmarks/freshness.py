@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,51 +35,62 @@ PROBES = 1_000_000_000
 
 def run() -> list[Figure]:
     """Start umbel, post events, and look for some of them."""
-    with tempfile.TemporaryDirectory() as place, server(Path(place)) as url:
-        accepted, seen = _measured(url)
+    with tempfile.TemporaryDirectory() as place, server(Path(place), "benchmarks.freshness_features") as url:
+        accepted, seen = measured(url, lambda seconds: seconds >= SECONDS)
     took = sorted(seen)
     note = f"{len(took)} events watched"
     return [
-        Figure("accepted → visible, median", _at(took, 0.5), "ms", at_most=400, note=note),
-        Figure("accepted → visible, p99", _at(took, 0.99), "ms", at_most=800),
-        Figure("of this: until the request is accepted, median", _at(sorted(accepted), 0.5), "ms"),
+        Figure("accepted → visible, median", at_share(took, 0.5), "ms", at_most=400, note=note),
+        Figure("accepted → visible, p99", at_share(took, 0.99), "ms", at_most=800),
+        Figure("of this: until the request is accepted, median", at_share(sorted(accepted), 0.5), "ms"),
     ]
 
 
 @contextlib.contextmanager
-def server(place: Path) -> Iterator[str]:
-    """Run `umbel run` for a `with` block; give its URL once it works."""
+def server(place: Path, module: str) -> Iterator[str]:
+    """Run `umbel run` with a module for a `with` block; give its URL once it works."""
     port = free_port()
-    command = [sys.executable, "-m", "umbel.cli.main", "run", "benchmarks.freshness_features"]
+    command = [sys.executable, "-m", "umbel.cli.main", "run", module]
     options = ["--dir", str(place / "umbel"), "--port", str(port)]
     with (place / "log").open("wb") as log:
         process = subprocess.Popen([*command, *options], stdout=log, stderr=log, env=os.environ)
         url = f"http://127.0.0.1:{port}"
         try:
-            _await(lambda: _post(url, [{"uid": 0, "at": _now()}]) and _is_visible(url, 0), 120)
+            wait_until(lambda: _post(url, [{"uid": 0, "at": _now()}]) and _is_visible(url, 0), 120)
             yield url
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(60)
 
 
-def _measured(url: str) -> tuple[list[float], list[float]]:
-    """Post at the rate; return the milliseconds to acceptance of each request, and to visibility of the watched events."""
+def measured(
+    url: str, is_over: Callable[[float], bool], warm: float = WARM, first: int = 0
+) -> tuple[list[float], list[float]]:
+    """Post at the rate; return the milliseconds to acceptance of each request, and to visibility of the watched events.
+
+    Args:
+        url: of the server.
+        is_over: receives the seconds since the beginning; returns whether to stop.
+        warm: seconds at the beginning that do not count.
+        first: the number of the first request; each has a number of its own.
+    """
     watched: queue.Queue[tuple[int, float] | None] = queue.Queue()
     seen: list[float] = []
     watchers = [threading.Thread(target=_watch, args=(url, watched, seen), daemon=True) for _ in range(4)]
     for thread in watchers:
         thread.start()
-    accepted, begun = [], time.monotonic()
+    accepted, begun, number = [], time.monotonic(), first
     with httpx.Client(base_url=url) as client:
-        for number in range(SECONDS * RATE // REQUEST):
-            time.sleep(max(0.0, begun + number * REQUEST / RATE - time.monotonic()))
+        while not is_over(time.monotonic() - begun):
+            due = (number - first) * REQUEST / RATE
+            time.sleep(max(0.0, begun + due - time.monotonic()))
             sent, uid = time.monotonic(), PROBES + number
             rows = [{"uid": uid if row == 0 else number * 37 % 100_000 + row, "at": _now()} for row in range(REQUEST)]
             _post_with(client, rows)
             accepted.append((time.monotonic() - sent) * 1000)
-            if number * REQUEST / RATE >= WARM and number % 5 == 0:
+            if due >= warm and number % 5 == 0:
                 watched.put((uid, time.monotonic()))
+            number += 1
     for _ in watchers:
         watched.put(None)
     for thread in watchers:
@@ -116,21 +127,23 @@ def _post_with(client: httpx.Client, rows: list[dict[str, object]]) -> bool:
     return client.post("/api/v1/log", json=body).status_code == 200
 
 
-def _await(condition, seconds: float) -> None:  # type: ignore[no-untyped-def]
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until a condition of a server is met."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(httpx.TransportError):
             if condition():
                 return
         time.sleep(0.2)
-    raise SystemExit("umbel did not come up")
+    raise SystemExit(f"{seconds:.0f} s were not enough")
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-def _at(ordered: list[float], share: float) -> float:
+def at_share(ordered: list[float], share: float) -> float:
+    """Return the value below which a share of sorted values is."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("inf")
 
 

@@ -6,7 +6,7 @@ row are in one part. Sizes and cuts of a finished batch never change, so that an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -15,7 +15,7 @@ from umbel.log.change_tail import BATCH
 from umbel.state.keys import encode_columns, shard_of
 from umbel.types.schema import Schema
 
-PART_ROWS = 200_000
+PART_ROWS = 100_000
 """About how many rows a part of a batch has."""
 SLICE_ROWS = 1_000_000
 """About how many rows a slice has at most."""
@@ -61,24 +61,32 @@ class HistorySlice:
         """True if it has all rows of its batches."""
         return self.end - self.begin == self.parts
 
-    def predicate(self, schema: Schema) -> pl.Expr:
-        """Return a condition for reading a change log.
+    def read(self, schema: Schema, history: Callable[[pl.Expr, int], pl.DataFrame]) -> pl.DataFrame:
+        """Return the rows of the slice.
 
-        It selects the batches from the first one on, and of keyless rows the parts.
+        Args:
+            schema: of the rows.
+            history: returns the rows that meet a condition, of the batches up to one.
         """
-        found = pl.col(BATCH) >= self.first
+        condition = pl.col(BATCH) >= self.first
         if self.is_whole or schema.is_keyed:
-            return found
-        mixed = (pl.col(schema.timestamp).dt.epoch("us") * _ODD).reinterpret(signed=False)
-        part = mixed // (1 << 33) % self.parts  # the low bits hardly depend on the timestamp
-        return found & part.is_between(self.begin, self.end, closed="left")
+            return self.cut(history(condition, self.last), schema)
+        return history(condition & self._is_mine(schema), self.last)
 
     def cut(self, rows: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-        """Return the parts of keyed rows among those that were read."""
-        if self.is_whole or not schema.is_keyed or rows.is_empty():
+        """Return the parts of the slice among all rows of its batches."""
+        if self.is_whole or rows.is_empty():
             return rows
+        if not schema.is_keyed:
+            return rows.filter(self._is_mine(schema))
         part = shard_of(encode_columns(rows, schema.key_names), self.parts)
         return rows.filter(part.is_between(self.begin, self.end, closed="left"))
+
+    def _is_mine(self, schema: Schema) -> pl.Expr:
+        """Return whether the timestamp of a keyless row puts it in a part of the slice."""
+        mixed = (pl.col(schema.timestamp).dt.epoch("us") * _ODD).reinterpret(signed=False)
+        part = mixed // (1 << 33) % self.parts  # the low bits hardly depend on the timestamp
+        return part.is_between(self.begin, self.end, closed="left")
 
 
 def slices(sizes: Mapping[int, int], begin: HistoryPosition, end: HistoryPosition) -> Iterator[HistorySlice]:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from time import monotonic
 from time import time as now
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from umbel.operators.operator import Keyed, RowWise
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.batch import BatchReport
 from umbel.runtime.guard import WorkerGuard
+from umbel.runtime.history_reader import HistoryReader
 from umbel.runtime.history_slices import HistorySlice, after, left, slices
 from umbel.runtime.letters import Letters
 from umbel.runtime.progress import EventTimeProgress
@@ -49,8 +51,11 @@ BEGINNING = -(1 << 40)
 """The batch number of a backfill's first step; the others follow."""
 ROWS_AT_ONCE = 1_000_000
 """About how many rows each Spark slot reads in one step."""
-LIVE_ROWS = 200_000
-"""About how many rows a step reads between batches whose rows are to be fresh."""
+LIVE_ROWS = 100_000
+"""About how many rows a step reads between batches whose rows are to be fresh.
+
+At most half of the time is spent in such steps.
+"""
 
 LONGEST_WAIT = 300.0
 """Seconds between two tries of a backfill that fails, at the most."""
@@ -68,8 +73,9 @@ class Backfill:
 
     def __init__(self, session: SparkSession, deployment: Deployment) -> None:
         self._session, self._deployment = session, deployment
-        self._sizes = Counter[int]()
+        self._sizes, self._resting_until = Counter[int](), 0.0
         self._sized: tuple[str, int | None] = ("", None)
+        self._reader = HistoryReader(deployment)
 
     def go_on(
         self, revision: int, stamp: Stamp, time: EventTimeProgress, *, is_first: bool, is_live: bool = False
@@ -114,12 +120,17 @@ class Backfill:
             state = self._begin(graph, waiting, stamp.batch)
         elif len(left) < len(state.state_ids):  # some were removed by a commit since
             state = replace(state, state_ids=tuple(sorted(left)))
-        if not state.is_due(now()):
+        begun = monotonic()
+        if not state.is_due(now()) or (is_live and begun < self._resting_until):
             return frozenset()
         state_ids = frozenset(state.state_ids)
-        step, is_read = _Step(self._session, self._deployment, revision, stamp, state_ids, waiting - state_ids), False
+        step, is_read = (
+            _Step(self._session, self._deployment, revision, stamp, state_ids, waiting - state_ids, self._reader),
+            False,
+        )
         try:
             is_read = step.run(state, self._history(step, state), is_live=is_live)
+            self._resting_until = 2 * monotonic() - begun
             if not is_read:
                 return frozenset()
             step.finish(self._deployment.backfill_state(), time)
@@ -132,6 +143,7 @@ class Backfill:
             return frozenset()
         self._deployment.catalog.backfill(state_ids, done=True)
         self._note(self._deployment.backfill_state().finished())
+        self._reader.release()
         return state_ids
 
     def _begin(self, graph: Graph, state_ids: frozenset[str], batch: int) -> BackfillState:
@@ -189,6 +201,7 @@ class _Step:
         stamp: of the batch that will run next.
         state_ids: the operators that are computed.
         others: operators that wait as well, and for these.
+        reader: of the history.
     """
 
     session: SparkSession
@@ -197,6 +210,7 @@ class _Step:
     stamp: Stamp
     state_ids: frozenset[str]
     others: frozenset[str]
+    reader: HistoryReader
 
     @property
     def graph(self) -> Graph:
@@ -270,7 +284,7 @@ class _Step:
         with guarded(guard):
             for node in self.graph.history_of(self.state_ids):
                 for each in todo:
-                    hand_on(node, read(self.deployment, node, each), self.state_ids, output)
+                    hand_on(node, self.reader.read(node, each, retain=True), self.state_ids, output)
             made = InProcess(self.graph, self.deployment.store, self.state_ids).run(output, stamp, {})
         batch_report.letters.add(Letters.of(guard))
         batch_report.result.add(StageOutput(seen=made.seen))
@@ -328,12 +342,6 @@ def _is_known(reader: GraphNode, position: int, fresh: Container[str]) -> bool:
     return versions_table is not None and versions_table not in fresh
 
 
-def read(deployment: Deployment, node: GraphNode, piece: HistorySlice) -> pl.DataFrame:
-    """Return a slice of the change log of a node."""
-    schema = node.operator.schema
-    return piece.cut(deployment.changes.read(node, piece.predicate(schema), until=piece.last), schema)
-
-
 def replaying(context: BatchContext) -> Task:
     """Return stage 0 of a backfill: read ranges of history for new operators.
 
@@ -347,7 +355,7 @@ def replaying(context: BatchContext) -> Task:
             for text in batch.column(0).to_pylist():
                 number, described = json.loads(text)
                 output, node, piece = StageOutput(), graph.nodes[number], HistorySlice(**described)
-                rows = read(deployment, node, piece)
+                rows = HistoryReader(deployment).read(node, piece)
                 guard = WorkerGuard(deployment, context.limits)
                 with guarded(guard):
                     hand_on(node, rows, context.only or (), output)
