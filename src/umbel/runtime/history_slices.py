@@ -83,7 +83,7 @@ class HistorySlice:
         return rows.filter(part.is_between(self.begin, self.end, closed="left"))
 
     def _is_mine(self, schema: Schema) -> pl.Expr:
-        """Return whether the timestamp of a keyless row puts it in a part of the slice."""
+        """Return whether a keyless row is in the slice, by its timestamp."""
         mixed = (pl.col(schema.timestamp).dt.epoch("us") * _ODD).reinterpret(signed=False)
         part = mixed // (1 << 33) % self.parts  # the low bits hardly depend on the timestamp
         return part.is_between(self.begin, self.end, closed="left")

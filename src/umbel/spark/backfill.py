@@ -114,20 +114,13 @@ class Backfill:
         is_live: bool,
     ) -> frozenset[str]:
         """Run a step of the backfill; return the state ids of completed operators."""
-        state = self._deployment.backfill_state()
-        left = waiting.intersection(state.state_ids)
-        if not left:
-            state = self._begin(graph, waiting, stamp.batch)
-        elif len(left) < len(state.state_ids):  # some were removed by a commit since
-            state = replace(state, state_ids=tuple(sorted(left)))
-        begun = monotonic()
+        state, begun = self._current(graph, stamp, waiting), monotonic()
         if not state.is_due(now()) or (is_live and begun < self._resting_until):
             return frozenset()
         state_ids = frozenset(state.state_ids)
-        step, is_read = (
-            _Step(self._session, self._deployment, revision, stamp, state_ids, waiting - state_ids, self._reader),
-            False,
-        )
+        others = waiting - state_ids
+        step = _Step(self._session, self._deployment, revision, stamp, state_ids, others, self._reader)
+        is_read = False
         try:
             is_read = step.run(state, self._history(step, state), is_live=is_live)
             self._resting_until = 2 * monotonic() - begun
@@ -145,6 +138,16 @@ class Backfill:
         self._note(self._deployment.backfill_state().finished())
         self._reader.release()
         return state_ids
+
+    def _current(self, graph: Graph, stamp: Stamp, waiting: frozenset[str]) -> BackfillState:
+        """Return the state of the backfill that goes on or begins."""
+        state = self._deployment.backfill_state()
+        left = waiting.intersection(state.state_ids)
+        if not left:
+            return self._begin(graph, waiting, stamp.batch)
+        if len(left) < len(state.state_ids):  # some were removed by a commit since
+            return replace(state, state_ids=tuple(sorted(left)))
+        return state
 
     def _begin(self, graph: Graph, state_ids: frozenset[str], batch: int) -> BackfillState:
         """Delete the state of operators before a batch, and begin to compute it."""
