@@ -25,6 +25,7 @@ class BackfillState:
         failures: the number of failures since the last completed step.
         error: the last failure.
         not_before: the time of the next attempt, in seconds since the epoch.
+        seconds: the time its completed steps have taken, with the batches between them.
         began: the batch before which the operators' change logs were deleted, None for unknown.
         deleted: the names of those change logs. Retained after the backfill: that batch may be run again.
     """
@@ -39,6 +40,7 @@ class BackfillState:
     failures: int = 0
     error: str = ""
     not_before: float = 0.0
+    seconds: float = 0.0
     began: int | None = None
     deleted: tuple[str, ...] = ()
 
@@ -58,6 +60,11 @@ class BackfillState:
     def share(self) -> float:
         """The share of the history that has been read."""
         return min(1.0, self.done / self.total) if self.total else 0.0
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """The rate of the completed steps, None before the first one."""
+        return self.done / self.seconds if self.done and self.seconds > 0 else None
 
     def finished(self) -> BackfillState:
         """Return the state after the backfill."""

@@ -17,6 +17,8 @@ from umbel.definitions.serde import dump, load
 from umbel.errors import InvalidValue, Transient, UmbelError
 from umbel.request_errors import Unhealthy
 from umbel.runtime.commit import commit as put_into_force
+from umbel.runtime.commit_plan import CommitPlan
+from umbel.runtime.commit_plan import plan as plan_of
 from umbel.runtime.freshness import Lag, lags
 from umbel.runtime.health import as_plain, health
 from umbel.runtime.processed import processed
@@ -42,6 +44,14 @@ class CommitParameters(Parameters, frozen=True):
         Meta(description="The revision that an incremental commit was made from; refused if there is a later one."),
     ] = None
     env: Annotated[str | None, Meta(description="For which the client selected the definitions.")] = None
+
+
+class PlanParameters(Parameters, frozen=True):
+    """The options of the commit that is planned; they are those of a commit."""
+
+    incremental: Annotated[bool, Meta(description="The definitions are added to those in force.")] = False
+    backfill: Annotated[bool, Meta(description="Pipelines may be computed from history.")] = True
+    base: Annotated[int | None, Meta(description="The revision that an incremental commit was made from.")] = None
 
 
 class CommitReport(msgspec.Struct, frozen=True):
@@ -152,6 +162,18 @@ async def commit(request: Request, parameters: CommitParameters, body: bytes) ->
         )
         service.refresh()
         return CommitReport(**{**report, "status": [BranchStatus(**each) for each in report["status"]]})
+
+    return await asyncio.to_thread(run)
+
+
+async def plan(request: Request, parameters: PlanParameters, body: bytes) -> CommitPlan:
+    """Return the effects of a commit, by its own rules, and change nothing."""
+    service: Service = request.app.state.service
+    branch = branch_of(request)
+
+    def run() -> CommitPlan:
+        options = msgspec.structs.asdict(parameters)
+        return plan_of(service.deployment, _loaded(body), branch=branch, **options)
 
     return await asyncio.to_thread(run)
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from time import monotonic
 from time import time as now
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from umbel.runtime.batch import BatchReport
 from umbel.runtime.guard import WorkerGuard
 from umbel.runtime.letters import Letters
 from umbel.runtime.progress import EventTimeProgress
+from umbel.runtime.rates import record
 from umbel.spark.packets import SCHEMA, batches
 from umbel.spark.tasks import BatchContext, Task, later_stages, posted, rejected
 from umbel.state.port import Fenced, StaleBatch, Stamp
@@ -70,6 +72,7 @@ class Backfill:
         self._session, self._deployment = session, deployment
         self._sizes = Counter[int]()
         self._sized: tuple[str, int | None] = ("", None)
+        self._timed: tuple[int, float] | None = None
 
     def go_on(self, revision: int, stamp: Stamp, time: EventTimeProgress, is_first: bool) -> frozenset[str]:
         """Run a step if any is due; return the state ids of operators still waiting.
@@ -108,8 +111,10 @@ class Backfill:
             return frozenset()
         state_ids = frozenset(state.state_ids)
         step, is_read = _Step(self._session, self._deployment, revision, stamp, state_ids, waiting - state_ids), False
+        begun, self._timed = self._since(state), None
         try:
-            is_read = step.run(state, self._history(step, state))
+            is_read = step.run(state, self._history(step, state), begun)
+            self._timed = state.step + 1, monotonic()
             if not is_read:
                 return frozenset()
             step.finish(self._deployment.backfill_state(), time)
@@ -121,8 +126,17 @@ class Backfill:
             self._failed(state.failures, error)
             return frozenset()
         self._deployment.catalog.backfill(state_ids, done=True)
-        self._note(self._deployment.backfill_state().finished())
+        last = self._deployment.backfill_state()
+        record(self._deployment.catalog, last.done, last.seconds)
+        self._note(last.finished())
         return state_ids
+
+    def _since(self, state: BackfillState) -> float:
+        """Return the instant from which a step is timed.
+
+        It is the end of the step before, if that was run by this process.
+        """
+        return self._timed[1] if self._timed is not None and self._timed[0] == state.step > 0 else monotonic()
 
     def _begin(self, graph: Graph, state_ids: frozenset[str], batch: int) -> BackfillState:
         """Delete the state of operators before a batch, and begin to compute it."""
@@ -193,12 +207,13 @@ class _Step:
         """The operators that are computed, and their inputs."""
         return self.deployment.graph(self.revision, self.others)
 
-    def run(self, state: BackfillState, sizes: Mapping[int, int]) -> bool:
+    def run(self, state: BackfillState, sizes: Mapping[int, int], begun: float) -> bool:
         """Run the step; return whether all history is read.
 
         Args:
             state: how far it is.
             sizes: rows of history of each batch that was not read yet.
+            begun: the start of its time, in monotonic seconds.
         """
         graph = self.graph
         batch_report = self._seen(state)
@@ -224,6 +239,7 @@ class _Step:
                 failures=0,
                 error="",
                 not_before=0.0,
+                seconds=state.seconds + monotonic() - begun,
             )
             self.deployment.catalog.note(BACKFILL, state.plain)
             return last == max(sizes)
