@@ -81,12 +81,15 @@ class ProgressParameters(Parameters, frozen=True):
 
 
 class ProgressReport(msgspec.Struct, frozen=True):
-    """The progress of processing: running and serving revision, backfill, processed rows."""
+    """The progress of processing: running and serving revision, backfill, rows, worker."""
 
     revision: int
     serving: int
     backfill: str | None
     rows: int | None
+    status: BranchStatus
+    worker: str
+    worker_reason: str
 
 
 class Liveness(msgspec.Struct, frozen=True):
@@ -273,7 +276,16 @@ async def progress(request: Request, parameters: ProgressParameters) -> Progress
         raise InvalidValue("webhook and endpoint go together", hint="?webhook=…&endpoint=…, or neither")
     if webhook is not None and endpoint is not None:
         await service.endpoint(webhook, endpoint)  # refused where there is no such one
-    return ProgressReport(**await asyncio.to_thread(processed, service.deployment, branch, webhook, endpoint))
+
+    def look() -> ProgressReport:
+        found, worker = (
+            processed(service.deployment, branch, webhook, endpoint),
+            health(service.deployment, service.limits),
+        )
+        status = BranchStatus(**found["status"])
+        return ProgressReport(**{**found, "status": status}, worker=worker.state, worker_reason=worker.reason)
+
+    return await asyncio.to_thread(look)
 
 
 async def metrics(request: Request) -> Annotated[Response, TEXT]:
