@@ -21,7 +21,7 @@ from umbel.runtime.switching import branch_status
 from umbel.spark import backfill
 
 __owner__ = "tests@example.com"
-ROWS, REQUESTS = 5_000, 6
+ROWS, REQUESTS = 10_000, 4
 NOON = "2024-01-01T12:00:00Z"
 
 
@@ -68,7 +68,11 @@ def test_a_plan_then_its_backfill_then_the_measured_rate(
         raised = check_commit([Visit, counted(2, "1d")], ())
         made = plan(place, raised)
         assert made.history is not None
-        assert (made.history.rows, made.history.inputs, made.is_measured) == (ROWS * REQUESTS, ["Visit"], False)
+        assert (made.history.rows, made.history.inputs, made.log_rate.is_measured) == (
+            ROWS * REQUESTS,
+            ["Visit"],
+            False,
+        )
         deployed.commit([Visit, counted(2, "1d")])
         wait_until(lambda: branch_status(place, "main")["state"] == "serving", lambda: branch_status(place, "main"))
     steps = [each for each in seen if each["rows_per_second"] is not None]
@@ -79,9 +83,10 @@ def test_a_plan_then_its_backfill_then_the_measured_rate(
     assert len(set(done)) > 1  # it went by steps
     assert all(each["seconds_left"] is not None for each in steps)
     again = plan(place, check_commit([Visit, counted(3, "2d")], ()))
-    assert again.is_measured
+    assert again.log_rate.is_measured
     assert again.history is not None
-    assert again.history.seconds == pytest.approx(ROWS * REQUESTS / again.rows_per_second)
+    assert again.history.seconds == pytest.approx(ROWS * REQUESTS / again.log_rate.rows_per_second)
+    assert again.source_rate.is_measured  # it was behind when it read the first rows
     removed = plan(place, check_commit([Visit], ()))
     assert [each.change for each in removed.objects if each.name == "Visits"] == ["removed", "removed"]
     deployed.close()

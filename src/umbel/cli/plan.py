@@ -204,14 +204,25 @@ def _listed(names: list[str]) -> str:
 
 def _summary(made: Mapping[str, Any]) -> Iterator[str]:
     if made["history"]:
-        basis = "measured here" if made["is_measured"] else "assumed: no backfill was measured here yet"
-        yield f"in all {_size(made['history'])}, at {made['rows_per_second']:,.0f} rows/s ({basis})"
+        yield f"in all {_size(made['history'])}, at {' and '.join(_rates(made))}"
     if not made["waits"]:
         yield "the commit would serve at once"
     elif made["serving"]:
         yield f"revision {made['serving']} would serve until the commit has caught up"
     else:
         yield "nothing would serve until the commit has caught up"
+
+
+def _rates(made: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the rates by which times were estimated, of change logs and of sources."""
+    is_source = [each.startswith("the source of ") for each in made["history"]["inputs"]]
+    for kind, name, is_used in (
+        ("log_rate", "change logs", not all(is_source)),
+        ("source_rate", "sources", any(is_source)),
+    ):
+        basis = "measured here" if made[kind]["is_measured"] else "assumed: nothing was measured here yet"
+        if is_used:
+            yield f"{made[kind]['rows_per_second']:,.0f} rows/s of {name} ({basis})"
 
 
 def _print_refusal(error: UmbelError, *, is_json: bool) -> None:

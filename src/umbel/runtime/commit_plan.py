@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from umbel.connectors.splits import SourceSize
 from umbel.definitions.differences import dataset_differences, featureset_differences
@@ -20,7 +20,7 @@ from umbel.runtime.changelogs import Dues
 from umbel.runtime.commit import Proposal, propose
 from umbel.runtime.deployment import JOB, RETAINED_FOR, Deployment
 from umbel.runtime.maintenance import fed
-from umbel.runtime.rates import ROW_BYTES, BackfillRate, rate
+from umbel.runtime.rates import LOGS, ROW_BYTES, SOURCES, BackfillRate, rate
 from umbel.runtime.sources import OpenedSource, open_sources
 from umbel.runtime.switching import must_wait
 from umbel.runtime.unlogged import unlogged
@@ -90,8 +90,8 @@ class CommitPlan:
         waits: whether the revision before would serve until a backfill has caught up.
         objects: of the branch, before and after.
         history: all that would be read, None for nothing; what several datasets are computed from counts once.
-        rows_per_second: by which times are estimated.
-        is_measured: whether that is of earlier backfills of this deployment; else it is assumed.
+        log_rate: by which the time of reading change logs is estimated.
+        source_rate: likewise of sources that are read anew.
         notes: for people.
     """
 
@@ -101,8 +101,8 @@ class CommitPlan:
     waits: bool
     objects: list[PlannedObject]
     history: PlannedHistory | None
-    rows_per_second: float
-    is_measured: bool
+    log_rate: BackfillRate
+    source_rate: BackfillRate
     notes: list[str]
 
 
@@ -118,16 +118,15 @@ def plan(
     """Return the effects of a commit; arguments and errors are those of `commit`."""
     found = propose(deployment, definitions, branch=branch, incremental=incremental, backfill=backfill, base=base)
     now = deployment.graph(deployment.catalog.latest())
-    speed = rate(deployment.catalog)
-    read = _Histories(deployment, branch, now, found.graph, speed)
+    rates = rate(deployment.catalog, LOGS), rate(deployment.catalog, SOURCES)
+    read = _Histories(deployment, branch, now, found.graph, *rates)
     removed = _Deletions(deployment, branch, now, found.graph)
     objects = [*_datasets(found, read, removed), *_featuresets(found)]
     inputs = [each.rebuilt.inputs for each in objects if each.rebuilt]
     total = read.total() if inputs else None
     serving = deployment.catalog.serving(deployment.catalog.latest()).get(branch, 0)
     waits = must_wait(deployment, found.graph, branch)
-    measured = speed.rows_per_second, speed.is_measured
-    return CommitPlan(branch, found.last, serving, waits, objects, total, *measured, read.notes)
+    return CommitPlan(branch, found.last, serving, waits, objects, total, *rates, read.notes)
 
 
 def _datasets(found: Proposal, read: _Histories, removed: _Deletions) -> Iterator[PlannedObject]:
@@ -166,11 +165,21 @@ class _Histories:
         branch: the branch.
         now: the graph in force.
         after: the graph with the commit.
-        speed: for estimates.
+        log_rate: for estimates.
+        source_rate: likewise.
     """
 
-    def __init__(self, deployment: Deployment, branch: str, now: Graph, after: Graph, speed: BackfillRate) -> None:
-        self._deployment, self._branch, self._graph, self._speed = deployment, branch, after, speed
+    def __init__(
+        self,
+        deployment: Deployment,
+        branch: str,
+        now: Graph,
+        after: Graph,
+        log_rate: BackfillRate,
+        source_rate: BackfillRate,
+    ) -> None:
+        self._deployment, self._branch, self._graph = deployment, branch, after
+        self._log_rate, self._source_rate = log_rate.rows_per_second, source_rate.rows_per_second
         self.notes: list[str] = []
         self._fresh = self._new(now)
         self._logs: dict[str, tuple[int, int]] = {}
@@ -216,25 +225,25 @@ class _Histories:
         return [node for node in self._graph.history_of(fresh) if fresh and node.state_id not in self._fresh]
 
     def _summed(self, logs: Iterable[GraphNode], sources: Iterable[OpenedSource]) -> PlannedHistory | None:
-        rows, size, inputs, work = _Sum(), _Sum(), list[str](), _Sum()
+        inputs, rows, size, seconds = list[str](), _Sum[int](0), _Sum[int](0), _Sum[float](0.0)
         for node in logs:
             found, bytes_ = self._measured(node)
             rows.add(found)
             size.add(bytes_)
-            work.add(found)
+            seconds.add(found / self._log_rate)
             inputs += [node.dataset or node.log] if found else []
         for each in sources:
             of_source = self._size(each)
             rows.add(of_source.rows)
             size.add(of_source.bytes)
             guessed = None if of_source.bytes is None else of_source.bytes // ROW_BYTES
-            work.add(of_source.rows if of_source.rows is not None else guessed)
+            work = of_source.rows if of_source.rows is not None else guessed
+            seconds.add(None if work is None else work / self._source_rate)
             is_empty = 0 in (of_source.rows, of_source.bytes)
             inputs += [] if is_empty else [f"the source of {self._graph.datasets[each.dataset].name}"]
         if not inputs:
             return None
-        seconds = None if work.value is None else work.value / self._speed.rows_per_second
-        return PlannedHistory(list(dict.fromkeys(inputs)), rows.value, size.value, seconds)
+        return PlannedHistory(list(dict.fromkeys(inputs)), rows.value, size.value, seconds.value)
 
     def _measured(self, node: GraphNode) -> tuple[int, int]:
         if node.log not in self._logs:
@@ -257,13 +266,16 @@ class _Histories:
         return self._sizes[each.key]
 
 
-class _Sum:
+Number = TypeVar("Number", int, float)
+
+
+class _Sum(Generic[Number]):
     """A sum that is unknown once a part of it is."""
 
-    def __init__(self) -> None:
-        self.value: int | None = 0
+    def __init__(self, value: Number) -> None:
+        self.value: Number | None = value
 
-    def add(self, part: int | None) -> None:
+    def add(self, part: Number | None) -> None:
         self.value = None if self.value is None or part is None else self.value + part
 
 

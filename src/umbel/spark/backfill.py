@@ -33,7 +33,7 @@ from umbel.runtime.batch import BatchReport
 from umbel.runtime.guard import WorkerGuard
 from umbel.runtime.letters import Letters
 from umbel.runtime.progress import EventTimeProgress
-from umbel.runtime.rates import record
+from umbel.runtime.rates import LOGS, record
 from umbel.spark.packets import SCHEMA, batches
 from umbel.spark.tasks import BatchContext, Task, later_stages, posted, rejected
 from umbel.state.port import Fenced, StaleBatch, Stamp
@@ -127,7 +127,7 @@ class Backfill:
             return frozenset()
         self._deployment.catalog.backfill(state_ids, done=True)
         last = self._deployment.backfill_state()
-        record(self._deployment.catalog, last.done, last.seconds)
+        record(self._deployment.catalog, LOGS, last.done, last.seconds)
         self._note(last.finished())
         return state_ids
 

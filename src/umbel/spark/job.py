@@ -10,11 +10,13 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from umbel.runtime.batch import BatchReport, Counts, MicroBatch
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.maintenance import Maintenance
+from umbel.runtime.rates import SOURCES, record
 from umbel.runtime.recovery import checkpoint
 from umbel.runtime.unlogged import recompute_unlogged
 from umbel.spark.backfill import Backfill
@@ -86,8 +88,12 @@ class LiveJob:
             recompute_unlogged(self._deployment, plan.revision, batch.dues)
         batch.forget_removed()
         batch = batch.after_backfill(self._backfill.go_on(plan.revision, batch.stamp, batch.time, batch.before is None))
+        reads = monotonic()
         batch_report = batch.run_here() if plan.size <= self._small else self._in_tasks(batch)
         counts = batch.finish(batch_report)
+        if plan.behind:  # rows that were there before
+            rows = sum(count for (_, name), count in counts.items() if name == "rows")
+            record(self._deployment.catalog, SOURCES, rows, monotonic() - reads)
         self._maintenance.after(plan)
         if self._on_batch is not None:
             self._on_batch(number, counts)

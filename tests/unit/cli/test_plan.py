@@ -78,7 +78,7 @@ def test_a_rebuild_by_http_and_for_the_folder(umbel: Umbel, visited: Served, tmp
     assert "rebuilt from 20 rows (" in shown.stdout
     assert "of Visit" in shown.stdout
     assert "is deleted after 60 s" in shown.stdout
-    assert "50,000 rows/s (assumed: no backfill was measured here yet)" in shown.stdout
+    assert "at 500,000 rows/s of change logs (assumed: nothing was measured here yet)\n" in shown.stdout
     assert shown.stdout.splitlines()[-1] == "revision 2 would serve until the commit has caught up"
     folder = ("--dir", str(visited.deployment.directory))
     assert umbel("plan", raised, *folder).stdout == shown.stdout
@@ -150,6 +150,7 @@ def test_events_that_wait_for_a_first_commit_are_history(umbel: Umbel, tmp_path:
         (served.deployment.directory / "ingest").rename(tmp_path / "second" / "ingest")
         shown = umbel("plan", str(tmp_path / "visits_logged.py"), "--dir", str(tmp_path / "second"))
         assert "rebuilt from 20 rows" in shown.stdout
+        assert "at 100,000 rows/s of sources (assumed: nothing was measured here yet)\n" in shown.stdout
         assert shown.stdout.splitlines()[-1] == "nothing would serve until the commit has caught up"
         assert [each.name for each in (tmp_path / "second").iterdir()] == ["ingest"]
         (tmp_path / "second" / "ingest").rename(served.deployment.directory / "ingest")

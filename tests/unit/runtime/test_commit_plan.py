@@ -71,13 +71,13 @@ def test_a_raised_version_is_rebuilt_from_the_rows_of_its_inputs(shop: Shop) -> 
     assert (total.change, total.details) == ("changed", ["version 1 → 2", "field total removed", "pipeline"])
     assert total.rebuilt is not None
     assert (total.rebuilt.inputs, total.rebuilt.rows) == (["Sale"], len(AMOUNTS))
-    assert total.rebuilt.seconds == pytest.approx(len(AMOUNTS) / rates.ASSUMED)
+    assert total.rebuilt.seconds == pytest.approx(len(AMOUNTS) / rates.ASSUMED[rates.LOGS])
     assert total.deleted is not None
     assert total.deleted.after == RETAINED_FOR
     assert found(made, "dataset", "Sale").change == "unchanged"
     assert found(made, "dataset", "Sale").rebuilt is None
     assert found(made, "pipeline", "Total").change == "changed"
-    assert (made.waits, made.is_measured, made.serving) == (True, False, 1)
+    assert (made.waits, made.log_rate.is_measured, made.serving) == (True, False, 1)
 
 
 def test_a_source_that_is_read_anew_counts_once_for_all_that_read_it(shop: Shop) -> None:
@@ -167,16 +167,19 @@ def test_an_incremental_plan_keeps_what_it_does_not_mention(shop: Shop) -> None:
 
 
 def test_the_rate_of_earlier_backfills_is_used(shop: Shop) -> None:
-    rates.record(shop.place.catalog, rates.WORTH_MEASURING - 1, 1.0)
-    assert not plan(shop.place, raised()).is_measured
-    rates.record(shop.place.catalog, 100_000, 10.0)
-    rates.record(shop.place.catalog, 50_000, 0.0)
+    rates.record(shop.place.catalog, rates.LOGS, rates.WORTH_MEASURING - 1, 1.0)
+    assert not plan(shop.place, raised()).log_rate.is_measured
+    rates.record(shop.place.catalog, rates.LOGS, 100_000, 10.0)
+    rates.record(shop.place.catalog, rates.LOGS, 50_000, 0.0)
     made = plan(shop.place, raised())
-    assert (made.is_measured, made.rows_per_second) == (True, 10_000)
+    assert made.log_rate == rates.BackfillRate(10_000, is_measured=True)
     assert made.history is not None
     assert made.history.seconds == pytest.approx(len(AMOUNTS) / 10_000)
-    rates.record(shop.place.catalog, 100_000, 1.0)
-    assert rates.rate(shop.place.catalog).rows_per_second == pytest.approx(150_000 / 6)
+    again = plan(shop.place, definitions(2))  # reads the source: nothing of that is measured
+    assert again.history is not None
+    assert again.history.seconds == pytest.approx(len(AMOUNTS) / rates.ASSUMED[rates.SOURCES])
+    rates.record(shop.place.catalog, rates.LOGS, 100_000, 1.0)
+    assert rates.rate(shop.place.catalog, rates.LOGS).rows_per_second == pytest.approx(150_000 / 6)
 
 
 def test_rows_are_counted_without_reading_the_files_of_the_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
