@@ -194,13 +194,13 @@ class _Histories:
             return None
         upstream = _upstream(self._graph.outputs[placed])
         fresh = {node.state_id for node in upstream} & self._fresh
-        logs = self._read_for(fresh)
+        logs = self._graph.history_of(fresh)
         datasets = self._graph.upstream(placed)
         return self._summed(logs, [each for each in self._sources.values() if each.dataset in datasets])
 
     def total(self) -> PlannedHistory | None:
         """Return all history that would be read, each input once."""
-        return self._summed(self._read_for(self._fresh), list(self._sources.values()))
+        return self._summed(self._graph.history_of(self._fresh), list(self._sources.values()))
 
     def _new(self, now: Graph) -> set[str]:
         """Return the state ids of the branch's operators that would be computed."""
@@ -219,10 +219,6 @@ class _Histories:
         own = {each.key for each in self._graph.sources_of(self._branch)} - known
         opened = open_sources(self._deployment.directory, self._graph)
         return {each.key: each for each in opened if each.key in own}
-
-    def _read_for(self, fresh: set[str]) -> list[GraphNode]:
-        """Return the old operators whose change logs would be read for new ones."""
-        return [node for node in self._graph.history_of(fresh) if fresh and node.state_id not in self._fresh]
 
     def _summed(self, logs: Iterable[GraphNode], sources: Iterable[OpenedSource]) -> PlannedHistory | None:
         inputs, rows, size, seconds = list[str](), _Sum[int](0), _Sum[int](0), _Sum[float](0.0)

@@ -12,12 +12,15 @@ import pytest
 
 from tests.shop import AMOUNTS, PADDING, Shop, definitions, opened_shop, sales
 from umbel.api.commit import check_commit
+from umbel.connectors.splits import SourceSize
+from umbel.connectors.webhook import EndpointSource
 from umbel.datasets import Count, dataset, field, index, pipeline
 from umbel.dtypes import Continuous
-from umbel.errors import InvalidValue, UmbelError
+from umbel.errors import InvalidValue, Transient, UmbelError
 from umbel.lib import inputs
 from umbel.log.change_tail import FileTail
 from umbel.runtime import rates
+from umbel.runtime.branches import init
 from umbel.runtime.commit import commit
 from umbel.runtime.commit_plan import CommitPlan, PlannedObject, plan
 from umbel.runtime.deployment import RETAINED_FOR, Deployment
@@ -192,3 +195,43 @@ def test_rows_are_counted_without_reading_the_files_of_the_table(shop: Shop, mon
     rows, size = place.changes.measure(node)
     assert rows == len(AMOUNTS)
     assert size > 0
+
+
+def test_a_branch_that_shares_what_is_computed_rebuilds_nothing(shop: Shop) -> None:
+    init(shop.place, "dev")
+    same = plan(shop.place, definitions(), branch="dev")
+    assert ({each.change for each in same.objects}, same.history, same.waits) == ({"new"}, None, False)
+    other = plan(shop.place, raised(1), branch="dev")
+    assert found(other, "dataset", "Total").rebuilt is not None
+    assert (other.serving, other.waits) == (2, True)  # that of `init`, which is empty
+    assert not [each for each in other.objects if each.deleted]
+
+
+def test_a_plan_while_a_commit_waits(shop: Shop) -> None:
+    commit(shop.place, definitions(2))
+    back = plan(shop.place, definitions())
+    assert (back.revision, back.serving, back.waits, back.history) == (2, 1, False, None)
+    again = plan(shop.place, definitions(2))
+    assert ({each.change for each in again.objects}, again.waits) == ({"unchanged"}, True)
+    assert again.history is None  # what waits is being computed already
+
+
+def test_a_source_that_does_not_answer_leaves_rows_unknown(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise Transient("no answer")
+
+    monkeypatch.setattr(EndpointSource, "measure", fail)
+    monkeypatch.setattr(shop.place.catalog, "counts", dict)
+    made = plan(shop.place, definitions(2))
+    assert made.history is not None
+    assert (made.history.rows, made.history.bytes, made.history.seconds) == (None, None, None)
+    assert any("does not answer" in note for note in made.notes)
+
+
+def test_rows_of_a_source_that_tells_bytes_are_as_many_as_before(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EndpointSource, "measure", lambda *_: SourceSize(bytes=12_345))
+    made = plan(shop.place, definitions(2))
+    assert made.history is not None
+    assert (made.history.rows, made.history.bytes) == (len(AMOUNTS), 12_345)
+    monkeypatch.setattr(EndpointSource, "measure", lambda *_: SourceSize(bytes=0))
+    assert plan(shop.place, definitions(2)).history is None
