@@ -48,6 +48,17 @@ def counted(version: int, window: str) -> Any:
     return Visits
 
 
+def check_progress(seen: list[dict[str, Any]]) -> None:
+    """Check the statuses noted during a backfill."""
+    steps = [each for each in seen if each["rows_per_second"] is not None]
+    assert steps
+    assert {each["rows_total"] for each in steps} == {ROWS * REQUESTS}
+    done = [each["rows_done"] for each in steps]
+    assert done == sorted(done)
+    assert len(set(done)) > 1  # it went by steps
+    assert all(each["seconds_left"] is not None for each in steps)
+
+
 def test_a_plan_then_its_backfill_then_the_measured_rate(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,13 +86,7 @@ def test_a_plan_then_its_backfill_then_the_measured_rate(
         )
         deployed.commit([Visit, counted(2, "1d")])
         wait_until(lambda: branch_status(place, "main")["state"] == "serving", lambda: branch_status(place, "main"))
-    steps = [each for each in seen if each["rows_per_second"] is not None]
-    assert steps
-    assert {each["rows_total"] for each in steps} == {ROWS * REQUESTS}
-    done = [each["rows_done"] for each in steps]
-    assert done == sorted(done)
-    assert len(set(done)) > 1  # it went by steps
-    assert all(each["seconds_left"] is not None for each in steps)
+    check_progress(seen)
     again = plan(place, check_commit([Visit, counted(3, "2d")], ()))
     assert again.log_rate.is_measured
     assert again.history is not None
