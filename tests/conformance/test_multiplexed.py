@@ -41,10 +41,10 @@ def counted_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Make backfills go by small steps, every other one in the driver; return the list that gets the number of each."""
     steps, run = list[int](), backfill._Step.run
 
-    def counted(self: Any, state: BackfillState, sizes: Any, *, is_live: bool) -> bool:
+    def counted(self: Any, state: BackfillState, sizes: Any, begun: float, *, is_live: bool) -> bool:
         assert not is_live
         steps.append(state.step)
-        return run(self, state, sizes, is_live=state.step % 2 == 1)
+        return run(self, state, sizes, begun, is_live=state.step % 2 == 1)
 
     monkeypatch.setattr(backfill._Step, "run", counted)
     for name, rows in (("backfill.ROWS_AT_ONCE", 10), ("backfill.LIVE_ROWS", 20)):

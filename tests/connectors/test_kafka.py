@@ -86,6 +86,7 @@ def test_a_plan_keeps_to_its_budget_and_a_partition_is_cut_into_splits(
     assert 40_000 < sum(size for _, size in splits) <= 90_000
     rows = sum(split["end"] - split["begin"] for split, _ in splits)
     assert 1000 < rows < 3000  # the records are about 40 bytes long
+    assert (reader.measure(None).rows, reader.measure(position).rows) == (10_000, 10_000 - rows)
     assert all_of(read(reader, SCHEMA)) == [*range(5000)] * 2
     assert len(read(reader, SCHEMA, into=Read(position=position)).rows) == 10_000 - rows
 

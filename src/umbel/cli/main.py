@@ -13,6 +13,7 @@ import typer
 
 import umbel
 import umbel.cli
+from umbel.cli.waiting import WaitError
 from umbel.errors import UmbelError
 from umbel.processes.privacy import private_by_default
 from umbel.processes.user_folder import importable
@@ -84,7 +85,7 @@ def main() -> None:
         from umbel.state.passwords import redacted
 
         Console(stderr=True, soft_wrap=True).print(Text.assemble(("error ", "bold red"), redacted(str(error))))
-        sys.exit(2)
+        sys.exit(error.exit_code if isinstance(error, WaitError) else 2)
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

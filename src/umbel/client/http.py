@@ -77,6 +77,13 @@ class HttpTransport:
         self._schemas.forget()
         return answer
 
+    def plan(self, branch: str, definitions: Definitions, **options: Any) -> dict[str, Any]:
+        """Return the effects of a commit of definitions, without committing."""
+        from umbel.definitions.serde import dump
+
+        content = dump(definitions)
+        return dict(self._send("POST", "plan", branch, content=content, params=options, timeout=COMMIT_TIMEOUT).json())
+
     def report(self, branch: str, subject: str, params: Mapping[str, Sequence[str] | None] | None = None) -> Any:
         return self._send("GET", subject, branch, params=params).json()
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from umbel.connectors.splits import Found, Position, Split, SplitSource
+from umbel.connectors.splits import Found, Position, SourceSize, Split, SplitSource
 from umbel.errors import InvalidValue, Transient
 from umbel.formats.declarations import CSV
 from umbel.formats.files import format_of
@@ -125,6 +125,17 @@ class FileSource(SplitSource):
         self._listed = unplanned if self.store.is_costly else {}
         known.forget(self.order)
         return found, known.position
+
+    def measure(self, position: Position) -> SourceSize:
+        """Return the bytes of the files that are unread, by a listing."""
+        known, size, start, is_over = _Known.of(position), 0, "", False
+        while not is_over:
+            found, start = self.store.listed(start)
+            size += sum(stamp[0] for name, stamp in found.items() if name not in known.done)
+            is_over = not start
+        if known.begun is not None and size:
+            size -= min(size, int(known.begun[1]))
+        return SourceSize(bytes=size)
 
     def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
         """Yield the rows of a split.

@@ -11,6 +11,7 @@ Broken input becomes rejected records among the rows, never an error that would 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from umbel.formats.raw_batch import RawBatch
@@ -24,6 +25,19 @@ Found: TypeAlias = tuple[Split, int]
 
 Position: TypeAlias = Any
 """The position up to which a source has been planned: plain data, opaque to all but the source; None is the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSize:
+    """The unread part of a source, as far as names, sizes and offsets tell.
+
+    Args:
+        rows: its rows, None for unknown.
+        bytes: its bytes, None for unknown.
+    """
+
+    rows: int | None = None
+    bytes: int | None = None
 
 
 class SplitSource(Protocol):
@@ -67,6 +81,15 @@ class SplitSource(Protocol):
         It is called again later if it fails.
         """
         return
+
+    def measure(self, position: Position) -> SourceSize:
+        """Return the size of the unread part behind a position, by metadata alone.
+
+        Raises:
+            Transient: the source does not answer.
+        """
+        del position
+        return SourceSize()
 
     def examine(self) -> None:
         """Check at commit that the source can be read.

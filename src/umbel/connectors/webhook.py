@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import orjson
 
-from umbel.connectors.splits import Found, Position, Split, SplitSource
+from umbel.connectors.splits import Found, Position, SourceSize, Split, SplitSource
 from umbel.definitions.arguments import DataConnector, DataSource
 from umbel.errors import InvalidType, InvalidValue
 from umbel.formats.chunks import CHUNK_BYTES
@@ -109,6 +109,12 @@ class EndpointSource(SplitSource):
         if states:
             yield _RequestGroup(name, part.begin.segment, states).batch(reader)
         yield from (_lost(name, part.begin.segment, each) for each in damage)
+
+    def measure(self, position: Position) -> SourceSize:
+        """Return the rows and bytes of the log behind a position, by its index."""
+        start = self._reader.start() if position is None else LogPosition.from_json(position)
+        ranges, end = self._reader.plan(start)
+        return SourceSize(max(0, end.row - start.row), sum(each.bytes for each in ranges))
 
     def check(self, position: Position) -> None:
         """Check that reading can resume at a position.

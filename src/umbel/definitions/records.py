@@ -236,7 +236,7 @@ class DatasetDefinition:
     @cached_property
     def signature(self) -> str:
         """The content that is immutable within a version: name, history, fields, pipelines."""
-        return fingerprint(self.name, self.schema, self.history, self.erase_keys, _signature(self.output))
+        return fingerprint(self.name, self.schema, self.history, self.erase_keys, operator_signature(self.output))
 
     def check_erase_keys(self, columns: Sequence[str]) -> None:
         """Refuse columns other than exactly the dataset's erase keys."""
@@ -255,10 +255,11 @@ class DatasetDefinition:
         return tuple(dict.fromkeys(leaf.dataset for leaf in leaves(self.output)))
 
 
-def _signature(operator: Operator | None) -> str:
+def operator_signature(operator: Operator | None) -> str:
+    """Return a digest of an operator and all before it, without versions of datasets."""
     if operator is None or isinstance(operator, Leaf):
         return operator.dataset if operator else ""
-    parents = tuple(_signature(parent) for parent in operator.parents)
+    parents = tuple(operator_signature(parent) for parent in operator.parents)
     return fingerprint(operator.identity, operator.parameters, parents)
 
 

@@ -227,6 +227,14 @@ class ChangeLog:
         table = self._table()
         return (-1, 0) if table is None else (table.version(), _rows(table))
 
+    def measure(self, tail: FileTail) -> tuple[int, int]:
+        """Return the number of changes and their bytes, without reading the table's files."""
+        table = self._table()
+        files = pl.DataFrame() if table is None else pl.DataFrame(table.get_add_actions(flatten=True))
+        recent = tail.read(_version(table, TAIL))
+        rows, size = (0, 0) if files.is_empty() else (files["num_records"].sum(), files["size_bytes"].sum())
+        return int(rows) + (0 if recent is None else recent.height), int(size) + tail.size()[1]
+
     def check(self, tail: ChangeTail | None = None, *, deep: bool = False) -> None:
         """Verify that the minimum expected content exists.
 

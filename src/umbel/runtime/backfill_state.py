@@ -32,6 +32,7 @@ class BackfillState:
         failures: the number of failures since the last completed step.
         error: the last failure.
         not_before: the time of the next attempt, in seconds since the epoch.
+        seconds: the time its completed steps have taken, with the batches between them.
         began: the batch before which the operators' change logs were deleted, None for unknown.
         deleted: the names of those change logs. Retained after the backfill: that batch may be run again.
     """
@@ -49,6 +50,7 @@ class BackfillState:
     failures: int = 0
     error: str = ""
     not_before: float = 0.0
+    seconds: float = 0.0
     began: int | None = None
     deleted: tuple[str, ...] = ()
 
@@ -80,12 +82,13 @@ class BackfillState:
         planned = None if end.batch == BEFORE_HISTORY else end.batch
         return replace(self, planned=planned, planned_part=end.part, total=total, in_driver=in_driver)
 
-    def completed(self, rows: int, seen: Mapping[str, str]) -> BackfillState:
+    def completed(self, rows: int, seen: Mapping[str, str], seconds: float) -> BackfillState:
         """Return the state after the step that was begun.
 
         Args:
             rows: rows of history that it read.
             seen: the largest event time each timed operator has read, in ISO form.
+            seconds: how long it took.
         """
         return BackfillState(
             self.state_ids,
@@ -97,6 +100,7 @@ class BackfillState:
             seen=seen,
             began=self.began,
             deleted=self.deleted,
+            seconds=self.seconds + seconds,
         )
 
     @property
@@ -108,6 +112,11 @@ class BackfillState:
     def share(self) -> float:
         """The share of the history that has been read."""
         return min(1.0, self.done / self.total) if self.total else 0.0
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """The rate of the completed steps, None before the first one."""
+        return self.done / self.seconds if self.done and self.seconds > 0 else None
 
     def finished(self) -> BackfillState:
         """Return the state after the backfill."""

@@ -141,6 +141,10 @@ class ChangeLogs:
         batches = self._log(node).read(self._tail(node), columns=[BATCH], predicate=predicate, through=until)
         return dict(batches.group_by(BATCH).len().iter_rows())
 
+    def measure(self, node: GraphNode) -> tuple[int, int]:
+        """Return the number of changes in a log and their bytes, by its metadata."""
+        return self._log(node).measure(self._tail(node))
+
     def drop(self, log: str) -> None:
         """Delete a log, by its name."""
         shutil.rmtree(self._folder / log, ignore_errors=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from umbel.catalog.catalog import changed_since
@@ -53,14 +54,50 @@ def commit(
         Conflict: the branch has changed since `base`.
     """
     while True:
-        last = _head(deployment, branch, base if incremental else None)
-        before = _checked(deployment, branch, definitions, incremental=incremental)
-        report, graph = _compared(deployment, branch, before, definitions)
-        if not backfill and (names := report["recomputed"]):
-            raise InvalidValue(f"datasets {names} would have to be computed from history", hint="backfill=True")
+        found = propose(deployment, definitions, branch=branch, incremental=incremental, backfill=backfill, base=base)
         with suppress(Conflict):  # another commit since: this one is checked against that
-            head = None if preview else _put(deployment, branch, message, last, before, definitions, graph)
-            return {"revision": head, **report, **_serving(deployment, branch)}
+            head = None if preview else _put(deployment, branch, message, found)
+            return {"revision": head, **found.difference, **_serving(deployment, branch)}
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A commit that nothing refuses.
+
+    Args:
+        last: the branch's last revision.
+        before: the branch's definitions.
+        after: those that it is to have.
+        difference: the names of new, changed, removed, unchanged and recomputed objects.
+        graph: of all branches, after the commit.
+    """
+
+    last: int
+    before: Definitions
+    after: Definitions
+    difference: Mapping[str, list[str]]
+    graph: Graph
+
+
+def propose(
+    deployment: Deployment,
+    definitions: Definitions,
+    *,
+    branch: str = MAIN,
+    incremental: bool = False,
+    backfill: bool = True,
+    base: int | None = None,
+) -> Proposal:
+    """Apply all rules of a commit to definitions, and change nothing.
+
+    The arguments and errors are those of `commit`.
+    """
+    last = _head(deployment, branch, base if incremental else None)
+    before = _checked(deployment, branch, definitions, incremental=incremental)
+    difference, graph = _compared(deployment, branch, before, definitions)
+    if not backfill and (names := difference["recomputed"]):
+        raise InvalidValue(f"datasets {names} would have to be computed from history", hint="backfill=True")
+    return Proposal(last, before, definitions, difference, graph)
 
 
 def _head(deployment: Deployment, branch: str, base: int | None) -> int:
@@ -71,19 +108,17 @@ def _head(deployment: Deployment, branch: str, base: int | None) -> int:
     return last
 
 
-def _put(
-    deployment: Deployment, branch: str, message: str, last: int, before: Definitions, after: Definitions, graph: Graph
-) -> int:
+def _put(deployment: Deployment, branch: str, message: str, found: Proposal) -> int:
     """Put definitions into the catalog unless nothing differs; return the branch's revision."""
-    if before.datasets and _objects(before) == _objects(after):
-        return last
-    waits = must_wait(deployment, graph, branch)
-    return deployment.catalog.commit(branch, message, dump(after), waits=waits, after=last)
+    if found.before.datasets and _objects(found.before) == _objects(found.after):
+        return found.last
+    waits = must_wait(deployment, found.graph, branch)
+    return deployment.catalog.commit(branch, message, dump(found.after), waits=waits, after=found.last)
 
 
 def _compared(
     deployment: Deployment, branch: str, before: Definitions, after: Definitions
-) -> tuple[dict[str, Any], Graph]:
+) -> tuple[dict[str, list[str]], Graph]:
     """Return what differs after a commit, and the graph with it."""
     graph, now = deployment.graph_with(branch, after), deployment.graph(deployment.catalog.latest())
     _examine(deployment, now, graph)
@@ -156,16 +191,17 @@ def _meanings(definitions: Definitions) -> dict[str, str]:
 
 def _meaning_of_dataset(each: DatasetDefinition) -> str:
     feeds = (each.sources, each.sinks, each.ingestion, each.online, each.offline)
-    metas = {name: _undescribed(meta) for name, meta in each.field_meta.items()}
-    return fingerprint(each.fingerprint, each.signature, feeds, each.expectations, _undescribed(each.meta), metas)
+    metas = {name: undescribed(meta) for name, meta in each.field_meta.items()}
+    return fingerprint(each.fingerprint, each.signature, feeds, each.expectations, undescribed(each.meta), metas)
 
 
 def _meaning_of_featureset(each: FeaturesetDefinition) -> str:
-    features, extractors = ([_undescribed(one.meta) for one in ones] for ones in (each.features, each.extractors))
-    return fingerprint(each.fingerprint, _undescribed(each.meta), features, extractors)
+    features, extractors = ([undescribed(one.meta) for one in ones] for ones in (each.features, each.extractors))
+    return fingerprint(each.fingerprint, undescribed(each.meta), features, extractors)
 
 
-def _undescribed(meta: Metadata) -> Metadata:
+def undescribed(meta: Metadata) -> Metadata:
+    """Return metadata without the description, which changes no behaviour."""
     return replace(meta, description="")
 
 

@@ -115,7 +115,7 @@ class Deployment:
         _check_grid(accuracy, exact_instants)
         folder = _made(directory.absolute())
         make_private(folder)
-        _check_catalog(folder, catalog_url)
+        check_catalog(folder, catalog_url)
         catalog_url, store_url = (
             catalog_url or f"sqlite:///{folder / 'catalog.db'}",
             store_url or f"file://{folder / 'store'}",
@@ -338,7 +338,7 @@ class Fixed:
         return found
 
 
-def _check_catalog(folder: Path, url: str | None) -> None:
+def check_catalog(folder: Path, url: str | None) -> None:
     """Refuse to make a new catalog in a folder that had one.
 
     A new catalog would forget all commits and source positions.

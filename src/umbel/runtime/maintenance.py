@@ -36,7 +36,7 @@ def forget_removed(deployment: Deployment, before: Graph, now: Graph, time: Even
         now: the graph of the batch that will run next.
         time: loses the stream times of the removed operators.
     """
-    retained = {node.state_id for node in (*now.nodes, *_fed(before))}
+    retained = {node.state_id for node in (*now.nodes, *fed(before))}
     removed = [node for node in before.nodes if node.state_id not in retained]
     Removals(deployment.catalog).add({node.state_id: node.log for node in removed}, clock.time())
     for node in removed:
@@ -62,7 +62,7 @@ def delete_removed(deployment: Deployment, graph: Graph, retained_for: float) ->
     Removals(deployment.catalog).done(found)
 
 
-def _fed(graph: Graph) -> Iterator[GraphNode]:
+def fed(graph: Graph) -> Iterator[GraphNode]:
     """Yield the nodes of datasets that have sources of their own."""
     for name, entry in graph.entries.items():
         node = graph.outputs[name]

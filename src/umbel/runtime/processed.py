@@ -26,12 +26,17 @@ def processed(
     Returns:
         `revision`: the definitions that the last finished batch ran under; `serving`: the commit that serves the branch;
         `backfill`: the progress of that of the branch's last commit in words, None when that serves; `rows`: how many rows of the
-        endpoint every dataset fed by it has had, None without an endpoint.
+        endpoint every dataset fed by it has had, None without an endpoint; `status`: that of the branch.
     """
     last = deployment.catalog.progress(JOB, sys.maxsize)
     status = branch_status(deployment, branch)
     backfill = None if status["state"] == "serving" else status["message"]
-    found = {"revision": last.revision if last else 0, "serving": status["serving"], "backfill": backfill}
+    found = {
+        "revision": last.revision if last else 0,
+        "serving": status["serving"],
+        "backfill": backfill,
+        "status": status,
+    }
     positions = deployment.plans().read(last.state["plan"]).positions if last and "plan" in last.state else {}
     rows = [
         LogPosition.from_json(positions[each.key]).row if each.key in positions else 0

@@ -138,6 +138,10 @@ class Switch:
         datasets: those being backfilled, with the new version, and the serving version or None.
         share: the share of the data that is processed.
         error: the last failure of the backfill; empty if it did not fail.
+        failures: the number of failures since it last went on.
+        done: rows of history read, as far as the sources tell rows.
+        total: rows of history in all, 0 as long as they are not counted.
+        rows_per_second: of the backfill so far, None before its first step.
     """
 
     branch: str
@@ -146,6 +150,15 @@ class Switch:
     datasets: Mapping[str, tuple[int, int | None]]
     share: float
     error: str = ""
+    failures: int = 0
+    done: int = 0
+    total: int = 0
+    rows_per_second: float | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The estimated time until it has caught up, None for unknown."""
+        return (self.total - self.done) / self.rows_per_second if self.rows_per_second and self.total else None
 
     @property
     def message(self) -> str:
@@ -171,6 +184,11 @@ class Switch:
             "datasets": [{"name": name, "version": new, "serving": old} for name, (new, old) in self.datasets.items()],
             "message": self.message,
             "error": self.error,
+            "failures": self.failures,
+            "rows_done": self.done,
+            "rows_total": self.total,
+            "rows_per_second": self.rows_per_second,
+            "seconds_left": self.seconds_left,
         }
 
 
@@ -205,8 +223,8 @@ def branch_status(deployment: Deployment, branch: str) -> dict[str, Any]:
     found = [each.plain for each in switches(deployment, revision) if each.branch == branch]
     if found:
         return found[0]
-    known = {"branch": branch, "state": "serving", "serving": head, "committed": head}
-    return {**known, "share": 1.0, "datasets": [], "message": f"revision {head} serves", "error": ""}
+    done = Switch(branch, head, head, {}, 1.0).plain
+    return {**done, "state": "serving", "message": f"revision {head} serves"}
 
 
 def _switch(deployment: Deployment, each: Waiting, revision: int) -> Switch:
@@ -214,10 +232,13 @@ def _switch(deployment: Deployment, each: Waiting, revision: int) -> Switch:
     after, before = deployment.definitions(each.head), deployment.definitions(each.serving)
     state = deployment.backfill_state()
     fresh = {node.state_id for node in graph.nodes_of(each.branch)} - deployment.catalog.backfilled()
-    history = 1.0 if not graph.awaiting(fresh) else state.share
-    share = min([history, *_shares(deployment, graph, each)])
+    awaits = bool(graph.awaiting(fresh))
+    parts = list(_parts(deployment, graph, each))
+    share = min([state.share if awaits else 1.0, *(part.share for part in parts)])
     datasets = _changed(graph, each.branch, after, before)
-    return Switch(each.branch, each.serving, each.head, datasets, share, state.error)
+    done, total, speed = (state.done, state.total, state.rows_per_second) if awaits else (0, 0, None)
+    measured = done + sum(part.done for part in parts), total + sum(part.total for part in parts), speed
+    return Switch(each.branch, each.serving, each.head, datasets, share, state.error, state.failures, *measured)
 
 
 def _changed(graph: Graph, branch: str, after: Definitions, before: Definitions) -> dict[str, tuple[int, int | None]]:
@@ -229,17 +250,43 @@ def _changed(graph: Graph, branch: str, after: Definitions, before: Definitions)
     }
 
 
-def _shares(deployment: Deployment, graph: Graph, each: Waiting) -> Iterator[float]:
-    """Yield the share read of each new source of a branch."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The part that is read of a new source.
+
+    Args:
+        share: of its bytes.
+        done: rows of it, 0 if it does not tell rows.
+        total: rows in all.
+    """
+
+    share: float
+    done: int = 0
+    total: int = 0
+
+
+def _parts(deployment: Deployment, graph: Graph, each: Waiting) -> Iterator[_Part]:
+    """Yield the part that is read of each new source of a branch."""
     last = deployment.catalog.progress(JOB, sys.maxsize)
     positions = deployment.plans().read(last.state["plan"]).positions if last and "plan" in last.state else {}
     new = {source.key for source in new_sources(graph, each)}
     provide_vault(deployment.vault)
     for opened in open_sources(deployment.directory, graph):
         if opened.key in new:
+            position = positions.get(opened.key)
             total = _bytes(opened, None)
-            left = _bytes(opened, positions.get(opened.key)) if total else 0
-            yield 1.0 if not total else max(0.0, 1 - left / total)
+            left = _bytes(opened, position) if total else 0
+            yield _Part(1.0 if not total else max(0.0, 1 - left / total), *_rows(opened, position))
+
+
+def _rows(opened: Any, position: Any) -> tuple[int, int]:
+    """Return the read rows of a source and all rows, zeros for unknown."""
+    try:
+        total = opened.reading.measure(None).rows
+        left = opened.reading.measure(position).rows if total else 0
+    except (OSError, Transient):
+        return 0, 0
+    return (max(0, total - left), total) if total and left is not None else (0, 0)
 
 
 def _bytes(opened: Any, position: Any) -> int:

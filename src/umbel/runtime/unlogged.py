@@ -7,10 +7,11 @@ history of these: the operator is computed again from the change logs of its inp
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from umbel.errors import NotSupported
-from umbel.graph.graph import GraphNode, history_sources
+from umbel.graph.graph import Graph, GraphNode, history_sources
 from umbel.runtime.changelogs import Dues
 from umbel.runtime.recovery.rebuild import planned
 
@@ -28,16 +29,28 @@ def recompute_unlogged(deployment: Deployment, revision: int, dues: Dues) -> fro
     """
     graph, done = deployment.graph(revision), deployment.catalog.backfilled()
     fresh = {node.state_id for node in graph.nodes if node.state_id not in done}
-    lacking = {each for node in graph.nodes if node.state_id in fresh for each in _lacking(node, fresh, dues)}
-    if not dues or not lacking:
-        return frozenset()
     try:
-        found = planned(graph, lacking).state_ids - fresh
+        found = unlogged(graph, fresh, dues)
     except NotSupported as error:
         deployment.catalog.record_event("work", "warning", f"a new pipeline begins without history: {error.message}")
         return frozenset()
     deployment.catalog.backfill(found, done=False)
     return found
+
+
+def unlogged(graph: Graph, fresh: AbstractSet[str], dues: Dues) -> frozenset[str]:
+    """Return the old operators to be computed again for the history of new ones.
+
+    Args:
+        graph: with the new operators.
+        fresh: the state ids of these.
+        dues: the content of the change logs after the last batch.
+
+    Raises:
+        NotSupported: one belongs to a dataset that is read from a source.
+    """
+    lacking = {each for node in graph.nodes if node.state_id in fresh for each in _lacking(node, fresh, dues)}
+    return planned(graph, lacking).state_ids - fresh if dues and lacking else frozenset()
 
 
 def _lacking(node: GraphNode, fresh: Container[str], dues: Dues) -> Iterator[str]:

@@ -67,6 +67,7 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint("POST", f"{V1}/dataset/{{name}}/erase", branches.erase, ADMIN, "erase"),
     Endpoint("POST", f"{V1}/commit", control.commit, ADMIN, "commit"),
     Endpoint("GET", f"{V1}/commit", control.definitions, READER),
+    Endpoint("POST", f"{V1}/plan", control.plan, ADMIN, needs_folder=True),
     Endpoint("GET", f"{V1}/branch/status", branches.status, READER),
     Endpoint("GET", f"{V1}/branch/list", branches.names, READER),
     Endpoint("POST", f"{V1}/init", branches.init, ADMIN, "branch init"),

@@ -76,6 +76,11 @@ class BranchStatus(msgspec.Struct, frozen=True):
     datasets: list[DatasetBackfill]
     message: str
     error: str
+    failures: int
+    rows_done: int
+    rows_total: int
+    rows_per_second: float | None
+    seconds_left: float | None
 
 
 async def names(request: Request) -> BranchNames:

@@ -17,6 +17,8 @@ from umbel.definitions.serde import dump, load
 from umbel.errors import InvalidValue, Transient, UmbelError
 from umbel.request_errors import Unhealthy
 from umbel.runtime.commit import commit as put_into_force
+from umbel.runtime.commit_plan import CommitPlan
+from umbel.runtime.commit_plan import plan as plan_of
 from umbel.runtime.freshness import Lag, lags
 from umbel.runtime.health import as_plain, health
 from umbel.runtime.processed import processed
@@ -42,6 +44,14 @@ class CommitParameters(Parameters, frozen=True):
         Meta(description="The revision that an incremental commit was made from; refused if there is a later one."),
     ] = None
     env: Annotated[str | None, Meta(description="For which the client selected the definitions.")] = None
+
+
+class PlanParameters(Parameters, frozen=True):
+    """The options of the commit that is planned; they are those of a commit."""
+
+    incremental: Annotated[bool, Meta(description="The definitions are added to those in force.")] = False
+    backfill: Annotated[bool, Meta(description="Pipelines may be computed from history.")] = True
+    base: Annotated[int | None, Meta(description="The revision that an incremental commit was made from.")] = None
 
 
 class CommitReport(msgspec.Struct, frozen=True):
@@ -71,12 +81,15 @@ class ProgressParameters(Parameters, frozen=True):
 
 
 class ProgressReport(msgspec.Struct, frozen=True):
-    """The progress of processing: running and serving revision, backfill, processed rows."""
+    """The progress of processing: running and serving revision, backfill, rows, worker."""
 
     revision: int
     serving: int
     backfill: str | None
     rows: int | None
+    status: BranchStatus
+    worker: str
+    worker_reason: str
 
 
 class Liveness(msgspec.Struct, frozen=True):
@@ -152,6 +165,18 @@ async def commit(request: Request, parameters: CommitParameters, body: bytes) ->
         )
         service.refresh()
         return CommitReport(**{**report, "status": [BranchStatus(**each) for each in report["status"]]})
+
+    return await asyncio.to_thread(run)
+
+
+async def plan(request: Request, parameters: PlanParameters, body: bytes) -> CommitPlan:
+    """Return the effects of a commit, by its own rules, and change nothing."""
+    service: Service = request.app.state.service
+    branch = branch_of(request)
+
+    def run() -> CommitPlan:
+        options = msgspec.structs.asdict(parameters)
+        return plan_of(service.deployment, _loaded(body), branch=branch, **options)
 
     return await asyncio.to_thread(run)
 
@@ -251,7 +276,16 @@ async def progress(request: Request, parameters: ProgressParameters) -> Progress
         raise InvalidValue("webhook and endpoint go together", hint="?webhook=…&endpoint=…, or neither")
     if webhook is not None and endpoint is not None:
         await service.endpoint(webhook, endpoint)  # refused where there is no such one
-    return ProgressReport(**await asyncio.to_thread(processed, service.deployment, branch, webhook, endpoint))
+
+    def look() -> ProgressReport:
+        found, worker = (
+            processed(service.deployment, branch, webhook, endpoint),
+            health(service.deployment, service.limits),
+        )
+        status = BranchStatus(**found["status"])
+        return ProgressReport(**{**found, "status": status}, worker=worker.state, worker_reason=worker.reason)
+
+    return await asyncio.to_thread(look)
 
 
 async def metrics(request: Request) -> Annotated[Response, TEXT]:

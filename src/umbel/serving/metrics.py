@@ -134,8 +134,20 @@ def _backfills(registry: CollectorRegistry, service: Service) -> None:
     )
     report = "Whether its backfill has failed and waits to be tried again."
     failing = Gauge("umbel_backfill_failing", report, ["branch"], registry=registry)
+    labels = ["branch", "serving", "committed"]
+    report = "Rows of history that a backfill has read."
+    done = Gauge("umbel_backfill_rows_done", report, labels, registry=registry)
+    report = "Rows of history that a backfill reads in all; 0 as long as they are not counted."
+    total = Gauge("umbel_backfill_rows_total", report, labels, registry=registry)
+    report = "Rows of history that a backfill reads per second."
+    speed = Gauge("umbel_backfill_rows_per_second", report, labels, registry=registry)
     for each in switches(service.deployment, service.deployment.catalog.latest()):
-        share.labels(each.branch, str(each.serving), str(each.committed)).set(each.share)
+        named = each.branch, str(each.serving), str(each.committed)
+        share.labels(*named).set(each.share)
+        done.labels(*named).set(each.done)
+        total.labels(*named).set(each.total)
+        if each.rows_per_second is not None:
+            speed.labels(*named).set(each.rows_per_second)
         failing.labels(each.branch).set(bool(each.error))
 
 

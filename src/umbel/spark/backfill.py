@@ -35,6 +35,7 @@ from umbel.runtime.history_reader import HistoryReader
 from umbel.runtime.history_slices import HistorySlice, after, left, slices
 from umbel.runtime.letters import Letters
 from umbel.runtime.progress import EventTimeProgress
+from umbel.runtime.rates import LOGS, record
 from umbel.spark.packets import SCHEMA, batches
 from umbel.spark.tasks import BatchContext, Task, later_stages, posted, rejected
 from umbel.state.port import Fenced, StaleBatch, Stamp
@@ -76,6 +77,7 @@ class Backfill:
         self._sizes, self._resting_until = Counter[int](), 0.0
         self._sized: tuple[str, int | None] = ("", None)
         self._reader = HistoryReader(deployment)
+        self._timed: tuple[int, float] | None = None
 
     def go_on(
         self, revision: int, stamp: Stamp, time: EventTimeProgress, *, is_first: bool, is_live: bool = False
@@ -120,10 +122,11 @@ class Backfill:
         state_ids = frozenset(state.state_ids)
         others = waiting - state_ids
         step = _Step(self._session, self._deployment, revision, stamp, state_ids, others, self._reader)
-        is_read = False
+        is_read, since, self._timed = False, self._since(state), None
         try:
-            is_read = step.run(state, self._history(step, state), is_live=is_live)
-            self._resting_until = 2 * monotonic() - begun
+            is_read = step.run(state, self._history(step, state), since, is_live=is_live)
+            ended = monotonic()
+            self._timed, self._resting_until = (state.step + 1, ended), 2 * ended - begun
             if not is_read:
                 return frozenset()
             step.finish(self._deployment.backfill_state(), time)
@@ -135,7 +138,9 @@ class Backfill:
             self._failed(state.failures, error)
             return frozenset()
         self._deployment.catalog.backfill(state_ids, done=True)
-        self._note(self._deployment.backfill_state().finished())
+        last = self._deployment.backfill_state()
+        record(self._deployment.catalog, LOGS, last.done, last.seconds)
+        self._note(last.finished())
         self._reader.release()
         return state_ids
 
@@ -148,6 +153,13 @@ class Backfill:
         if len(left) < len(state.state_ids):  # some were removed by a commit since
             return replace(state, state_ids=tuple(sorted(left)))
         return state
+
+    def _since(self, state: BackfillState) -> float:
+        """Return the instant from which a step is timed.
+
+        It is the end of the step before, if that was run by this process.
+        """
+        return self._timed[1] if self._timed is not None and self._timed[0] == state.step > 0 else monotonic()
 
     def _begin(self, graph: Graph, state_ids: frozenset[str], batch: int) -> BackfillState:
         """Delete the state of operators before a batch, and begin to compute it."""
@@ -220,12 +232,13 @@ class _Step:
         """The operators that are computed, and their inputs."""
         return self.deployment.graph(self.revision, self.others)
 
-    def run(self, state: BackfillState, sizes: Mapping[int, int], *, is_live: bool) -> bool:
+    def run(self, state: BackfillState, sizes: Mapping[int, int], begun: float, *, is_live: bool) -> bool:
         """Run the step; return whether all history is read.
 
         Args:
             state: how far it is.
             sizes: rows of history of each batch that was not read as a whole yet.
+            begun: the start of its time, in monotonic seconds.
             is_live: whether rows arrive that are to be fresh: the step is a small one.
         """
         batch_report = self._seen(state)
@@ -244,7 +257,7 @@ class _Step:
         self._bury(batch_report.letters, state.step)
         read = left(sizes, state.position) - left(sizes, state.end)
         seen = {nodes[number].state_id: at.isoformat() for number, at in batch_report.result.seen.items()}
-        state = state.completed(read, seen)
+        state = state.completed(read, seen, monotonic() - begun)
         self.deployment.catalog.note(BACKFILL, state.plain)
         return state.position.batch >= max(sizes)
 

@@ -10,11 +10,13 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from umbel.runtime.batch import BatchReport, Counts, MicroBatch
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.maintenance import Maintenance
+from umbel.runtime.rates import SOURCES, record
 from umbel.runtime.recovery import checkpoint
 from umbel.runtime.unlogged import recompute_unlogged
 from umbel.spark.backfill import Backfill
@@ -89,8 +91,12 @@ class LiveJob:
             plan.revision, batch.stamp, batch.time, is_first=batch.before is None, is_live=0 < plan.size <= self._small
         )
         batch = batch.after_backfill(waiting)
+        reads = monotonic()
         batch_report = batch.run_here() if plan.size <= self._small else self._in_tasks(batch)
         counts = batch.finish(batch_report)
+        if plan.behind:  # rows that were there before
+            rows = sum(count for (_, name), count in counts.items() if name == "rows")
+            record(self._deployment.catalog, SOURCES, rows, monotonic() - reads)
         self._maintenance.after(plan)
         if self._on_batch is not None:
             self._on_batch(number, counts)

@@ -35,6 +35,7 @@ def test_every_command_teaches(umbel: Umbel) -> None:
             "init",
             "log",
             "lookup",
+            "plan",
             "query",
             "query-offline",
             "run",

@@ -63,6 +63,21 @@ def test_files_are_read_once_in_order_of_their_names(tmp_path: Path) -> None:
     assert users(found) == [1, 2, 3, 4]
 
 
+def test_files_are_measured_by_a_listing(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.json").write_bytes(lines(range(10)))
+    reader, size = source(tmp_path), len(lines(range(10)))
+    assert (reader.measure(None).rows, reader.measure(None).bytes) == (None, 3 * size)
+    position: Any = None
+    for done in range(1, 4):
+        _, position = reader.plan(position, size)
+        assert reader.measure(position).bytes == (3 - done) * size
+    half = source(tmp_path, split_bytes=size // 2)
+    _, position = half.plan(None, size // 2)
+    assert 2 * size < (half.measure(position).bytes or 0) < 3 * size
+    assert source(tmp_path / "nowhere").measure(None).bytes == 0
+
+
 def test_unfinished_and_hidden_files_are_passed_over(tmp_path: Path) -> None:
     for name in (".a.json", "_b.json", "c.tmp", "d.part", "_temporary/e.json", ".git/f.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

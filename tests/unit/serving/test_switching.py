@@ -106,7 +106,13 @@ def test_metrics_and_readiness_tell_of_it(shop: Shop) -> None:
     assert "version 2 of Total is being backfilled" in report["backfilling"][0]
     metrics = shop.http.send("GET", "/api/v1/metrics", "main").text
     assert 'umbel_backfill_share{branch="main",committed="2",serving="1"} 0.' in metrics
-    assert shop.client.branch_status()["serving"] == 1
+    status = shop.client.branch_status()
+    assert status["serving"] == 1
+    assert (0 < status["rows_done"] < status["rows_total"], status["rows_total"]) == (True, len(AMOUNTS))
+    assert f'umbel_backfill_rows_done{{branch="main",committed="2",serving="1"}} {status["rows_done"]}.0' in metrics
+    assert f'umbel_backfill_rows_total{{branch="main",committed="2",serving="1"}} {len(AMOUNTS)}.0' in metrics
+    found = shop.http.send("GET", "/api/v1/progress", "main").json()
+    assert (found["status"], found["worker"]) == (status, "never started")
     drain(shop.place)
     assert "umbel_backfill_share{" not in shop.http.send("GET", "/api/v1/metrics", "main").text
     assert "backfilling" not in shop.http.send("GET", "/readyz", "main").json()

@@ -22,7 +22,7 @@ import polars as pl
 from umbel.connectors.credentials import resolved
 from umbel.connectors.kafka.clients import Cluster, Topic, settings
 from umbel.connectors.kafka.fetching import FETCHERS, Fetched, OutOfRange
-from umbel.connectors.splits import Found, Position, Split, SplitSource
+from umbel.connectors.splits import Found, Position, SourceSize, Split, SplitSource
 from umbel.errors import Terminal, Transient
 from umbel.formats.chunks import CHUNK_BYTES
 from umbel.formats.declarations import Avro, Protobuf
@@ -97,6 +97,16 @@ class TopicSource(SplitSource):
         if not found:
             return (), position
         return found, {"id": topic.id, "next": {str(part): each for part, each in reached.items()}}
+
+    def measure(self, position: Position) -> SourceSize:
+        """Return the records behind a position, by their offsets."""
+        cluster = Cluster.of(self._kafka)
+        topic = cluster.topic(self.connector.topic)
+        if topic is None:
+            return SourceSize(0, 0)
+        ends = cluster.offsets(self.connector.topic, topic.partitions)
+        _, reached = self._gone(position, topic, ends)
+        return SourceSize(rows=sum(max(0, end - reached[part][0]) for part, (_, end) in ends.items()))
 
     def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
         """Yield the rows of a range.
