@@ -26,7 +26,7 @@ from umbel.connectors.delta_tables import options_of
 from umbel.datasets import dataset
 
 __owner__ = "shop@example.com"
-FIRST, STEPS, PER_STEP, KILLS = 250_000, 60, 400, 10
+FIRST, STEPS, PER_STEP, KILLS = 150_000, 60, 400, 10
 START = datetime.now(UTC).replace(microsecond=0) - timedelta(days=10)  # a deletion is an event of its own instant
 FEED = {"delta.enableChangeDataFeed": "true"}
 
@@ -146,7 +146,7 @@ def test_the_datasets_are_what_the_tables_are(tables: Tables, tmp_path: Path) ->
             victims = ["worker", "server"] * KILLS if tables.server else ["worker"] * KILLS
             for victim in chance.sample(victims, KILLS):
                 worker.mind()
-                time.sleep(chance.uniform(0.5, 3.5))
+                time.sleep(chance.uniform(0.5, 2.5))
                 if victim == "server" and tables.server is not None:
                     tables.server.kill()
                     time.sleep(chance.uniform(0.0, 0.5))
