@@ -81,7 +81,7 @@ def table(address: str, environment: dict[str, str]) -> list[dict[str, Any]]:
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
-    from umbel.connectors.delta_sink import options_of
+    from umbel.connectors.delta_tables import options_of
 
     with contextlib.suppress(TableNotFoundError):
         options = {**options_of(environment), **environment}

@@ -1,9 +1,8 @@
-"""Bodies of requests: decompression, and their events."""
+"""Bodies of requests: their events."""
 
 from __future__ import annotations
 
 import base64
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,6 @@ import msgspec
 import orjson
 
 from umbel.collector.settings import RequestLimits
-from umbel.errors import InvalidValue
 from umbel.request_errors import TooLarge, UnsupportedMedia
 
 Check = Callable[[Any], str]
@@ -83,64 +81,6 @@ def media_of(content_type: bytes) -> bool:
             f"a body cannot be {shown!r}", hint="Content-Type: application/json, or application/x-ndjson"
         )
     return MEDIA[name]
-
-
-def decompressed(body: bytes, encoding: bytes, most: int) -> bytes:
-    """Return a body without its compression.
-
-    Args:
-        body: as received.
-        encoding: the value of Content-Encoding.
-        most: bytes that it may have.
-
-    Raises:
-        TooLarge: it has more; no more than that is ever decompressed.
-        InvalidValue: it is damaged or cut.
-        UnsupportedMedia: it is compressed in another way.
-    """
-    name = encoding.strip().lower()
-    if name in (b"", b"identity"):
-        return body
-    if name in (b"gzip", b"x-gzip"):
-        return _gunzipped(body, most)
-    if name == b"zstd":
-        return _unzstd(body, most)
-    shown = name[:80].decode("latin-1")
-    raise UnsupportedMedia(f"a body cannot be compressed by {shown!r}", hint="Content-Encoding: gzip, or zstd")
-
-
-def _gunzipped(body: bytes, most: int) -> bytes:
-    found, size = [], 0
-    while body:
-        member = zlib.decompressobj(wbits=31)
-        try:
-            found.append(member.decompress(body, most + 1 - size))
-        except zlib.error as error:
-            raise InvalidValue(f"the gzip data of the body is damaged: {error}") from None
-        size += len(found[-1])
-        if size > most:
-            raise _too_large(most)
-        if not member.eof:
-            raise InvalidValue("the gzip data of the body is cut")
-        body = member.unused_data
-    return b"".join(found)
-
-
-def _unzstd(body: bytes, most: int) -> bytes:
-    import pyarrow as pa
-
-    try:
-        with pa.input_stream(pa.BufferReader(body), compression="zstd") as stream:
-            found = bytes(stream.read(most + 1))
-    except OSError as error:
-        raise InvalidValue(f"the zstd data of the body is damaged: {error}") from None
-    if len(found) > most:
-        raise _too_large(most)
-    return found
-
-
-def _too_large(most: int) -> TooLarge:
-    return TooLarge(f"the body has more than {most:,} bytes once it is decompressed", hint="send it in parts")
 
 
 def parse(data: bytes, *, is_lines: bool, limits: RequestLimits, check: Check | None = None) -> EventBatch:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import orjson
 
 from umbel.collector.backlog import CollectorBacklog
-from umbel.collector.bodies import Check, EventBatch, decompressed, media_of, parse
+from umbel.collector.bodies import Check, EventBatch, media_of, parse
 from umbel.collector.connection import CollectorConnection, HttpRequest, HttpResponse
 from umbel.collector.keys import ApiKey, ApiKeys
 from umbel.collector.settings import CollectorSettings
 from umbel.collector.streams import EventStream, Streams
 from umbel.collector.totals import Totals
 from umbel.errors import InvalidValue, Overloaded, Transient, UmbelError
+from umbel.formats.compression import decompressed
 from umbel.log.records import Receipt
 from umbel.request_errors import Internal, NoSuchRoute, OriginNotAllowed, RequestError, TooLarge, WrongMethod
 from umbel.runtime.limits import Limits

@@ -6,14 +6,13 @@ the table has the current row of each key, merged; for a keyless one each change
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from umbel.connectors.buckets import ENDPOINTS, LOCATION, REGION, REGIONS, check_name, folder_of
+from umbel.connectors.delta_tables import address_of
 from umbel.connectors.sinks import PlainRow, RowChange, SinkPosition, SinkWriter, WriteOptions
 from umbel.errors import InvalidValue, Transient
 from umbel.types.json_values import each, reader
@@ -26,25 +25,6 @@ _ROWS = 32
 """Bits of a position's number for the rows; the batch is above them."""
 _FIRST = 2
 """Added to a batch: the first one is -1, and 0 is no position."""
-
-
-def options_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the storage options of tables on S3."""
-    endpoint = next((environment[name] for name in ENDPOINTS if environment.get(name)), None)
-    region = next((environment[name] for name in REGIONS if environment.get(name)), REGION)
-    found = {"AWS_REGION": region, "timeout": "60s"}
-    if endpoint is not None:
-        found |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": str(endpoint.startswith("http:")).lower()}
-    return found
-
-
-def address_of(connector: S3Connector, environment: Mapping[str, str] = os.environ) -> tuple[str, dict[str, str]]:
-    """Return the address of a connector's table, and its storage options."""
-    check_name(connector.bucket, connector.title)
-    path = connector.prefix.strip("/")
-    if location := environment.get(LOCATION):
-        return str(folder_of(location) / connector.bucket / path), {}
-    return f"s3://{connector.bucket}/{path}", options_of(environment)
 
 
 class DeltaWriter(SinkWriter):

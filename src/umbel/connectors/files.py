@@ -12,15 +12,17 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from umbel.definitions.arguments import DataConnector, DataSource
+from umbel.definitions.arguments import DataConnector, DataSource, ReadOptions
+from umbel.errors import InvalidValue
 from umbel.formats.avro_files import avro
 from umbel.formats.declarations import CSV, check_format, letters_of
 from umbel.formats.stored import LocalFile, Stamp
 
 if TYPE_CHECKING:
     from umbel.connectors.file_source import FileSource
+    from umbel.connectors.splits import SplitSource
 
-FORMATS = ("json", "parquet", "avro")
+FORMATS = ("json", "parquet", "avro", "delta")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class FilesConnector(DataConnector):
     Args:
         folder: absolute path of the folder.
         pattern: a pattern of files in it, with `*` and `**`; also of files compressed by gzip or zstd.
-        format: "json" (one object per line), "parquet", "avro" or CSV.
+        format: "json" (one object per line), "parquet", "avro", "delta" or CSV. For "delta", the pattern is the path of a table.
     """
 
     folder: str
@@ -42,8 +44,22 @@ class FilesConnector(DataConnector):
         return self.format == "json"
 
     @property
+    def cdcs(self) -> frozenset[str]:  # type: ignore[override]
+        """The supported `cdc` values of rows read from the folder."""
+        return frozenset({"native"}) if self.format == "delta" else DataConnector.cdcs
+
+    @property
     def letter_format(self) -> Any:
         return letters_of(self.format)
+
+    def reader_of(self, options: ReadOptions) -> SplitSource:
+        if self.format != "delta":
+            return self.reader(options.directory)
+        from umbel.connectors.delta_source import DeltaSource
+        from umbel.connectors.delta_tables import local_place
+
+        title, path = f"Files '{self.source.name}', table '{self.pattern}'", str(Path(self.folder, self.pattern))
+        return DeltaSource(local_place(title, path), self.pattern, options)
 
     def reader(self, directory: Path) -> FileSource:
         from umbel.connectors.file_source import FileSource
@@ -72,9 +88,11 @@ class Files(DataSource):
 
         Args:
             pattern: relative to the folder, with `*` and `**`.
-            format: "json", "parquet", "avro" or CSV(...).
+            format: "json", "parquet", "avro", "delta" (the path of a table) or CSV(...).
         """
         check_format(f"Files '{self.name}', path '{pattern}'", format, FORMATS, CSV)
+        if format == "delta" and "*" in pattern:
+            raise InvalidValue(f"Files '{self.name}', path '{pattern}': a table has one path, without wildcards")
         return FilesConnector(source=self, folder=str(Path(self.folder).absolute()), pattern=pattern, format=format)
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from umbel.connectors.s3 import S3Connector, in_bucket
-from umbel.definitions.arguments import DataConnector, DataSource, Delivery
+from umbel.connectors.s3 import S3Connector, in_bucket, refuse_tables
+from umbel.definitions.arguments import DataConnector, DataSource, Delivery, ReadOptions
 from umbel.definitions.secret import Credential
 from umbel.formats.declarations import CSV
 
 if TYPE_CHECKING:
     from umbel.connectors.sinks import SinkWriter, WriteOptions
+    from umbel.connectors.splits import SplitSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,10 @@ class GCSConnector(S3Connector):
         assert isinstance(self.source, GCS)
         check_credential(self.source.service_account_key, self.title)
         return partial(gcs_bucket, self.source, self.bucket)
+
+    def table_reader(self, options: ReadOptions) -> SplitSource:
+        refuse_tables(self)
+        raise AssertionError(self.format)
 
     def check_sink(self, delivery: Delivery) -> None:
         DataConnector.check_sink(self, delivery)

@@ -24,9 +24,9 @@ BLOCK = 256 << 10
 RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=20)}
 CLIENT = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=10)}
 
-_CODE = re.compile(r"<Code>(\w+)</Code>")
+CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
-_LASTING = {
+LASTING = {
     "NoSuchBucket": ("there is no such bucket", "check the name of the bucket"),
     "AccessDenied": ("access is denied", "it needs the right to list the bucket and to read its objects"),
     "AllAccessDisabled": ("access is denied", "it needs the right to list the bucket and to read its objects"),
@@ -120,10 +120,10 @@ class Objects:
         from obstore import exceptions
 
         text = str(error)
-        code = (_CODE.search(text) or [None, ""])[1]
+        code = (CODE.search(text) or [None, ""])[1]
         status = (_STATUS.search(text) or [None, ""])[1]
-        if code in _LASTING:
-            return StorageRefused(f"{self.title}: {_LASTING[code][0]}", hint=_LASTING[code][1])
+        if code in LASTING:
+            return StorageRefused(f"{self.title}: {LASTING[code][0]}", hint=LASTING[code][1])
         if code == "InvalidObjectState":
             return FileLostError("the object is archived: restore it, and copy it to another name")
         if isinstance(error, exceptions.PreconditionError):
@@ -133,7 +133,7 @@ class Objects:
         if isinstance(error, PermissionError | exceptions.PermissionDeniedError | exceptions.UnauthenticatedError) or (
             status in {"401", "403"}
         ):
-            return StorageRefused(f"{self.title}: {_LASTING['AccessDenied'][0]}", hint=_LASTING["AccessDenied"][1])
+            return StorageRefused(f"{self.title}: {LASTING['AccessDenied'][0]}", hint=LASTING["AccessDenied"][1])
         reason = f"status {status}, {code}" if status else "it does not answer"
         return Transient(f"{self.title}: {reason.rstrip(', ')}", hint="see that the storage runs and can be reached")
 

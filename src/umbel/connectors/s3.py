@@ -153,11 +153,26 @@ class S3Connector(DataConnector):
         from umbel.connectors.file_source import FileSource
         from umbel.connectors.objects import Objects, import_store
 
+        if self.format == "delta":
+            return self.table_reader(options)
         refuse_tables(self)
         import_store()
         title = f"{type(self.source).__name__} '{self.source.name}', bucket '{self.bucket}'"
         objects = Objects(title, self.connect, self.prefix, partial(is_chosen, self))
         return FileSource(objects, self.format, order=order_of(self, options))
+
+    def table_reader(self, options: ReadOptions) -> SplitSource:
+        """Return the reading side of a Delta table."""
+        from umbel.connectors.delta_source import DeltaSource
+        from umbel.connectors.delta_tables import DeltaPlace, readable_address
+        from umbel.connectors.object_stores import check_s3
+
+        assert isinstance(self.source, S3)
+        check_s3(self.source)
+        title = f"S3 '{self.source.name}', table '{self.bucket}/{self.prefix.strip('/')}'"
+        if self.suffix:
+            raise InvalidValue(f"{title}: a table has one path, found wildcards or dates: {self.suffix!r}")
+        return DeltaSource(DeltaPlace(title, partial(readable_address, self, self.source)), self.prefix, options)
 
     @staticmethod
     def parse_path(path: str) -> tuple[str, str]:
@@ -223,7 +238,8 @@ def refuse_tables(connector: S3Connector) -> None:
     """
     if connector.format in TABLES:
         raise NotSupported(
-            f"a source with format '{connector.format}' cannot be read yet", hint="json, parquet, avro and CSV can"
+            f"a source with format '{connector.format}' cannot be read yet",
+            hint="json, parquet, avro and CSV can, and Delta tables on S3 and in folders",
         )
     if connector.format == "avro":
         from umbel.formats.avro_files import avro

@@ -84,7 +84,14 @@ class Endpoint(Route):
     @property
     def media(self) -> tuple[str, ...]:
         """The content types of its body; the first is the one that clients should send."""
-        return (PROTOBUF, "application/octet-stream") if self.hints.get("body") is bytes else (JSON,)
+        if self.hints.get("body") is bytes:
+            return (PROTOBUF, "application/octet-stream")
+        return (JSON, *(each for each in _described(self.hints.get("body")) if isinstance(each, str)))
+
+    @property
+    def takes_compressed(self) -> bool:
+        """True if its body may be compressed."""
+        return len(self.media) > 1 and self.media[0] == JSON
 
     @property
     def changes(self) -> bool:

@@ -105,7 +105,8 @@ class Gate:
         self._check_host(host)
         self._check_origin(found, host)
         if endpoint.changes:
-            check_media(found.get(b"content-type"), found.get(b"content-encoding"), endpoint.media)
+            encoding = None if endpoint.takes_compressed else found.get(b"content-encoding")
+            check_media(found.get(b"content-type"), encoding, endpoint.media)
         principal = await self._principal(found, address)
         _check_role(principal, role or Role.READER)
         if self._queries_only and endpoint.needs_folder:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 import orjson
@@ -14,15 +15,19 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 
 from umbel.errors import InvalidType, InvalidValue
-from umbel.formats.json_lines import parse_value
+from umbel.formats.compression import decompressed
+from umbel.formats.json_lines import lines_of, parse_value
 from umbel.query.encode import columns_of
+from umbel.serving.arrow_rows import check_expansion, rows_of_stream
 from umbel.serving.endpoint import INLINE
+from umbel.serving.headers import headers_of
 from umbel.serving.metrics import Metrics
-from umbel.serving.requests import JsonBody, Parameters, Rows, Text
+from umbel.serving.requests import ARROW, LINES, MAX_BODY, JsonBody, Parameters, Rows, Text, plain_media
 from umbel.serving.service import Service
 from umbel.serving.threads import ThreadPool
 
 LONGEST_ID = 1024
+_BOM = b"\xef\xbb\xbf"
 
 
 class LogRequest(JsonBody, frozen=True):
@@ -39,9 +44,14 @@ class LogRequest(JsonBody, frozen=True):
     }
 
 
-class LogParameters(Parameters, frozen=True):
-    """The identity of the request."""
+_NAMED = "In the query string where the body is not JSON."
 
+
+class LogParameters(Parameters, frozen=True):
+    """The identity of the request, and the endpoint of a body that has only rows."""
+
+    webhook: Annotated[str | None, Meta(description=f"The name of a webhook. {_NAMED}")] = None
+    endpoint: Annotated[str | None, Meta(description=f"One of its endpoints. {_NAMED}")] = None
     idempotency_key: Annotated[
         str | None,
         Meta(description="Rows with the same key are stored once.", extra={"header": "Idempotency-Key"}),
@@ -49,11 +59,15 @@ class LogParameters(Parameters, frozen=True):
 
 
 class LogResponse(msgspec.Struct, frozen=True):
-    """The count and first number of the stored rows, and whether they were repeated."""
+    """The count and first number of the stored rows, and whether they were repeated.
+
+    `broken` counts the lines among them that are not JSON, and become dead letters.
+    """
 
     rows: int
     first_row: int | UnsetType = UNSET
     repeated: bool | UnsetType = UNSET
+    broken: int | UnsetType = UNSET
 
 
 class Posted(msgspec.Struct):
@@ -67,30 +81,92 @@ class Posted(msgspec.Struct):
 _decode = msgspec.json.Decoder(Posted).decode
 
 
-async def log(request: Request, parameters: LogParameters, body: Annotated[bytes, LogRequest]) -> LogResponse:
+class RowsTaken(NamedTuple):
+    """The rows of a body.
+
+    Args:
+        webhook: their webhook.
+        endpoint: one of its endpoints.
+        payload: they, as a JSON list.
+        rows: their number.
+        broken: how many of them are lines that are not JSON.
+    """
+
+    webhook: str
+    endpoint: str
+    payload: bytes
+    rows: int
+    broken: int = 0
+
+
+async def log(
+    request: Request, parameters: LogParameters, body: Annotated[bytes, LogRequest, LINES, ARROW]
+) -> LogResponse:
     """Accept rows for a webhook's endpoint; respond once they are on disk.
 
     Rows are validated when they are processed: rows that do not fit the dataset become its dead letters.
+    A body of lines of JSON, or an Arrow IPC stream, has its endpoint in the query string. Any may be compressed by gzip or zstd.
     """
     service: Service = request.app.state.service
     metrics: Metrics = request.app.state.metrics
     batch_id = _batch_id(parameters.idempotency_key)
-    webhook, endpoint, payload, rows = await _taken(body, service.threads.parsing)
-    target = await service.endpoint(webhook, endpoint)
-    if not rows:
+    found = await _taken(request, parameters, body, service.threads.parsing)
+    target = await service.endpoint(found.webhook, found.endpoint)
+    if not found.rows:
         return LogResponse(0)
-    service.backlog.check(webhook, endpoint)
-    receipt = await target.append(payload, rows, batch_id=batch_id, received_at=time.time_ns() // 1000)
+    service.backlog.check(found.webhook, found.endpoint)
+    receipt = await target.append(found.payload, found.rows, batch_id=batch_id, received_at=time.time_ns() // 1000)
     if not receipt.is_duplicate:
-        metrics.logged(webhook, endpoint, rows)
-    return LogResponse(receipt.rows, receipt.row, receipt.is_duplicate)
+        metrics.logged(found.webhook, found.endpoint, found.rows)
+    return LogResponse(receipt.rows, receipt.row, receipt.is_duplicate, found.broken or UNSET)
 
 
-async def _taken(data: bytes, pool: ThreadPool) -> tuple[str, str, bytes, int]:
-    return taken(data) if len(data) <= INLINE else await pool.do(taken, data)
+async def _taken(request: Request, parameters: LogParameters, data: bytes, pool: ThreadPool) -> RowsTaken:
+    headers = headers_of(request)
+    media, encoding = plain_media(headers.get(b"content-type", b"")), headers.get(b"content-encoding", b"")
+    if media not in _FORMS and not encoding:
+        return taken(data) if len(data) <= INLINE else await pool.do(taken, data)
+
+    def read() -> RowsTaken:
+        return _converted(decompressed(data, encoding, MAX_BODY), media, parameters)
+
+    return read() if len(data) <= INLINE and not encoding and media == LINES else await pool.do(read)
 
 
-def taken(data: bytes) -> tuple[str, str, bytes, int]:
+def _converted(data: bytes, media: str, parameters: LogParameters) -> RowsTaken:
+    form = _FORMS.get(media)
+    if form is None:
+        return taken(data)
+    names = {"webhook": parameters.webhook, "endpoint": parameters.endpoint}
+    missing = ", ".join(f"'{name}'" for name, value in names.items() if not value)
+    if missing:
+        raise InvalidValue(
+            f"the query string lacks {missing}: a body of type {media} has only rows",
+            hint="POST /api/v1/log?webhook=NAME&endpoint=NAME",
+        )
+    return RowsTaken(parameters.webhook or "", parameters.endpoint or "", *form(data))
+
+
+def rows_of_lines(data: bytes) -> tuple[bytes, int, int]:
+    """Return lines of JSON as a list, their number, and the number of broken ones.
+
+    A line that is not JSON is a text in the list. Blank lines are left out, and so is a byte order mark.
+    """
+    lines, broken = lines_of(data.removeprefix(_BOM)), 0
+    for at, line in enumerate(lines):
+        try:
+            orjson.loads(line)
+        except orjson.JSONDecodeError:
+            lines[at] = orjson.dumps(line.decode(errors="backslashreplace"))
+            broken += 1
+    return b"[%b]" % b",".join(lines), len(lines), broken
+
+
+_FORMS: Mapping[str, Callable[[bytes], tuple[Any, ...]]] = {LINES: rows_of_lines, ARROW: rows_of_stream}
+"""Converters to a JSON list, by content type."""
+
+
+def taken(data: bytes) -> RowsTaken:
     """Parse a body into webhook, endpoint, rows as a JSON list, and their count.
 
     Raises:
@@ -108,11 +184,11 @@ def taken(data: bytes) -> tuple[str, str, bytes, int]:
             ) from None
         raise InvalidValue(f"the body is not JSON: {error}") from None
     if isinstance(found, list):
-        return posted.webhook, posted.endpoint, bytes(posted.data), len(found)
+        return RowsTaken(posted.webhook, posted.endpoint, bytes(posted.data), len(found))
     if not isinstance(found, dict):
         raise InvalidType(f"'data' must be a list of row objects or an object of columns, found {found!r:.80}")
     rows = _transposed(bytes(posted.data))
-    return posted.webhook, posted.endpoint, _dumped(rows), len(rows)
+    return RowsTaken(posted.webhook, posted.endpoint, _dumped(rows), len(rows))
 
 
 def _repeated(data: bytes) -> list[str]:
@@ -125,6 +201,7 @@ def _repeated(data: bytes) -> list[str]:
 
 def _transposed(data: bytes) -> list[dict[str, Any]]:
     columns = columns_of(parse_value(data))
+    check_expansion(columns, max(map(len, columns.values()), default=0))
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 

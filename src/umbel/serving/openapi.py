@@ -94,9 +94,10 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
+    found = {media: {"schema": {"type": "string", "format": "binary"}} for media in endpoint.media}
     if endpoint.body is None:
-        return {media: {"schema": {"type": "string", "format": "binary"}} for media in endpoint.media}
-    return {JSON: {"schema": schemas[repr(endpoint.body)], "example": endpoint.body.example}}
+        return found
+    return {**found, JSON: {"schema": schemas[repr(endpoint.body)], "example": endpoint.body.example}}
 
 
 def _parameters(endpoint: Endpoint, schemas: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -31,6 +31,7 @@ LARGEST = 999_999_999
 REVISION_HEADER = "X-UMBEL-REVISION"
 """Response header: the revision that answered."""
 PROTOBUF, LINES, TEXT, HTML = "application/x-protobuf", "application/x-ndjson", "text/plain", "text/html"
+ARROW = "application/vnd.apache.arrow.stream"
 _JSON_TYPE = (b"content-type", JSON.encode())
 _SHOWN = 200
 _REPR = reprlib.Repr()  # of bounded depth and size: bodies may be nested more deeply than Python's own repr goes
@@ -277,7 +278,8 @@ def answer(content: Any) -> Response:
 
 
 @lru_cache(maxsize=256)
-def _plain_media(declared: bytes) -> str:
+def plain_media(declared: bytes) -> str:
+    """Return the name of a content type."""
     return declared.decode("latin-1").partition(";")[0].strip().lower()
 
 
@@ -293,7 +295,7 @@ def check_media(declared: bytes | None, encoding: bytes | None, media: tuple[str
         raise UnsupportedMedia(
             f"bodies in {encoding.decode('latin-1')!r:.80} are not read", hint="send the body uncompressed"
         )
-    found = _plain_media(declared or b"")
+    found = plain_media(declared or b"")
     if found not in media and not (JSON in media and found.endswith("+json")):
         report = f"a body of type {found!r:.80} is not read here" if found else "the request has no Content-Type"
         raise UnsupportedMedia(report, hint=f"Content-Type: {' or '.join(media)}")

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umbel.collector.bodies import MOST_LETTERS, RejectedEvent, decompressed, events_of, media_of, parse
+from umbel.collector.bodies import MOST_LETTERS, RejectedEvent, events_of, media_of, parse
 from umbel.collector.settings import RequestLimits
 from umbel.errors import InvalidValue
+from umbel.formats.compression import decompressed
 from umbel.request_errors import TooLarge, UnsupportedMedia
 
 LIMITS = RequestLimits(body=10_000, event=100, events=50)

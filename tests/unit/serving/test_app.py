@@ -30,6 +30,9 @@ def test_the_wrong_method_names_the_right_ones(flights: Served) -> None:
 def test_other_media_are_refused(flights: Served, media: str) -> None:
     answer = flights.http.post("/api/v1/log", content=b"{}", headers={"Content-Type": media})
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported-media")
+    media = ("application/json", "application/x-ndjson", "application/vnd.apache.arrow.stream")
+    assert answer.json()["hint"] == f"Content-Type: {' or '.join(media)}"
+    answer = flights.http.post("/api/v1/query", content=b"{}", headers={"Content-Type": "text/plain"})
     assert answer.json()["hint"] == "Content-Type: application/json"
 
 
@@ -40,7 +43,7 @@ def test_json_has_many_names(flights: Served) -> None:
 
 
 def test_compressed_bodies_are_refused(flights: Served) -> None:
-    answer = flights.http.post("/api/v1/log", content=b"{}", headers=JSON | {"Content-Encoding": "gzip"})
+    answer = flights.http.post("/api/v1/query", content=b"{}", headers=JSON | {"Content-Encoding": "gzip"})
     assert answer.status_code == 415
 
 

@@ -110,7 +110,7 @@ def test_integers_stay_exact(fresh: Served) -> None:
     body = b'{"webhook": "events", "endpoint": "departures", "data": [{"delay": 123456789012345678901234567890}]}'
     assert taken(body)[2] == b'[{"delay": 123456789012345678901234567890}]'
     columns = b'{"webhook": "events", "endpoint": "departures", "data": {"delay": [123456789012345678901234567890]}}'
-    assert taken(columns)[2:] == (b'[{"delay":123456789012345678901234567890}]', 1)
+    assert taken(columns)[2:4] == (b'[{"delay":123456789012345678901234567890}]', 1)
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,11 @@ class Deletions:
         self._at: dict[Key, int] = {}
         self._limit = limit
 
+    @property
+    def is_used(self) -> bool:
+        """True if any is remembered."""
+        return bool(self._at)
+
     def add(self, key: Key, at: int) -> int:
         """Remember a deletion; return its instant.
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import polars as pl
 
 from umbel.connectors.polling import Poller, advance, poller_of
 from umbel.connectors.splits import Found, Position, Split, SplitSource
 from umbel.connectors.sql.columns import Column
-from umbel.connectors.sql.server import DatabaseServer, TableDescription
+from umbel.connectors.sql.server import TableDescription
 from umbel.connectors.staging import Stage, StagedPart, folder_of
 from umbel.definitions.arguments import ReadOptions
 from umbel.errors import Damaged, UmbelError
@@ -41,6 +41,14 @@ _TRUNCATED = (
 )
 
 
+class TitledServer(Protocol):
+    """A place of tables."""
+
+    @property
+    def title(self) -> str:
+        """Its description, for messages."""
+
+
 @dataclass(frozen=True)
 class TableSource(SplitSource):
     """The reading side of a table.
@@ -53,7 +61,7 @@ class TableSource(SplitSource):
         options: of the source.
     """
 
-    server: DatabaseServer
+    server: TitledServer
     table: str
     options: ReadOptions
 
