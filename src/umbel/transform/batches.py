@@ -149,7 +149,7 @@ class _PlanRunner:
             frame = self._computed(values, count)
         except pl.exceptions.PolarsError:
             return None
-        bad = values.misfits | set((~frame["fit"]).arg_true().to_list())
+        bad = values.misfits if frame["fit"].all() else values.misfits | set((~frame["fit"]).arg_true().to_list())
         result = TransformedBatch([None] * count, records=count)
         if self._plan.is_native:
             _write(frame, bad, result)
@@ -212,7 +212,7 @@ def _write(frame: pl.DataFrame, bad: set[int], result: TransformedBatch) -> None
     chosen = frame if mask.all() else frame.filter(mask)
     target = io.BytesIO()
     if chosen.height:
-        chosen.select(pl.col("values").struct.unnest()).write_ndjson(target)
+        chosen["values"].struct.unnest().write_ndjson(target)
     result.written = chosen.height
     if chosen is frame:
         result.text = target.getvalue()

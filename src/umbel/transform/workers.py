@@ -19,6 +19,8 @@ from umbel.transform.parts import ConfigurationText, Done, Letter, Lines, LinesT
 
 MODULES = ("umbel.transform.work", "umbel.transform.steps")
 """Modules loaded in the fork server, before workers are forked."""
+ALLOCATION = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(8 << 20)}
+"""Settings of glibc: to return the memory of a batch and to get it again took a quarter of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class WorkLimits:
 
 def started() -> ForkServer:
     """Return a fork server that has begun to load its modules."""
-    server = ForkServer(MODULES)
+    server = ForkServer(MODULES, ALLOCATION)
     server.start()
     return server
 
@@ -62,7 +64,7 @@ class TransformWorkers:
     ) -> None:
         self.configuration, self.limits = configuration, limits or WorkLimits()
         self.count = count or _cores()
-        self._server = server or ForkServer(MODULES)
+        self._server = server or ForkServer(MODULES, ALLOCATION)
         self._idle: SimpleQueue[IsolatedProcess] = SimpleQueue()
         self._processes = [IsolatedProcess(self._server) for _ in range(self.count)]
         for each in self._processes:
