@@ -71,7 +71,9 @@ def expected(rows: range) -> list[tuple[Any, ...]]:
 
 
 def definitions() -> list[Any]:
-    @source(Webhook(name="web").endpoint("visits"), disorder="30d", cdc="append", transform=loads(CONFIG, "visits.yaml"))
+    @source(
+        Webhook(name="web").endpoint("visits"), disorder="30d", cdc="append", transform=loads(CONFIG, "visits.yaml")
+    )
     @dataset
     class Visit:
         product: Optional[int]
@@ -90,18 +92,14 @@ def definitions() -> list[Any]:
         @inputs(Visit)
         def sales(cls, visits: Any) -> Any:
             forever = Continuous("forever")
-            return visits.groupby("kind").aggregate(
-                count=Count(window=forever), total=Sum(of="price", window=forever)
-            )
+            return visits.groupby("kind").aggregate(count=Count(window=forever), total=Sum(of="price", window=forever))
 
     return [Visit, Sales]
 
 
 def found(deployed: Deployed) -> tuple[Any, ...]:
     """Return all that came of the rows: both datasets, the dead letters, the counts."""
-    letters = sorted(
-        (each.reason, each.raw) for each in deployed.deployment.catalog.dead_letters("Visit", 100_000)
-    )
+    letters = sorted((each.reason, each.raw) for each in deployed.deployment.catalog.dead_letters("Visit", 100_000))
     visits = deployed.changes("Visit").sort("at")
     return visits, deployed.changes("Sales"), letters, deployed.taken()
 
@@ -124,7 +122,9 @@ def run(folder: Path, worker: Any, waves: list[range], victims: list[str], chanc
             time.sleep(chance.uniform(0, 1.5))  # any instant of the batches
             if victim:
                 worker.kill(victim)
-        wait_until(is_done, lambda: (deployed.taken(), total, (folder / "log").read_text(errors="replace")[-3000:]), 300)
+        wait_until(
+            is_done, lambda: (deployed.taken(), total, (folder / "log").read_text(errors="replace")[-3000:]), 300
+        )
         return found(deployed)
     finally:
         worker.end()
@@ -139,7 +139,9 @@ def check(folder: Path, kind: Any, victims: list[str]) -> None:
     for name, chosen in (("killed", victims), ("calm", [""] * len(victims))):
         place = folder / name
         place.mkdir()
-        worker = kind(place / "umbel", place / "log") if name == "killed" else killing.Worker(place / "umbel", place / "log")
+        worker = (
+            kind(place / "umbel", place / "log") if name == "killed" else killing.Worker(place / "umbel", place / "log")
+        )
         made.append(run(place, worker, waves, chosen, random.Random(seed)))
     (visits, sales, letters, counts), calm = made
     assert visits.equals(calm[0])

@@ -123,7 +123,7 @@ class TransformWorkers:
         try:
             return self._called(process, part, self.limits.batch_seconds)
         except CallFailed as failed:
-            _raise_own(failed)
+            _raise_own(failed, is_any=not part.path and not part.data)
             return self._record_by_record(process, part)
         finally:
             self._idle.put(process)
@@ -150,7 +150,10 @@ class TransformWorkers:
 
         applied = loads(self.configuration.text, self.configuration.file).applied
         names = dict.fromkeys(each.step.name for each in applied if each.step.python() is not None)
-        return Letter(0, line, ", ".join(names) or "limit", "", "", "LimitExceeded", failed.reason)
+        error, message = "LimitExceeded", failed.reason
+        if failed.error is not None:  # an exception that is no Exception
+            error, message = failed.error["kind"], failed.error["text"]
+        return Letter(0, line, ", ".join(names) or "limit", "", "", error, message)
 
     def _called(self, process: IsolatedProcess, part: Lines, seconds: float) -> Done:
         found: Done = process.call("work", lambda: self._payload, part, seconds=seconds, memory=self.limits.memory)
@@ -161,10 +164,10 @@ def _payload(configuration: ConfigurationText) -> bytes:
     return pickle.dumps(LinesTransform(configuration.text, configuration.file))
 
 
-def _raise_own(failed: CallFailed) -> None:
-    """Raise an error that a worker reported, if it did."""
+def _raise_own(failed: CallFailed, *, is_any: bool = False) -> None:
+    """Raise an error of umbel's that a worker reported, if it did; with `is_any` those of others, too."""
     found = failed.error
-    if found is not None:
+    if found is not None and (found["is_own"] or is_any):
         kind = getattr(errors, found["kind"], Terminal) if found["is_own"] else Terminal
         raise kind(found["text"], where=found["where"], hint=found["hint"]) from None
 
