@@ -86,7 +86,10 @@ def _end_of_fork(own: int) -> None:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return the text of an exception, which a class of the user's may fail to make."""
+    """Return the text of an exception.
+
+    A class of the user's may fail to make one.
+    """
     try:
         return str(error)
     except Exception as failed:  # noqa: BLE001

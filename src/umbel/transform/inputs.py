@@ -118,7 +118,10 @@ def _stream(file: BinaryIO, name: str) -> Iterator[Lines]:
 
 
 def _piece(file: Any) -> bytes:
-    """Return the next bytes of a stream; unlike one `read`, an interrupt ends it between any two packets."""
+    """Return the next bytes of a stream.
+
+    Unlike one `read`, an interrupt ends it between any two packets.
+    """
     pieces, size = list[bytes](), 0
     while size < PART_BYTES and (piece := file.read1(PART_BYTES - size)):
         pieces.append(piece)
@@ -127,7 +130,12 @@ def _piece(file: Any) -> bytes:
 
 
 def _skipped(file: BinaryIO, size: int) -> tuple[int, bytes]:
-    """Skip the rest of a line of which `size` bytes have been read; return its size, and what was read behind it."""
+    """Skip the rest of a line; return its size, and the bytes read behind it.
+
+    Args:
+        file: the stream.
+        size: the bytes of the line that have been read.
+    """
     while piece := _piece(file):
         rest, newline, behind = piece.partition(b"\n")
         size += len(rest)

@@ -99,7 +99,7 @@ class LeafReader:
         self._decode_lines: Callable[[bytes], list[Any]] = decoder.decode_lines
 
     def read_at_once(self, batch: RecordLines) -> LeafValues | None:
-        """Return the leaves of some lines, None where one of them is blank, broken or of other types.
+        """Return the leaves of some lines, None where one does not fit.
 
         The lines are not cut apart, which takes longer than to decode them.
         """

@@ -1,4 +1,4 @@
-"""Lines of records in one piece of bytes, cut apart only where a single line is needed."""
+"""Lines of records in one piece of bytes, cut apart only where needed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RecordLines:
 
     @cached_property
     def objects(self) -> int:
-        """How many lines there are if each begins with `{` and ends with `}`, else 0.
+        """The number of lines if each is in braces, else 0.
 
         No JSON has a newline between `}` and `{`: if there are as many objects as lines, each line is one.
         """

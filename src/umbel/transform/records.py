@@ -21,7 +21,10 @@ LONGEST_MESSAGE = 2000
 
 
 def message_of(error: BaseException) -> str:
-    """Return the text of an exception of the user's code, shortened; a class of theirs may fail to make one."""
+    """Return the text of an exception, shortened.
+
+    A class of the user's may fail to make one.
+    """
     try:
         text = str(error)
     except Exception as failed:  # noqa: BLE001

@@ -165,7 +165,12 @@ def _payload(configuration: ConfigurationText) -> bytes:
 
 
 def _raise_own(failed: CallFailed, *, is_any: bool = False) -> None:
-    """Raise an error of umbel's that a worker reported, if it did; with `is_any` those of others, too."""
+    """Raise an error that a worker reported, if it did.
+
+    Args:
+        failed: the call.
+        is_any: whether errors of other classes than umbel's are raised, too.
+    """
     found = failed.error
     if found is not None and (found["is_own"] or is_any):
         kind = getattr(errors, found["kind"], Terminal) if found["is_own"] else Terminal

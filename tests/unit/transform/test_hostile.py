@@ -75,7 +75,7 @@ def test_code_that_costs_its_own_record_only(text: str) -> None:
         (code("yield 1"), "yield"),
     ],
 )
-def test_faulty_configurations(text: str, message: str) -> None:
+def test_configurations_with_errors(text: str, message: str) -> None:
     with pytest.raises(UmbelError, match=message):
         loads(text, "c.yaml")
 
