@@ -72,6 +72,8 @@ def transform(
         return
     if config is None:
         raise typer.BadParameter("it is missing", param_hint="--config")
+    if dead_letters is not None and out is not None and dead_letters.absolute() == Path(out).absolute():
+        raise typer.BadParameter("it is the file of -o", param_hint="--dead-letters")
     from umbel.transform.documents import read_file
     from umbel.transform.inputs import inputs
     from umbel.transform.outputs import output

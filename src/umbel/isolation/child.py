@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 from collections import OrderedDict
@@ -39,12 +40,13 @@ def answer_calls(connection: socket.socket) -> None:
     """Serve calls until the other side closes."""
     _connection[:] = [connection]
     known: OrderedDict[str, Callable[[Any], Any]] = OrderedDict()
+    own = os.getpid()
     while True:
         try:
             key, payload, argument, memory = receive(connection)
         except EOFError:
             return
-        _answer(connection, known, key, payload, argument, memory)
+        _answer(connection, known, key, payload, argument, memory, own)
 
 
 def _answer(
@@ -54,6 +56,7 @@ def _answer(
     payload: bytes | None,
     argument: Any,
     memory: int,
+    own: int,
 ) -> None:
     if payload is None and key not in known:
         send(connection, (UNKNOWN, None))
@@ -66,11 +69,31 @@ def _answer(
                     known.popitem(last=False)
             known.move_to_end(key)
             found = known[key](argument)
+        _end_of_fork(own)
         send(connection, (RESULT, found))
     except MemoryError:
+        _end_of_fork(own)
         send(connection, (MEMORY, None))
     except BaseException as error:  # noqa: BLE001  SystemExit too is no more than a failed call
+        _end_of_fork(own)
         send(connection, (RAISED, report(error)))
+
+
+def _end_of_fork(own: int) -> None:
+    """End a fork that a function left behind: the result is its parent's to send."""
+    if os.getpid() != own:
+        os._exit(0)
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the text of an exception.
+
+    A class of the user's may fail to make one.
+    """
+    try:
+        return str(error)
+    except Exception as failed:  # noqa: BLE001
+        return f"its text cannot be made: {type(failed).__name__}"
 
 
 def report(error: BaseException) -> dict[str, Any]:
@@ -81,7 +104,7 @@ def report(error: BaseException) -> dict[str, Any]:
     own = error if isinstance(error, UmbelError) else None
     return {
         "kind": type(error).__name__,
-        "text": own.message if own else str(error),
+        "text": own.message if own else _text_of(error),
         "hint": own.hint if own else None,
         "where": (own.where if own else None) or line_of(error),
         "is_own": own is not None,

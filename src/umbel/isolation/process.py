@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +23,7 @@ EVERY = 0.02
 SLOW, LOW = 0.3, 15
 """Seconds after which a call gets a lower priority, and its niceness."""
 MEGABYTE = 1 << 20
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
 
 Answers = Callable[[Any], Any]
 
@@ -46,10 +47,12 @@ class ForkServer:
 
     Args:
         modules: imported before the first fork.
+        environment: of its processes, where the variable is not set already.
     """
 
-    def __init__(self, modules: Sequence[str]) -> None:
+    def __init__(self, modules: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self._modules = modules
+        self._environment = environment or {}
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -100,7 +103,7 @@ class ForkServer:
             self._process = self._control = None
         if self._control is None:
             ours, theirs = socket.socketpair()
-            environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
+            environment = {**self._environment, **os.environ, **_ONE_THREAD}
             with theirs:
                 command = [sys.executable, "-m", "umbel.isolation.forkserver", str(theirs.fileno()), *self._modules]
                 self._process = subprocess.Popen(

@@ -15,6 +15,7 @@ from umbel.transform.leaves import seen_kinds
 from umbel.transform.parts import Letter
 from umbel.transform.plan import Plan, PlannedDocument, compiled, nested, one_by_one
 from umbel.transform.reading import LeafReader, LeafValues
+from umbel.transform.record_lines import RecordLines
 from umbel.transform.records import FILTER, Outcome, RecordTransform
 from umbel.transform.registry import TransformStep
 from umbel.transform.values import BadRecord, dump, parse
@@ -88,21 +89,18 @@ class BatchTransform:
         self._is_planned = not one_by_one(configuration)
         self._plan: _PlanRunner | None = None
 
-    def __call__(self, lines: Sequence[bytes], data: bytes | None = None) -> TransformedBatch:
+    def __call__(self, lines: Sequence[bytes] | RecordLines) -> TransformedBatch:
         """Return the result of some lines, each a record.
-
-        Args:
-            lines: the lines.
-            data: the same in one piece, if there is one.
 
         Raises:
             Terminal: a step with `on_error: fail` failed.
         """
-        if not self._is_planned or not lines:
-            return self.record_by_record(lines)
-        runner = self._plan or self._planned(lines)
-        result = runner.run(lines, b"".join(lines) if data is None else data) or self.record_by_record(lines)
-        if result.one_by_one > MOST_MISFITS * len(lines):
+        batch = lines if isinstance(lines, RecordLines) else RecordLines.of(lines)
+        if not self._is_planned or not batch.data:
+            return self.record_by_record(batch.cut)
+        runner = self._plan or self._planned(batch.cut)
+        result = runner.run(batch) or self.record_by_record(batch.cut)
+        if result.one_by_one > MOST_MISFITS * result.records:
             self._plan = None  # other types have come: the next batch makes another plan
         return result
 
@@ -143,21 +141,22 @@ class _PlanRunner:
         with_target = [each for each in self._plan.documents if each.document.target is not None]
         return ((number, each.native.expr) for number, each in enumerate(with_target) if each.native is not None)
 
-    def run(self, lines: Sequence[bytes], data: bytes) -> TransformedBatch | None:
+    def run(self, batch: RecordLines) -> TransformedBatch | None:
         """Return the result of some lines, None where Polars fails for them."""
-        values = self._reader.read(lines, data)
+        values = self._reader.read_at_once(batch) or self._reader.read(batch.cut)
+        count = len(batch)
         try:
-            frame = self._computed(values, len(lines))
+            frame = self._computed(values, count)
         except pl.exceptions.PolarsError:
             return None
-        bad = values.misfits | set((~frame["fit"]).arg_true().to_list())
-        result = TransformedBatch([None] * len(lines), records=len(lines))
+        bad = values.misfits if frame["fit"].all() else values.misfits | set((~frame["fit"]).arg_true().to_list())
+        result = TransformedBatch([None] * count, records=count)
         if self._plan.is_native:
             _write(frame, bad, result)
         else:
             self._write_with_python(frame, values, bad, result)
         for row in sorted(bad):
-            result.add(row, self._one_by_one.outcome(lines[row], row))
+            result.add(row, self._one_by_one.outcome(batch.cut[row], row))
         return result
 
     def _computed(self, values: LeafValues, height: int) -> pl.DataFrame:
@@ -191,7 +190,7 @@ class _PlanRunner:
                 continue
             try:
                 result.lines[row] = dump(self._assembled(records[row], made))
-            except (TypeError, ValueError, RecursionError):
+            except Exception:  # noqa: BLE001  what code returns may be anything
                 bad.add(row)
             else:
                 result.written += 1
@@ -213,7 +212,7 @@ def _write(frame: pl.DataFrame, bad: set[int], result: TransformedBatch) -> None
     chosen = frame if mask.all() else frame.filter(mask)
     target = io.BytesIO()
     if chosen.height:
-        chosen.select(pl.col("values").struct.unnest()).write_ndjson(target)
+        chosen["values"].struct.unnest().write_ndjson(target)
     result.written = chosen.height
     if chosen is frame:
         result.text = target.getvalue()

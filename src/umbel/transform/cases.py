@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from umbel.transform.batches import BatchTransform
+from umbel.errors import Terminal
 from umbel.transform.configuration import Configuration, TransformCase
+from umbel.transform.parts import Lines
 from umbel.transform.values import dump
+from umbel.transform.workers import TransformWorkers
 
 
 def failures(configuration: Configuration) -> Iterator[str]:
     """Yield a message for each failed case."""
-    for case in configuration.cases:
-        message = _failure(configuration, case)
-        if message:
-            yield f"{configuration.file}:{case.line}: {case.name}: {message}"
+    with TransformWorkers(configuration, 1) as workers:  # code may end its process
+        for case in configuration.cases:
+            try:
+                message = _failure(workers, case)
+            except Terminal as error:
+                message = str(error)
+            if message:
+                yield f"{configuration.file}:{case.line}: {case.name}: {message}"
 
 
-def _failure(configuration: Configuration, case: TransformCase) -> str:
+def _failure(workers: TransformWorkers, case: TransformCase) -> str:
     """Return why a case fails; empty if it does not."""
-    result = BatchTransform(configuration)([dump(case.record)])
+    result = workers.result(Lines(case.name, dump(case.record)))
     letter = result.letters[0] if result.letters else None
     if letter is not None and letter.step != case.dead_letter:
         return f"step {letter.step} of '{letter.field}' failed ({letter.at}): {letter.error}: {letter.message}"

@@ -162,6 +162,9 @@ class _Checking:
 
     def _document(self, document: Written) -> FieldDocument:
         names = document.value
+        for name in names if "source_field" not in names else ():
+            if "did you mean" in (meant := did_you_mean(name, ("passthrough", "tests"))):
+                raise InvalidValue(f"document: there is no '{name}'{meant}")
         check_names(names, DOCUMENT, "document")
         with located(f"{self.file}:{names['source_field'].line}"):
             source = FieldPath.parse(self._typed(names["source_field"], str, "source_field", "a path"))
@@ -202,6 +205,7 @@ class _Checking:
             names, {**{each.name: each.is_required for each in kind.parameters}, "on_error": False}, f"step '{name}'"
         )
         on_error = names.pop("on_error", Written(ON_ERROR[0], 0)).plain
+        on_error = "null" if on_error is None else on_error  # YAML's null
         if on_error not in ON_ERROR:
             raise InvalidValue(
                 f"step '{name}': on_error cannot be {on_error!r:.60}{did_you_mean(str(on_error), ON_ERROR)}"

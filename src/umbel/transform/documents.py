@@ -12,6 +12,8 @@ from typing import Any
 from umbel.errors import InvalidValue
 
 ENDINGS = (".yaml", ".yml", ".toml")
+MOST_VALUES = 1_000_000
+"""Values of a configuration, those behind aliases counted each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,8 @@ def read_yaml(text: str, file: str) -> list[Written]:
     """
     import yaml
 
-    reader = _YamlReader(text, file)
     try:
-        return [each for each in reader.documents() if each.value is not None]
+        return [each for each in _YamlReader(text, file).documents() if each.value is not None]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{file}:{mark.line + 1}" if mark else file
@@ -93,6 +94,7 @@ class _YamlReader:
         }
         kind = type("Loader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": resolvers})
         self._loader, self._file, self._yaml = kind(text), file, yaml
+        self._count = 0
 
     def documents(self) -> Iterator[Written]:
         while self._loader.check_node():
@@ -100,6 +102,9 @@ class _YamlReader:
 
     def _written(self, node: Any) -> Written:
         line = node.start_mark.line + 1
+        self._count += 1
+        if self._count > MOST_VALUES:
+            raise InvalidValue(f"aliases make more than {MOST_VALUES:,} values", where=f"{self._file}:{line}")
         if isinstance(node, self._yaml.MappingNode):
             return Written(dict(self._members(node)), line)
         if isinstance(node, self._yaml.SequenceNode):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from umbel.errors import InvalidValue
 from umbel.formats.chunks import MAX_ROW, chunks, last_line, next_line
@@ -16,6 +16,8 @@ from umbel.transform.parts import Lines
 
 PART_BYTES = 2 << 20
 """Bytes of a part: several thousand records, which a worker transforms at once."""
+SHOWN_BYTES = 1 << 10
+"""Bytes of a line that is too long which its dead letter has."""
 PARQUET_ROWS = 8192
 ENDINGS = (".json", ".ndjson", ".jsonl", ".parquet")
 STDIN = "-"
@@ -43,6 +45,8 @@ class InputFile:
             advance: called with the numbers of bytes read.
         """
         if str(self.path) == STDIN:
+            if sys.stdin is None:
+                raise InvalidValue("standard input is closed", hint="give files: -f FILE")
             yield from _stream(sys.stdin.buffer, "standard input")
         elif self.path.suffix == ".parquet":
             yield from _parquet(self.path, advance)
@@ -99,16 +103,57 @@ def _ranges(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:
 
 def _stream(file: BinaryIO, name: str) -> Iterator[Lines]:
     unread = b""
-    while piece := file.read(PART_BYTES):
+    while piece := _piece(file):
         unread += piece
         whole = last_line(unread)
         if whole:
             yield Lines(name, unread[:whole])
             unread = unread[whole:]
-        elif len(unread) > 8 * MAX_ROW:
-            raise InvalidValue(f"{name}: a line is longer than {8 * MAX_ROW} bytes", hint="records are lines of JSON")
+        elif len(unread) > 2 * MAX_ROW:
+            begin = unread[:SHOWN_BYTES]
+            size, unread = _skipped(file, len(unread))
+            yield Lines(name, begin, error=f"a record of {size} bytes is longer than {MAX_ROW}")
     if unread:
         yield Lines(name, unread)
+
+
+def _piece(file: Any) -> bytes:
+    """Return the next bytes of a stream.
+
+    Unlike one `read`, an interrupt ends it between any two packets.
+    """
+    pieces, size = list[bytes](), 0
+    while size < PART_BYTES and (piece := file.read1(PART_BYTES - size)):
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)
+
+
+def _skipped(file: BinaryIO, size: int) -> tuple[int, bytes]:
+    """Skip the rest of a line; return its size, and the bytes read behind it.
+
+    Args:
+        file: the stream.
+        size: the bytes of the line that have been read.
+    """
+    while piece := _piece(file):
+        rest, newline, behind = piece.partition(b"\n")
+        size += len(rest)
+        if newline:
+            return size, behind
+    return size, b""
+
+
+def _is_binary(kind: Any) -> bool:
+    """Return True if a type of Arrow is or has bytes."""
+    import pyarrow.types as of
+
+    if of.is_dictionary(kind):
+        return _is_binary(kind.value_type)
+    is_bytes = (
+        of.is_binary(kind) or of.is_large_binary(kind) or of.is_binary_view(kind) or of.is_fixed_size_binary(kind)
+    )
+    return is_bytes or any(_is_binary(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _parquet(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:
@@ -121,6 +166,10 @@ def _parquet(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:
     try:
         file = pq.ParquetFile(path)
         rows = max(1, file.metadata.num_rows)
+        for column in file.schema_arrow:
+            if _is_binary(column.type):
+                hint = "cast it to a text, base64 for example"
+                raise InvalidValue(f"{path}: column '{column.name}' is {column.type}: JSON has no bytes", hint=hint)
         for batch in file.iter_batches(PARQUET_ROWS):
             frame = pl.DataFrame(pl.from_arrow(batch))
             target = io.BytesIO()

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from umbel.errors import Terminal
+from umbel.errors import InvalidValue, Terminal
 from umbel.transform.parts import Letter
 
 Write = Any
@@ -25,11 +25,34 @@ def output(name: str | None) -> Iterator[BinaryIO]:
     Args:
         name: `.gz`, `.zst` and `.parquet` are written as such.
     """
-    if name is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    path = Path(name)
+    with _named(name or "standard output"):
+        if name is None:
+            if sys.stdout is None:
+                raise InvalidValue("standard output is closed", hint="give a file: -o FILE")
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+            return
+        with _file(Path(name)) as file:
+            yield file
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Give an error of the disk the name of the output."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename is None:
+            error.filename = name
+        raise
+
+
+@contextmanager
+def _file(path: Path) -> Iterator[BinaryIO]:
+    if not path.parent.is_dir():
+        raise InvalidValue(f"{path}: there is no folder {path.parent}", hint="make it first")
     if not path.exists() or path.is_file():
         unfinished = path.with_name(f".{path.name}.unfinished")
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import inspect
 import json
 import math
 import re
@@ -64,6 +65,8 @@ class FunctionBody:
         except (SyntaxError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None) or 1
             raise ValueError(f"line {line} of the code: {getattr(error, 'msg', error)}") from None
+        if inspect.isgeneratorfunction(scope["transformed"]):
+            raise ValueError("the code has a yield: it returns one value")
         return cls(tuple(tree.body), scope["transformed"])
 
     @property

@@ -13,6 +13,7 @@ from umbel.formats.chunks import MAX_ROW
 from umbel.transform.leaves import RecordLeaf
 from umbel.transform.native import ColumnKind
 from umbel.transform.paths import Part
+from umbel.transform.record_lines import RecordLines
 from umbel.transform.values import parse
 
 _INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -87,29 +88,42 @@ class LeafReader:
             node.leaves.append((name, leaf))
         self._getters: list[tuple[str, RecordLeaf, bool, Getter]] = []
         if whole or root.leaves or root.is_loose:
+            decoder: Any = msgspec.json.Decoder(dict[str, Any])
             self._decode: Callable[[bytes], Any] = parse
             self._empty: Any = {}
             self._getters = [(name, leaf, True, _looked_up(leaf)) for leaf, name in leaves.items()]
         else:
             kind = self._struct(root, ())
-            self._decode, self._empty = msgspec.json.Decoder(kind).decode, kind()
+            decoder = msgspec.json.Decoder(kind)
+            self._decode, self._empty = decoder.decode, kind()
+        self._decode_lines: Callable[[bytes], list[Any]] = decoder.decode_lines
 
-    def read(self, lines: Sequence[bytes], data: bytes) -> LeafValues:
-        """Return the leaves of some lines; `data` is the same in one piece."""
-        records, misfits = self._decoded(lines, data)
+    def read_at_once(self, batch: RecordLines) -> LeafValues | None:
+        """Return the leaves of some lines, None where one does not fit.
+
+        The lines are not cut apart, which takes longer than to decode them.
+        """
+        count, data = batch.objects, batch.data
+        if not count or len(data) > MAX_ROW or not _is_utf8(data):
+            return None
+        try:
+            records = self._decode_lines(data)
+        except (ValueError, RecursionError):
+            return None
+        return self._columns(records, set()) if len(records) == count else None
+
+    def read(self, lines: Sequence[bytes]) -> LeafValues:
+        """Return the leaves of some lines."""
+        return self._columns(*self._decoded(lines))
+
+    def _columns(self, records: list[Any], misfits: set[int]) -> LeafValues:
         columns = {}
         for name, leaf, is_loose, get in self._getters:
             columns[name] = _column(name, leaf, get(records), misfits, is_loose=is_loose)
         return LeafValues(columns, records if self._whole else [], misfits)
 
-    def _decoded(self, lines: Sequence[bytes], data: bytes) -> tuple[list[Any], set[int]]:
-        decode = self._decode
-        if len(data) <= MAX_ROW and _is_utf8(data):
-            try:
-                return [decode(line) for line in lines], set()
-            except (ValueError, RecursionError):
-                pass  # one of them does not fit: find out which
-        records, misfits = [], set[int]()
+    def _decoded(self, lines: Sequence[bytes]) -> tuple[list[Any], set[int]]:
+        decode, records, misfits = self._decode, [], set[int]()
         for number, line in enumerate(lines):
             try:
                 if len(line) > MAX_ROW:

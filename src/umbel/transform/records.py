@@ -16,6 +16,22 @@ from umbel.transform.values import BadRecord, dump, parse
 EXPLODE, FILTER = "explode", "filter"
 
 
+LONGEST_MESSAGE = 2000
+"""Characters of an exception's text that a dead letter has."""
+
+
+def message_of(error: BaseException) -> str:
+    """Return the text of an exception, shortened.
+
+    A class of the user's may fail to make one.
+    """
+    try:
+        text = str(error)
+    except Exception as failed:  # noqa: BLE001
+        return f"its text cannot be made: {type(failed).__name__}"
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}… ({len(text)} characters)"
+
+
 class StepFailed(Exception):
     """A step that failed for a record.
 
@@ -26,7 +42,7 @@ class StepFailed(Exception):
     """
 
     def __init__(self, document: FieldDocument, applied: AppliedStep, error: BaseException) -> None:
-        super().__init__(str(error))
+        super().__init__(message_of(error))
         self.document, self.applied, self.error = document, applied, error
 
 
@@ -85,8 +101,10 @@ class RecordTransform:
             return Outcome(letter=self._letter(row, line, failed), nulls=len(nulls))
         except RecordDropped:
             return Outcome(nulls=len(nulls), is_dropped=True)
-        except (TypeError, ValueError, RecursionError) as error:
-            letter = Letter(row, line, "write", "", "", type(error).__name__, str(error))
+        except Terminal:
+            raise
+        except Exception as error:  # noqa: BLE001  what code returns may be anything
+            letter = Letter(row, line, "write", "", "", type(error).__name__, message_of(error))
             return Outcome(letter=letter, nulls=len(nulls))
         return Outcome(lines, nulls=len(nulls))
 
@@ -146,7 +164,7 @@ def letter_of(row: int, line: bytes, failed: StepFailed, file: str) -> Letter:
     """Return the dead letter of a failed step."""
     at = location(failed.applied, failed.error, file)
     name = type(failed.error).__name__
-    return Letter(row, line, failed.applied.step.name, failed.document.title, at, name, str(failed.error))
+    return Letter(row, line, failed.applied.step.name, failed.document.title, at, name, message_of(failed.error))
 
 
 def applied_to(
@@ -167,7 +185,7 @@ def applied_to(
         if applied.on_error == "fail":
             at = location(applied, error, file)
             raise Terminal(
-                f"step '{step.name}' of '{document.title}': {type(error).__name__}: {error}", where=at
+                f"step '{step.name}' of '{document.title}': {type(error).__name__}: {message_of(error)}", where=at
             ) from error
         raise StepFailed(document, applied, error) from error
 

@@ -16,7 +16,7 @@ from umbel.transform.python_code import FunctionBody
 ON_ERROR = ("dead_letter", "null", "drop", "fail")
 _COMMON = {
     "on_error": {
-        "enum": list(ON_ERROR),
+        "enum": [*ON_ERROR, None],
         "default": "dead_letter",
         "description": "What happens to a record that the step fails for.",
     }

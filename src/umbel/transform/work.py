@@ -9,7 +9,8 @@ from functools import lru_cache
 
 from umbel.transform.batches import BatchTransform, TransformedBatch
 from umbel.transform.configuration import loads
-from umbel.transform.parts import Done, Letter, Lines, LinesTransform, split
+from umbel.transform.parts import Done, Letter, Lines, LinesTransform
+from umbel.transform.record_lines import RecordLines
 from umbel.transform.workers import TransformWorkers
 
 
@@ -37,22 +38,21 @@ def transformed(transform: BatchTransform, lines: Lines) -> Done:
 
 
 def _transformed(transform: BatchTransform, lines: Lines) -> Done:
-    data = lines.read()
-    found = split(data)
-    if data.count(b"\n{") + data.startswith(b"{") == len(found):  # none is blank
-        result = transform(found, data)
+    found = RecordLines(lines.read())
+    if found.objects or all(map(bytes.strip, found.cut)):
+        result = transform(found)
         done = _done(lines.name, found, result)
         if lines.is_each:
             done.each = result.each
         return done
-    return _done(lines.name, found, transform([each for each in found if each.strip()]))
+    return _done(lines.name, found, transform([each for each in found.cut if each.strip()]))
 
 
-def _done(name: str, lines: list[bytes], result: TransformedBatch) -> Done:
+def _done(name: str, lines: RecordLines, result: TransformedBatch) -> Done:
     """Return the result of a batch; `lines` has the blank ones, too."""
     letters = result.letters
     if letters and len(lines) > result.records:
-        numbers = [number for number, line in enumerate(lines) if line and not line.isspace()]
+        numbers = [number for number, line in enumerate(lines.cut) if line and not line.isspace()]
         letters = [replace(each, row=numbers[each.row]) for each in letters]
     counts = (len(lines), result.records, result.written, result.dropped, result.nulls, result.one_by_one)
     return Done(name, result.data, letters, *counts)

@@ -80,7 +80,10 @@ class ReplaceStep(TransformStep):
 
     def __post_init__(self) -> None:
         if self.regex:
-            checked(self.pattern)
+            try:
+                checked(self.pattern).sub(self.by, "")
+            except (re.error, IndexError) as error:
+                raise ValueError(f"{self.by!r} is no replacement of {self.pattern!r}: {error}") from None
 
     def apply(self, value: Any, record: dict[str, Any]) -> Any:
         text = text_of(value)
@@ -129,6 +132,10 @@ class SplitStep(TransformStep):
 
     name = "split"
     separator: str = parameter("The text between two elements.", default=",")
+
+    def __post_init__(self) -> None:
+        if not self.separator:
+            raise ValueError("'separator' must not be empty")
 
     def apply(self, value: Any, record: dict[str, Any]) -> Any:
         return text_of(value).split(self.separator)

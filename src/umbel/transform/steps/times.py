@@ -42,6 +42,15 @@ def _format(text: str) -> None:
     datetime(2020, 1, 2, tzinfo=UTC).strftime(text)
 
 
+def _parseable(text: str) -> None:
+    _format(text)
+    try:
+        datetime.strptime("", text)  # noqa: DTZ007
+    except (ValueError, re.error) as error:
+        if "does not match" not in str(error):  # of the format, not of the empty text
+            raise ValueError(f"{text!r} is no format: {error}") from None
+
+
 def instant_of(value: Any) -> datetime:
     """Return a value as an instant with time zone UTC.
 
@@ -70,7 +79,7 @@ class ParseDatetimeStep(TransformStep):
     """Read a text as an instant, in a format of Python's `strptime`."""
 
     name = "parse_datetime"
-    format: str = parameter("The format, as of Python's `strptime`.", check=_format)
+    format: str = parameter("The format, as of Python's `strptime`.", check=_parseable)
     timezone: str = parameter("The time zone of texts that do not name one.", default="UTC", check=_zone)
 
     def apply(self, value: Any, record: dict[str, Any]) -> Any:
