@@ -166,12 +166,11 @@ class ReplicatedSource(PostgresSource, FollowedSource):
             self._check_system(found := _row(replication, "IDENTIFY_SYSTEM"), state, start)
             self._check_history(found, state)
             stream = Stream(replication, state["slot"], self.publication, start)
-            self._receive(
-                stream, {name: table.columns[name] for name in self.names(table) if name in table.columns}, poller
-            )
+            columns = {name: table.columns[name] for name in self.names(table) if name in table.columns}
+            decoder = Decoder(self.options.keys or (), self.deletions, int(table.oid))
+            self._receive(stream, decoder, columns, poller)
 
-    def _receive(self, stream: Stream, columns: Mapping[str, Column], poller: Poller) -> None:
-        decoder = Decoder(self.options.keys or (), self.deletions)
+    def _receive(self, stream: Stream, decoder: Decoder, columns: Mapping[str, Column], poller: Poller) -> None:
         facts, until, due = {"columns": [column.plain for column in columns.values()]}, time.monotonic() + SESSION, None
         while True:
             message = stream.next(DELAY if decoder.rows else 1.0)

@@ -28,7 +28,7 @@ from umbel.types.raw import Raw, rejects
 OP, AT, START, IDENTITY = "_op", "_committed", "_start", "_identity"
 """Columns of staged rows beside those of the table: the kind of change, the instant of its commit and the instant before which
 it is not in force, in µs since the epoch, and a digest of the row."""
-INSERT, UPDATE, DELETE, TRUNCATE, UNSENT = "i", "u", "d", "t", "?"
+INSERT, UPDATE, DELETE, TRUNCATE, REDUCED, UNSENT = "i", "u", "d", "t", "p", "?"
 AT_ONCE = 65_536
 AHEAD_BYTES = 1 << 30
 """Bytes of staged rows that no batch has read yet from which on reading waits."""
@@ -36,9 +36,12 @@ PATIENCE = 0.2
 """Seconds that planning a batch waits for a read that is under way."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEYLESS = "of a row: the dataset has no key fields, so that only inserts can be taken"
-_TRUNCATED = (
-    "the table was truncated: the rows read before stay in the dataset; commit it as a new version to begin anew"
-)
+_REFUSED = {
+    TRUNCATE: "the table was truncated: the dataset has no key fields, so that its rows stay; commit it as a new version to "
+    "begin anew",
+    REDUCED: "a part of {table} was truncated or dropped, and which rows it had is not in the stream: they stay in the "
+    "dataset; commit it as a new version to begin anew",
+}
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class TableSource(SplitSource):
 
     paces_itself: ClassVar[bool] = True
     refused: ClassVar[Mapping[str, str]] = {}
-    """The kinds of changes that cannot be applied beside a truncation, with reasons; `{table}` is the table."""
+    """Further kinds of changes that cannot be applied, with reasons; `{table}` is the table."""
 
     @property
     def folder(self) -> Path:
@@ -178,7 +181,7 @@ class TableSource(SplitSource):
         chosen = [each for each in there if not exact or each.name in requested]
         values = [self.typed(staged[each.name], each, requested.get(each.name)) for each in chosen]
         frame = pl.DataFrame(values) if values else pl.DataFrame(height=staged.height)
-        errors, deletions = self._judged(staged) if OP in staged.columns else ({}, {})
+        errors, deletions, truncations = self._judged(staged) if OP in staged.columns else ({}, {}, {})
         starts = staged[START].cast(pl.Datetime("us", "UTC")) if START in staged.columns else None
 
         def where(row: int) -> str:
@@ -187,18 +190,20 @@ class TableSource(SplitSource):
         def text(row: int) -> bytes:
             return as_bytes(staged.row(row, named=True))
 
-        return RawBatch(Raw(frame, rejects(errors), deletions, starts), part.first + start, where, text)
+        return RawBatch(Raw(frame, rejects(errors), deletions, starts, truncations), part.first + start, where, text)
 
-    def _judged(self, staged: pl.DataFrame) -> tuple[dict[int, str], dict[int, datetime | None]]:
-        """Return the changes that cannot be applied with reasons, and the deletions with their instants."""
-        errors, deletions = dict[int, str](), dict[int, datetime | None]()
+    def _judged(self, staged: pl.DataFrame) -> tuple[dict[int, str], dict[int, datetime | None], dict[int, datetime]]:
+        """Return the changes that cannot be applied with reasons, and deletions and truncations with their instants."""
+        errors, deletions, truncations = dict[int, str](), dict[int, datetime | None](), dict[int, datetime]()
         special = staged.with_row_index("_row").filter(pl.col(OP) != INSERT)
-        refused = {TRUNCATE: _TRUNCATED, **self.refused}
+        refused = {**_REFUSED, **self.refused}
         for row, kind, at in special.select("_row", OP, AT).iter_rows():
-            if kind in refused:
+            if kind == TRUNCATE and self.options.is_keyed:
+                truncations[row] = _EPOCH + timedelta(microseconds=at)
+            elif kind in refused:
                 errors[row] = refused[kind].format(table=self.table)
             elif not self.options.is_keyed:
                 errors[row] = f"{'an update' if kind == UPDATE else 'a deletion'} {_KEYLESS}"
             elif kind == DELETE:
                 deletions[row] = _EPOCH + timedelta(microseconds=at)
-        return errors, deletions
+        return errors, deletions, truncations
