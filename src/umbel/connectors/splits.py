@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+from umbel.connectors.lag import SourceLag
 from umbel.formats.raw_batch import RawBatch
 from umbel.types.dtype import DType
 
@@ -75,6 +76,19 @@ class SplitSource(Protocol):
             UmbelError: it cannot; the message has a remedy.
         """
         return
+
+    def lag(self, position: Position) -> SourceLag:
+        """Return what the source has beyond a position, as it was found by the last `plan`.
+
+        It asks no server: it is called with each batch.
+        """
+        del position
+        return SourceLag()
+
+    @property
+    def trouble(self) -> str:
+        """The reason why a source that is polled beside batches cannot be read now; empty if it can."""
+        return ""
 
     def check(self, position: Position) -> None:
         """Check that reading can resume at a position, as far as the source can tell.

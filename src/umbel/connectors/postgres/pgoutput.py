@@ -34,6 +34,8 @@ class Decoder(Transactions):
         self._relations: dict[int, Relation] = {}
         self.lsn = 0
         """The position after the last transaction that was committed."""
+        self.committed_at = 0
+        """The instant of its commit, in µs since the epoch; 0 for none."""
 
     def feed(self, message: bytes) -> None:
         """Decode one message."""
@@ -52,7 +54,8 @@ class Decoder(Transactions):
             self.begin()
         elif kind == _COMMIT:
             _, self.lsn, at = struct.unpack_from(">QQq", message, 2)
-            self.commit(at + EPOCH_2000)
+            self.committed_at = at + EPOCH_2000
+            self.commit(self.committed_at)
         elif kind == _RELATION:
             number, relation = _relation(message)
             self._relations[number] = relation

@@ -13,7 +13,8 @@ from typing import ClassVar
 
 import polars as pl
 
-from umbel.connectors.polling import Poller, advance, poller_of
+from umbel.connectors.lag import SourceLag
+from umbel.connectors.polling import Poller, advance, poller_of, reader_state
 from umbel.connectors.splits import Found, Position, Split, SplitSource
 from umbel.connectors.sql.columns import Column
 from umbel.connectors.sql.server import DatabaseServer, TableDescription
@@ -140,6 +141,19 @@ class TableSource(SplitSource):
             budget -= part.size
             read = number
         return found, {"part": read}
+
+    def lag(self, position: Position) -> SourceLag:
+        """Return what is staged beyond a position, and what the server has beyond that."""
+        read = int(position["part"]) if position else 0
+        parts = [self.stage.part(number) for number in self.visible() if number > read]
+        oldest = min((self.stage.staged_at(part.number) for part in parts), default=None)
+        waited = 0.0 if oldest is None else max(0.0, time.time() - oldest)
+        staged = SourceLag(sum(part.rows for part in parts), sum(part.size for part in parts), waited)
+        return staged + reader_state(self.folder)[0]
+
+    @property
+    def trouble(self) -> str:
+        return reader_state(self.folder)[1]
 
     def check(self, position: Position) -> None:
         """Check that reading can resume at a position.
