@@ -25,8 +25,9 @@ import polars as pl
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller
 from umbel.connectors.sql.columns import DATE, FLOAT, INT, NUMERIC, TEXT, TIMES, Column
-from umbel.connectors.sql.rows import IDENTITY, TableSource
+from umbel.connectors.sql.rows import TableSource
 from umbel.connectors.sql.server import TableDescription
+from umbel.connectors.staged_source import IDENTITY
 from umbel.connectors.staging import StagedPart
 from umbel.errors import InvalidValue
 from umbel.state.keys import encode_columns
