@@ -77,7 +77,7 @@ def test_the_log_of_the_server_is_ahead(postgres_server: PostgresServer, name: s
         )
 
 
-def test_a_server_that_is_gone_is_told(
+def test_a_server_that_is_gone_is_reported(
     postgres_server: PostgresServer, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "EVERY", 0.0)

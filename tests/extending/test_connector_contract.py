@@ -212,7 +212,7 @@ def test_the_page_shows_the_example() -> None:
     assert (PACKAGE / "umbel_extras" / "shelf.py").read_text(encoding="utf-8") in page.read_text(encoding="utf-8")
 
 
-def test_the_suites_find_faults(server: Shelves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_suites_find_errors(server: Shelves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A destination that applies a batch twice, and offsets that are not kept."""
     sink, source = TestShelfSink(), TestArrow()
     sink.shelves, server.forgets = server, True

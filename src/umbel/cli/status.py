@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def command(directory: Directory = DIRECTORY, catalog: Catalog = None) -> None:
-    """Print the state of the worker, the lag of every source with a remedy, and dead letters by reason.
+    """Print the worker's state, the lag of every source, and dead letters by reason.
 
     The exit code is 1 if the worker is stopped or stuck, or a source cannot be read or is over a minute behind.
 

@@ -1,4 +1,4 @@
-"""Connectors of other packages: sources as pages of partitions with offsets, sinks as batches with a key.
+"""Connectors of other packages: sources read by pages, sinks written by batches.
 
 A package implements `PageReader` or `BatchWriter`; umbel does the rest. Pages are staged, durably, with the offset behind
 them: every row is taken once although an API gives other pages when it is asked again.
@@ -54,10 +54,13 @@ class PageReader(Protocol):
     """Reads a system by pages."""
 
     def partitions(self) -> Sequence[str]:
-        """Return the names of the partitions; they are read one after the other, and new ones may appear."""
+        """Return the names of the partitions.
+
+        They are read one after the other, and new ones may appear.
+        """
 
     def read(self, partition: str, offset: Offset) -> Iterator[Page]:
-        """Yield the pages of a partition from an offset on, until there are no more for now.
+        """Yield the pages of a partition from an offset on, as many as there are.
 
         Any exception means that the system does not answer: reading goes on later from the last offset.
         """

@@ -1,4 +1,4 @@
-"""The lag of a source: what it has beyond a position."""
+"""The lag of a source: rows, bytes and seconds beyond a position."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T", int, float)
 
 @dataclass(frozen=True, slots=True)
 class SourceLag:
-    """What a source has beyond a position, as far as it can tell; None for unknown.
+    """The lag of a source beyond a position; None for unknown.
 
     Args:
         rows: the number of rows or messages.

@@ -183,7 +183,7 @@ def advance(folder: Path, part: int) -> None:
 
 
 def reader_state(folder: Path) -> tuple[SourceLag, str]:
-    """Return the lag and the trouble of the thread that reads into a folder, if this process has it."""
+    """Return the lag and the trouble of the thread that reads into a folder."""
     found = _POLLERS.get(folder)
     return (found.lag, found.trouble) if found is not None else (SourceLag(), "")
 

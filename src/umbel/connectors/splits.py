@@ -78,7 +78,7 @@ class SplitSource(Protocol):
         return
 
     def lag(self, position: Position) -> SourceLag:
-        """Return what the source has beyond a position, as it was found by the last `plan`.
+        """Return the lag beyond a position, as the last `plan` found it.
 
         It asks no server: it is called with each batch.
         """
@@ -87,7 +87,7 @@ class SplitSource(Protocol):
 
     @property
     def trouble(self) -> str:
-        """The reason why a source that is polled beside batches cannot be read now; empty if it can."""
+        """The reason why a polled source cannot be read now; empty if it can."""
         return ""
 
     def check(self, position: Position) -> None:

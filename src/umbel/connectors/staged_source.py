@@ -1,4 +1,4 @@
-"""Sources whose rows are staged: a thread reads a server, and splits are the parts that it has written.
+"""Sources whose rows are staged by a thread: splits are the staged parts.
 
 Exactly once rests on these parts: they are opened again with the same rows, whatever the server has by then.
 """

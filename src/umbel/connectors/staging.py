@@ -142,7 +142,10 @@ class Stage:
             raise self._damaged(number, error) from None
 
     def staged_at(self, number: int) -> float:
-        """Return when a part was written, in seconds since the epoch; now if it is not there any more."""
+        """Return the time a part was written, in seconds since the epoch.
+
+        It is the present one for a part that is gone.
+        """
         try:
             return self._path(number).stat().st_mtime
         except FileNotFoundError:

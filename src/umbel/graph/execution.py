@@ -45,7 +45,10 @@ class BatchResult:
 
 
 def route(node: GraphNode, position: int, rows: pl.DataFrame, shards: int) -> Iterable[tuple[int, pl.DataFrame]]:
-    """Split the rows of an edge by the shard of their key; truncations go to every shard."""
+    """Split the rows of an edge by the shard of their key.
+
+    Truncations go to every shard.
+    """
     if shards == 1:
         return [(0, rows)]
     operator = node.operator

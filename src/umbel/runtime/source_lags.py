@@ -1,4 +1,4 @@
-"""The lag of every source, in a file that the worker writes while it plans batches.
+"""The lag of every source, in a file written by the worker.
 
 Other processes read it: only the worker polls the sources, and they must not be polled for monitoring besides.
 """

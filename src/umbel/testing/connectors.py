@@ -25,7 +25,7 @@ COLUMNS = {"n": Int()}
 
 
 def read_options(folder: Path, **others: Any) -> ReadOptions:
-    """Return options of a keyless source that is read ten times a second, below a folder."""
+    """Return the options of a keyless source that is read ten times a second."""
     known = {"directory": folder, "key": "Contract@1/0#contract", "dataset": "Contract", "cdc": "append"}
     return ReadOptions(
         **{**known, "every": 100_000, "disorder": 0, "columns": None, "keys": (), "is_keyed": False, **others}
@@ -33,7 +33,7 @@ def read_options(folder: Path, **others: Any) -> ReadOptions:
 
 
 class SourceContract(ABC):
-    """What every source must hold: each row once, after restarts too."""
+    """The contract of a source: each row once, after restarts too."""
 
     @abstractmethod
     def connector(self, folder: Path) -> DataConnector:
@@ -53,6 +53,7 @@ class SourceContract(ABC):
         return connector.reader_of(read_options(folder))
 
     def test_rows_are_read_once(self, tmp_path: Path) -> None:
+        """Check that rows come once, also those that are added later, and nothing after that."""
         connector = self._made(tmp_path)
         self.put(range(50))
         reading, position, found = self.reading(connector, tmp_path), None, list[int]()
@@ -64,6 +65,7 @@ class SourceContract(ABC):
         assert self._planned(reading, position) == ([], position)
 
     def test_a_split_gives_the_same_rows_again(self, tmp_path: Path) -> None:
+        """Check that a split has the same rows in every process."""
         connector = self._made(tmp_path)
         self.put(range(20))
         splits, _ = self._some(self.reading(connector, tmp_path), None)
@@ -76,7 +78,7 @@ class SourceContract(ABC):
         assert first
 
     def test_reading_goes_on_after_every_restart(self, tmp_path: Path) -> None:
-        """A position is plain data, and a small budget plans at least one row."""
+        """Check that positions are plain data and survive restarts."""
         connector, position, found = self._made(tmp_path), None, list[int]()
         numbers = list[int]()
         for wave in range(3):
@@ -93,6 +95,7 @@ class SourceContract(ABC):
         assert len(set(numbers)) == 90
 
     def test_it_tells_where_a_row_is(self, tmp_path: Path) -> None:
+        """Check the location and the text of a row, for dead letters."""
         connector = self._made(tmp_path)
         self.put([7])
         reading = self.reading(connector, tmp_path)
@@ -101,6 +104,7 @@ class SourceContract(ABC):
         assert b"7" in batch.text(0)
 
     def test_it_is_not_behind_at_its_end(self, tmp_path: Path) -> None:
+        """Check that nothing is left once all rows were read."""
         connector = self._made(tmp_path)
         self.put(range(5))
         reading = self.reading(connector, tmp_path)
@@ -143,11 +147,14 @@ class SourceContract(ABC):
 
 
 class SinkContract(ABC):
-    """What every sink must hold: a batch that comes again has no further effect."""
+    """The contract of a sink: a batch that comes again has no effect."""
 
     @abstractmethod
     def writer(self, folder: Path) -> SinkWriter:
-        """Return a writer of the sink `contract` of a dataset with the key `k` and the value `n`, as a new process would."""
+        """Return a writer as a new process would make it.
+
+        The sink is `contract`, of a dataset with the key `k` and the value `n`.
+        """
 
     @abstractmethod
     def delivered(self) -> dict[int, int]:
@@ -158,6 +165,7 @@ class SinkContract(ABC):
         """Return how many changes had an effect; None if the destination has rows only."""
 
     def test_changes_arrive_once(self, tmp_path: Path) -> None:
+        """Check that a batch that comes again has no effect, and that later changes have."""
         writer, position = self.writer(tmp_path), SinkPosition(0)
         writer.position()
         writer.write([_change(k, None, k) for k in range(5)], position)
@@ -176,6 +184,7 @@ class SinkContract(ABC):
         assert self.count() in {None, 7}
 
     def test_a_position_lasts(self, tmp_path: Path) -> None:
+        """Check that another process finds the position, if the destination keeps it."""
         writer = self.writer(tmp_path)
         if writer.keeps_position:
             writer.position()

@@ -50,7 +50,10 @@ def validate(frame: pl.DataFrame, schema: Mapping[str, DType], *, refused: pl.Da
 
 
 def ingested(frame: pl.DataFrame, name: str, dtype: DType) -> Checked:
-    """Return a column of a raw frame in storage form; all rows are invalid where it is missing."""
+    """Return a column of a raw frame in storage form.
+
+    All rows are invalid where it is missing.
+    """
     if name in frame.columns:
         return dtype.ingest(frame[name])
     reason = f"the column is missing, expected {dtype}"

@@ -108,7 +108,7 @@ def test_lags_add_up() -> None:
     assert not SourceLag(0, 0, 0.0).is_behind
 
 
-def test_reasons_have_few_kinds() -> None:
+def test_reasons_have_fixed_kinds() -> None:
     """However many texts there are; each row counts once for each kind."""
     reasons = [
         (0, "a", "expected int, got 'null hypothesis 17'"),

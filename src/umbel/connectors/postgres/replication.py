@@ -289,7 +289,10 @@ class Stream:
             return None
 
     def lag(self, decoder: Decoder, *, is_idle: bool) -> SourceLag:
-        """Return how far the log at the beginning of the stream is ahead, and how old the last commit was when it was sent."""
+        """Return the bytes of the log ahead and the last commit's age.
+
+        The end of the log is that at the beginning of the stream.
+        """
         seconds = 0.0 if is_idle or not decoder.committed_at else (self._sent_at - decoder.committed_at) / 1e6
         read = max(decoder.lsn, self.idle_at, self._received)
         return SourceLag(bytes=max(0, self._end - read), seconds=max(0.0, seconds))

@@ -111,7 +111,7 @@ class TableSource(StagedSource):
         return RawBatch(Raw(frame, rejects(errors), deletions, starts, truncations), part.first + start, where, text)
 
     def _judged(self, staged: pl.DataFrame) -> tuple[dict[int, str], dict[int, datetime | None], dict[int, datetime]]:
-        """Return the changes that cannot be applied with reasons, and deletions and truncations with their instants."""
+        """Return the reasons of refused changes, and the instants of deletions and truncations."""
         errors, deletions, truncations = dict[int, str](), dict[int, datetime | None](), dict[int, datetime]()
         special = staged.with_row_index("_row").filter(pl.col(OP) != INSERT)
         refused = {**_REFUSED, **self.refused}
