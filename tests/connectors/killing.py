@@ -71,6 +71,7 @@ class Site:
         rows: returns a subquery of numbers `i` from one to another.
         now: the expression of the instant.
         read: returns the rows of a table.
+        truncate: empties `people`, and counts its keys from 1 again.
     """
 
     server: Any
@@ -79,6 +80,7 @@ class Site:
     rows: Callable[[int], str]
     now: str
     read: Callable[[str], list[Any]]
+    truncate: str = "TRUNCATE people"
 
 
 def definitions(shop: Any) -> list[Any]:
@@ -114,7 +116,7 @@ def written(site: Site, chance: random.Random, rows: int, per_statement: int) ->
             f"DELETE FROM people WHERE id BETWEEN {first + 50} AND {first + 80}",
             f"UPDATE people SET id = -id WHERE id BETWEEN {first + 200} AND {first + 210}",
         )
-        for each in statements:
+        for each in (*statements, site.truncate) if chance.random() < 0.2 else statements:
             with contextlib.suppress(Exception):
                 site.server.run(each)
                 continue

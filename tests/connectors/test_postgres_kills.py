@@ -34,6 +34,7 @@ def site_of(server: PostgresServer) -> Site:
         lambda rows: f"generate_series(1, {rows}) i",
         "clock_timestamp()",
         lambda query: server.run("SET timezone = 'UTC'", query),
+        "TRUNCATE people RESTART IDENTITY",
     )
 
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from umbel.changes.versions import ALIVE, KEY, MICROSECOND, TIME, advance, changelog, difference, spans
 from umbel.state.keys import encode_columns
-from umbel.types.schema import AT, SEQ, WEIGHT
+from umbel.types.schema import AT, SEQ, TRUNCATION, WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +43,35 @@ def upsert(rows: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
     entries = starts.select(KEY, TIME).unique()
     versions_table.replace(entries, after.join(entries, on=[KEY, TIME], how="semi"))
     return version_difference(before, after, identity).drop(KEY)
+
+
+def spread(rows: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
+    """Replace each truncation by the ends of all rows that are there then.
+
+    A row before it that begins later ends where it begins.
+
+    Args:
+        rows: changes with `_key`; a truncation has the weight `TRUNCATION`.
+        versions_table: the versions so far.
+    """
+    is_truncation = pl.col(WEIGHT) == TRUNCATION
+    truncations = rows.filter(is_truncation).select(AT, SEQ).sort(SEQ).rows()
+    if not truncations:
+        return rows
+    rest = rows.filter(~is_truncation)
+    before = versions_table.all()
+    begun = rest.with_columns(pl.col(AT).alias(TIME), (pl.col(WEIGHT) > 0).alias(ALIVE)).select(before.columns)
+    versions, ended = pl.concat([before, begun]), list[pl.DataFrame]()
+    for at, seq in truncations:
+        there = versions.filter(pl.col(SEQ) < seq).sort(KEY, TIME, SEQ)
+        last = there.unique([KEY, TIME], keep="last", maintain_order=True)
+        now = last.filter(pl.col(TIME) <= at).unique(KEY, keep="last", maintain_order=True)
+        instant = pl.lit(at).cast(last.schema[TIME]).alias(TIME)
+        ends = pl.concat([now.with_columns(instant), last.filter(pl.col(TIME) > at)]).filter(ALIVE)
+        ended.append(ends.with_columns(pl.lit(seq, pl.Int64).alias(SEQ), pl.lit(False).alias(ALIVE)))
+        versions = pl.concat([versions, ended[-1]])
+    made = pl.concat(ended).with_columns(pl.col(TIME).alias(AT), pl.lit(-1, pl.Int64).alias(WEIGHT))
+    return pl.concat([rest, made.select(rest.columns)])
 
 
 def version_difference(before: pl.DataFrame, after: pl.DataFrame, identity: Sequence[str]) -> pl.DataFrame:

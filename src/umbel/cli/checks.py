@@ -272,6 +272,17 @@ def _worker(location: Deployment) -> Iterator[Finding]:
     if found.last_failure:
         yield Finding("worker's last failure", "warning", found.last_failure, log)
     yield Finding("lag", "warning", str(lag), "see the worker") if lag.rows and level != "ok" else ok("lag", str(lag))
+    yield from lag_findings(location.directory)
+
+
+def lag_findings(directory: Path) -> Iterator[Finding]:
+    """Yield the lag of each source that can tell it."""
+    from umbel.runtime.source_lags import source_lags
+
+    for each in source_lags(directory):
+        if each.lag.is_known or each.trouble:
+            subject, level = f"lag of {each.source.partition('#')[0]}", "warning" if each.is_bad else "ok"
+            yield Finding(subject, level, str(each), each.remedy)
 
 
 def _disk(location: Path) -> Finding:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+from umbel.connectors.lag import SourceLag
 from umbel.connectors.splits import Found, Position, SourceSize, Split, SplitSource
 from umbel.errors import InvalidValue, Transient
 from umbel.formats.declarations import CSV
@@ -95,6 +96,8 @@ class FileSource(SplitSource):
     """Listed files of which some are not planned yet."""
     _resume: str = field(default="", init=False, repr=False, compare=False)
     """Where the next listing begins, empty for the start."""
+    _seen: dict[str, int] | None = field(default=None, init=False, repr=False, compare=False)
+    """The sizes of the listed files that were not read before the last plan, None before the first one."""
 
     def examine(self) -> None:
         self.store.examine()
@@ -108,7 +111,7 @@ class FileSource(SplitSource):
             budget: approximate limit in bytes.
         """
         known = _Known.of(position)
-        listed = self._files(known)
+        listed, before = self._files(known), frozenset(known.done)
         found = list(self._reported(listed, known))
         for name in _new(listed, known.done, known.begun):
             if budget <= 0:
@@ -121,6 +124,7 @@ class FileSource(SplitSource):
             found += [({**split, "begin": piece.begin, "end": piece.end}, piece.weight) for piece in pieces]
             budget -= sum(piece.weight for piece in pieces)
             known.advance(name, rest)
+        self._seen = {name: stamp[0] for name, stamp in listed.items() if name not in before}
         unplanned = {name: stamp for name, stamp in listed.items() if name not in known.done}
         self._listed = unplanned if self.store.is_costly else {}
         known.forget(self.order)
@@ -136,6 +140,16 @@ class FileSource(SplitSource):
         if known.begun is not None and size:
             size -= min(size, int(known.begun[1]))
         return SourceSize(bytes=size)
+
+    def lag(self, position: Position) -> SourceLag:
+        """Return the bytes of the files that the last `plan` knew, beyond a position."""
+        if self._seen is None:
+            return SourceLag()
+        known = _Known.of(position)
+        left = {name: size for name, size in self._seen.items() if name not in known.done}
+        if known.begun and known.begun[0] in left:
+            left[known.begun[0]] = max(0, left[known.begun[0]] - int(known.begun[1]))
+        return SourceLag(bytes=sum(left.values()))
 
     def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
         """Yield the rows of a split.

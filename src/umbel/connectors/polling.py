@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from umbel.connectors.lag import SourceLag
 from umbel.errors import Transient, UmbelError
 from umbel.state import disk
 
@@ -66,6 +67,10 @@ class Poller:
         self.source = source
         self.planned = self.consumed = 0
         """The last part that a batch reads, and the last one that the batches before that one read."""
+        self.lag = SourceLag()
+        """What the server has beyond what was staged."""
+        self.trouble = ""
+        """The error of the last attempt; empty if it succeeded."""
         self._renewed_at = time.monotonic()
         self._stopped, self._idle = threading.Event(), threading.Event()
         self._failures, self._reported = 0, ""
@@ -81,6 +86,10 @@ class Poller:
         """Note the last part that the batches planned so far read."""
         if part > self.planned:
             self.planned, self.consumed = part, self.planned
+
+    def progressed(self, lag: SourceLag) -> None:
+        """Note the lag within a long read, which is no trouble then."""
+        self.lag, self.trouble = lag, ""
 
     @property
     def is_alive(self) -> bool:
@@ -126,22 +135,26 @@ class Poller:
         except Transient as error:
             return self._failed(error)
         except UmbelError as error:
+            self.trouble = error.message
             if self._reported != error.message:
                 log.error("%s: %s", self.source.title, error)
                 self.source.report(error)
                 self._reported = error.message
             return self._failed(None)
         except Exception as error:  # the thread must not end: the source would be read no more
+            self.trouble = f"{type(error).__name__}: {error}"[:500]
             log.exception("%s: %s", self.source.title, type(error).__name__)
             return self._failed(None)
         if self._failures:
             log.warning("%s: it can be read again", self.source.title)
-        self._failures, self._reported = 0, ""
+        self._failures, self._reported, self.trouble = 0, "", ""
         return wait
 
     def _failed(self, error: UmbelError | None) -> float:
         wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0**self._failures)
         self._failures += 1
+        if error is not None:
+            self.trouble = error.message
         if error is not None and self._failures == 1:
             log.warning("%s: %s; it is tried again", self.source.title, error.message)
         return wait
@@ -167,6 +180,12 @@ def advance(folder: Path, part: int) -> None:
     found = _POLLERS.get(folder)
     if found is not None:
         found.advance(part)
+
+
+def reader_state(folder: Path) -> tuple[SourceLag, str]:
+    """Return the lag and the trouble of the thread that reads into a folder."""
+    found = _POLLERS.get(folder)
+    return (found.lag, found.trouble) if found is not None else (SourceLag(), "")
 
 
 def stop_polling(folder: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+from umbel.connectors.lag import SourceLag
 from umbel.formats.raw_batch import RawBatch
 from umbel.types.dtype import DType
 
@@ -98,6 +99,19 @@ class SplitSource(Protocol):
             UmbelError: it cannot; the message has a remedy.
         """
         return
+
+    def lag(self, position: Position) -> SourceLag:
+        """Return the lag beyond a position, as the last `plan` found it.
+
+        It asks no server: it is called with each batch.
+        """
+        del position
+        return SourceLag()
+
+    @property
+    def trouble(self) -> str:
+        """The reason why a polled source cannot be read now; empty if it can."""
+        return ""
 
     def check(self, position: Position) -> None:
         """Check that reading can resume at a position, as far as the source can tell.

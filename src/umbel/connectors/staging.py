@@ -141,6 +141,16 @@ class Stage:
         except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
             raise self._damaged(number, error) from None
 
+    def staged_at(self, number: int) -> float:
+        """Return the time a part was written, in seconds since the epoch.
+
+        It is the present one for a part that is gone.
+        """
+        try:
+            return self._path(number).stat().st_mtime
+        except FileNotFoundError:
+            return time.time()
+
     def expire(self, before: int, now: float | None = None) -> None:
         """Delete the parts before a number that are no longer needed, except the last one."""
         oldest = (time.time() if now is None else now) - RETAINED_FOR

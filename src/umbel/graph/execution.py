@@ -19,6 +19,7 @@ from umbel.graph.stages import Edge, StageOutput, run_shard, timed
 from umbel.operators.operator import Clock, Keyed
 from umbel.state.keys import encode_columns, shard_of
 from umbel.state.port import Stamp, Store
+from umbel.types.schema import TRUNCATION, WEIGHT
 
 Frames = dict[Edge, list[pl.DataFrame]]
 
@@ -44,11 +45,23 @@ class BatchResult:
 
 
 def route(node: GraphNode, position: int, rows: pl.DataFrame, shards: int) -> Iterable[tuple[int, pl.DataFrame]]:
-    """Split the rows of an edge by the shard of their key."""
+    """Split the rows of an edge by the shard of their key.
+
+    Truncations go to every shard.
+    """
     if shards == 1:
         return [(0, rows)]
     operator = node.operator
     assert isinstance(operator, Keyed)
+    is_truncation = pl.col(WEIGHT) == TRUNCATION
+    if operator.takes_truncations and (everywhere := rows.filter(is_truncation)).height:
+        parts = dict(_by_shard(operator, position, rows.filter(~is_truncation), shards))
+        found = {each: [parts[each]] if each in parts else [] for each in range(shards)}
+        return [(each, pl.concat([*frames, everywhere])) for each, frames in found.items()]
+    return _by_shard(operator, position, rows, shards)
+
+
+def _by_shard(operator: Keyed, position: int, rows: pl.DataFrame, shards: int) -> list[tuple[int, pl.DataFrame]]:
     shard = shard_of(encode_columns(rows, operator.exchange()[position]), shards)
     parts = rows.with_columns(shard.alias("_shard")).partition_by("_shard", as_dict=True, include_key=False)
     return [(int(shard), part) for (shard,), part in parts.items()]

@@ -13,7 +13,7 @@ from umbel.types.dtypes import Datetime, DType, Optional
 from umbel.types.json_values import revive
 from umbel.types.raw import from_records, rejects
 from umbel.types.schema import AT, Schema
-from umbel.types.validate import Validated
+from umbel.types.validate import Validated, ingested
 
 UPSERTS = frozenset("cru")
 DELETE = "d"
@@ -88,8 +88,8 @@ def validate_deletions(
         schema: of the dataset.
     """
     numbers = [row for row in deletions if row not in refused]
-    part = frame[numbers]
-    columns = {name: (Optional(dtype).ingest(part[name]), dtype) for name, dtype in schema.dtypes.items()}
+    part = frame[numbers] if frame.width else pl.DataFrame(height=len(numbers))
+    columns = {name: (ingested(part, name, Optional(dtype)), dtype) for name, dtype in schema.dtypes.items()}
     values = {name: _nulled(checked.values, checked.errors).alias(name) for name, (checked, _) in columns.items()}
     instant = pl.Series([deletions[row] for row in numbers], dtype=INSTANT)
     made = pl.DataFrame(values).with_columns(instant.alias(AT))

@@ -17,9 +17,13 @@ from umbel.ingestion.debezium import open_messages, validate_deletions
 from umbel.state.keys import encode_keys, shard_of
 from umbel.types.dtypes import Bool, DType, Optional
 from umbel.types.raw import TOMBSTONE, Raw, rejects
-from umbel.types.schema import AT, WEIGHT
+from umbel.types.schema import AT, TRUNCATION, WEIGHT
 from umbel.types.validate import Validated, validate
 
+_FED_BY_OTHERS = (
+    "the table was truncated: its rows stay, since the dataset also has rows from elsewhere; commit it as a new version to "
+    "begin anew"
+)
 SAMPLES = 1 << 20
 """The number of equal hash buckets of rows; a sample consists of the rows in the first buckets."""
 
@@ -87,25 +91,34 @@ class _Rows:
         rejects: the rejected records.
         deletions: row number of a deletion to its instant.
         starts: instants before which rows are not in force, null for none.
+        truncations: row number of a truncation to its instant.
     """
 
     frame: pl.DataFrame
     rejects: pl.DataFrame
     deletions: Mapping[int, datetime | None] = field(default_factory=dict)
     starts: pl.Series | None = None
+    truncations: Mapping[int, datetime] = field(default_factory=dict)
 
     def blaming(self, field: str, errors: Mapping[int, str]) -> _Rows:
-        """Return the rows with further rejected records, except for deletions.
+        """Return the rows with further rejected records, except for deletions and truncations.
 
         Of deletions only the keys are checked.
         """
-        found = {row: why for row, why in errors.items() if row not in self.deletions}
+        found = {row: why for row, why in errors.items() if row not in self.endings}
         return replace(self, rejects=pl.concat([self.rejects, rejects(found, field)])) if found else self
+
+    @property
+    def endings(self) -> Mapping[int, datetime | None]:
+        """The deletions and the truncations."""
+        return {**self.deletions, **self.truncations} if self.truncations else self.deletions
 
 
 def _opened(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> _Rows:
     if source.cdc != "debezium":
-        return _Rows(raw.frame, raw.rejects, raw.deletions, raw.starts)
+        is_fed_alone = len(dataset.sources) == 1 and dataset.output is None
+        rows = _Rows(raw.frame, raw.rejects, raw.deletions, raw.starts, raw.truncations if is_fed_alone else {})
+        return rows if is_fed_alone else rows.blaming("", dict.fromkeys(raw.truncations, _FED_BY_OTHERS))
     out = set(raw.rejects["row"].to_list())
     opened = open_messages(raw.frame, dataset.dtypes)
     errors = {row: why for row, why in opened.errors.items() if row not in out}
@@ -128,34 +141,44 @@ def _untouched(source: SourceDefinition, dataset: DatasetDefinition) -> dict[str
 def _condition_columns(rows: _Rows, source: SourceDefinition, dataset: DatasetDefinition) -> tuple[_Rows, pl.Series]:
     """Return a mask of the rows selected by `where`.
 
-    The condition sees the columns built by preproc, and all deletions pass.
+    The condition sees the columns built by preproc, and all deletions and truncations pass.
     """
     everything = pl.Series([True], dtype=pl.Boolean).new_from_index(0, rows.frame.height)
     if source.where is None:
         return rows, everything
     checked = source.where.column(rows.frame, Optional(Bool()), dataset.dtypes)
     rows = rows.blaming("", {row: f"where: {why}" for row, why in checked.errors.items()})
-    deleted = pl.Series(range(rows.frame.height), dtype=pl.Int64).is_in(list(rows.deletions))
-    return rows, checked.values.fill_null(value=False) | deleted
+    ended = pl.Series(range(rows.frame.height), dtype=pl.Int64).is_in(list(rows.endings))
+    return rows, checked.values.fill_null(value=False) | ended
 
 
 def _validated(rows: _Rows, dataset: DatasetDefinition) -> Validated:
-    if not rows.deletions and (rows.starts is None or rows.starts.null_count() == len(rows.starts)):
+    if not rows.endings and (rows.starts is None or rows.starts.null_count() == len(rows.starts)):
         return validate(rows.frame, dataset.dtypes, refused=rows.rejects)
     out = set(rows.rejects["row"].to_list())
-    set_aside = rejects({row: "" for row in rows.deletions if row not in out})
+    set_aside = rejects({row: "" for row in rows.endings if row not in out})
     judged = validate(rows.frame, dataset.dtypes, refused=pl.concat([rows.rejects, set_aside]))
     deleted = validate_deletions(rows.frame, rows.deletions, out, dataset.schema)
+    emptied = _truncations(rows.truncations, dataset)
     began = pl.col(dataset.schema.timestamp)
     if rows.starts is not None:
         began = pl.max_horizontal(began, rows.starts.gather(judged.accepted))
     inserted = judged.frame.with_columns(began.alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
     ended = deleted.frame.with_columns(pl.lit(-1, pl.Int64).alias(WEIGHT)).select(inserted.columns)
-    accepted = pl.concat([judged.accepted, deleted.accepted])
+    accepted = pl.concat([judged.accepted, deleted.accepted, pl.Series([*rows.truncations], dtype=pl.UInt32)])
     order = accepted.arg_sort()
     errors = judged.rejects.filter(~pl.col("row").is_in(set_aside["row"].implode()))
-    frame = pl.concat([inserted, ended])
+    frame = pl.concat([inserted, ended, emptied.select(inserted.columns)])
     return Validated(frame[order], accepted.gather(order), pl.concat([errors, deleted.rejects]).sort("row"))
+
+
+def _truncations(instants: Mapping[int, datetime], dataset: DatasetDefinition) -> pl.DataFrame:
+    """Return truncations as changes: without values, at their instants."""
+    schema = dataset.schema
+    at = pl.Series(AT, [*instants.values()], dtype=pl.Datetime("us", "UTC"))
+    nothing = [pl.Series(name, [None] * len(at), dtype=dtype) for name, dtype in schema.polars().items()]
+    weight = pl.lit(TRUNCATION, pl.Int64).alias(WEIGHT)
+    return pl.DataFrame([*nothing, at]).with_columns(pl.col(AT).alias(schema.timestamp), weight)
 
 
 def _conditions(
@@ -169,7 +192,8 @@ def _conditions(
     if source.until is not None:
         conditions.append(at < source.until)
     if source.sample is not None:
-        conditions.append(_sampled(validated.frame, source.sample))
+        sampled = _sampled(validated.frame, source.sample)
+        conditions.append(sampled | pl.col(WEIGHT).eq(TRUNCATION) if WEIGHT in validated.frame.columns else sampled)
     return conditions
 
 

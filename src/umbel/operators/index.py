@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from umbel.changes.upserts import follow, overlay, upsert, with_key
+from umbel.changes.upserts import follow, overlay, spread, upsert, with_key
 from umbel.changes.versions import version_columns
 from umbel.errors import InvalidValue
 from umbel.operators.operator import Clock, Keyed
@@ -44,6 +44,7 @@ class Index(Keyed):
 
     keeps_values: ClassVar[bool] = True
     is_internal: ClassVar[bool] = True
+    takes_truncations: ClassVar[bool] = True
 
     def output(self, *inputs: Schema) -> Schema:
         rows = inputs[0]
@@ -71,4 +72,4 @@ class Index(Keyed):
             made, direct = (state.timed(name, version_columns(self.schema)) for name in ("made", "direct"))
             direct_rows = with_key(changes[1], self.schema.key_names)
             return overlay(rows, direct_rows, made, direct, versions_table).select(list(self.schema.changes()))
-        return upsert(rows, versions_table).select(list(self.schema.changes()))
+        return upsert(spread(rows, versions_table), versions_table).select(list(self.schema.changes()))

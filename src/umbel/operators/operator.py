@@ -191,6 +191,9 @@ class RowWise(Operator):
 class Keyed(Operator):
     """A stateful operator whose rows are exchanged by key, with state per shard."""
 
+    takes_truncations: ClassVar[bool] = False
+    """True if changes with the weight `TRUNCATION` may arrive, which go to every shard."""
+
     @abstractmethod
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         """Return, for each parent, the columns whose encoded value routes its rows to a shard."""

@@ -32,6 +32,7 @@ from umbel.runtime.home import elsewhere, is_home, other_folder
 from umbel.runtime.limits import Limits
 from umbel.runtime.plans import Plans
 from umbel.runtime.replays import replay_sources
+from umbel.runtime.source_lags import LagRecord
 from umbel.runtime.sources import open_sources
 from umbel.state.passwords import handed_on, received
 from umbel.state.port import Lasting, Store
@@ -248,7 +249,16 @@ class Deployment:
 
     def plans(self) -> Plans:
         """Return the batch plans of the live job."""
-        return Plans(self.directory / "plans", self._sources, self.budget, self._is_due, self.ahead, self._in_trouble)
+        lags = LagRecord(self.directory)
+        return Plans(
+            self.directory / "plans",
+            self._sources,
+            self.budget,
+            self._is_due,
+            self.ahead,
+            self._in_trouble,
+            lags.note,
+        )
 
     def _in_trouble(self, source: str, reason: str) -> None:
         log.warning("source %s: %s", source, reason)

@@ -18,7 +18,7 @@ from umbel.formats.raw_batch import RawBatch
 from umbel.functions.guarding import guarded
 from umbel.graph.stages import StageOutput, emit
 from umbel.ingestion.rows import prepare, requested
-from umbel.runtime.dead_letters import DROPPED
+from umbel.runtime.dead_letters import DROPPED, by_kind
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.erasures import erased_everywhere
 from umbel.runtime.guard import WorkerGuard
@@ -201,6 +201,7 @@ def _shown(at: datetime) -> str:
 
 def _bury(source: OpenedSource, batch: RawBatch, refused: pl.DataFrame, intake: Intake) -> None:
     intake.counts["dead"] += refused["row"].n_unique()
+    intake.counts.update(by_kind(refused))
     intake.counts["damaged"] += batch.is_damage * refused["row"].n_unique()
     limits, stored = Limits.from_environment(), Counter[int]()
     per_request = limits.dead_letters_per_request if batch.request is not None else limits.dead_letters_per_batch

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from umbel.catalog.catalog import RAW_LIMIT, DeadLetter
 from umbel.graph.graph import Graph, GraphNode
+from umbel.runtime.dead_letters import FUNCTION, REASON
 from umbel.runtime.guard import Rejected, WorkerGuard
 
 PIPELINE = -1
@@ -43,6 +44,7 @@ class Letters:
         for operator, count in self.counts.items():
             for dataset in datasets_of(graph, operator):
                 found[dataset, "dead"] += count
+                found[dataset, f"{REASON}{FUNCTION}"] += count
         return found
 
     def written(self, graph: Graph) -> list[DeadLetter]:

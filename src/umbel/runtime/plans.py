@@ -133,6 +133,7 @@ class Plans:
         is_due: whether results wait for a batch, with or without input.
         ahead: how far ahead of processing time the event times of live sources may be, in µs; None for any.
         on_trouble: called with the key of a source and the reason when it begins not to answer.
+        on_polled: called with the polled sources, and the positions before.
     """
 
     def __init__(
@@ -143,9 +144,10 @@ class Plans:
         is_due: Callable[[], bool],
         ahead: int | None = None,
         on_trouble: Callable[[str, str], None] = lambda *_: None,
+        on_polled: Callable[[Sequence[Any], Mapping[str, Position]], None] = lambda *_: None,
     ) -> None:
         self._folder, self._sources, self._budget, self._is_due = folder, sources, budget, is_due
-        self._ahead, self._on_trouble = ahead, on_trouble
+        self._ahead, self._on_trouble, self._on_polled = ahead, on_trouble, on_polled
         self._troubles: dict[str, str] = {}
         disk.make_folder(folder)
 
@@ -234,6 +236,7 @@ class Plans:
                 budget.left -= size
             elif share > 0 and source.has_ended:
                 ended.append(source.key)
+        self._on_polled(open_ones, before.positions)
         states = (set(ended), set(behind)), (set(before.ended), set(before.behind))
         is_new = splits or revision != before.revision or states[0] != states[1]
         if not is_new and not self._is_due():

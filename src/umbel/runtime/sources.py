@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from umbel.connectors.lag import SourceLag
 from umbel.connectors.splits import SplitSource
 from umbel.definitions.arguments import ReadOptions
 from umbel.definitions.preproc import ReferenceColumn
@@ -68,6 +69,15 @@ class OpenedSource:
         """True if it is bounded and has been idle for its `idleness`."""
         idleness, since = self.definition.idleness, self._idle_since
         return idleness is not None and since is not None and time.monotonic() - since >= idleness / 1e6
+
+    def lag(self, position: Any) -> SourceLag:
+        """Return what the source has beyond a position, as of the last `plan`."""
+        return self.reading.lag(position)
+
+    @property
+    def title(self) -> str:
+        """The description of its connector, for messages."""
+        return self.definition.connector.title
 
     def plan(self, position: Any, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Any]:
         """Return new splits with their sizes, and the position after them.

@@ -9,9 +9,11 @@ import sys
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 
 from umbel.quality.totals import PREFIX, Counts, results
+from umbel.runtime.dead_letters import REASON
 from umbel.runtime.deployment import JOB
 from umbel.runtime.freshness import Lag, lags
 from umbel.runtime.health import STATES, health
+from umbel.runtime.source_lags import source_lags
 from umbel.runtime.switching import switches
 from umbel.serving.environment import SHARED
 from umbel.serving.service import Service
@@ -69,11 +71,13 @@ def _of_jobs(service: Service) -> CollectorRegistry:
     )
     counts = catalog.counts()
     for (dataset, outcome), count in counts.items():
-        if not outcome.startswith(PREFIX):
+        if not outcome.startswith((PREFIX, REASON)):
             rows.labels(dataset, outcome).set(count)
     _expectations(registry, service, counts)
     Gauge("umbel_revision", "The revision in force.", registry=registry).set(service.current.revision)
     _worker(registry, service)
+    _sources(registry, service)
+    _dead_letters(registry, counts)
     _backfills(registry, service)
     _state(registry, service)
     _disk(registry, service)
@@ -177,6 +181,38 @@ def _worker(registry: CollectorRegistry, service: Service) -> None:
         seconds.labels(*endpoint).set(lag.seconds)
     report = "Why events are refused now: the number of reasons."
     Gauge("umbel_events_refused", report, registry=registry).set(len(service.backlog.reasons))
+
+
+def _sources(registry: CollectorRegistry, service: Service) -> None:
+    """Add the lag of every source, as the worker has recorded it."""
+    rows = Gauge(
+        "umbel_source_lag_rows",
+        "Rows of a source beyond the last batch, if it can tell.",
+        ["source"],
+        registry=registry,
+    )
+    report = "Bytes of a source beyond the last batch, or of its server's log beyond what was read, if it can tell."
+    size = Gauge("umbel_source_lag_bytes", report, ["source"], registry=registry)
+    report = "How long the oldest change of a source has waited that is in no batch, if it can tell."
+    seconds = Gauge("umbel_source_lag_seconds", report, ["source"], registry=registry)
+    trouble = Gauge("umbel_source_trouble", "1 while a source cannot be read.", ["source"], registry=registry)
+    report = "When the lag was recorded, in seconds since the epoch."
+    at = Gauge("umbel_source_lag_recorded_seconds", report, ["source"], registry=registry)
+    for each in source_lags(service.deployment.directory):
+        for gauge, value in ((rows, each.lag.rows), (size, each.lag.bytes), (seconds, each.lag.seconds)):
+            if value is not None:
+                gauge.labels(each.source).set(value)
+        trouble.labels(each.source).set(bool(each.trouble))
+        at.labels(each.source).set(each.at)
+
+
+def _dead_letters(registry: CollectorRegistry, counts: Counts) -> None:
+    """Add the number of dead letters by the kind of reason."""
+    report = "Rejected rows by dataset and kind of reason; a row with several counts once for each kind."
+    rows = Gauge("umbel_dead_letters", report, ["dataset", "reason"], registry=registry)
+    for (dataset, outcome), count in counts.items():
+        if outcome.startswith(REASON):
+            rows.labels(dataset, outcome.removeprefix(REASON)).set(count)
 
 
 def _expectations(registry: CollectorRegistry, service: Service, counts: Counts) -> None:

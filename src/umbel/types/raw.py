@@ -38,12 +38,14 @@ class Raw:
         rejects: (row, field, reason) of records that are not rows; such a row is all null in `frame`.
         deletions: row number of a deleted row to the instant of its deletion.
         starts: instants before which the rows of a change capture are not in force, null for none.
+        truncations: row number of the end of all rows before to its instant; such a row is all null in `frame`.
     """
 
     frame: pl.DataFrame
     rejects: pl.DataFrame
     deletions: Mapping[int, datetime | None] = field(default_factory=dict)
     starts: pl.Series | None = None
+    truncations: Mapping[int, datetime] = field(default_factory=dict)
 
 
 def from_records(rows: Sequence[Any], declared: Mapping[str, DType] | None = None) -> Raw:

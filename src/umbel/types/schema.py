@@ -13,6 +13,8 @@ from umbel.types.dtypes import Datetime, DType
 AT = "_at"
 WEIGHT = "_weight"
 SEQ = "_seq"
+TRUNCATION = -(1 << 62)
+"""The weight of a change that ends the rows of all keys."""
 CHANGE_COLUMNS = {AT: pl.Datetime("us", "UTC"), WEIGHT: pl.Int64(), SEQ: pl.Int64()}
 
 

@@ -36,7 +36,7 @@ def validate(frame: pl.DataFrame, schema: Mapping[str, DType], *, refused: pl.Da
         schema: the required columns, and their types.
         refused: rejects found before, as by `from_records`: these rows are not validated again.
     """
-    columns = {name: _ingest(frame, name, dtype) for name, dtype in schema.items()}
+    columns = {name: ingested(frame, name, dtype) for name, dtype in schema.items()}
     known = pl.DataFrame(schema=REJECTS) if refused is None else refused
     parts = [rejects(column.errors, name) for name, column in columns.items() if column.errors]
     found = pl.concat([known, *(part.filter(~pl.col("row").is_in(known["row"].implode())) for part in parts)])
@@ -49,7 +49,11 @@ def validate(frame: pl.DataFrame, schema: Mapping[str, DType], *, refused: pl.Da
     return Validated(values.filter(pl.Series(good)), accepted, found.sort("row", maintain_order=True))
 
 
-def _ingest(frame: pl.DataFrame, name: str, dtype: DType) -> Checked:
+def ingested(frame: pl.DataFrame, name: str, dtype: DType) -> Checked:
+    """Return a column of a raw frame in storage form.
+
+    All rows are invalid where it is missing.
+    """
     if name in frame.columns:
         return dtype.ingest(frame[name])
     reason = f"the column is missing, expected {dtype}"

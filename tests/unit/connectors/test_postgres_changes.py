@@ -61,7 +61,7 @@ def changes(decoder: Decoder) -> list[tuple[Any, ...]]:
 
 
 def decoder(limit: int = 10, *, keys: Sequence[str] = ("k",), identity: bytes = b"d") -> Decoder:
-    made = Decoder(keys, Deletions(limit))
+    made = Decoder(keys, Deletions(limit), 1)
     made.feed(relation(identity))
     return made
 
@@ -117,6 +117,32 @@ def test_a_truncation_is_a_change() -> None:
     made = decoder()
     transaction(made, b"T" + struct.pack(">IBI", 1, 0, 1))
     assert changes(made) == [("t", None, None, 1000, None)]
+
+
+def test_rows_begin_after_a_truncation() -> None:
+    """Those of its transaction before it are left out; a table that inherits is a part of the table."""
+    made, truncation = decoder(), b"T" + struct.pack(">IBII", 2, 3, 9, 1)
+    made.feed(relation(number=9))
+    transaction(
+        made, insert("a", "1"), delete("b", None), truncation, insert("a", "2"), insert("c", "3"), delete("c", None)
+    )
+    transaction(made, insert("d", "4"), delete("a", None), at=900)
+    transaction(made, b"T" + struct.pack(">IBI", 1, 0, 9), at=2000)
+    assert [(op, key, at, start) for op, key, _, at, start in changes(made)] == [
+        ("t", None, 1000, None),
+        ("i", "a", 1000, 1001),
+        ("i", "c", 1000, 1001),
+        ("d", "c", 1001, None),
+        ("i", "d", 900, 1001),
+        ("d", "a", 1001, None),
+        ("p", None, 2000, None),
+    ]
+
+
+def test_a_keyless_dataset_has_all_changes_around_a_truncation() -> None:
+    made = decoder(keys=())
+    transaction(made, insert("a", "1"), b"T" + struct.pack(">IBI", 1, 0, 1), insert("a", "2"))
+    assert [(op, start) for op, *_, start in changes(made)] == [("i", None), ("t", None), ("i", None)]
 
 
 def test_columns_may_come_and_go() -> None:

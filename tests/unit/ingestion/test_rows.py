@@ -20,7 +20,7 @@ from umbel.functions.user_function import UserFunction
 from umbel.ingestion.rows import prepare, requested
 from umbel.types.annotations import from_annotation
 from umbel.types.raw import TOMBSTONE, Raw, from_records, rejects
-from umbel.types.schema import Schema
+from umbel.types.schema import TRUNCATION, Schema
 from umbel.types.validate import Validated
 
 WEB = Webhook(name="w").endpoint("e")
@@ -281,3 +281,29 @@ def test_what_is_referred_to_may_be_the_text_of_bytes_or_of_infinity() -> None:
     found = taken(rows, source, into)
     assert found.frame.select("f", "b").rows() == [(float("-inf"), b"\x00\xff")]
     assert found.rejects["field"].to_list() == ["b"]
+
+
+KEYED = dataset(("a",), a=int, b=str, t=datetime)
+
+
+def test_a_deletion_needs_no_columns_but_the_keys() -> None:
+    """A table may have lost the others."""
+    raw = Raw(pl.DataFrame({"a": [1]}), rejects({}), {0: day(2)})
+    found = prepare(raw, feed("native"), KEYED)
+    assert found.frame.select("a", "b", "_at", "_weight").rows() == [(1, None, day(2), -1)]
+    without = prepare(Raw(pl.DataFrame({"b": ["x"]}), rejects({}), {0: day(2)}), feed("native"), KEYED)
+    assert (without.frame.height, without.rejects["field"].to_list()) == (0, ["a"])
+
+
+@pytest.mark.parametrize("columns", [{}, {"a": [1, None], "b": ["x", None], "t": [day(1), None]}])
+def test_a_truncation_passes_all_conditions(columns: dict[str, Any]) -> None:
+    """Also where its rows come without columns."""
+    height = len(columns.get("a", [None]))
+    frame = pl.DataFrame(columns) if columns else pl.DataFrame(height=1)
+    raw = Raw(frame, rejects({}), truncations={height - 1: day(3)})
+    source = feed("native", where=by(lambda rows: rows["b"] == "x", b=str), sample=Sampling(1 / (1 << 20), ("a",)))
+    found = prepare(raw, source, replace(KEYED, sources=(source,)))
+    assert found.frame.select("a", "b", "_at", "_weight").rows()[-1] == (None, None, day(3), TRUNCATION)
+    assert (found.accepted.to_list()[-1], found.rejects.height) == (height - 1, 0)
+    two = prepare(raw, source, replace(KEYED, sources=(source, source)))
+    assert "the dataset also has rows from elsewhere" in two.rejects["reason"][0]

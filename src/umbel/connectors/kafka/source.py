@@ -14,7 +14,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -22,6 +22,7 @@ import polars as pl
 from umbel.connectors.credentials import resolved
 from umbel.connectors.kafka.clients import Cluster, Topic, settings
 from umbel.connectors.kafka.fetching import FETCHERS, Fetched, OutOfRange
+from umbel.connectors.lag import SourceLag
 from umbel.connectors.splits import Found, Position, SourceSize, Split, SplitSource
 from umbel.errors import Terminal, Transient
 from umbel.formats.chunks import CHUNK_BYTES
@@ -65,6 +66,10 @@ class TopicSource(SplitSource):
 
     connector: KafkaConnector
     split_bytes: int = SPLIT_BYTES
+    _ends: list[tuple[str, Mapping[int, tuple[int, int]]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+    """The topic's id, and the first and last offsets of its partitions, as of the last plan."""
 
     def plan(self, position: Position, budget: int) -> tuple[Sequence[Found], Position]:
         """Return the unread offset ranges up to a byte budget, and the position after them.
@@ -84,6 +89,7 @@ class TopicSource(SplitSource):
         if len(topic.partitions) > PARTITIONS:
             raise Terminal(f"{self.connector.title}: more than {PARTITIONS} partitions", hint="use several topics")
         ends = cluster.offsets(self.connector.topic, topic.partitions)
+        self._ends[:] = [(topic.id, ends)]
         found, reached = self._gone(position, topic, ends)
         waiting = {part: end - reached[part][0] for part, (_, end) in ends.items() if end > reached[part][0]}
         for number, part in enumerate(sorted(waiting, key=lambda part: waiting[part])):
@@ -107,6 +113,15 @@ class TopicSource(SplitSource):
         ends = cluster.offsets(self.connector.topic, topic.partitions)
         _, reached = self._gone(position, topic, ends)
         return SourceSize(rows=sum(max(0, end - reached[part][0]) for part, (_, end) in ends.items()))
+
+    def lag(self, position: Position) -> SourceLag:
+        """Return the number of messages beyond a position, as of the last `plan`."""
+        if not self._ends:
+            return SourceLag()
+        topic, ends = self._ends[0]
+        is_same = position is not None and position["id"] == topic
+        reached = {int(part): each[0] for part, each in position["next"].items()} if is_same else {}
+        return SourceLag(rows=sum(max(0, end - max(low, reached.get(part, low))) for part, (low, end) in ends.items()))
 
     def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
         """Yield the rows of a range.

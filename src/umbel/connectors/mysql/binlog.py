@@ -20,7 +20,7 @@ from umbel.connectors.mysql.stream import FORMAT, Event, lenenc
 from umbel.connectors.mysql.tables import Layout, MappedTable, TableMaps
 from umbel.connectors.sql.changes import Deletions, Relation, Transactions, Values
 from umbel.connectors.sql.columns import Column
-from umbel.connectors.sql.rows import DELETE, INSERT, TRUNCATE, UNSENT, UPDATE
+from umbel.connectors.sql.rows import DELETE, INSERT, REDUCED, TRUNCATE, UNSENT, UPDATE
 from umbel.errors import Terminal
 
 REPLACED, STATEMENT, DISTRIBUTED = "r", "s", "x"
@@ -37,9 +37,8 @@ _COMPRESSED = frozenset({166, 167, 168, 169, 170, 171})
 _WITH_EXTRA = frozenset({30, 31, 32, 169, 170, 171})
 _STANDALONE = 1
 _COMMENT = re.compile(r"/\*(?!!|M!).*?\*/|/\*M?!\d*|\*/|--\s[^\n]*|#[^\n]*", re.DOTALL)
-_REMOVAL = re.compile(
-    r"truncate\b|alter\b.*\b(drop|truncate|exchange|convert)\s+partition\b", re.IGNORECASE | re.DOTALL
-)
+_REMOVAL = re.compile(r"truncate\b", re.IGNORECASE)
+_REDUCTION = re.compile(r"alter\b.*\b(drop|truncate|exchange|convert)\s+partition\b", re.IGNORECASE | re.DOTALL)
 _REPLACEMENT = re.compile(
     r"drop\s+(table|database|schema)\b|rename\s+table\b|create\s+or\s+replace\s+table\b|alter\b.*\brename\s+(?!column|index|key)",
     re.IGNORECASE | re.DOTALL,
@@ -205,7 +204,12 @@ class BinlogDecoder(Transactions):
 
     def _judge(self, database: str, sql: str) -> None:
         """Note a statement that changes rows of the table without events of rows."""
-        kinds = ((_REMOVAL, TRUNCATE), (_REPLACEMENT, REPLACED), (_MANIPULATION, STATEMENT))
+        kinds = (
+            (_REMOVAL, TRUNCATE),
+            (_REDUCTION, REDUCED),
+            (_REPLACEMENT, REPLACED),
+            (_MANIPULATION, STATEMENT),
+        )
         kind = next((kind for form, kind in kinds if form.match(sql)), None)
         if kind is not None and self._maps.is_named_in(sql, database):
             self.add(kind, _NO_RELATION, ())

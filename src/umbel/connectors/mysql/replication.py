@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from umbel.connectors.lag import SourceLag
 from umbel.connectors.mysql.binlog import DISTRIBUTED, REPLACED, STATEMENT, BinlogDecoder
 from umbel.connectors.mysql.columns import frame, read_as
 from umbel.connectors.mysql.positions import MariaDBHistory, MySQLHistory
@@ -210,7 +211,11 @@ class BinlogSource(MySQLSource, FollowedSource):
                 decoder.feed(event)
                 if decoder.rows >= PART_ROWS and not decoder.is_open:
                     self._stage(decoder)
+                age = stream.server_time - 1 - event.timestamp if event.timestamp else 0.0
+                poller.progressed(SourceLag(seconds=max(0.0, age)))
             now = time.monotonic()
+            if not stream.has_more and not decoder.has_changes:
+                poller.progressed(SourceLag(seconds=0.0))
             due = (due or now + DELAY) if decoder.has_changes else None
             if due is not None and now >= due:
                 self._stage(decoder)

@@ -102,6 +102,11 @@ class BinlogStream:
         """The time by the server's clock."""
         return time.time() + self._ahead
 
+    @property
+    def has_more(self) -> bool:
+        """True if more has arrived than was returned."""
+        return bool(select.select([self._socket], [], [], 0.0)[0])
+
     def next(self, patience: float) -> Iterator[Event]:
         """Yield the next events, none if there are none for some seconds.
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from umbel.connectors.sql.changes import Deletions, Relation, Transactions, Values
-from umbel.connectors.sql.rows import DELETE, INSERT, TRUNCATE, UNSENT, UPDATE
+from umbel.connectors.sql.rows import DELETE, INSERT, REDUCED, TRUNCATE, UNSENT, UPDATE
 
 UNCHANGED = b"\x00unchanged"
 """Stands for a large value that did not change and was not sent; no value of Postgres has a zero byte."""
@@ -25,13 +25,17 @@ class Decoder(Transactions):
     Args:
         keys: the names of the columns of the dataset's keys; none for a keyless one.
         deletions: the last ones before.
+        table: the number of the table; others in the stream are tables that inherit from it.
     """
 
-    def __init__(self, keys: Sequence[str], deletions: Deletions) -> None:
+    def __init__(self, keys: Sequence[str], deletions: Deletions, table: int) -> None:
         super().__init__(keys, deletions)
+        self._table = table
         self._relations: dict[int, Relation] = {}
         self.lsn = 0
         """The position after the last transaction that was committed."""
+        self.committed_at = 0
+        """The instant of its commit, in µs since the epoch; 0 for none."""
 
     def feed(self, message: bytes) -> None:
         """Decode one message."""
@@ -50,13 +54,15 @@ class Decoder(Transactions):
             self.begin()
         elif kind == _COMMIT:
             _, self.lsn, at = struct.unpack_from(">QQq", message, 2)
-            self.commit(at + EPOCH_2000)
+            self.committed_at = at + EPOCH_2000
+            self.commit(self.committed_at)
         elif kind == _RELATION:
             number, relation = _relation(message)
             self._relations[number] = relation
         elif kind == _TRUNCATE:
-            relation = self._relations[_number(message, 6)]
-            self.add(TRUNCATE, relation, (None,) * len(relation.columns))
+            numbers = struct.unpack_from(f">{_number(message, 1)}I", message, 6)
+            relation = self._relations[numbers[0]]
+            self.add(TRUNCATE if self._table in numbers else REDUCED, relation, (None,) * len(relation.columns))
 
     def _updated(self, message: bytes) -> None:
         relation = self._relations[_number(message, 1)]

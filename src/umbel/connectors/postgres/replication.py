@@ -16,6 +16,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller
 from umbel.connectors.postgres.copying import PostgresSource, parse, pieces
 from umbel.connectors.postgres.pgoutput import EPOCH_2000, Decoder
@@ -161,22 +162,23 @@ class ReplicatedSource(PostgresSource, FollowedSource):
             table = describe(connection, self.title, self.table)
             self._check_publication(connection, table)
             self._check_slot(connection, state["slot"])
+            end = _number(_value(connection, "SELECT pg_current_wal_lsn()::text"))
         with self.server.connect(autocommit=True, replication="database") as replication:
             start = self._position(state)
             self._check_system(found := _row(replication, "IDENTIFY_SYSTEM"), state, start)
             self._check_history(found, state)
-            stream = Stream(replication, state["slot"], self.publication, start)
-            self._receive(
-                stream, {name: table.columns[name] for name in self.names(table) if name in table.columns}, poller
-            )
+            stream = Stream(replication, state["slot"], self.publication, start, end)
+            columns = {name: table.columns[name] for name in self.names(table) if name in table.columns}
+            decoder = Decoder(self.options.keys or (), self.deletions, int(table.oid))
+            self._receive(stream, decoder, columns, poller)
 
-    def _receive(self, stream: Stream, columns: Mapping[str, Column], poller: Poller) -> None:
-        decoder = Decoder(self.options.keys or (), self.deletions)
+    def _receive(self, stream: Stream, decoder: Decoder, columns: Mapping[str, Column], poller: Poller) -> None:
         facts, until, due = {"columns": [column.plain for column in columns.values()]}, time.monotonic() + SESSION, None
         while True:
             message = stream.next(DELAY if decoder.rows else 1.0)
             if message is not None:
                 decoder.feed(message)
+            poller.progressed(stream.lag(decoder, is_idle=message is None and not decoder.rows))
             if decoder.is_open:
                 stream.confirm(0)  # the server disconnects whoever is silent
                 continue
@@ -247,12 +249,16 @@ class Stream:
         slot: the name of the slot.
         publication: the name of the publication.
         start: the position from which on transactions are sent.
+        end: the end of the server's log when the stream was begun.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], slot: str, publication: str, start: int) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], slot: str, publication: str, start: int, end: int = 0
+    ) -> None:
         self._connection = connection.pgconn
         self._confirmed, self._confirmed_at = start, time.monotonic()
         self._received, self._reply = start, False
+        self._end, self._sent_at = end, 0
         self.idle_at = 0
         """The position up to which the server has sent all changes, as of its last sign of life."""
         command = (
@@ -277,9 +283,19 @@ class Stream:
                 self._expect(0)
             found = bytes(data)
             if found[0] == _DATA:
+                self._sent_at = int.from_bytes(found[17:25], "big", signed=True) + EPOCH_2000
                 return found[25:]
             self.idle_at, self._reply = int.from_bytes(found[1:9], "big"), bool(found[17])
             return None
+
+    def lag(self, decoder: Decoder, *, is_idle: bool) -> SourceLag:
+        """Return the bytes of the log ahead and the last commit's age.
+
+        The end of the log is that at the beginning of the stream.
+        """
+        seconds = 0.0 if is_idle or not decoder.committed_at else (self._sent_at - decoder.committed_at) / 1e6
+        read = max(decoder.lsn, self.idle_at, self._received)
+        return SourceLag(bytes=max(0, self._end - read), seconds=max(0.0, seconds))
 
     def confirm(self, lsn: int, *, at_once: bool = False) -> None:
         """Tell the server that the changes before a position are on disk here."""

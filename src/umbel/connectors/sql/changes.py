@@ -9,7 +9,7 @@ from typing import TypeAlias
 import polars as pl
 
 from umbel.connectors.sql.columns import Column
-from umbel.connectors.sql.rows import AT, DELETE, INSERT, OP, START, UNSENT, UPDATE
+from umbel.connectors.sql.rows import AT, DELETE, INSERT, OP, START, TRUNCATE, UNSENT, UPDATE
 
 Values: TypeAlias = Sequence[Hashable]
 Key: TypeAlias = tuple[Hashable, ...]
@@ -64,7 +64,7 @@ class Changes:
 
 
 class Deletions:
-    """The last deletions of rows, by key.
+    """The last deletions of rows, by key, and the last truncation.
 
     A row that is inserted again must not begin before its deletion, whatever its timestamp says; nor may what follows in the same
     instant, where the server's clock is too coarse to tell transactions apart.
@@ -76,11 +76,13 @@ class Deletions:
     def __init__(self, limit: int = 1_000_000) -> None:
         self._at: dict[Key, int] = {}
         self._limit = limit
+        self.truncated_at: int | None = None
+        """The instant of the last truncation, None for none; rows after it begin later."""
 
     @property
     def is_used(self) -> bool:
         """True if any is remembered."""
-        return bool(self._at)
+        return bool(self._at) or self.truncated_at is not None
 
     def add(self, key: Key, at: int) -> int:
         """Remember a deletion; return its instant.
@@ -89,16 +91,31 @@ class Deletions:
             key: of the row.
             at: the instant of the commit; the deletion is later if the row began later.
         """
-        at = max(at, self._at.pop(key, at - 1) + 1)
+        at = max(at, self._at.pop(key, at - 1) + 1, self._emptied_until or at)
         self._at[key] = at
         if len(self._at) > self._limit:
             del self._at[next(iter(self._at))]
         return at
 
-    def undone(self, key: Key, at: int) -> int | None:
-        """Return the instant after a key's deletion, None for none.
+    def truncate(self, at: int) -> int:
+        """Remember a truncation; return its instant.
 
-        It is forgotten when commits are past it.
+        Args:
+            at: the instant of the commit; the truncation is later if rows before it began later.
+        """
+        at = max(at, self._emptied_until or at)
+        self._at = {key: deleted for key, deleted in self._at.items() if deleted > at}
+        self.truncated_at = at
+        return at
+
+    @property
+    def _emptied_until(self) -> int | None:
+        return None if self.truncated_at is None else self.truncated_at + 1
+
+    def undone(self, key: Key, at: int) -> int | None:
+        """Return the instant after a key's deletion or the last truncation, None for neither.
+
+        A deletion is forgotten when commits are past it.
 
         Args:
             key: of the row.
@@ -106,10 +123,10 @@ class Deletions:
         """
         deleted = self._at.get(key) if self._at else None
         if deleted is None:
-            return None
+            return self._emptied_until
         if deleted < at:
             del self._at[key]
-        return deleted + 1
+        return max(deleted + 1, self._emptied_until or 0)
 
 
 class Transactions:
@@ -194,10 +211,13 @@ class Transactions:
     def _lasting(self) -> Iterator[tuple[str, Relation, Values]]:
         """Return the changes of the open transaction that last.
 
-        A row that it deletes and inserts again is updated.
+        A row that it deletes and inserts again is updated. What it changed before a truncation is not there any more.
         """
         present, replaced, found = set[Key](), set[Key](), list[tuple[str, Relation, Values]]()
         for op, relation, values in reversed(self._open):
+            if self._keys and op == TRUNCATE:
+                found.append((op, relation, values))
+                break
             if self._keys and op in _OF_ROWS:
                 key = self._key(relation, values)
                 if op == DELETE and key in present:
@@ -215,6 +235,8 @@ class Transactions:
         An updated row replaces the one before when it is committed, and a row that was deleted begins after that, whatever
         their timestamps say.
         """
+        if self._keys and op == TRUNCATE:
+            return self._deletions.truncate(at), None
         if not self._keys or op not in _OF_ROWS:
             return at, None
         key = self._key(relation, values)

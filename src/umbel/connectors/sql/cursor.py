@@ -22,10 +22,12 @@ from typing import Any, Protocol
 
 import polars as pl
 
+from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller
 from umbel.connectors.sql.columns import DATE, FLOAT, INT, NUMERIC, TEXT, TIMES, Column
-from umbel.connectors.sql.rows import IDENTITY, TableSource
+from umbel.connectors.sql.rows import TableSource
 from umbel.connectors.sql.server import TableDescription
+from umbel.connectors.staged_source import IDENTITY
 from umbel.connectors.staging import StagedPart
 from umbel.errors import InvalidValue
 from umbel.state.keys import encode_columns
@@ -81,6 +83,7 @@ class CursorSource(TableSource):
         """Read the new rows if it is time to; return the seconds until then."""
         state, every = self.stage.state(), self.options.every / 1e6
         wait: float = min(every, state.get("polled_at", 0.0) + every - time.time())
+        poller.lag = SourceLag(seconds=max(0.0, -wait) if state.get("loaded") else None)
         if wait > 0 and state.get("loaded"):
             return wait
         with self.snapshot() as snapshot:
@@ -95,6 +98,7 @@ class CursorSource(TableSource):
             done = {**mark, "high": last and last.facts["high"], "part": last.number if last else 0}
             state |= {"loaded": True, "polls": list(self.relevant([*state.get("polls", []), done]))}
             self.stage.save(state)
+            poller.lag = SourceLag(seconds=0.0)
             self.stage.expire(min(poller.consumed + 1, *(number for number in self._covering(low)), 1 << 62))
         return every
 

@@ -16,7 +16,7 @@ import polars as pl
 from umbel.connectors.polling import Poller
 from umbel.connectors.sql.changes import Deletions
 from umbel.connectors.sql.columns import Column
-from umbel.connectors.sql.rows import AT, DELETE, INSERT, OP, START, TableSource
+from umbel.connectors.sql.rows import AT, DELETE, INSERT, OP, START, TRUNCATE, TableSource
 from umbel.connectors.staging import StagedPart
 
 PART_ROWS = 100_000
@@ -63,6 +63,7 @@ class FollowedSource(TableSource):
             return 0.0
         if not self.has_room(poller):
             return 1.0
+        self._retain_truncation()
         self.stage.expire(poller.consumed + 1)
         try:
             self.follow(poller)
@@ -83,15 +84,26 @@ class FollowedSource(TableSource):
                 return False
         return True
 
+    def _retain_truncation(self) -> None:
+        """Save the last truncation beyond its part."""
+        state, instant = self.stage.state(), self.deletions.truncated_at
+        if instant is not None and instant != state.get("truncated"):
+            self.stage.save({**state, "truncated": instant})
+
     @cached_property
     def deletions(self) -> Deletions:
         """The last deletions, restored from the staged parts."""
         found, keys = Deletions(), list(self.options.keys or ())
+        found.truncated_at = self.stage.state().get("truncated")
         for number in self.stage.numbers() if keys else ():
             is_changes = self.position_fact in self.stage.part(number).facts
             rows = self.stage.read(number) if is_changes else pl.DataFrame()
-            if {*keys, OP} <= {*rows.columns}:
-                for *key, at in rows.filter(pl.col(OP) == DELETE).select(*keys, AT).iter_rows():
+            there = keys if {*keys} <= {*rows.columns} else []
+            ended = rows.filter(pl.col(OP).is_in([DELETE, TRUNCATE])) if OP in rows.columns else rows.clear()
+            for op, at, *key in ended.select(OP, AT, *there).iter_rows() if ended.height else ():
+                if op == TRUNCATE:
+                    found.truncate(at)
+                elif key:
                     found.add(self.staged_key(key), at)
         return found
 

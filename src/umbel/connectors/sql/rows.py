@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
-from pathlib import Path
 from typing import ClassVar, Protocol
 
 import polars as pl
 
-from umbel.connectors.polling import Poller, advance, poller_of
-from umbel.connectors.splits import Found, Position, Split, SplitSource
+from umbel.connectors.splits import Split
 from umbel.connectors.sql.columns import Column
 from umbel.connectors.sql.server import TableDescription
-from umbel.connectors.staging import Stage, StagedPart, folder_of
+from umbel.connectors.staged_source import StagedSource
+from umbel.connectors.staging import StagedPart
 from umbel.definitions.arguments import ReadOptions
-from umbel.errors import Damaged, UmbelError
 from umbel.formats.raw_batch import RawBatch, as_bytes, lost
-from umbel.log.reading import RESTORE
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw, rejects
 
-OP, AT, START, IDENTITY = "_op", "_committed", "_start", "_identity"
+OP, AT, START = "_op", "_committed", "_start"
 """Columns of staged rows beside those of the table: the kind of change, the instant of its commit and the instant before which
-it is not in force, in µs since the epoch, and a digest of the row."""
-INSERT, UPDATE, DELETE, TRUNCATE, UNSENT = "i", "u", "d", "t", "?"
+it is not in force, in µs since the epoch."""
+INSERT, UPDATE, DELETE, TRUNCATE, REDUCED, UNSENT = "i", "u", "d", "t", "p", "?"
 AT_ONCE = 65_536
-AHEAD_BYTES = 1 << 30
-"""Bytes of staged rows that no batch has read yet from which on reading waits."""
-PATIENCE = 0.2
-"""Seconds that planning a batch waits for a read that is under way."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEYLESS = "of a row: the dataset has no key fields, so that only inserts can be taken"
-_TRUNCATED = (
-    "the table was truncated: the rows read before stay in the dataset; commit it as a new version to begin anew"
-)
+_REFUSED = {
+    TRUNCATE: "the table was truncated: the dataset has no key fields, so that its rows stay; commit it as a new version to "
+    "begin anew",
+    REDUCED: "a part of {table} was truncated or dropped, and which rows it had is not in the stream: they stay in the "
+    "dataset; commit it as a new version to begin anew",
+}
 
 
 class TitledServer(Protocol):
@@ -50,7 +44,7 @@ class TitledServer(Protocol):
 
 
 @dataclass(frozen=True)
-class TableSource(SplitSource):
+class TableSource(StagedSource):
     """The reading side of a table.
 
     A thread stages its rows, and splits are the staged parts.
@@ -65,39 +59,13 @@ class TableSource(SplitSource):
     table: str
     options: ReadOptions
 
-    paces_itself: ClassVar[bool] = True
     refused: ClassVar[Mapping[str, str]] = {}
-    """The kinds of changes that cannot be applied beside a truncation, with reasons; `{table}` is the table."""
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the staged rows."""
-        return folder_of(self.options.directory, self.options.key)
-
-    @cached_property
-    def stage(self) -> Stage:
-        """The staged rows."""
-        return Stage(self.folder)
+    """Further kinds of changes that cannot be applied, with reasons; `{table}` is the table."""
 
     @property
     def title(self) -> str:
         """The description of the source, for messages."""
         return f"{self.server.title}, table '{self.table}'"
-
-    @property
-    def is_loading(self) -> bool:
-        return not self.stage.state().get("loaded", False)
-
-    def tend(self) -> None:
-        poller_of(self).renew(PATIENCE)
-
-    def take_over(self) -> None:
-        """Forget what is known of the folder, see `Polled`."""
-        self.__dict__.pop("stage", None)
-
-    @abstractmethod
-    def read_on(self, poller: Poller) -> float:
-        """Read what is new, see `Polled`."""
 
     @abstractmethod
     def typed(self, text: pl.Series, column: Column, requested: DType | None) -> pl.Series:
@@ -109,57 +77,10 @@ class TableSource(SplitSource):
             requested: the type they will be validated against, None if unknown.
         """
 
-    def visible(self) -> Sequence[int]:
-        """Return the numbers of the parts that may be read."""
-        return self.stage.numbers()
-
     def names(self, table: TableDescription, *further: str) -> tuple[str, ...]:
         """Return the names of the requested columns, further ones, and the primary key."""
         keys = (name for name, column in table.columns.items() if column.is_primary)
         return tuple(dict.fromkeys((*(self.options.columns or table.columns), *further, *keys)))
-
-    def has_room(self, poller: Poller) -> bool:
-        """Wait while much is staged that no batch has read; return whether to read on."""
-        while not poller.is_stopping:
-            waiting = sum(self.stage.part(each).size for each in self.stage.numbers() if each > poller.planned)
-            if waiting < AHEAD_BYTES:
-                return True
-            time.sleep(0.1)
-        return False
-
-    def report(self, error: UmbelError) -> None:
-        """Stage an error as a rejected record, so that it is among the dead letters."""
-        reason = f"{error.message}; hint: {error.hint}" if error.hint else error.message
-        self.stage.append(pl.DataFrame({IDENTITY: [0]}), {"report": reason})
-
-    def plan(self, position: Position, budget: int) -> tuple[Sequence[Found], Position]:
-        """Return the parts up to a byte budget that were staged after the position's."""
-        read, found = int(position["part"]) if position else 0, list[Found]()
-        numbers = [number for number in self.visible() if number > read]
-        advance(self.folder, read)
-        for number in numbers:
-            if found and budget <= 0:
-                break
-            part = self.stage.part(number)
-            found.append(({"part": number}, part.size))
-            budget -= part.size
-            read = number
-        return found, {"part": read}
-
-    def check(self, position: Position) -> None:
-        """Check that reading can resume at a position.
-
-        Raises:
-            Damaged: parts after it are missing.
-        """
-        if position is None:
-            return
-        read, numbers = int(position["part"]), self.stage.numbers()
-        first = next((number for number in numbers if number > read), None)
-        if not numbers or numbers[-1] < read or (first is not None and first != read + 1 and read > 0):
-            raise Damaged(
-                f"{self.title}: staged rows after part {read} are missing in {self.folder.name}", hint=RESTORE
-            )
 
     def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
         """Yield the rows of a part, with the deletions of rows."""
@@ -186,7 +107,7 @@ class TableSource(SplitSource):
         chosen = [each for each in there if not exact or each.name in requested]
         values = [self.typed(staged[each.name], each, requested.get(each.name)) for each in chosen]
         frame = pl.DataFrame(values) if values else pl.DataFrame(height=staged.height)
-        errors, deletions = self._judged(staged) if OP in staged.columns else ({}, {})
+        errors, deletions, truncations = self._judged(staged) if OP in staged.columns else ({}, {}, {})
         starts = staged[START].cast(pl.Datetime("us", "UTC")) if START in staged.columns else None
 
         def where(row: int) -> str:
@@ -195,18 +116,20 @@ class TableSource(SplitSource):
         def text(row: int) -> bytes:
             return as_bytes(staged.row(row, named=True))
 
-        return RawBatch(Raw(frame, rejects(errors), deletions, starts), part.first + start, where, text)
+        return RawBatch(Raw(frame, rejects(errors), deletions, starts, truncations), part.first + start, where, text)
 
-    def _judged(self, staged: pl.DataFrame) -> tuple[dict[int, str], dict[int, datetime | None]]:
-        """Return the changes that cannot be applied with reasons, and the deletions with their instants."""
-        errors, deletions = dict[int, str](), dict[int, datetime | None]()
+    def _judged(self, staged: pl.DataFrame) -> tuple[dict[int, str], dict[int, datetime | None], dict[int, datetime]]:
+        """Return the reasons of refused changes, and the instants of deletions and truncations."""
+        errors, deletions, truncations = dict[int, str](), dict[int, datetime | None](), dict[int, datetime]()
         special = staged.with_row_index("_row").filter(pl.col(OP) != INSERT)
-        refused = {TRUNCATE: _TRUNCATED, **self.refused}
+        refused = {**_REFUSED, **self.refused}
         for row, kind, at in special.select("_row", OP, AT).iter_rows():
-            if kind in refused:
+            if kind == TRUNCATE and self.options.is_keyed:
+                truncations[row] = _EPOCH + timedelta(microseconds=at)
+            elif kind in refused:
                 errors[row] = refused[kind].format(table=self.table)
             elif not self.options.is_keyed:
                 errors[row] = f"{'an update' if kind == UPDATE else 'a deletion'} {_KEYLESS}"
             elif kind == DELETE:
                 deletions[row] = _EPOCH + timedelta(microseconds=at)
-        return errors, deletions
+        return errors, deletions, truncations

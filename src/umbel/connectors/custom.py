@@ -1,0 +1,242 @@
+"""Connectors of other packages: sources read by pages, sinks written by batches.
+
+A package implements `PageReader` or `BatchWriter`; umbel does the rest. Pages are staged, durably, with the offset behind
+them: every row is taken once although an API gives other pages when it is asked again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+import orjson
+import polars as pl
+
+from umbel.connectors.lag import SourceLag
+from umbel.connectors.polling import Poller
+from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter
+from umbel.connectors.splits import Split
+from umbel.connectors.staged_source import StagedSource
+from umbel.connectors.staging import StagedPart
+from umbel.definitions.arguments import DataConnector, ReadOptions
+from umbel.errors import InvalidType, Transient, UmbelError
+from umbel.formats.json_lines import JsonLines
+from umbel.formats.raw_batch import RawBatch, as_bytes, lost
+from umbel.types.dtype import DType
+from umbel.types.raw import Raw, rejects
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Offset: TypeAlias = Any
+"""Where the next read of a partition begins: plain JSON; None for the beginning."""
+ROW = "_row"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some rows of a partition.
+
+    Args:
+        rows: objects with JSON values, dates or decimals; or an Arrow table.
+        offset: where the next page begins; plain JSON.
+    """
+
+    rows: Sequence[Mapping[str, Any]] | pa.Table
+    offset: Offset
+
+
+class PageReader(Protocol):
+    """Reads a system by pages."""
+
+    def partitions(self) -> Sequence[str]:
+        """Return the names of the partitions.
+
+        They are read one after the other, and new ones may appear.
+        """
+
+    def read(self, partition: str, offset: Offset) -> Iterator[Page]:
+        """Yield the pages of a partition from an offset on, as many as there are.
+
+        Any exception means that the system does not answer: reading goes on later from the last offset.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class PagedConnector(DataConnector):
+    """The part of a system that one dataset reads by pages, once per `every`."""
+
+    cdcs: ClassVar[frozenset[str]] = frozenset({"append", "upsert", "debezium"})
+
+    @abstractmethod
+    def pages(self) -> PageReader:
+        """Return a reader; called once per `every`."""
+
+    def reader_of(self, options: ReadOptions) -> PagedSource:
+        return PagedSource(self, options)
+
+
+@dataclass(frozen=True)
+class PagedSource(StagedSource):
+    """The reading side of a connector that is read by pages.
+
+    Args:
+        connector: the connector.
+        options: of the source.
+    """
+
+    connector: PagedConnector
+    options: ReadOptions
+
+    @property
+    def title(self) -> str:
+        return self.connector.title
+
+    def examine(self) -> None:
+        """Check at commit that the system answers."""
+        self._answered(lambda: self.connector.pages().partitions())
+
+    def read_on(self, poller: Poller) -> float:
+        state, every = self.stage.state(), self.options.every / 1e6
+        wait: float = min(every, state.get("polled_at", 0.0) + every - time.time())
+        if wait > 0 and state.get("loaded"):
+            return wait
+        poller.progressed(SourceLag(seconds=max(0.0, -wait) if state.get("loaded") else None))
+        begun_at, offsets = time.time(), self._offsets(state)
+        if self._answered(lambda: self._copy(offsets, poller)):
+            last = self.stage.last()
+            done = {"offsets": offsets, "part": last.number if last else 0, "polled_at": begun_at, "loaded": True}
+            self.stage.save(done)
+            poller.progressed(SourceLag(seconds=0.0))
+            self.stage.expire(poller.consumed + 1)
+        return every
+
+    def _offsets(self, state: Mapping[str, Any]) -> dict[str, Offset]:
+        """Return the offset of each partition: as saved, and of pages staged since."""
+        found = dict(state.get("offsets", {}))
+        for number in self.stage.numbers():
+            facts = self.stage.part(number).facts
+            if number > state.get("part", 0) and "partition" in facts:
+                found[facts["partition"]] = facts["offset"]
+        return found
+
+    def _copy(self, offsets: dict[str, Offset], poller: Poller) -> bool:
+        """Stage the pages behind some offsets, which advance; return whether all were read."""
+        reader = self.connector.pages()
+        for partition in reader.partitions():
+            for page in reader.read(partition, offsets.get(partition)):
+                frame, is_json = _staged(page)
+                offset = _plain(page.offset, self.title)
+                if frame.height:
+                    facts = {"partition": partition, "offset": offset, "is_json": is_json}
+                    self.stage.append(frame, facts)
+                offsets[partition] = offset
+                if not self.has_room(poller):
+                    return False
+        return True
+
+    def _answered(self, request: Any) -> Any:
+        try:
+            return request()
+        except UmbelError:
+            raise
+        except Exception as error:  # of another package's code
+            raise Transient(
+                f"{self.title}: {type(error).__name__}: {error!s:.300}",
+                hint="see that the system runs and can be reached",
+            ) from error
+
+    def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
+        """Yield the rows of a page."""
+        part = self.stage.part(int(split["part"]))
+        if "report" in part.facts:
+            yield RawBatch(lost(part.facts["report"]), part.first, lambda _: self.title, lambda _: b"")
+            return
+        staged, first = self.stage.read(part.number), 0
+        for raw in _raws(staged, requested, exact=exact, is_json=part.facts["is_json"]):
+            yield self._batch(raw, staged, part, first)
+            first += raw.frame.height
+
+    def _batch(self, raw: Raw, staged: pl.DataFrame, part: StagedPart, first: int) -> RawBatch:
+        def where(row: int) -> str:
+            return f"{self.title}: {part.facts['partition']}, row {part.first + first + row}"
+
+        def text(row: int) -> bytes:
+            found = staged.row(first + row, named=True)
+            return bytes(found[ROW]) if part.facts["is_json"] else as_bytes(found)
+
+        return RawBatch(raw, part.first + first, where, text)
+
+
+def _raws(staged: pl.DataFrame, requested: Mapping[str, DType], *, exact: bool, is_json: bool) -> Iterator[Raw]:
+    if is_json:
+        yield from JsonLines(requested, exact=exact).texts(staged[ROW].to_list())
+    else:
+        there = [name for name in staged.columns if not exact or not requested or name in requested]
+        yield Raw(staged.select(there) if there else pl.DataFrame(height=staged.height), rejects({}))
+
+
+def _staged(page: Page) -> tuple[pl.DataFrame, bool]:
+    """Return the rows of a page as they are staged, and whether they are JSON."""
+    if isinstance(page.rows, Sequence):
+        lines = [orjson.dumps(row, default=str, option=orjson.OPT_UTC_Z) for row in page.rows]
+        return pl.DataFrame({ROW: pl.Series(lines, dtype=pl.Binary)}), True
+    made = pl.from_arrow(page.rows)
+    assert isinstance(made, pl.DataFrame)
+    return made, False
+
+
+def _plain(offset: Offset, title: str) -> Offset:
+    """Return an offset as it will be read again.
+
+    Raises:
+        InvalidType: it is no plain JSON.
+    """
+    try:
+        found = json.loads(json.dumps(offset))
+    except (TypeError, ValueError, RecursionError):
+        found = None
+    if found != offset:
+        raise InvalidType(f"{title}: the offset {offset!r:.100} is no plain JSON", hint="text, numbers, lists or dicts")
+    return found
+
+
+class BatchWriter(SinkWriter):
+    """Delivers batches of changes, each with a key; the deployment keeps the position.
+
+    After a crash or an error the very same batch comes again with the same key: at least once, and exactly once to a destination
+    that does nothing for a key it knows.
+
+    Args:
+        id: of the sink.
+    """
+
+    keeps_position: ClassVar[bool] = False
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+
+    @abstractmethod
+    def deliver(self, key: str, changes: Sequence[RowChange]) -> None:
+        """Deliver a batch; return once the destination has it.
+
+        Args:
+            key: the same whenever the same batch is delivered again, and never for another.
+            changes: of the dataset, in order by key.
+
+        Raises:
+            Transient: it is delivered again.
+        """
+
+    def position(self) -> SinkPosition:
+        return SinkPosition()
+
+    def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:
+        self.deliver(f"{self.id}-{position.batch}-{position.rows}", changes)
+
+    def close(self) -> None:
+        return

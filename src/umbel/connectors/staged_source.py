@@ -1,0 +1,131 @@
+"""Sources whose rows are staged by a thread: splits are the staged parts.
+
+Exactly once rests on these parts: they are opened again with the same rows, whatever the server has by then.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import polars as pl
+
+from umbel.connectors.lag import SourceLag
+from umbel.connectors.polling import Poller, advance, poller_of, reader_state
+from umbel.connectors.splits import Found, Position, SplitSource
+from umbel.connectors.staging import Stage, folder_of
+from umbel.definitions.arguments import ReadOptions
+from umbel.errors import Damaged, UmbelError
+from umbel.log.reading import RESTORE
+
+IDENTITY = "_identity"
+"""The column of staged rows with a digest of the row."""
+AHEAD_BYTES = 1 << 30
+"""Bytes of staged rows that no batch has read yet from which on reading waits."""
+PATIENCE = 0.2
+"""Seconds that planning a batch waits for a read that is under way."""
+
+
+class StagedSource(SplitSource):
+    """The reading side of a source whose rows are staged.
+
+    Subclasses are frozen dataclasses: a thread that reads for an equal one goes on.
+    """
+
+    options: ReadOptions
+
+    paces_itself: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """The description of the source, for messages."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the staged rows."""
+        return folder_of(self.options.directory, self.options.key)
+
+    @cached_property
+    def stage(self) -> Stage:
+        """The staged rows."""
+        return Stage(self.folder)
+
+    @property
+    def is_loading(self) -> bool:
+        return not self.stage.state().get("loaded", False)
+
+    def tend(self) -> None:
+        poller_of(self).renew(PATIENCE)
+
+    def take_over(self) -> None:
+        """Forget what is known of the folder, see `Polled`."""
+        self.__dict__.pop("stage", None)
+
+    def visible(self) -> Sequence[int]:
+        """Return the numbers of the parts that may be read."""
+        return self.stage.numbers()
+
+    def has_room(self, poller: Poller) -> bool:
+        """Wait while much is staged that no batch has read; return whether to read on."""
+        while not poller.is_stopping:
+            waiting = sum(self.stage.part(each).size for each in self.stage.numbers() if each > poller.planned)
+            if waiting < AHEAD_BYTES:
+                return True
+            time.sleep(0.1)
+        return False
+
+    def report(self, error: UmbelError) -> None:
+        """Stage an error as a rejected record, so that it is among the dead letters."""
+        reason = f"{error.message}; hint: {error.hint}" if error.hint else error.message
+        self.stage.append(pl.DataFrame({IDENTITY: [0]}), {"report": reason})
+
+    def plan(self, position: Position, budget: int) -> tuple[Sequence[Found], Position]:
+        """Return the parts up to a byte budget that were staged after the position's."""
+        read, found = int(position["part"]) if position else 0, list[Found]()
+        numbers = [number for number in self.visible() if number > read]
+        advance(self.folder, read)
+        for number in numbers:
+            if found and budget <= 0:
+                break
+            part = self.stage.part(number)
+            found.append(({"part": number}, part.size))
+            budget -= part.size
+            read = number
+        return found, {"part": read}
+
+    def lag(self, position: Position) -> SourceLag:
+        """Return what is staged beyond a position, and what the server has beyond that."""
+        read = int(position["part"]) if position else 0
+        parts = [self.stage.part(number) for number in self.visible() if number > read]
+        oldest = min((self.stage.staged_at(part.number) for part in parts), default=None)
+        waited = 0.0 if oldest is None else max(0.0, time.time() - oldest)
+        staged = SourceLag(sum(part.rows for part in parts), sum(part.size for part in parts), waited)
+        return staged + reader_state(self.folder)[0]
+
+    @property
+    def trouble(self) -> str:
+        return reader_state(self.folder)[1]
+
+    def check(self, position: Position) -> None:
+        """Check that reading can resume at a position.
+
+        Raises:
+            Damaged: parts after it are missing.
+        """
+        if position is None:
+            return
+        read, numbers = int(position["part"]), self.stage.numbers()
+        first = next((number for number in numbers if number > read), None)
+        if not numbers or numbers[-1] < read or (first is not None and first != read + 1 and read > 0):
+            raise Damaged(
+                f"{self.title}: staged rows after part {read} are missing in {self.folder.name}", hint=RESTORE
+            )
+
+    @abstractmethod
+    def read_on(self, poller: Poller) -> float:
+        """Read what is new, see `Polled`."""

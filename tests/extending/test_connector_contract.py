@@ -1,0 +1,223 @@
+"""The contract suites of connectors, run on an example of another package and on umbel's own; and the example at work."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from tests.connectors.shop_datasets import letters, until
+from tests.deployed import Deployed
+from tests.extending.install import PACKAGE
+from tests.extending.shelves import Shelves, serving
+from umbel.connectors import HTTP, Files, Webhook, source
+from umbel.connectors.custom import Page, PagedConnector, PagedSource
+from umbel.connectors.polling import stop_polling
+from umbel.connectors.sinks import SinkWriter, WriteOptions
+from umbel.datasets import dataset
+from umbel.definitions.arguments import DataSource
+from umbel.errors import InvalidType, Transient
+from umbel.log.ingest import IngestLogs
+from umbel.testing.connectors import SinkContract, SourceContract, read_options
+from umbel.types.dtypes import Int
+from umbel.types.schema import Schema
+
+__owner__ = "shop@example.com"
+sys.path.append(str(PACKAGE))
+from umbel_extras.shelf import Shelf
+
+
+@pytest.fixture(autouse=True)
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelves]:
+    """Return a server; tests of suites find it as `self.shelves`, and its threads end with them."""
+    with serving() as shelves:
+        if request.instance is not None:
+            request.instance.shelves = shelves
+        yield shelves
+        stop_polling(tmp_path)
+
+
+class TestShelf(SourceContract):
+    shelves: Shelves
+
+    def connector(self, folder: Path) -> Any:
+        return Shelf(name="shelf", url=self.shelves.url).items("a", "b")
+
+    def put(self, numbers: Sequence[int]) -> None:
+        for n in numbers:
+            self.shelves.put("ab"[n % 2], {"n": n})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines(DataSource):
+    """A file of numbers, read into Arrow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinesConnector(PagedConnector):
+    path: str
+
+    def pages(self) -> Any:
+        return self
+
+    def partitions(self) -> Sequence[str]:
+        return ["only"]
+
+    def read(self, partition: str, offset: Any) -> Iterator[Page]:
+        assert partition == "only"
+        numbers = [int(line) for line in Path(self.path).read_text().split()]
+        for begin in range(offset or 0, len(numbers), 4):
+            page = numbers[begin : begin + 4]
+            yield Page(pa.table({"n": page, "other": ["x"] * len(page)}), begin + len(page))
+
+
+class TestArrow(SourceContract):
+    def connector(self, folder: Path) -> Any:
+        self.file = folder / "numbers"
+        self.file.touch()
+        return LinesConnector(source=Lines(name="lines"), path=str(self.file))
+
+    def put(self, numbers: Sequence[int]) -> None:
+        with self.file.open("a") as file:
+            file.writelines(f"{n}\n" for n in numbers)
+
+
+class TestFiles(SourceContract):
+    def connector(self, folder: Path) -> Any:
+        self.folder = folder
+        return Files(name="files", folder=str(folder)).path("*.ndjson")
+
+    def put(self, numbers: Sequence[int]) -> None:
+        name = f"{len(list(self.folder.iterdir())):04d}.ndjson"
+        (self.folder / f".{name}").write_text("".join(f'{{"n": {n}}}\n' for n in numbers))
+        (self.folder / f".{name}").rename(self.folder / name)
+
+
+class TestWebhook(SourceContract):
+    def connector(self, folder: Path) -> Any:
+        self.logs = IngestLogs(folder.parent)
+        return Webhook(name="web").endpoint("rows")
+
+    def put(self, numbers: Sequence[int]) -> None:
+        payload = orjson.dumps([{"n": n} for n in numbers])
+        self.logs.log("web", "rows").append_blocking(payload, len(numbers))
+
+
+class TestShelfSink(SinkContract):
+    shelves: Shelves
+
+    def writer(self, folder: Path) -> SinkWriter:
+        return Shelf(name="shelf", url=self.shelves.url).items("out").writer("contract", "Contract")
+
+    def delivered(self) -> dict[int, int]:
+        return self.shelves.rows
+
+    def count(self) -> int | None:
+        return self.shelves.changes
+
+
+class TestHTTPSink(TestShelfSink):
+    def writer(self, folder: Path) -> SinkWriter:
+        schema = Schema((("k", Int()),), (("n", Int()),), "t")
+        options = WriteOptions(id="contract", dataset="Contract", schema=schema, renames={})
+        return HTTP(name="h", host=self.shelves.url, healthz="").path("/out").writer_of(options)
+
+
+def test_items_come_into_a_dataset(
+    site: Path, server: Shelves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each once, whatever the server answers in between; a bad item is a dead letter."""
+    monkeypatch.syspath_prepend(str(site))
+    for n in range(300):
+        server.put("ab"[n % 2], {"n": n, "t": "2024-01-01"})
+    server.put("a", {"n": "x", "t": "2024-01-01"})
+
+    @source(Shelf(name="shelf", url=server.url).items("a", "b"), disorder="30d", cdc="append", every="1s")
+    @dataset
+    class Seen:
+        n: int
+        t: datetime
+
+    made = Deployed(tmp_path / "umbel")
+    try:
+        made.commit([Seen])
+        until(made, lambda: made.taken().get("Seen") == 301)
+        server.failures = 3
+        stop_polling(tmp_path)
+        server.put("b", {"n": 300, "t": "2024-01-01"})
+        until(made, lambda: made.taken().get("Seen") == 302)
+        assert sorted(made.changes("Seen")["n"]) == list(range(301))
+        (letter,) = letters(made)
+        assert letter.field == "n"
+        assert json.loads(letter.raw)["n"] == "x"
+        assert "Shelf 'shelf': a, row" in letter.position
+    finally:
+        stop_polling(tmp_path)
+        made.close()
+
+
+def test_an_interrupted_read_goes_on_behind_its_last_page(
+    server: Shelves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from the beginning; and the error is told."""
+    from umbel_extras.shelf import ShelfReader
+
+    read, seen = ShelfReader.read, list[Any]()
+
+    def failing(self: Any, partition: str, offset: Any) -> Iterator[Page]:
+        seen.append(offset)
+        for number, page in enumerate(read(self, partition, offset)):
+            if number == 2:
+                raise OSError("torn off")
+            yield page
+
+    monkeypatch.setattr(ShelfReader, "read", failing)
+    server.put("a", *({"n": n} for n in range(50)))
+    reading = Shelf(name="shelf", url=server.url).items("a").reader_of(read_options(tmp_path))
+
+    class Poller:
+        is_stopping, consumed, planned = False, 0, 0
+
+        def progressed(self, _: Any) -> None:
+            return
+
+    for _ in range(3):
+        with pytest.raises(Transient, match="torn off"):
+            reading.read_on(Poller())  # type: ignore[arg-type]
+    assert seen == [None, 14, 28]
+
+
+def test_an_offset_that_is_no_plain_data_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Shelves
+) -> None:
+    from umbel_extras.shelf import ShelfReader
+
+    monkeypatch.setattr(ShelfReader, "read", lambda *_: iter([Page([{"n": 1}], {1, 2})]))
+    reading = Shelf(name="shelf", url=server.url).items("a").reader_of(read_options(tmp_path))
+    with pytest.raises(InvalidType, match="is no plain JSON"):
+        reading._copy({}, None)
+    assert reading.stage.numbers() == []
+
+
+def test_the_page_shows_the_example() -> None:
+    page = Path(__file__).parents[2] / "docs" / "howto" / "custom-connectors.md"
+    assert (PACKAGE / "umbel_extras" / "shelf.py").read_text(encoding="utf-8") in page.read_text(encoding="utf-8")
+
+
+def test_the_suites_find_errors(server: Shelves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A destination that applies a batch twice, and offsets that are not kept."""
+    sink, source = TestShelfSink(), TestArrow()
+    sink.shelves, server.forgets = server, True
+    with pytest.raises(AssertionError):
+        sink.test_changes_arrive_once(tmp_path)
+    monkeypatch.setattr(PagedSource, "_offsets", lambda *_: {})
+    with pytest.raises(AssertionError):
+        source.test_rows_are_read_once(tmp_path)
