@@ -6,7 +6,7 @@ A commit is checked where it is made and by the server that takes it; graphs and
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 from umbel.definitions.records import (
@@ -15,9 +15,11 @@ from umbel.definitions.records import (
     Definitions,
     ExtractorDefinition,
     FunctionExtractor,
+    LookupExtractor,
 )
 from umbel.errors import InvalidValue, UmbelError, did_you_mean
 from umbel.operators.leaf import leaves
+from umbel.types.dtypes import List, Optional
 from umbel.types.schema import Schema
 
 
@@ -124,6 +126,8 @@ def _missing(each: ExtractorDefinition, definitions: Definitions, *, is_alias_fr
                 where=each.location,
                 hint="commit it as well: datasets=[...]",
             )
+    if isinstance(each, LookupExtractor) and each.dataset in definitions.datasets:
+        yield from _stale_lookup(each, title, definitions)
     for feature in each.inputs:
         featureset, _, name = feature.partition(".")
         found = definitions.featuresets.get(featureset)
@@ -138,6 +142,32 @@ def _missing(each: ExtractorDefinition, definitions: Definitions, *, is_alias_fr
                 where=each.location,
                 hint="name one of its features",
             )
+
+
+def _stale_lookup(each: LookupExtractor, title: str, definitions: Definitions) -> Iterator[UmbelError]:
+    """Yield what a dataset that was committed without its featureset lacks for a lookup."""
+    dataset = definitions.datasets[each.dataset]
+    title = f"{title} looks up '{each.dataset}.{each.field}'"
+    version, schema = f"version {dataset.version} of dataset '{each.dataset}'", dataset.schema
+    features = {feature.fqn: feature.dtype for feature in definitions.featuresets[each.featureset].features}
+    found = schema.dtypes.get(each.field)
+    if set(each.keys) != set(schema.key_names):
+        reason = f"by {_names(each.keys)}, and {version} has the keys {_names(schema.key_names)}"
+    elif found is None:
+        reason = f"and {version} has no such field{did_you_mean(each.field, schema.dtypes)}"
+    elif not (dataset.online or dataset.offline):
+        reason = f"and {version} has no index"
+    else:
+        value = found.base if each.default is not None else Optional(found.base)
+        expected, declared = List(value) if each.is_list else value, features[each.outputs[0]]
+        if declared == expected:
+            return
+        reason = f"for a feature of type {declared}, and with {version} it is of type {expected}"
+    yield InvalidValue(f"{title} {reason}", where=each.location, hint=f"commit '{each.featureset}' as well")
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "none"
 
 
 def _circle(edges: Mapping[str, tuple[str, ...]]) -> list[str]:
