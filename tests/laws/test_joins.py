@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.profiles import examples
@@ -32,7 +33,12 @@ TABLE = Schema((("id", Int()),), (("k", Int()), ("v", Str())), "t")
 RIGHT = Schema((("k", Int()),), (("r", Int()),), "rt")
 
 rows = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.sampled_from("ab")), max_size=4)
-batches = st.lists(st.tuples(rows, rows), max_size=4)
+writes = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 9), st.sampled_from("ab"), st.booleans()),
+    max_size=5,
+)
+"""Key, minute, value, and whether a row begins there; otherwise that of the key ends, if there is any."""
+batches = st.lists(st.tuples(writes, writes), max_size=4)
 
 
 def at(minute: int) -> datetime:
@@ -71,16 +77,25 @@ def leaf(name: str, schema: Schema) -> Leaf:
     return Leaf(dataset=name, version=1, columns=schema)
 
 
-def versions(drawn_rows: list[tuple[int, int, str]]) -> dict[int, list[tuple[int, int]]]:
+def weight(begins: bool) -> int:
+    return 1 if begins else -1
+
+
+def versions(drawn_rows: Sequence[tuple[Any, ...]]) -> dict[int, list[tuple[int, int]]]:
     """Return for each key its (minute, value) pairs in time order; of one minute the last given wins."""
     found: dict[int, dict[int, int]] = {}
-    for number, (key, minute, _) in enumerate(drawn_rows):
+    for number, (key, minute, *_) in enumerate(drawn_rows):
         found.setdefault(key, {})[minute] = number
     return {key: sorted(by_minute.items()) for key, by_minute in found.items()}
 
 
+BEGUN, ENDED_TWICE = [(0, 6, "a", True)], [(0, 7, "a", False), (0, 9, "a", False)]
+"""Right rows: of two ends that come together the second one ends nothing."""
+
+
 @given(batches, st.sampled_from([None, 2]), st.sampled_from([0, 1]), st.booleans())
-@examples(60)
+@example([([(0, 9, "a", True)], BEGUN), ([], ENDED_TWICE)], None, 0, False)
+@examples(200)
 def test_as_of_join_is_confluent(drawn_batches: Any, back: int | None, ahead: int, inner: bool) -> None:
     engine, sides = Engine(), (leaf("L", LEFT), leaf("R", RIGHT))
     index = Index(parents=(sides[1],), dataset="R", mode=IndexMode.UPSERT)
@@ -91,56 +106,71 @@ def test_as_of_join_is_confluent(drawn_batches: Any, back: int | None, ahead: in
     out, lefts, rights = [], [], []
     for left_rows, right_rows in drawn_batches:
         lefts += left_rows
-        numbered = [{"k": k, "r": len(rights) + i, "rt": at(m)} for i, (k, m, _) in enumerate(right_rows)]
+        numbered = [
+            {"k": k, "r": len(rights) + i, "rt": at(m), "_weight": weight(begins)}
+            for i, (k, m, _, begins) in enumerate(right_rows)
+        ]
         rights += right_rows
         right = engine.step(index, engine.changes(RIGHT, numbered), owner=sides[1].id) if numbered else RIGHT.empty()
-        left = engine.changes(LEFT, [{"k": k, "v": v, "t": at(m)} for k, m, v in left_rows])
+        left = engine.changes(LEFT, [{"k": k, "v": v, "t": at(m)} for k, m, v, _ in left_rows])
         out.append(engine.step(join, left, right))
     expected: Counter[Any] = Counter()
     history = versions(rights)
-    for key, minute_of, value in lefts:
+    for key, minute_of, value, _ in lefts:
         fits = [(m, number) for m, number in history.get(key, []) if m <= minute_of + ahead]
         found = fits[-1] if fits and (back is None or fits[-1][0] >= minute_of - back) else None
+        found = found if found and rights[found[1]][3] else None
         if found or not inner:
             expected[key, value, at(minute_of), found and found[1], at(minute_of)] += 1
     assert total(out, ["k", "v", "t", "r"]) == expected
 
 
 @given(batches, st.booleans())
-@examples(60)
+@example([([(0, 4, "a", True)], BEGUN), ([], ENDED_TWICE)], True)
+@examples(200)
 def test_table_join_is_confluent(drawn_batches: Any, inner: bool) -> None:
     engine, sides = Engine(), (leaf("L", TABLE), leaf("R", RIGHT))
     indexes = [Index(parents=(side,), dataset=side.dataset, mode=IndexMode.UPSERT) for side in sides]
     join = TableJoin(parents=sides, on=(("k", "k"),), inner=inner, fields=("r",))
     out: list[pl.DataFrame] = []
-    lefts: list[tuple[int, int, str]] = []
-    rights: list[tuple[int, int, str]] = []
+    lefts: list[tuple[int, int, str, bool]] = []
+    rights: list[tuple[int, int, str, bool]] = []
     for left_rows, right_rows in drawn_batches:
         frames = []
-        named = [{"id": i, "k": ord(v) - ord("a"), "v": v, "t": at(m)} for i, m, v in left_rows]
-        numbered = [{"k": k % 2, "r": len(rights) + i, "rt": at(m)} for i, (k, m, _) in enumerate(right_rows)]
-        lefts, rights = lefts + left_rows, rights + [(k % 2, m, v) for k, m, v in right_rows]
+        named = [
+            {"id": i, "k": ord(v) - ord("a"), "v": v, "t": at(m), "_weight": weight(begins)}
+            for i, m, v, begins in left_rows
+        ]
+        numbered = [
+            {"k": k % 2, "r": len(rights) + i, "rt": at(m), "_weight": weight(begins)}
+            for i, (k, m, _, begins) in enumerate(right_rows)
+        ]
+        lefts, rights = lefts + left_rows, rights + [(k % 2, *others) for k, *others in right_rows]
         for side, index, schema, values in zip(sides, indexes, (TABLE, RIGHT), (named, numbered), strict=True):
             rows_in = engine.changes(schema, values)
             frames.append(engine.step(index, rows_in, owner=side.id) if values else schema.empty())
         if named or numbered:
             out.append(engine.step(join, *frames))
-    assert total(out, ["id", "v", "t", "r"]) == _overlaps(lefts, versions(rights), inner)
+    assert total(out, ["id", "v", "t", "r"]) == _overlaps(lefts, rights, inner)
 
 
-def _overlaps(lefts: list[tuple[int, int, str]], right: dict[int, list[tuple[int, int]]], inner: bool) -> Counter[Any]:
+def _overlaps(
+    lefts: list[tuple[int, int, str, bool]], rights: list[tuple[int, int, str, bool]], inner: bool
+) -> Counter[Any]:
     """Walk minute by minute: what is the joined row of each id now?"""
     report: Counter[Any] = Counter()
+    right = versions(rights)
     for key, story in versions(lefts).items():
         before: Any = None
         for minute in range(12):
             current = [number for m, number in story if m <= minute]
             now: Any = None
-            if current:
+            if current and lefts[current[-1]][3]:
                 value = lefts[current[-1]][2]
-                match = [number for m, number in right.get(ord(value) - ord("a"), []) if m <= minute]
-                if match or not inner:
-                    now = (current[-1], key, value, match[-1] if match else None)
+                known = [number for m, number in right.get(ord(value) - ord("a"), []) if m <= minute]
+                match = known[-1] if known and rights[known[-1]][3] else None
+                if match is not None or not inner:
+                    now = (current[-1], key, value, match)
             if now != (before and before[0]):
                 if before:
                     report[*before[0][1:3], before[1], before[0][3], at(minute)] -= 1

@@ -81,10 +81,15 @@ def advance(versions: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
 
 
 def rewind(versions: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
-    """Return the versions as of before `changes` were applied."""
+    """Return the versions as of before `changes` were applied.
+
+    A tombstone that ends no row is in no change: it may have come with them, so it must not end what was there before.
+    """
     if changes.is_empty():
         return versions
-    return advance(versions, changes.with_columns(-pl.col(WEIGHT)))
+    ordered = versions.sort(KEY, TIME)
+    effective = ordered.filter(pl.col(ALIVE) | pl.col(ALIVE).shift(1).over(KEY).fill_null(value=True))
+    return advance(effective, changes.with_columns(-pl.col(WEIGHT)))
 
 
 def _as_versions(changes: pl.DataFrame, like: pl.DataFrame, *, alive: bool) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from umbel.changes.versions import (
+    ALIVE,
     KEY,
     MICROSECOND,
     TIME,
@@ -80,18 +81,38 @@ def step(
 def _affected(right: pl.DataFrame, versions_table: TimedTable, bounds: MatchBounds) -> pl.DataFrame:
     """Return the ranges of left instants whose match the right changes may affect.
 
-    Each extends from the instant of a right change to the next version of its key.
+    Each extends from the instant of a right change to the next row of its key, or the next change.
     """
     touched = right.select(KEY, pl.col(AT).alias(TIME)).unique()
     if touched.is_empty():
         return pl.DataFrame(schema={KEY: pl.Binary(), **SPAN})
     single = touched.select(KEY, pl.col(TIME).alias("_low"), (pl.col(TIME) + MICROSECOND).alias("_high"))
-    stored = versions_table.scan(merged(single), after=True).select(KEY, TIME)
-    instants = pl.concat([touched, stored]).unique().sort(KEY, TIME)
+    following = _live_after(versions_table.scan(merged(single), after=True), touched, versions_table)
+    instants = pl.concat([touched, following]).unique().sort(KEY, TIME)
     until = pl.col(TIME).shift(-1).over(KEY)
     last = pl.lit(datetime(9999, 1, 1, tzinfo=UTC), pl.Datetime("us", "UTC"))
     ranges = instants.with_columns(until.fill_null(last).alias("_high")).join(touched, on=[KEY, TIME], how="semi")
     return ranges.select(KEY, (pl.col(TIME) - bounds.ahead).alias("_low"), pl.col("_high") - bounds.ahead)
+
+
+def _live_after(stored: pl.DataFrame, touched: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
+    """Return the positions of live versions that end the ranges of touched instants.
+
+    Tombstones do not: one may end no row, so that matches behind it change, too.
+
+    Args:
+        stored: the versions at the touched instants, and the next one after each.
+        touched: `_key` and `_time` of the right changes.
+        versions_table: all versions.
+    """
+    position = [KEY, TIME]
+    tombstones = stored.filter(~pl.col(ALIVE)).join(touched, on=position, how="anti")
+    if tombstones.height:
+        later = tombstones.group_by(KEY).agg(
+            pl.col(TIME).min().alias("_low"), pl.lit(None, SPAN["_high"]).first().alias("_high")
+        )
+        stored = pl.concat([stored, versions_table.scan(later).select(stored.columns)])
+    return stored.filter(ALIVE).select(position)
 
 
 def _searched(points: pl.DataFrame, right: pl.DataFrame, bounds: MatchBounds) -> pl.DataFrame:
