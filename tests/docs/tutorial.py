@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 FENCE = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"# (?P<name>[\w./-]+\.py)\n")
+PROGRESS = "waiting until "
+"""How lines begin that are printed every few seconds while something takes long."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +94,16 @@ def _commands(text: str, line: int) -> Iterator[Command]:
 
 
 def is_printed(shown: str, printed: str) -> bool:
-    """Return whether an output is the one that is shown; empty lines and spaces at the ends of lines do not count."""
+    """Return whether an output is the one that is shown.
+
+    Empty lines, spaces at the ends of lines and the progress of what takes longer do not count.
+    """
     pattern = "".join(map(_pattern, _lines(shown)))
     return re.fullmatch(pattern, "".join(f"{each}\n" for each in _lines(printed))) is not None
 
 
 def _lines(text: str) -> Iterator[str]:
-    return (line.rstrip() for line in text.splitlines() if line.strip())
+    return (line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith(PROGRESS))
 
 
 def _pattern(line: str) -> str:

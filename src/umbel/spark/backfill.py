@@ -36,6 +36,7 @@ from umbel.runtime.history_slices import HistorySlice, after, left, slices
 from umbel.runtime.letters import Letters
 from umbel.runtime.progress import EventTimeProgress
 from umbel.runtime.rates import LOGS, record
+from umbel.spark.pace import Pace
 from umbel.spark.packets import SCHEMA, batches
 from umbel.spark.tasks import BatchContext, Task, later_stages, posted, rejected
 from umbel.state.port import Fenced, StaleBatch, Stamp
@@ -53,10 +54,7 @@ BEGINNING = -(1 << 40)
 ROWS_AT_ONCE = 1_000_000
 """About how many rows each Spark slot reads in one step."""
 LIVE_ROWS = 100_000
-"""About how many rows a step reads between batches whose rows are to be fresh.
-
-At most half of the time is spent in such steps.
-"""
+"""About how many rows a step reads between batches whose rows are to be fresh."""
 
 LONGEST_WAIT = 300.0
 """Seconds between two tries of a backfill that fails, at the most."""
@@ -70,18 +68,17 @@ class Backfill:
     Args:
         session: Spark.
         deployment: the deployment.
+        pace: decides when a step runs, and whether it is a small one in this process.
     """
 
-    def __init__(self, session: SparkSession, deployment: Deployment) -> None:
-        self._session, self._deployment = session, deployment
-        self._sizes, self._resting_until = Counter[int](), 0.0
+    def __init__(self, session: SparkSession, deployment: Deployment, pace: Pace) -> None:
+        self._session, self._deployment, self._pace = session, deployment, pace
+        self._sizes = Counter[int]()
         self._sized: tuple[str, int | None] = ("", None)
         self._reader = HistoryReader(deployment)
         self._timed: tuple[int, float] | None = None
 
-    def go_on(
-        self, revision: int, stamp: Stamp, time: EventTimeProgress, *, is_first: bool, is_live: bool = False
-    ) -> frozenset[str]:
+    def go_on(self, revision: int, stamp: Stamp, time: EventTimeProgress, is_first: bool) -> frozenset[str]:
         """Run a step if any is due; return the state ids of operators still waiting.
 
         Args:
@@ -89,7 +86,6 @@ class Backfill:
             stamp: of that batch.
             time: event time as of the batch before; gets the stream times of the operators that were computed.
             is_first: whether no batch was before the next one, so that there is no history.
-            is_live: whether that batch has rows, and few enough to be fresh: the step is a small one in this process.
         """
         catalog, graph = self._deployment.catalog, self._deployment.graph(revision)
         fresh = frozenset(node.state_id for node in graph.nodes) - catalog.backfilled()
@@ -99,34 +95,27 @@ class Backfill:
                 self._deployment.store.drop(state_id)
             catalog.backfill(fresh - waiting, done=True)
         if waiting:
-            waiting -= self._some(graph, revision, stamp, waiting, time, is_live=is_live)
+            waiting -= self._some(graph, revision, stamp, waiting, time)
         elif (state := self._deployment.backfill_state()).state_ids:
             self._note(state.finished())
         self._restore_stream_times(time, self._deployment.graph(revision, waiting))
         return waiting
 
     def _some(
-        self,
-        graph: Graph,
-        revision: int,
-        stamp: Stamp,
-        waiting: frozenset[str],
-        time: EventTimeProgress,
-        *,
-        is_live: bool,
+        self, graph: Graph, revision: int, stamp: Stamp, waiting: frozenset[str], time: EventTimeProgress
     ) -> frozenset[str]:
         """Run a step of the backfill; return the state ids of completed operators."""
         state, begun = self._current(graph, stamp, waiting), monotonic()
-        if not state.is_due(now()) or (is_live and begun < self._resting_until):
+        if not state.is_due(now()) or not self._pace.may_step:
             return frozenset()
         state_ids = frozenset(state.state_ids)
         others = waiting - state_ids
         step = _Step(self._session, self._deployment, revision, stamp, state_ids, others, self._reader)
         is_read, since, self._timed = False, self._since(state), None
         try:
-            is_read = step.run(state, self._history(step, state), since, is_live=is_live)
-            ended = monotonic()
-            self._timed, self._resting_until = (state.step + 1, ended), 2 * ended - begun
+            is_read = step.run(state, self._history(step, state), since, is_live=self._pace.is_live)
+            self._timed = state.step + 1, monotonic()
+            self._pace.stepped(self._timed[1] - begun)
             if not is_read:
                 return frozenset()
             step.finish(self._deployment.backfill_state(), time)

@@ -20,6 +20,7 @@ from umbel.runtime.rates import SOURCES, record
 from umbel.runtime.recovery import checkpoint
 from umbel.runtime.unlogged import recompute_unlogged
 from umbel.spark.backfill import Backfill
+from umbel.spark.pace import Pace
 from umbel.spark.packets import SCHEMA
 from umbel.spark.source import NAME, PlanSource
 from umbel.spark.tasks import BatchContext, later_stages, reading
@@ -61,7 +62,8 @@ class LiveJob:
         self._checkpoint = checkpoint.folder_of(deployment.directory)
         self._on_batch, self._on_begin = on_batch, on_begin
         self._maintenance = Maintenance(deployment)
-        self._backfill = Backfill(session, deployment)
+        self._pace = Pace(small)
+        self._backfill = Backfill(session, deployment, self._pace)
         self._epoch = 0
 
     def start(self) -> StreamingQuery:
@@ -87,9 +89,8 @@ class LiveJob:
         if batch.before not in (None, plan.revision):
             recompute_unlogged(self._deployment, plan.revision, batch.dues)
         batch.forget_removed()
-        waiting = self._backfill.go_on(
-            plan.revision, batch.stamp, batch.time, is_first=batch.before is None, is_live=0 < plan.size <= self._small
-        )
+        self._pace.before(plan.size)
+        waiting = self._backfill.go_on(plan.revision, batch.stamp, batch.time, batch.before is None)
         batch = batch.after_backfill(waiting)
         reads = monotonic()
         batch_report = batch.run_here() if plan.size <= self._small else self._in_tasks(batch)

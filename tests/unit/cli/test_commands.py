@@ -40,6 +40,7 @@ def test_every_command_teaches(umbel: Umbel) -> None:
             "query-offline",
             "run",
             "serve",
+            "status",
             "up",
             "version",
             "warm-up",

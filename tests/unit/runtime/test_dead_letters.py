@@ -52,5 +52,9 @@ def test_they_are_bounded_per_request_and_per_batch(
         log.append_blocking(orjson.dumps(bad[:count]), count)
     log.close()
     drain(place)
-    assert place.catalog.counts() == {("Departure", "dead"): 101, ("Departure", "dead_dropped"): 101 - stored}
+    assert place.catalog.counts() == {
+        ("Departure", "dead"): 101,
+        ("Departure", "dead_reason:wrong type"): 101,
+        ("Departure", "dead_dropped"): 101 - stored,
+    }
     assert place.catalog.count_dead() == {"Departure": stored}

@@ -95,7 +95,7 @@ def test_one_event_of_a_far_future_makes_no_good_one_late(
     send(place, endpoint, [ago(10), FAR], name)
     send(place, endpoint, [ago(9), ago(8)], name)
     send(place, endpoint, [ago(30)], name)
-    assert counts(place, dataset) == {"rows": 4, "dead": 1}
+    assert counts(place, dataset) == {"rows": 4, "dead": 1, "dead_reason:ahead of time": 1}
     (letter,) = letters(place, dataset)
     assert (letter.field, letter.raw.count(b"2924")) == ("t", 1)
     assert letter.reason.startswith("event time 2924-01-01T00:00:00Z is ahead of ")
@@ -203,7 +203,7 @@ def test_the_newest_late_rows_are_stored_up_to_a_size(tmp_path: Path, monkeypatc
         send(place, "A", [ago(600)] * 50)
     retained = letters(place, "Event")
     late = [each for each in retained if each.reason.startswith("late: ")]
-    assert counts(place, "Event") == {"rows": 1, "late": 150, "dead": 1}
+    assert counts(place, "Event") == {"rows": 1, "late": 150, "dead": 1, "dead_reason:wrong type": 1}
     assert 0 < sum(len(each.raw) for each in late) <= 400
     assert len(retained) == len(late) + 1
     bytes_of = [int(each.position.partition("byte ")[2].partition(",")[0]) for each in late]

@@ -92,6 +92,7 @@ def test_a_damaged_record_is_a_dead_letter_and_the_rest_is_processed(place: Depl
     assert place.catalog.counts() == {
         ("Departure", "rows"): len(DEPARTURES) - 1,
         ("Departure", "dead"): 1,
+        ("Departure", "dead_reason:broken record"): 1,
         ("Departure", "damaged"): 1,
     }
     (letter,) = place.catalog.dead_letters("Departure")
