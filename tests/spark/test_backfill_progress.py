@@ -62,7 +62,8 @@ def check_progress(seen: list[dict[str, Any]]) -> None:
 def test_a_plan_then_its_backfill_then_the_measured_rate(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfill, "ROWS_AT_ONCE", ROWS)
+    for name in ("ROWS_AT_ONCE", "LIVE_ROWS"):
+        monkeypatch.setattr(backfill, name, ROWS)
     deployed = Deployed(tmp_path, budget=1)  # a batch for each request
     place: Deployment = deployed.deployment
     deployed.commit([Visit, counted(1, "1h")])
