@@ -13,7 +13,7 @@ from tests.conformance.multiplexed import begin, fits, in_rounds, logged, put_in
 from tests.deployed import live, wait_until
 from umbel.runtime.backfill_state import BackfillState
 from umbel.runtime.deployment import JOB
-from umbel.spark import backfill
+from umbel.spark import backfill_step
 from umbel.spark.job import SMALL
 
 FITTING = [case for case in CASES if fits(case)]
@@ -39,15 +39,15 @@ def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
 
 def counted_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Make backfills go by small steps, every other one in the driver; return the list that gets the number of each."""
-    steps, run = list[int](), backfill._Step.run
+    steps, run = list[int](), backfill_step.BackfillStep.run
 
     def counted(self: Any, state: BackfillState, sizes: Any, begun: float, *, is_live: bool) -> bool:
         assert not is_live
         steps.append(state.step)
         return run(self, state, sizes, begun, is_live=state.step % 2 == 1)
 
-    monkeypatch.setattr(backfill._Step, "run", counted)
-    for name, rows in (("backfill.ROWS_AT_ONCE", 10), ("backfill.LIVE_ROWS", 20)):
+    monkeypatch.setattr(backfill_step.BackfillStep, "run", counted)
+    for name, rows in (("backfill_step.ROWS_AT_ONCE", 10), ("backfill_step.LIVE_ROWS", 20)):
         monkeypatch.setattr(f"umbel.spark.{name}", rows)
     for name, rows in (("PART_ROWS", 7), ("SLICE_ROWS", 15)):
         monkeypatch.setattr(f"umbel.runtime.history_slices.{name}", rows)

@@ -24,7 +24,7 @@ from umbel.operators.operator import Clock, Keyed
 from umbel.query.history import replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.progress import EventTimeProgress
-from umbel.spark.backfill import BEFORE_ALL, hand_on
+from umbel.spark.backfill_step import BEFORE_ALL, hand_on
 from umbel.spark.packets import StageInput, address, batches
 from umbel.state.memory import MemoryStore
 from umbel.state.port import Stamp, Store

@@ -38,12 +38,12 @@ MISSING = -1
 WORKER = """
 import sys
 from pathlib import Path
-import umbel.runtime.batch, umbel.runtime.deployment, umbel.runtime.history_slices, umbel.spark.backfill
+import umbel.runtime.batch, umbel.runtime.deployment, umbel.runtime.history_slices, umbel.spark.backfill_step
 from umbel.runtime.deployment import Deployment
 from umbel.spark.job import LiveJob
 from umbel.spark.session import Settings, running
 
-umbel.spark.backfill.ROWS_AT_ONCE, umbel.spark.backfill.LIVE_ROWS = int(sys.argv[2]), 2 * int(sys.argv[2])
+umbel.spark.backfill_step.ROWS_AT_ONCE, umbel.spark.backfill_step.LIVE_ROWS = int(sys.argv[2]), 2 * int(sys.argv[2])
 umbel.runtime.history_slices.PART_ROWS = umbel.runtime.history_slices.SLICE_ROWS = int(sys.argv[2])
 umbel.runtime.deployment.RETAINED_FOR = 2.0
 umbel.runtime.batch.MicroBatch.forget_removed.__defaults__ = (2.0,)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,11 @@ from umbel.connectors import Webhook, source
 from umbel.datasets import Count, dataset, field, index, pipeline
 from umbel.dtypes import Continuous
 from umbel.lib import inputs
+from umbel.runtime.backfill_state import BACKFILL
 from umbel.runtime.commit_plan import plan
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.switching import branch_status
-from umbel.spark import backfill
+from umbel.spark import backfill_step
 
 __owner__ = "tests@example.com"
 ROWS, REQUESTS = 10_000, 4
@@ -63,7 +66,7 @@ def test_a_plan_then_its_backfill_then_the_measured_rate(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("ROWS_AT_ONCE", "LIVE_ROWS"):
-        monkeypatch.setattr(backfill, name, ROWS)
+        monkeypatch.setattr(backfill_step, name, ROWS)
     deployed = Deployed(tmp_path, budget=1)  # a batch for each request
     place: Deployment = deployed.deployment
     deployed.commit([Visit, counted(1, "1h")])
@@ -95,4 +98,52 @@ def test_a_plan_then_its_backfill_then_the_measured_rate(
     assert again.source_rate.is_measured  # it was behind when it read the first rows
     removed = plan(place, check_commit([Visit], ()))
     assert [each.change for each in removed.objects if each.name == "Visits"] == ["removed", "removed"]
+    deployed.close()
+
+
+@source(Webhook(name="web").endpoint("notes"), disorder="1d", cdc="append")
+@dataset
+class Note:
+    user: int
+    text: str
+    at: datetime
+
+
+@index
+@dataset
+class Notes:
+    user: int = field(key=True)
+    notes: int
+    at: datetime
+
+    @pipeline
+    @inputs(Note)
+    def made(cls, rows):
+        return rows.groupby("user").aggregate(notes=Count(window=Continuous("1h")))
+
+
+@pytest.mark.parametrize(("bytes_at_once", "steps"), [(1 << 30, 1), (60_000, 4)])
+def test_steps_have_fewer_rows_where_rows_are_wide(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, bytes_at_once: int, steps: int
+) -> None:
+    monkeypatch.setattr(backfill_step, "BYTES_AT_ONCE", bytes_at_once)
+    deployed = Deployed(tmp_path, budget=1)
+    deployed.commit([Note])
+    for _ in range(8):
+        rows = [{"user": n, "text": base64.b64encode(os.urandom(1_800)).decode(), "at": NOON} for n in range(200)]
+        deployed.log_bytes("notes", orjson.dumps(rows), 200)
+    done, noted = list[int](), deployed.deployment.catalog.note
+
+    def note(name: str, value: Any) -> None:
+        noted(name, value)
+        if name == BACKFILL:
+            done.append(value["done"])
+
+    with live(deployed, spark, small=0) as caught_up:
+        caught_up({"Note": 1_600})
+        monkeypatch.setattr(deployed.deployment.catalog, "note", note)
+        deployed.commit([Note, Notes])
+        wait_until(lambda: branch_status(deployed.deployment, "main")["state"] == "serving", lambda: done)
+    assert len({*done} - {0}) >= steps, done
+    assert steps > 1 or {*done} == {0, 1_600}, done
     deployed.close()

@@ -6,7 +6,7 @@ row are in one part. Sizes and cuts of a finished batch never change, so that an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -17,8 +17,8 @@ from umbel.types.schema import Schema
 
 PART_ROWS = 100_000
 """About how many rows a part of a batch has."""
-SLICE_ROWS = 1_000_000
-"""About how many rows a slice has at most."""
+SLICE_ROWS = 2_000_000
+"""About how many rows a slice has at most: a batch is read anew for each of its slices."""
 _ODD = 0x1E3779B97F4A7C15
 """A large odd number without pattern: a product with it spreads timestamps over all values."""
 
@@ -89,29 +89,34 @@ class HistorySlice:
         return part.is_between(self.begin, self.end, closed="left")
 
 
-def slices(sizes: Mapping[int, int], begin: HistoryPosition, end: HistoryPosition) -> Iterator[HistorySlice]:
+def slices(
+    sizes: Mapping[int, int], begin: HistoryPosition, end: HistoryPosition, rows: int | None = None
+) -> Iterator[HistorySlice]:
     """Yield the slices between two positions, in order.
 
     Args:
         sizes: the number of rows of each batch.
         begin: the position before them.
         end: the position after them.
+        rows: about how many rows a slice has at most; never more than `SLICE_ROWS`.
     """
-    small: HistorySlice | None = None
+    most, small = min(SLICE_ROWS, rows or SLICE_ROWS), list[HistorySlice]()
     for piece in _pieces(sizes, begin, end):
-        if small is not None and (not piece.is_whole or small.rows >= SLICE_ROWS):
-            yield small
-            small = None
-        if piece.is_whole and piece.rows < SLICE_ROWS:
-            whole = replace(piece, begin=0, end=1, parts=1)
-            small = whole if small is None else replace(small, last=piece.last, rows=small.rows + piece.rows)
+        is_small = piece.is_whole and piece.rows <= most
+        if small and (not is_small or sum(each.rows for each in small) + piece.rows > most):
+            yield _joined(small)
+            small = []
+        if is_small:
+            small.append(piece)
         else:
-            if small is not None:
-                yield small
-                small = None
-            yield from _cut(piece)
-    if small is not None:
-        yield small
+            yield from _cut(piece, most)
+    if small:
+        yield _joined(small)
+
+
+def _joined(batches: Sequence[HistorySlice]) -> HistorySlice:
+    """Return successive whole batches as one slice."""
+    return HistorySlice(batches[0].first, batches[-1].last, rows=sum(each.rows for each in batches))
 
 
 def _pieces(sizes: Mapping[int, int], begin: HistoryPosition, end: HistoryPosition) -> Iterator[HistorySlice]:
@@ -127,25 +132,30 @@ def _pieces(sizes: Mapping[int, int], begin: HistoryPosition, end: HistoryPositi
         first = 0
 
 
-def _cut(piece: HistorySlice) -> Iterator[HistorySlice]:
-    """Yield a piece of one batch in slices of the largest size."""
-    step = max(1, SLICE_ROWS // PART_ROWS)
-    for begin in range(piece.begin, piece.end, step):
-        end = min(begin + step, piece.end)
-        yield replace(piece, begin=begin, end=end, rows=piece.rows * (end - begin) // (piece.end - piece.begin))
+def _cut(piece: HistorySlice, most: int) -> Iterator[HistorySlice]:
+    """Yield a piece of one batch in slices of about the same size."""
+    number = piece.end - piece.begin
+    count = min(number, max(1, -(-piece.rows // most)))
+    for index in range(count):
+        begin, end = (piece.begin + number * each // count for each in (index, index + 1))
+        yield replace(piece, begin=begin, end=end, rows=piece.rows * (end - begin) // number)
 
 
 def after(sizes: Mapping[int, int], begin: HistoryPosition, rows: int) -> HistoryPosition:
     """Return the position some rows after another one, or the end of history.
 
+    At the end of a batch if one is in the second half of the rows: a batch that two steps read is read twice.
+
     Args:
         sizes: the number of rows of each batch.
         begin: the other position.
-        rows: how many at least; at least one part is passed.
+        rows: about how many; at least one part is passed.
     """
     found, position, first = 0, begin, begin.part
     for batch in sorted(batch for batch in sizes if batch > begin.batch):
         parts = _parts(sizes[batch])
+        if 2 * found >= rows and found + sizes[batch] > rows:
+            return position
         for part in range(first, parts):
             if found and found >= rows:
                 return position

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from umbel.runtime import history_slices
 from umbel.runtime.backfill_state import BEFORE_HISTORY, BackfillState
 from umbel.runtime.history_slices import HistoryPosition, HistorySlice, after, left, slices
+from umbel.spark.backfill_step import shares
 from umbel.types.dtypes import Int, Str
 from umbel.types.schema import Schema
 
@@ -60,9 +61,36 @@ def test_a_batch_that_arrives_meanwhile_changes_no_slice_before_it(known, first,
 def test_a_step_has_about_as_many_rows_as_requested():
     known = {3: 100_000, 4: 10_000_000}
     assert after(known, START, 100_000) == HistoryPosition(3)
-    assert after(known, START, 100_001) == HistoryPosition(3, 1)
+    assert after(known, START, 200_001) == HistoryPosition(3, 2)
     assert after(known, HistoryPosition(3, 90), 1_000_000) == HistoryPosition(4)
-    assert [each.rows for each in slices(known, START, HistoryPosition(4))] == [100_000, *[1_000_000] * 10]
+    assert [each.rows for each in slices(known, START, HistoryPosition(4))] == [100_000, *[2_000_000] * 5]
+    assert [each.rows for each in slices(known, START, HistoryPosition(4), 1_000_000)] == [100_000, *[1_000_000] * 10]
+
+
+def test_steps_end_with_a_batch_where_that_is_near():
+    known = {1: 900_000, 2: 900_000, 3: 900_000}
+    assert after(known, START, 2_000_000) == HistoryPosition(2)
+    assert after(known, START, 1_800_001) == HistoryPosition(2)
+    assert after(known, START, 1_700_000) == HistoryPosition(1)
+    assert after(known, START, 500_000) == HistoryPosition(BEFORE_HISTORY, 5)
+    assert after({1: 100, 2: 900_000}, START, 300) == HistoryPosition(1, 1)  # the first batch is too small a step
+
+
+def test_a_large_batch_is_cut_evenly():
+    whole = {7: 2_100_000}
+    assert [each.rows for each in slices(whole, START, HistoryPosition(7))] == [1_000_000, 1_100_000]
+    few = [(each.begin, each.end) for each in slices({7: 250_000}, START, HistoryPosition(7), 1)]
+    assert few == [(0, 1), (1, 2), (2, 3)]  # no slice is smaller than a part
+
+
+def test_tasks_get_slices_of_about_the_same_size():
+    todo = [
+        (node, HistorySlice(batch, batch, rows=rows)) for batch, (node, rows) in enumerate([(1, 5), (2, 9), (1, 4)])
+    ]
+    assert shares(todo, 2) == [[todo[1]], [todo[0], todo[2]]]
+    assert shares(todo[:1], 8) == [[todo[0]]]
+    empty = [(1, HistorySlice(batch, batch)) for batch in range(4)]
+    assert [len(share) for share in shares(empty, 2)] == [2, 2]
 
 
 def test_history_of_nothing_has_no_slices():

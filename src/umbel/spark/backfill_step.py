@@ -1,0 +1,258 @@
+"""One step of a backfill: slices of history go through the stages of the new operators."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from umbel.functions.fingerprint import fingerprint
+from umbel.functions.guarding import applied, guarded
+from umbel.graph.execution import InProcess
+from umbel.graph.graph import Graph, GraphNode
+from umbel.graph.stages import StageOutput, emit
+from umbel.operators.operator import Keyed, RowWise
+from umbel.runtime.backfill_state import BACKFILL, BackfillState
+from umbel.runtime.batch import BatchReport
+from umbel.runtime.guard import WorkerGuard
+from umbel.runtime.history_reader import HistoryReader
+from umbel.runtime.history_slices import HistorySlice, after, left, slices
+from umbel.runtime.letters import Letters
+from umbel.runtime.progress import EventTimeProgress
+from umbel.spark.packets import SCHEMA, batches
+from umbel.spark.tasks import BatchContext, Task, later_stages, posted, rejected
+from umbel.state.port import Stamp
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from umbel.runtime.deployment import Deployment
+
+BEFORE_ALL = -1
+"""The batch number with which a backfill fires its timers: earlier than any of the live job."""
+BEGINNING = -(1 << 40)
+"""The batch number of a backfill's first step; the others follow."""
+ROWS_AT_ONCE = 2_000_000
+"""About how many rows each Spark slot reads in one step, if they are not wide."""
+BYTES_AT_ONCE = 64 << 20
+"""About how many bytes of change logs each Spark slot reads in one step: files are several times smaller than rows in memory."""
+LIVE_ROWS = 100_000
+"""About how many rows a step reads between batches whose rows are to be fresh."""
+
+log = logging.getLogger("umbel.work")
+
+Item = tuple[int, HistorySlice]
+"""The number of a node, and a slice of its history."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillStep:
+    """A step of a backfill.
+
+    Args:
+        session: Spark.
+        deployment: the deployment.
+        revision: the commit whose definitions apply.
+        stamp: of the batch that will run next.
+        state_ids: the operators that are computed.
+        others: operators that wait as well, and for these.
+        reader: of the history.
+    """
+
+    session: SparkSession
+    deployment: Deployment
+    revision: int
+    stamp: Stamp
+    state_ids: frozenset[str]
+    others: frozenset[str]
+    reader: HistoryReader
+
+    @property
+    def graph(self) -> Graph:
+        """The operators that are computed, and their inputs."""
+        return self.deployment.graph(self.revision, self.others)
+
+    def run(self, state: BackfillState, sizes: Mapping[int, int], begun: float, *, is_live: bool) -> bool:
+        """Run the step; return whether all history is read.
+
+        Args:
+            state: how far it is.
+            sizes: rows of history of each batch that was not read as a whole yet.
+            begun: the start of its time, in monotonic seconds.
+            is_live: whether rows arrive that are to be fresh: the step is a small one.
+        """
+        batch_report = self._seen(state)
+        if not sizes:
+            return True
+        state = self._planned(state, sizes, is_live=is_live)
+        log.info("backfill of %d new operators: %d of %d rows", len(self.state_ids), state.done, state.total)
+        todo = list(slices(sizes, state.position, state.end, self._rows_at_once()))
+        stamp = Stamp(self.stamp.epoch, BEGINNING + state.step)
+        if state.in_driver:
+            self._run_here(todo, stamp, batch_report)
+        else:
+            self._run_in_tasks(todo, stamp, batch_report)
+        nodes = self.graph.nodes
+        self.deployment.changes.commit_step(state.step, batch_report.parts, {node.log: node for node in nodes})
+        self._bury(batch_report.letters, state.step)
+        read = left(sizes, state.position) - left(sizes, state.end)
+        seen = {nodes[number].state_id: at.isoformat() for number, at in batch_report.result.seen.items()}
+        state = state.completed(read, seen, monotonic() - begun)
+        self.deployment.catalog.note(BACKFILL, state.plain)
+        return state.position.batch >= max(sizes)
+
+    def _planned(self, state: BackfillState, sizes: Mapping[int, int], *, is_live: bool) -> BackfillState:
+        """Record what a step reads before it begins, unless it was begun before."""
+        if state.end > state.position:
+            return state
+        rows = LIVE_ROWS if is_live else self._rows_at_once() * self._slots
+        total = state.done + left(sizes, state.position)
+        state = state.begun(after(sizes, state.position, rows), total, in_driver=is_live)
+        self.deployment.catalog.note(BACKFILL, state.plain)
+        return state
+
+    @property
+    def _slots(self) -> int:
+        return self.session.sparkContext.defaultParallelism
+
+    def _rows_at_once(self) -> int:
+        """Return how many rows of history a Spark slot reads at once, by the size of those that are there."""
+        sizes = [self.deployment.changes.measure(node) for node in self.graph.history_of(self.state_ids)]
+        width = max((size / rows for rows, size in sizes if rows), default=1.0)
+        return max(1, int(min(ROWS_AT_ONCE, BYTES_AT_ONCE / max(1.0, width))))
+
+    def _seen(self, state: BackfillState) -> BatchReport:
+        """Return a report with the event times that earlier steps have read."""
+        batch_report = BatchReport()
+        for node in self.graph.nodes:
+            if node.state_id in state.seen:
+                batch_report.result.seen[node.number] = datetime.fromisoformat(state.seen[node.state_id])
+        return batch_report
+
+    def _run_in_tasks(self, todo: Sequence[HistorySlice], stamp: Stamp, batch_report: BatchReport) -> None:
+        """Run the stages over slices of history, as one Spark job."""
+        sources = self.graph.history_of(self.state_ids)
+        divided = shares([(node.number, each) for each in todo for node in sources], self._slots)
+        context = BatchContext.of(
+            self.deployment, self.session, self.revision, stamp, only=self.state_ids, waiting=self.others
+        )
+        numbers = self.session.range(0, len(divided), numPartitions=len(divided))
+        reading = numbers.mapInArrow(replaying(context, divided), SCHEMA)
+        for report in later_stages(reading, self.graph, context, self.deployment.shards):
+            batch_report.add(report)
+
+    def _run_here(self, todo: Sequence[HistorySlice], stamp: Stamp, batch_report: BatchReport) -> None:
+        """Run the stages over slices of history in this process."""
+        changes, nodes, output = self.deployment.changes, self.graph.nodes, StageOutput()
+        guard = WorkerGuard(self.deployment)
+        with guarded(guard):
+            for node in self.graph.history_of(self.state_ids):
+                for each in todo:
+                    hand_on(node, self.reader.read(node, each, retain=True), self.state_ids, output)
+            made = InProcess(self.graph, self.deployment.store, self.state_ids).run(output, stamp, {})
+        batch_report.letters.add(Letters.of(guard))
+        batch_report.result.add(StageOutput(seen=made.seen))
+        batch_report.parts += [
+            changes.write_part(nodes[number], stamp, "step", frames) for number, frames in made.logged.items()
+        ]
+
+    def finish(self, state: BackfillState, time: EventTimeProgress) -> None:
+        """Fire timers, record the stream times, and write the change logs.
+
+        Args:
+            state: of the backfill, after all history is read.
+            time: event time as of the batch before.
+        """
+        batch_report = self._seen(state)
+        stamp, graph = Stamp(self.stamp.epoch, BEFORE_ALL), self.graph
+        changes, nodes, stream_times = self.deployment.changes, graph.nodes, dict[int, datetime]()
+        guard = WorkerGuard(self.deployment)
+        with guarded(guard):
+            InProcess(graph, self.deployment.store, self.state_ids).settle(
+                batch_report.result, stamp, stream_times, time.clocks(graph)
+            )
+        for number, stream_time in stream_times.items():
+            # noted apart from the batch's progress: a batch that is run again does not compute history again
+            self.deployment.catalog.note(stream_time_name(nodes[number]), stream_time.isoformat())
+        ticked = [changes.write_part(nodes[n], stamp, "ticks", each) for n, each in batch_report.result.logged.items()]
+        self._bury(Letters.of(guard), state.step)
+        changes.commit(BEFORE_ALL, ticked, {node.log: node for node in nodes})
+
+    def _bury(self, letters: Letters, step: int) -> None:
+        """Record the rows that functions of the new operators rejected.
+
+        Rows rejected by the others were recorded when they were ingested.
+        """
+        own = {node.operator.id for node in self.graph.nodes if node.state_id in self.state_ids}
+        letters.rejected = [each for each in letters.rejected if each.operator in own]
+        letters.counts = Counter({operator: count for operator, count in letters.counts.items() if operator in own})
+        if letters:
+            counts, dead = letters.counted(self.graph), letters.written(self.graph)
+            job = f"backfill {fingerprint(sorted(self.state_ids))}"[:64]  # a backfill that begins anew counts once
+            self.deployment.catalog.bury(job, step, counts, dead)
+
+
+def stream_time_name(node: GraphNode) -> str:
+    """Return the catalog name of a node's stream time after its backfill."""
+    return f"frontier of {node.state_id}"
+
+
+def _is_known(reader: GraphNode, position: int, fresh: Container[str]) -> bool:
+    """Return whether an operator reads an input's history from an existing version history."""
+    operator = reader.operator
+    if not isinstance(operator, Keyed) or position not in operator.looked_up:
+        return False
+    versions_table = reader.aliases.get(operator.parents[position].id)
+    return versions_table is not None and versions_table not in fresh
+
+
+def shares(todo: Sequence[Item], tasks: int) -> list[list[Item]]:
+    """Divide slices between tasks, the largest first, each to the task with the fewest rows."""
+    divided, rows = [list[Item]() for _ in range(min(tasks, len(todo)))], Counter[int]()
+    for item in sorted(todo, key=lambda item: item[1].rows, reverse=True):
+        least = min(range(len(divided)), key=lambda share: (rows[share], share))
+        divided[least].append(item)
+        rows[least] += max(1, item[1].rows)
+    return divided
+
+
+def replaying(context: BatchContext, divided: Sequence[Sequence[Item]]) -> Task:
+    """Return stage 0 of a backfill: read slices of history for new operators.
+
+    It reads slices of a node's change log and emits the changes to the new operators among the node's readers.
+
+    Args:
+        context: of the step.
+        divided: the slices of each task; the numbers of tasks arrive as rows.
+    """
+
+    def run(arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        deployment = context.opened()
+        graph = context.graph()
+        for batch in arrived:
+            for number, piece in (item for share in batch.column(0).to_pylist() for item in divided[share]):
+                output, node = StageOutput(), graph.nodes[number]
+                guard = WorkerGuard(deployment, context.limits)
+                with guarded(guard):
+                    hand_on(node, HistoryReader(deployment).read(node, piece), context.only or (), output)
+                name = f"0-{number}-{piece.first}-{piece.begin}"
+                yield from batches(posted(deployment, context, output, {}, name))
+                yield from batches(rejected(guard))
+
+    return run
+
+
+def hand_on(node: GraphNode, rows: pl.DataFrame, fresh: Container[str], output: StageOutput) -> None:
+    """Emit a node's changes to its new readers, also through old row-wise ones."""
+    new = [(reader, at) for reader, at in node.readers if reader.state_id in fresh and not _is_known(reader, at, fresh)]
+    emit(replace(node, readers=new, is_logged=False), rows, output)
+    for reader, _ in node.readers:
+        if reader.state_id not in fresh and not reader.is_logged and isinstance(reader.operator, RowWise):
+            hand_on(reader, applied(reader.operator, rows), fresh, output)
