@@ -15,7 +15,7 @@ import pytest
 from tests.contracts.store_entries import SHARDS, VALUE, ZERO, A, B, Entries, put, stored_entries
 from umbel.errors import InvalidValue, Terminal
 from umbel.state.keys import encode_keys
-from umbel.state.port import Stamp, Store
+from umbel.state.port import Conflict, Stamp, Store
 from umbel.state.runs.points import frame_of
 from umbel.state.tables import INSTANT, State
 
@@ -293,6 +293,55 @@ def test_a_thread_has_one_transaction_of_a_shard(store: Store) -> None:
             pass
     assert store.state_ids(0) == [A]
     assert store.state_ids(1) == [B]
+
+
+def test_operators_are_written_side_by_side(store: Store) -> None:
+    put(store, Stamp(1, 0), {b"a": b"0"})
+
+    def write_others() -> None:
+        for batch in range(40):
+            with store.transaction(0, [B], Stamp(1, batch)) as others:
+                Entries(others, B).put([b"b%d" % batch], [b"1"])
+
+    with store.transaction(0, [A], Stamp(1, 1)) as tx:
+        in_a_thread(write_others)
+        assert Entries(tx).get([b"a"]) == [b"0"]
+        Entries(tx).put([b"a"], [b"1"])
+    put(store, Stamp(1, 2), {b"a": b"2"})
+    assert stored_entries(store) == {b"a": b"2"}
+    with store.snapshot(0) as reader:
+        assert Entries(reader, B).get([b"b%d" % batch for batch in range(40)]) == [b"1"] * 40
+    assert (store.stamp(0, A), store.stamp(0, B)) == (Stamp(1, 2), Stamp(1, 39))
+
+
+@pytest.mark.parametrize("other", [Stamp(1, 1), Stamp(1, 2), Stamp(2, 1), Stamp(1, 1, 3)], ids=str)
+def test_of_two_transactions_on_an_operator_the_first_one_counts(store: Store, other: Stamp) -> None:
+    put(store, Stamp(1, 0), {b"a": b"0"})
+
+    def write_late() -> None:
+        with store.transaction(0, [A, B], Stamp(1, 1)) as tx:
+            in_a_thread(lambda: put(store, other, {b"a": b"first"}))
+            Entries(tx).put([b"a"], [b"late"])
+
+    with pytest.raises(Conflict, match="another process has written"):
+        write_late()
+    assert stored_entries(store) == {b"a": b"first"}
+    assert (store.stamp(0, A), store.stamp(0, B)) == (other, None)
+
+
+def test_a_transaction_does_not_bring_back_an_operator_dropped_meanwhile(store: Store) -> None:
+    put(store, Stamp(1, 0), {b"a": b"0"})
+
+    def write_late() -> None:
+        with store.transaction(0, [A], Stamp(1, 1)) as tx:
+            in_a_thread(lambda: store.drop(A))
+            Entries(tx).put([b"a"], [b"late"])
+
+    with pytest.raises(Conflict):
+        write_late()
+    assert stored_entries(store) == {}
+    put(store, Stamp(1, 1), {b"a": b"anew"})
+    assert stored_entries(store) == {b"a": b"anew"}
 
 
 def in_a_thread(work: Callable[[], T]) -> T:

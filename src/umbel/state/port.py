@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from umbel.errors import InvalidValue, Terminal
+from umbel.errors import InvalidValue, Terminal, Transient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +39,13 @@ class Fenced(Terminal):
     """A newer epoch has written here: this writer was replaced and must stop."""
 
     code = "fenced"
+
+
+class Conflict(Transient):
+    """Another process has written the same state meanwhile; the transaction has to begin anew."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="the batch is tried again by itself")
 
 
 class StaleBatch(Terminal):
@@ -201,9 +208,10 @@ class Store(Protocol):
     def transaction(
         self, shard: int, state_ids: Sequence[str], stamp: Stamp, *, undo: bool = True
     ) -> AbstractContextManager[Transaction]:
-        """Open the one write transaction of `shard`.
+        """Open a write transaction of `shard`.
 
-        It is committed when the block ends and dropped when the block raises.
+        It is committed when the block ends and dropped when the block raises. Transactions on other state ids may be open in
+        other threads and processes.
 
         Args:
             shard: number of the shard, from 0.
@@ -213,6 +221,7 @@ class Store(Protocol):
             undo: False writes no undo, for fresh tables that are dropped when their filling is interrupted.
 
         Raises:
+            Conflict: a state id was written or dropped while the transaction was open.
             Fenced: the stamp of a state id has a higher epoch.
             StaleBatch: the stamp of a state id has a later batch, or this batch was written without undo.
         """

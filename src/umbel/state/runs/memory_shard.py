@@ -28,8 +28,8 @@ class MemoryShard(WritableShard):
         return self._view
 
     @contextmanager
-    def _locked(self) -> Iterator[object]:
-        yield None
+    def _locked(self) -> Iterator[ShardView]:
+        yield self._view
 
     def _commit(self, view: ShardView, record: JournalRecord) -> None:
         self._records += 1

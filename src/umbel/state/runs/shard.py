@@ -1,7 +1,8 @@
 """Shards: keyed state in tables, as a journal, blocks in memory and sorted runs.
 
-One process at a time writes a shard, under a lock; any number read it. All follow the manifest and the journal from where
-they last read, so a shard may be written by one process now and by another one next.
+Transactions on different operators run side by side and are committed one at a time, under a lock; any number of processes
+read. All follow the manifest and the journal from where they last read, so a shard may be written by one process now and by
+another one next.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from weakref import WeakSet
 
 from umbel.errors import Damaged, InvalidValue
 from umbel.state.failpoints import reach
-from umbel.state.port import Fenced, Stamp
+from umbel.state.port import Conflict, Fenced, Stamp
 from umbel.state.runs.journal import JOURNAL_BYTES
 from umbel.state.runs.manifest import JournalPosition, Manifest, publish, read_latest
 from umbel.state.runs.memtable import Memtable, state_id_of
@@ -61,7 +62,7 @@ class ShardOptions:
 class WritableShard(ABC):
     """A shard that is read by snapshots and written by transactions.
 
-    A thread may have one transaction open.
+    A thread may have one transaction open, and an operator should have one writer at a time: of two the later one fails.
 
     Args:
         schemas: of its tables, by full name `state_id/table`; more may be defined later.
@@ -71,7 +72,9 @@ class WritableShard(ABC):
         self._declared = dict(schemas or {})
         self.schemas: dict[str, TableSchema] = dict(self._declared)
         self._writing = threading.Lock()
-        self._writer: int | None = None
+        self._is_locked = False
+        self._open = set[int]()
+        """The threads that have a transaction open."""
         _SHARDS.add(self)
 
     @abstractmethod
@@ -79,12 +82,16 @@ class WritableShard(ABC):
         """Return what is committed."""
 
     @abstractmethod
-    def _locked(self) -> AbstractContextManager[object]:
-        """Hold the lock of writers of other processes; the shard is ready to be written."""
+    def _locked(self) -> AbstractContextManager[ShardView]:
+        """Hold the lock of writers of other processes; yield the shard, ready to be written."""
 
     @abstractmethod
     def _commit(self, view: ShardView, record: JournalRecord) -> None:
-        """Commit the writes of a transaction that began with a view."""
+        """Commit the writes of a transaction to the shard as it is.
+
+        Raises:
+            Conflict: it was written since it was read.
+        """
 
     @abstractmethod
     def drop(self, state_id: str) -> None:
@@ -120,7 +127,9 @@ class WritableShard(ABC):
 
     @contextmanager
     def transaction(self, state_ids: Sequence[str], stamp: Stamp, *, undo: bool = True) -> Iterator[ShardTransaction]:
-        """Open the one write transaction; committed when the block ends, dropped when it raises.
+        """Open a write transaction; committed when the block ends, dropped when it raises.
+
+        Transactions on other state ids may be open at the same time; the lock of writers is held to begin and to commit.
 
         Args:
             state_ids: the operators whose state is written; each gets the stamp.
@@ -128,32 +137,71 @@ class WritableShard(ABC):
             undo: False if the batch will not be run again.
 
         Raises:
+            Conflict: a state id was written or dropped meanwhile.
             Fenced: the stamp of a state id has a higher epoch.
             StaleBatch: the stamp of a state id has a later batch, or this batch was written without undo.
             Transient: the disk is full or fails; nothing was written.
         """
-        with self.writing() as view:
-            reach("begun")
-            view.memtable.must_accept(state_ids, stamp)
-            memtable = view.memtable.begun(state_ids, stamp, self.schemas)
-            begun = ShardView(view.manifest, memtable, view.position, view.files)
+        with self._alone_in_thread():
+            with self.writing() as view:
+                reach("begun")
+                begun = self._begun(view, state_ids, stamp)
             transaction = ShardTransaction(begun, self.schemas, state_ids)
             yield transaction
+            record = transaction.record(stamp, state_ids, undo=undo)
             reach("committing")
-            self._commit(begun, transaction.record(stamp, state_ids, undo=undo))
+            self._commit_after(view, begun, record)
         reach("committed")
+
+    def _commit_after(self, view: ShardView, begun: ShardView, record: JournalRecord) -> None:
+        """Commit a transaction that began with a view; since then other state ids may have been written."""
+        tries = _TRIES
+        while tries:
+            tries -= 1
+            with self.writing() as now:
+                if now is not view:
+                    self._must_be_unchanged(record.state_ids, view, now)
+                    begun = self._begun(now, record.state_ids, record.stamp)
+                try:
+                    self._commit(begun, record)
+                    tries = 0
+                except Conflict:  # in a bucket, by a writer of other state ids
+                    if not tries:
+                        raise
+
+    def _begun(self, view: ShardView, state_ids: Sequence[str], stamp: Stamp) -> ShardView:
+        """Return what a transaction reads: replaced steps gone, earlier batches final."""
+        view.memtable.must_accept(state_ids, stamp)
+        return ShardView(view.manifest, view.memtable.begun(state_ids, stamp, self.schemas), view.position, view.files)
+
+    def _must_be_unchanged(self, state_ids: Sequence[str], view: ShardView, now: ShardView) -> None:
+        for state_id in state_ids:
+            if now.memtable.stamps.get(state_id) != view.memtable.stamps.get(state_id):
+                raise Conflict(
+                    f"another process has written the state of operator {state_id} while this transaction was open"
+                )
+
+    @contextmanager
+    def _alone_in_thread(self) -> Iterator[None]:
+        """Refuse a second transaction of this thread, which would not see the first one's writes."""
+        thread = threading.get_ident()
+        if thread in self._open:
+            raise InvalidValue("this thread has a transaction open on the shard; one has to end before the next begins")
+        self._open.add(thread)
+        try:
+            yield
+        finally:
+            self._open.discard(thread)
 
     @contextmanager
     def writing(self) -> Iterator[ShardView]:
         """Hold the lock of writers; yield the shard as it is."""
-        if self._writer == threading.get_ident():
-            raise InvalidValue("this thread has a transaction open on the shard; one has to end before the next begins")
-        with self._writing, self._locked():
-            self._writer = threading.get_ident()
+        with self._writing, self._locked() as view:
+            self._is_locked = True
             try:
-                yield self.refresh()
+                yield view
             finally:
-                self._writer = None
+                self._is_locked = False
 
     def _forget(self, state_id: str) -> None:
         """Forget the schemas of a state id's tables, but those declared.
@@ -165,7 +213,8 @@ class WritableShard(ABC):
 
     def _unlock(self) -> None:
         """Make new locks in a fork: threads of the parent may hold these."""
-        self._writing, self._writer = threading.Lock(), None
+        self._writing, self._is_locked = threading.Lock(), False
+        self._open.clear()
 
 
 _SHARDS: WeakSet[WritableShard] = WeakSet()
@@ -223,7 +272,7 @@ class Shard(WritableShard):
         placed = self.journal.append(view.position, record)
         if not self.files.has_locks and read_latest(self.files, view.manifest).position.number > placed.number:
             # Later records were there and have been deleted as part of runs: nobody will read this one.
-            raise Fenced(f"the state {self.files} was written by another process while this transaction was open")
+            raise Conflict(f"another process has written to {self.files} while this transaction was open")
         memtable = view.memtable.added(placed, record.state_ids, self.schemas)
         with self._following:
             position = JournalPosition(placed.number, placed.end)
@@ -280,12 +329,12 @@ class Shard(WritableShard):
     # following and publishing
 
     @contextmanager
-    def _locked(self) -> Iterator[object]:
-        self.refresh()  # a missing shard is an error before the lock makes its folder
+    def _locked(self) -> Iterator[ShardView]:
+        if not self._is_opened:
+            self.refresh()  # a missing shard is an error before the lock makes its folder
         with self.files.locked(WRITE_LOCK):
-            if self.journal.recover(self.refresh().position):
-                self.refresh()
-            yield None
+            view = self.refresh()
+            yield self.refresh() if self.journal.recover(view.position) else view
 
     def publish(self, manifest: Manifest) -> Manifest:
         """Publish a new version of the manifest. The lock of writers must be held."""
@@ -306,7 +355,7 @@ class Shard(WritableShard):
 
     def _recover_if_alone(self) -> None:
         """Commit records that a crash left behind the journal's mark."""
-        if self._writer is None and self.files.list("journal"):
+        if not self._is_locked and self.files.list("journal"):
             with self.files.locked(WRITE_LOCK, wait=False) as is_alone:
                 if is_alone:
                     self.journal.recover(self._followed(ShardView()).position)
