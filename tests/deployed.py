@@ -141,3 +141,4 @@ def live(deployed: Deployed, spark: Any, small: int, counted: list[Any] | None =
         yield caught_up
     finally:
         query.stop()
+        job.close()

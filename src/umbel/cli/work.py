@@ -138,6 +138,7 @@ def _work(deployment: Deployment, settings: Settings, stop: Stop, beat: Heartbea
         stop.has_begun = True
         while not stop.is_requested.is_set() and query.isActive:
             stop.is_requested.wait(0.2)
+        job.close()
         failure = query.exception()
         reason = "" if failure is None else str(failure)  # the text comes from Spark's JVM: it must still be running
         if not reason and not stop.is_requested.is_set():

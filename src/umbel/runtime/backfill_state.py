@@ -104,6 +104,11 @@ class BackfillState:
         )
 
     @property
+    def is_begun_in_driver(self) -> bool:
+        """True if a step was begun that runs in the driver."""
+        return self.in_driver and self.end > self.position
+
+    @property
     def plain(self) -> dict[str, Any]:
         """The state as JSON-compatible data."""
         return asdict(self)

@@ -1,8 +1,9 @@
 """Backfill: computes new operators' state from the history of their inputs, by the same stages.
 
-It is a sequence of steps of bounded size that read history in the order of its batches, one step between two batches of the
-live job, which meanwhile update the serving state and append to the history. While rows arrive that are to be fresh, steps are
-small and run in the driver; otherwise they are large Spark jobs. New operators have state of their own and no old
+It is a sequence of steps of bounded size that read history in the order of its batches. While rows arrive that are to be fresh,
+steps are Spark jobs beside the batches of the live job, on all slots but one; otherwise they run between batches, on all slots.
+The live job meanwhile updates the serving state and appends to the history. What is left at last is read between two
+batches. New operators have state of their own and no old
 operator reads from them, so the running ones lose and repeat nothing. With the step that reads the last batch they have caught
 up, and run with the next one. An interrupted backfill resumes at its current step; one that fails is tried again, and does not
 stop the live job.
@@ -23,9 +24,10 @@ from umbel.graph.graph import Graph
 from umbel.graph.stages import timed
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.history_reader import HistoryReader
+from umbel.runtime.history_slices import left
 from umbel.runtime.progress import EventTimeProgress
 from umbel.runtime.rates import LOGS, record
-from umbel.spark.backfill_step import BackfillStep, stream_time_name
+from umbel.spark.backfill_step import LIVE_ROWS, BackfillStep, StepBeside, stream_time_name
 from umbel.spark.pace import Pace
 from umbel.state.port import Fenced, StaleBatch, Stamp
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
     from umbel.runtime.deployment import Deployment
 
+STOPPED_WITHIN = 10.0
+"""Seconds to wait for a cancelled step."""
 LONGEST_WAIT = 300.0
 """Seconds between two tries of a backfill that fails, at the most."""
 
@@ -55,6 +59,7 @@ class Backfill:
         self._sized: tuple[str, int | None] = ("", None)
         self._reader = HistoryReader(deployment)
         self._timed: tuple[int, float] | None = None
+        self._beside: StepBeside | None = None
 
     def go_on(self, revision: int, stamp: Stamp, time: EventTimeProgress, is_first: bool) -> frozenset[str]:
         """Run a step if any is due; return the state ids of operators still waiting.
@@ -74,24 +79,53 @@ class Backfill:
             catalog.backfill(fresh - waiting, done=True)
         if waiting:
             waiting -= self._some(graph, revision, stamp, waiting, time)
-        elif (state := self._deployment.backfill_state()).state_ids:
-            self._note(state.finished())
+        else:
+            self.wait()
+            self._beside = None
+            if (state := self._deployment.backfill_state()).state_ids:
+                self._note(state.finished())
         self._restore_stream_times(time, self._deployment.graph(revision, waiting))
         return waiting
+
+    def wait(self) -> None:
+        """Wait for the step that runs beside the live job, if one does."""
+        if self._beside is not None:
+            self._beside.wait()
+
+    def stop(self) -> None:
+        """Cancel the step that runs beside the live job, if one does; another worker begins it again."""
+        if self._beside is not None:
+            self._session.sparkContext.cancelJobGroup(BACKFILL)
+            self._beside.wait(STOPPED_WITHIN)
 
     def _some(
         self, graph: Graph, revision: int, stamp: Stamp, waiting: frozenset[str], time: EventTimeProgress
     ) -> frozenset[str]:
         """Run a step of the backfill; return the state ids of completed operators."""
-        state, begun = self._current(graph, stamp, waiting), monotonic()
-        if not state.is_due(now()) or not self._pace.may_step:
+        beside, self._beside = self._beside, None
+        if beside is not None and beside.is_running and (beside.revision, beside.waiting) == (revision, waiting):
+            self._beside = beside
             return frozenset()
+        failure = None
+        if beside is not None:
+            failure, self._timed = beside.wait(), (beside.number + 1, beside.ended)
+        state, begun = self._current(graph, stamp, waiting), monotonic()
         state_ids = frozenset(state.state_ids)
+        is_live, slots = self._pace.is_live, self._session.sparkContext.defaultParallelism
+        slots = max(1, slots - 1) if is_live else slots
         others = waiting - state_ids
-        step = BackfillStep(self._session, self._deployment, revision, stamp, state_ids, others, self._reader)
-        is_read, since, self._timed = False, self._since(state), None
+        step = BackfillStep(self._session, self._deployment, revision, stamp, state_ids, others, self._reader, slots)
+        is_read, since = False, self._since(state)
         try:
-            is_read = step.run(state, self._history(step, state), since, is_live=self._pace.is_live)
+            if failure is not None:
+                raise failure
+            if not state.is_due(now()) or not self._pace.may_step:
+                return frozenset()
+            self._timed, sizes = None, self._history(step, state)
+            if is_live and left(sizes, state.position) > LIVE_ROWS and not state.is_begun_in_driver:
+                self._beside = StepBeside(step, state, sizes, since, waiting)
+                return frozenset()
+            is_read = step.run(state, sizes, since, is_live=is_live)
             self._timed = state.step + 1, monotonic()
             self._pace.stepped(self._timed[1] - begun)
             if not is_read:

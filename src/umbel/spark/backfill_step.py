@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,7 @@ class BackfillStep:
         state_ids: the operators that are computed.
         others: operators that wait as well, and for these.
         reader: of the history.
+        slots: how many tasks run at once.
     """
 
     session: SparkSession
@@ -73,6 +75,7 @@ class BackfillStep:
     state_ids: frozenset[str]
     others: frozenset[str]
     reader: HistoryReader
+    slots: int
 
     @property
     def graph(self) -> Graph:
@@ -112,15 +115,11 @@ class BackfillStep:
         """Record what a step reads before it begins, unless it was begun before."""
         if state.end > state.position:
             return state
-        rows = LIVE_ROWS if is_live else self._rows_at_once() * self._slots
+        rows = LIVE_ROWS if is_live else self._rows_at_once() * self.slots
         total = state.done + left(sizes, state.position)
         state = state.begun(after(sizes, state.position, rows), total, in_driver=is_live)
         self.deployment.catalog.note(BACKFILL, state.plain)
         return state
-
-    @property
-    def _slots(self) -> int:
-        return self.session.sparkContext.defaultParallelism
 
     def _rows_at_once(self) -> int:
         """Return how many rows of history a Spark slot reads at once, by the size of those that are there."""
@@ -139,13 +138,13 @@ class BackfillStep:
     def _run_in_tasks(self, todo: Sequence[HistorySlice], stamp: Stamp, batch_report: BatchReport) -> None:
         """Run the stages over slices of history, as one Spark job."""
         sources = self.graph.history_of(self.state_ids)
-        divided = shares([(node.number, each) for each in todo for node in sources], self._slots)
+        divided = shares([(node.number, each) for each in todo for node in sources], self.slots)
         context = BatchContext.of(
             self.deployment, self.session, self.revision, stamp, only=self.state_ids, waiting=self.others
         )
         numbers = self.session.range(0, len(divided), numPartitions=len(divided))
         reading = numbers.mapInArrow(replaying(context, divided), SCHEMA)
-        for report in later_stages(reading, self.graph, context, self.deployment.shards):
+        for report in later_stages(reading, self.graph, context, min(self.deployment.shards, self.slots)):
             batch_report.add(report)
 
     def _run_here(self, todo: Sequence[HistorySlice], stamp: Stamp, batch_report: BatchReport) -> None:
@@ -197,6 +196,48 @@ class BackfillStep:
             counts, dead = letters.counted(self.graph), letters.written(self.graph)
             job = f"backfill {fingerprint(sorted(self.state_ids))}"[:64]  # a backfill that begins anew counts once
             self.deployment.catalog.bury(job, step, counts, dead)
+
+
+class StepBeside:
+    """A step that runs in a thread, beside the batches of the live job.
+
+    Args:
+        step: the step, of Spark tasks.
+        state: how far the backfill is.
+        sizes: rows of history of each batch that was not read as a whole yet.
+        since: the start of its time, in monotonic seconds.
+        waiting: the state ids of all operators that wait.
+    """
+
+    def __init__(
+        self, step: BackfillStep, state: BackfillState, sizes: Mapping[int, int], since: float, waiting: frozenset[str]
+    ) -> None:
+        self.revision, self.waiting, self.number, self.ended = step.revision, waiting, state.step, since
+        self._failure: Exception | None = None
+        self._thread = Thread(target=self._run, args=(step, state, sizes, since), name="backfill", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """True until it has ended."""
+        return self._thread.is_alive()
+
+    def wait(self, timeout: float | None = None) -> Exception | None:
+        """Wait until it has ended; return why it failed, if it did.
+
+        Args:
+            timeout: seconds to wait at most.
+        """
+        self._thread.join(timeout)
+        return self._failure
+
+    def _run(self, step: BackfillStep, state: BackfillState, sizes: Mapping[int, int], since: float) -> None:
+        try:
+            step.session.sparkContext.setJobGroup(BACKFILL, "backfill beside the stream", interruptOnCancel=True)
+            step.run(state, sizes, since, is_live=False)
+        except Exception as error:  # noqa: BLE001  raised again between two batches
+            self._failure = error
+        self.ended = monotonic()
 
 
 def stream_time_name(node: GraphNode) -> str:

@@ -79,6 +79,10 @@ class LiveJob:
         writer = plans.writeStream.foreachBatch(self._batch).queryName(JOB)
         return writer.option("checkpointLocation", str(self._checkpoint)).trigger(processingTime=INTERVAL).start()
 
+    def close(self) -> None:
+        """Cancel what runs beside the streaming query, after it was stopped."""
+        self._backfill.stop()
+
     def _batch(self, _: DataFrame, number: int) -> None:
         planned = self._planned(number)
         if not planned:  # Spark begins a job that finds nothing new with a batch up to the offset before the first plan
@@ -87,6 +91,7 @@ class LiveJob:
         plan = self._plans.read(planned)
         batch = MicroBatch.begin(self._deployment, plan, Stamp(self._epoch, number))
         if batch.before not in (None, plan.revision):
+            self._backfill.wait()
             recompute_unlogged(self._deployment, plan.revision, batch.dues)
         batch.forget_removed()
         self._pace.before(plan.size)
@@ -124,7 +129,7 @@ class LiveJob:
         )
         numbers = self._session.range(0, splits, numPartitions=min(splits, slots))
         stage = reading(context, batch.plan.number)
-        for report in later_stages(numbers.mapInArrow(stage, SCHEMA), graph, context, deployment.shards):
+        for report in later_stages(numbers.mapInArrow(stage, SCHEMA), graph, context, min(deployment.shards, slots)):
             batch_report.add(report)
         return batch_report
 

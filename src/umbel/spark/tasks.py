@@ -168,13 +168,19 @@ def rejected(guard: WorkerGuard) -> Iterator[tuple[int, int, int, bytes]]:
         yield report({"letters": found, "parts": (), "seen": {}})
 
 
-def later_stages(packets: DataFrame, graph: Graph, context: BatchContext, shards: int) -> Iterable[Mapping[str, Any]]:
-    """Run the later stages over stage 0's packets in one Spark job; return reports."""
+def later_stages(packets: DataFrame, graph: Graph, context: BatchContext, tasks: int) -> Iterable[Mapping[str, Any]]:
+    """Run the later stages over stage 0's packets in one Spark job; return reports.
+
+    Args:
+        packets: of stage 0.
+        graph: of the batch.
+        context: of the batch.
+        tasks: how many tasks each stage has.
+    """
     from pyspark.sql.functions import expr
 
     from umbel.spark.packets import REPORT, SCHEMA, opened
 
-    tasks = min(shards, packets.sparkSession.sparkContext.defaultParallelism)
     for stage in range(1, graph.depth + 1):
         packets = packets.repartitionById(tasks, expr(f"shard % {tasks}")).mapInArrow(merging(context, stage), SCHEMA)
     rows = packets.where(f"node = {REPORT}").select("blob").collect()
