@@ -23,7 +23,7 @@ from tests.laws.twins import Program, Source, Step, Twin, World, micros_of, stor
 from tests.profiles import examples
 from tests.reference import SECOND, Change, continuous, is_found, tiled
 from tests.reference_operators import current, grouped
-from umbel.aggregates import Count, Sum
+from umbel.aggregates import Average, Count, Distinct, LastK, Max, Sum
 from umbel.expr import col
 from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session
@@ -241,6 +241,31 @@ def test_a_row_that_is_superseded_does_not_count_along_another_column() -> None:
         ["s"], [Sum(of="c", window=Continuous("30s"), into_field="n")], along="w"
     )
     again_and_again(Program.numbered({"C": Source(PRICES, rows, deletes=True)}, {"D": summed}))
+
+
+def price(seconds: float, w: float, **values: Any) -> Change:
+    at = BEGIN + round(seconds * SECOND)
+    row = {"s": (0, None), "c": Fixed("0.00"), "y": None, "d": Fixed("1.25"), **values}
+    return Change(at, at, {**row, "w": BEGIN + round(w * SECOND)})
+
+
+@pytest.mark.parametrize("window", [Hopping("forever", "30s"), Hopping("70s", "30s"), Continuous("30s")], ids=str)
+def test_a_row_that_is_superseded_has_no_result_along_another_column(window: Any) -> None:
+    """The reference told of windows without beginning in which all rows were replaced; nothing changed there."""
+    kinds: list[Any] = [
+        Count(),
+        Count(of="y", dropnull=True),
+        Sum(of="c"),
+        Average(of="c"),
+        Max(of="y"),
+        LastK(of="y", limit=3, dedup=False, dropnull=True),
+        Distinct(of="c", unordered=True),
+        Count(of="c", unique=True, approx=True),
+    ]
+    results = [replace(each, window=window, into_field=f"n{place}") for place, each in enumerate(kinds)]
+    rows = (price(0, 40), price(100, 160, s=(1, "a")), price(100, 160), price(200, 400))
+    grouped = Twin.of("C", PRICES, appends=False).aggregate(["s"], results, along="w")
+    again_and_again(Program.numbered({"C": Source(PRICES, rows, deletes=True)}, {"D": grouped}))
 
 
 def test_rows_of_two_sources_with_one_place_come_in_one_order() -> None:
