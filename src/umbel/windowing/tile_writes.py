@@ -173,7 +173,8 @@ class TileWriter:
         A dropped entry contributes only the first and the last instant of its key.
         """
         seen = pl.col(SINCE if self.tiles.is_keyed else FIRST)
-        existed = self.tiles.has_rows()
+        # entries with retracted effects may have had rows; the base then says that it is unsure
+        existed = self.tiles.has_rows() | pl.col(RETRACTED) if self.tiles.is_keyed else self.tiles.has_rows()
         states = [
             pl.when("_dropped").then(None).otherwise(pl.col(name)).alias(name) for name in self.tiles.partials.columns
         ]

@@ -1,7 +1,7 @@
 """Keys without rows in force: theirs were replaced, or have nothing but nulls.
 
-Along a column of its own a row that was replaced never was: its key has no result, in no kind of window. Along the timestamp it was
-until it ended: its key keeps the results of nothing.
+Along a column of its own a row that was replaced never was: its key has no result, in no kind of window. Along the timestamp it
+was there until it ended: its key keeps the results of nothing.
 """
 
 from __future__ import annotations
