@@ -73,3 +73,14 @@ def test_a_key_whose_only_row_ended_behind_the_watermark_was_there() -> None:
     job.feed(frame([touch], TABLE), watermark=instant(80 * SECOND))
     where = [(1, at * SECOND) for at in (40, 50, 59, 60, 61, 89, 90, 100, 101, 191)]
     check(job, [*changes, touch], where, frame([*changes, touch], TABLE))
+
+
+def test_a_row_that_takes_effect_when_it_has_left_its_window_makes_its_key_known() -> None:
+    """Nothing had changed the values ever, and the instant since when they have been these was in the year −144169."""
+    drawn = [(1, 1, 0, (1, None)), (2, 2, 0, (1, None))]
+    changes = version_history(drawn, [200 * SECOND])
+    job = Job(aggregation(Count(window=SHORT), keyed=True, tiling=TILING))
+    job.feed(frame(changes, TABLE))
+    where = [(key, at * SECOND) for key in (1, 2) for at in (199, 200, 201, 400)]
+    check(job, changes, where, frame(changes, TABLE))
+    assert job.lookup([(1, 201 * SECOND)])["_changed"].to_list() == [instant(200 * SECOND)]

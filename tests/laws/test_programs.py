@@ -268,6 +268,30 @@ def test_a_row_that_is_superseded_has_no_result_along_another_column(window: Any
     again_and_again(Program.numbered({"C": Source(PRICES, rows, deletes=True)}, {"D": grouped}))
 
 
+def later(row: Change, seconds: float) -> Change:
+    return replace(row, at=row.at + round(seconds * SECOND))
+
+
+def test_the_age_of_a_matched_row_is_that_of_its_timestamp() -> None:
+    """Of a row that takes effect after its timestamp, as changes of a database do, the effect was taken."""
+    events = tuple(event(0, "a", n, x=1) for n in (10, 40, 60, 90))
+    at = BEGIN + 10 * SECOND
+    right = (Change(at + 40 * SECOND, at, {"no": 0, "of": "a", "p": 7, "q": None}),)
+    items = Twin.of("I", ITEMS, appends=False)
+    joined = Twin.of("E", EVENTS, appends=True).join(items, ["k", "g"], ["p"], how="left", within=(60, 0))
+    sources = {"E": Source(EVENTS, events), "I": Source(ITEMS, right, deletes=True)}
+    again_and_again(Program.numbered(sources, {"D": joined}, 1000))
+
+
+def test_a_changelog_has_the_inserts_that_take_effect_after_their_timestamps() -> None:
+    """They were taken for ends that are corrected: the changelog had a delete less, and no insert."""
+    rows = (price(0, 0), later(price(0, 10, c=Fixed("1.25")), 50), later(price(20, 10, c=Fixed("1.30")), 50))
+    told = Twin.of("C", PRICES, appends=False).changelog("gone", marks_deletes=True)
+    counted = told.aggregate(["s", "gone"], [Count(window=Hopping("forever", "30s"), into_field="n")])
+    sources = {"C": Source(PRICES, rows, deletes=True)}
+    again_and_again(Program.numbered(sources, {"D": told, "N": counted}, 1000))
+
+
 def test_rows_of_two_sources_with_one_place_come_in_one_order() -> None:
     """Of rows with the same key, instant and number the one that came last stayed, and the other's changes remained."""
     place = {"s": (0, None), "n": None, "open": True}

@@ -130,7 +130,7 @@ class _Entries:
         self._first = np.where(collapsed, np.repeat(first[starts], sizes), first)
         self._last = np.where(collapsed, np.repeat(np.maximum.reduceat(last, starts), sizes), last)
 
-    @property
+    @cached_property
     def born(self) -> Ints:
         """The first instant of each key."""
         if not self._tiles.is_retractable and not self._tiles.is_keyed:
@@ -142,10 +142,11 @@ class _Entries:
 
     @property
     def changed(self) -> Ints:
-        """The last instant at which the values of each key changed."""
+        """The last instant at which the values of each key changed; a key that is there has them at least since then."""
         position, weight = middle(self._first, self._last), np.ascontiguousarray(self._weight)
         effects = Effects.of(self._tiles, self._spans.owners, self._window, position, self._since, self._until, weight)
-        return self._spans.largest(effects.latest(self._spans.spread(self._at)), -NEVER)
+        last = self._spans.largest(effects.latest(self._spans.spread(self._at)), -NEVER)
+        return np.maximum(last, np.where(self.born <= self._at, self.born, -NEVER)) if self._tiles.is_keyed else last
 
     def is_past(self, found: Flags) -> bool:
         """Return True if a key is queried where its entries do not have the values.
