@@ -135,7 +135,9 @@ class _Entries:
         """The first instant of each key."""
         if not self._tiles.is_retractable and not self._tiles.is_keyed:
             return self._spans.least(self._first, NEVER)
-        existed = (self._window == BASE) | (self._weight != 0)
+        existed = self._weight != 0
+        if not self._tiles.counts_retired:
+            existed |= self._window == BASE
         if self._tiles.is_keyed:
             existed |= self._records[ENDED] != 0
         return self._spans.least(np.where(existed, self._since, NEVER), NEVER)

@@ -112,8 +112,7 @@ class TileReader:
         """
         points = Points.of(queries)
         seen = SINCE if self.tiles.is_keyed else FIRST
-        existed = (pl.col(WINDOW) == BASE) | self.tiles.has_rows()
-        born = _born(entries.filter(existed), seen, points)
+        born = _born(entries.filter(self.tiles.existed()), seen, points)
         base = entries.filter(pl.col(WINDOW) == BASE)
         horizon = np.full(_size(points, entries), -NEVER)
         horizon[base[ID].to_numpy()] = base[LAST].to_numpy()

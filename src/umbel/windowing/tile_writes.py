@@ -178,11 +178,14 @@ class TileWriter:
         states = [
             pl.when("_dropped").then(None).otherwise(pl.col(name)).alias(name) for name in self.tiles.partials.columns
         ]
+        uncounted = pl.col("_dropped")
+        if self.tiles.counts_retired and self.tiles.forever is None:
+            uncounted &= pl.col(WINDOW) > 0
         bases = leaving.with_columns(
             pl.lit(BASE, pl.Int8).alias(WINDOW),
             pl.when(existed).then(seen).alias(FIRST),
             pl.when(existed).then(pl.col("_horizon")).alias(LAST),
-            pl.when("_dropped").then(0).otherwise(pl.col(WEIGHT)).alias(WEIGHT),
+            pl.when(uncounted).then(0).otherwise(pl.col(WEIGHT)).alias(WEIGHT),
             *states,
         )
         return bases.select(ID, *self.tiles.columns)
