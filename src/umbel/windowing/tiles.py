@@ -228,7 +228,7 @@ class Tiles:
 
     def existed(self) -> pl.Expr:
         """Return an expression for entries that prove that their key exists."""
-        return self.has_rows() if self.counts_retired else (pl.col(WINDOW) == BASE) | self.has_rows()
+        return pl.col(WEIGHT) != 0 if self.counts_retired else (pl.col(WINDOW) == BASE) | self.has_rows()
 
     def has_rows(self) -> pl.Expr:
         """Return an expression for entries with rows, or with rows that have ended.
