@@ -285,10 +285,10 @@ def test_the_age_of_a_matched_row_is_that_of_its_timestamp() -> None:
 def test_a_changelog_has_the_inserts_that_take_effect_after_their_timestamps() -> None:
     """They were taken for ends that are corrected: the changelog had a delete less, and no insert."""
     rows = (price(0, 0), later(price(0, 10, c=Fixed("1.25")), 50), later(price(20, 10, c=Fixed("1.30")), 50))
-    told = Twin.of("C", PRICES, appends=False).changelog("gone", marks_deletes=True)
-    counted = told.aggregate(["s", "gone"], [Count(window=Hopping("forever", "30s"), into_field="n")])
+    events = Twin.of("C", PRICES, appends=False).changelog("gone", marks_deletes=True)
+    counted = events.aggregate(["s", "gone"], [Count(window=Hopping("forever", "30s"), into_field="n")])
     sources = {"C": Source(PRICES, rows, deletes=True)}
-    again_and_again(Program.numbered(sources, {"D": told, "N": counted}, 1000))
+    again_and_again(Program.numbered(sources, {"D": events, "N": counted}, 1000))
 
 
 @pytest.mark.parametrize("windows", [("30s",), ("30s", "90s"), ("90s", "30s"), ("30s", "forever")], ids=str)

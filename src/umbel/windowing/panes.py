@@ -91,7 +91,7 @@ class Panes:
 
     @cached_property
     def _counts(self) -> list[str]:
-        """The counts of a pane: net rows, and for keyed input a checksum of later changes.
+        """The counts of a pane: net rows, and a checksum of later changes.
 
         A pane whose counts are all 0 is dropped. The end of a row cancels the beginning of another one in the net count, so what
         takes effect after its row's instant is also summed up with a number of its row: 0 only if all of it was retracted.
@@ -324,7 +324,7 @@ class Panes:
 
 
 def _numbers(rows: pl.DataFrame) -> pl.Series:
-    """Return a number for each row, by its instant and place in the source: positive, random, the same whenever it comes.
+    """Return a positive number for each row, a hash of its instant and sequence number.
 
     It has 40 bits, so that millions of them can be summed up.
     """

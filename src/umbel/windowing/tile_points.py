@@ -144,7 +144,7 @@ class _Entries:
 
     @property
     def changed(self) -> Ints:
-        """The last instant at which the values of each key changed; a key that is there has them at least since then."""
+        """The last instant at which each key's values changed, at least its first."""
         position, weight = middle(self._first, self._last), np.ascontiguousarray(self._weight)
         effects = Effects.of(self._tiles, self._spans.owners, self._window, position, self._since, self._until, weight)
         last = self._spans.largest(effects.latest(self._spans.spread(self._at)), -NEVER)
