@@ -199,6 +199,10 @@ def changed(
             elif not is_keyed:
                 continue
             found += [at for at, _ in seen]
+    if (
+        is_keyed
+    ):  # a row that takes effect when it has left its window already changes nothing but that its key is there
+        found += sorted(at for (_, at, _), weight in net.items() if weight)[:1]
     return max((instant for instant in found if instant <= now), default=None)
 
 

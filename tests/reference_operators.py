@@ -233,8 +233,9 @@ def _overlap(row: Change, other: Change | None, at: int, match: Match) -> Change
 
 
 def along(flow: Flow, column: str) -> Flow:
-    """Return rows placed in time by a column."""
-    return Flow([replace(each, at=each.values[column], time=each.values[column]) for each in flow.changes], flow.keys)
+    """Return rows placed in time by a column; one that ended is as if it had never been."""
+    placed = (replace(each, at=each.values[column], time=each.values[column]) for each in flow.changes)
+    return Flow(net(placed), flow.keys)
 
 
 def newest_time(flow: Flow) -> int | None:

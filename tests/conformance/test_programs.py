@@ -57,7 +57,7 @@ def _upserting(program: Program) -> Program:
     """Return a program as sources of a deployment have it: without deletes, each source counts its own rows."""
     sources = {}
     for name, source in program.sources.items():
-        rows = (replace(row, weight=1, seq=place) for place, row in enumerate(source.rows))
+        rows = (replace(row, at=row.time, weight=1, seq=place) for place, row in enumerate(source.rows))
         sources[name] = Source(source.schema, tuple(rows))
     return Program(sources, program.derived, CENTURY // SECOND)
 

@@ -61,20 +61,32 @@ PRICES = Schema((("d", CENTS),), (("s", POINT), ("c", CENTS), ("w", DATETIME), (
 PLACES = Schema((("s", POINT),), (("d", CENTS), ("n", OPTIONAL_CENTS), ("open", BOOL)), "seen")
 
 small = st.integers(0, 2)
-letters = st.sampled_from("ab")
+letters = st.sampled_from(("a", "b", ""))
 instants = st.builds(
     lambda place, half: BEGIN + place * 5 * SECOND + half * SECOND // 2, st.integers(0, 40), st.sampled_from((0, 0, 1))
 )
 numbers = st.none() | st.integers(-3, 5)
-fractions = st.none() | st.integers(-8, 8).map(lambda n: n / 4)
+fractions = st.none() | st.integers(-8, 8).map(lambda n: n / 4) | st.just(-0.0)
 amounts = st.sampled_from([Fixed(text) for text in ("0.00", "1.25", "-0.05", "1.30", "12345678901234567.89")])
 points = st.sampled_from([(0, None), (1, "a"), (1, None), (0, "b")])
 days = st.none() | st.integers(1, 3).map(lambda day: date(2024, 2, 26 + day))
 
 
-def _rows(values: st.SearchStrategy[dict[str, Any]], weights: Sequence[int] = (1,)) -> st.SearchStrategy[Any]:
+delays = st.sampled_from((0, 0, 0, 0, 5, 50, 300)).map(SECOND.__mul__)
+"""How much later than their timestamps rows take effect, as changes of a database do."""
+
+
+AT_ONCE = st.just(0)
+
+
+def _rows(
+    values: st.SearchStrategy[dict[str, Any]],
+    weights: Sequence[int] = (1,),
+    delays: st.SearchStrategy[int] = AT_ONCE,
+) -> st.SearchStrategy[Any]:
     row = st.builds(
-        lambda at, value, weight: Change(at, at, value, weight), instants, values, st.sampled_from(tuple(weights))
+        lambda time, delay, value, weight: Change(time + delay, time, value, weight),
+        *(instants, delays, values, st.sampled_from(tuple(weights))),
     )
     scattered = st.lists(row, max_size=10).map(tuple)
     crowd = st.builds(
@@ -91,7 +103,7 @@ events = _rows(
     st.fixed_dictionaries({"k": small, "g": letters, "x": numbers, "f": fractions, "l": st.lists(small, max_size=2)})
 )
 users = _rows(st.fixed_dictionaries({"id": small, "c": small, "u": numbers}))
-items = _rows(st.fixed_dictionaries({"no": small, "of": letters, "p": small, "q": fractions}), weights=(1, 1, -1))
+items = _rows(st.fixed_dictionaries({"no": small, "of": letters, "p": small, "q": fractions}), (1, 1, -1), delays)
 visits = _rows(
     st.builds(
         lambda pairs, row: {**row, "l": [number for number, _ in pairs], "m": [letter for _, letter in pairs]},
@@ -110,7 +122,9 @@ visits = _rows(
         ),
     )
 )
-prices = _rows(st.fixed_dictionaries({"d": amounts, "s": points, "c": amounts, "w": instants, "y": days}), (1, 1, -1))
+prices = _rows(
+    st.fixed_dictionaries({"d": amounts, "s": points, "c": amounts, "w": instants, "y": days}), (1, 1, -1), delays
+)
 places = _rows(st.fixed_dictionaries({"s": points, "d": amounts, "n": st.none() | amounts, "open": st.booleans()}))
 
 

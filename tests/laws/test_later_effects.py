@@ -10,11 +10,21 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregating import TABLE, Job, aggregation, frame
+from tests.aggregating import TABLE, Job, aggregation, frame, instant
 from tests.comparing import assert_rows
-from tests.laws.test_tiles import FOREVER, SECOND, batches, tables, tilings, version_history
+from tests.laws.test_tiles import (
+    FOREVER,
+    SECOND,
+    SHORT,
+    TILING,
+    batches,
+    check,
+    tables,
+    tilings,
+    version_history,
+)
 from tests.profiles import examples
-from tests.reference import is_found, live, value
+from tests.reference import Change, is_found, live, value
 from umbel.aggregates import Average, Count, Sum
 from umbel.windowing.tiling import Tiling
 
@@ -41,3 +51,36 @@ def test_rows_that_take_effect_after_their_instants(tiling: Tiling, drawn: Any, 
         assert_rows(replayed.select(names).row(place), values, 1e3, f"offline {key}")
         if not found["_history"][place]:
             assert_rows(found.select(names).row(place), values, 1e3, f"online {key}")
+
+
+def test_a_row_that_began_and_ended_behind_the_watermark_is_history() -> None:
+    """A row that came later than its instant and one that ends cancel out: the tile of both was forgotten with its instants."""
+    drawn = [(1, 1, tenth * SECOND // 10, (None, None)) for tenth in range(6)]
+    changes = sorted(version_history(drawn, [0, 50 * SECOND]), key=lambda change: change[1].at)
+    job = Job(aggregation(Count(window=SHORT), keyed=True, tiling=TILING))
+    for batch in (changes[:9], changes[9:]):
+        job.feed(frame(batch, TABLE), watermark=instant(batch[0][1].at - 1))
+    check(job, changes, [(1, change.at) for _, change in changes], frame(changes, TABLE))
+
+
+def test_a_key_whose_only_row_ended_behind_the_watermark_was_there() -> None:
+    """Nothing was left of it: it was not found any more."""
+    row, end = {"x": None, "f": None, "id": 1}, 90 * SECOND
+    changes = [(1, Change(50 * SECOND, 0, row, 1, 0)), (1, Change(60 * SECOND, 0, row, -1, 0))]
+    touch = (1, Change(end, end, {**row, "id": 2}, 1, 9))
+    job = Job(aggregation(Count(window=SHORT), Count(window=FOREVER), keyed=True, tiling=TILING))
+    job.feed(frame(changes, TABLE))
+    job.feed(frame([touch], TABLE), watermark=instant(80 * SECOND))
+    where = [(1, at * SECOND) for at in (40, 50, 59, 60, 61, 89, 90, 100, 101, 191)]
+    check(job, [*changes, touch], where, frame([*changes, touch], TABLE))
+
+
+def test_a_row_that_takes_effect_when_it_has_left_its_window_makes_its_key_known() -> None:
+    """Nothing had changed the values ever, and the instant since when they have been these was in the year −144169."""
+    drawn = [(1, 1, 0, (1, None)), (2, 2, 0, (1, None))]
+    changes = version_history(drawn, [200 * SECOND])
+    job = Job(aggregation(Count(window=SHORT), keyed=True, tiling=TILING))
+    job.feed(frame(changes, TABLE))
+    where = [(key, at * SECOND) for key in (1, 2) for at in (199, 200, 201, 400)]
+    check(job, changes, where, frame(changes, TABLE))
+    assert job.lookup([(1, 201 * SECOND)])["_changed"].to_list() == [instant(200 * SECOND)]

@@ -255,6 +255,10 @@ tables = st.builds(
 )
 
 
+delayed = st.lists(st.sampled_from([0, 0, 1, 50]).map(SECOND.__mul__), min_size=1, max_size=4)
+"""How much later than their timestamps rows take effect: less than a window, since later ones would round what it was before."""
+
+
 def version_history(
     drawn: list[tuple[int, int, int, tuple[Any, Any]]], delays: Sequence[int] = (0,)
 ) -> list[tuple[int, Change]]:
@@ -278,10 +282,17 @@ def version_history(
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@given(tiling=tilings, drawn=tables, requested=points, order=st.randoms(use_true_random=False), moving=st.booleans())
+@given(
+    tiling=tilings,
+    drawn=tables,
+    requested=points,
+    order=st.randoms(use_true_random=False),
+    moving=st.booleans(),
+    delays=delayed,
+)
 @examples(40)
-def test_keyed_input(tiling: Tiling, drawn: Any, requested: Any, order: Any, moving: bool) -> None:
-    changes = version_history(drawn)
+def test_keyed_input(tiling: Tiling, drawn: Any, requested: Any, order: Any, moving: bool, delays: Any) -> None:
+    changes = version_history(drawn, delays)
     job = Job(aggregation(*MIXED, keyed=True, tiling=tiling))
     if moving:
         changes.sort(key=lambda change: change[1].at)

@@ -335,7 +335,7 @@ class Program:
         report = [
             {
                 **{name: stored(row.values[name], dtype) for name, dtype in (*schema.keys, *schema.values)},
-                schema.timestamp: instant(row.at),
+                schema.timestamp: instant(row.time),
                 AT: instant(row.at),
                 WEIGHT: row.weight,
                 SEQ: row.seq,
@@ -348,7 +348,9 @@ class Program:
         """Return how to write it down."""
         lines = [f"disorder={self.disorder}s"]
         for name, source in self.sources.items():
-            lines += [f"{name}: {row.values} {_clock(row.at)} {row.weight:+}" for row in source.rows]
+            lines += [
+                f"{name}: {row.values} {_clock(row.time)} at {_clock(row.at)} {row.weight:+}" for row in source.rows
+            ]
         return "\n".join(["Program:", *lines, *map(_line, self.derived.items())])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

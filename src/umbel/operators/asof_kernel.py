@@ -32,19 +32,21 @@ SPAN = {"_low": pl.Datetime("us", "UTC"), "_high": pl.Datetime("us", "UTC")}
 
 @dataclass(frozen=True, slots=True)
 class MatchBounds:
-    """The bounds of a match: the range of start times of the matched right row.
+    """The bounds of a match.
 
-    For a left row at L it is the latest right row not after L + ahead, unless that is before L − back.
+    For a left row at L it is the right row in force at L + ahead, unless its timestamp is before L − back.
 
     Args:
         back: None for any age.
         ahead: how far after the left row's instant the right row may start.
+        timestamp: the right column that tells its age.
         fields: right columns in the output, right name to output name.
         inner: True if a left row without a match is dropped.
     """
 
     back: timedelta | None
     ahead: timedelta
+    timestamp: str
     fields: Mapping[str, str]
     inner: bool
 
@@ -124,13 +126,14 @@ def _searched(points: pl.DataFrame, right: pl.DataFrame, bounds: MatchBounds) ->
 def _matched(rows: pl.DataFrame, versions: pl.DataFrame, bounds: MatchBounds) -> pl.DataFrame:
     own = pl.col("_own")
     points = rows.with_columns(pl.col(TIME).alias("_own"), pl.col(TIME) + bounds.ahead)
-    found = current(points, versions, bounds.fields).with_columns(own.alias(TIME)).drop("_own")
-    fits = pl.col("_since").is_not_null()
+    aged = versions.with_columns(pl.col(bounds.timestamp).alias("_begun"))
+    found = current(points, aged, {**bounds.fields, "_begun": "_begun"}).with_columns(own.alias(TIME)).drop("_own")
+    fits = pl.col("_begun").is_not_null()
     if bounds.back is not None:
-        fits = fits & (pl.col("_since") >= pl.col(TIME) - bounds.back)
+        fits = fits & (pl.col("_begun") >= pl.col(TIME) - bounds.back)
     joined = [pl.when(fits).then(pl.col(name)).alias(name) for name in bounds.fields.values()]
     result = found.filter(fits) if bounds.inner else found.with_columns(joined)
-    return result.drop("_since")
+    return result.drop("_since", "_begun")
 
 
 def _remember(waiting: CollectedTable, left: pl.DataFrame, bounds: MatchBounds, watermark: datetime | None) -> None:

@@ -152,7 +152,7 @@ class AsOfJoin(Join):
         """The bounds of a match."""
         back = None if self.back is None else timedelta(microseconds=self.back)
         fields = {name: name for name in self.right_columns}
-        return MatchBounds(back, timedelta(microseconds=self.ahead), fields, self.inner)
+        return MatchBounds(back, timedelta(microseconds=self.ahead), self.right.schema.timestamp, fields, self.inner)
 
     @property
     def delay(self) -> int:

@@ -5,8 +5,8 @@ a key are those of windows still open, or not final yet. In addition enough of t
 again, so that it can be retracted when the next one supersedes it.
 
 Columns of a pane: `_time_window` (the number of the window), `_time_pane` (its begin, µs), `_at_last` (keyed input only: the
-instant its changes take effect, µs), `_weight`, `_weight_ended` (keyed input only: the number of rows that end in it) and the
-partial states.
+instant its changes take effect, µs), `_weight`, `_weight_ended` (keyed input only: the checksum of changes that take effect after
+their rows' instants) and the partial states.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate
+from umbel.aggregates.hashing import hash64
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints, Sorted
 from umbel.changes.versions import ALIVE, KEY, TIME, changelog, difference
@@ -90,9 +91,10 @@ class Panes:
 
     @cached_property
     def _counts(self) -> list[str]:
-        """The counts of a pane: net rows, and for keyed input net ended rows.
+        """The counts of a pane: net rows, and a checksum of later changes.
 
-        A pane whose counts are all 0 is dropped. Ended rows may cancel rows in the net count, so they are counted separately.
+        A pane whose counts are all 0 is dropped. The end of a row cancels the beginning of another one in the net count, so what
+        takes effect after its row's instant is also summed up with a number of its row: 0 only if all of it was retracted.
         """
         return [WEIGHT, ENDED] if self.is_keyed else [WEIGHT]
 
@@ -127,8 +129,11 @@ class Panes:
         entered = {UNTIL: pl.max_horizontal(axis, AT)} if self.is_keyed else {}
         positions = [(at.dt.epoch("us") // size * size).alias(name) for name, at in {PANE: axis, **entered}.items()]
         read = dict.fromkeys([*self.keys, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT])
-        ended = [pl.when(pl.col(AT) > axis).then(-pl.col(WEIGHT)).otherwise(0).alias(ENDED)] if self.is_keyed else []
-        return rows.select(*read, axis.alias(AXIS), axis.dt.epoch("us").alias(FIRST), *positions, *ended)
+        placed = rows.select(*read, axis.alias(AXIS), axis.dt.epoch("us").alias(FIRST), *positions, AT)
+        if self.is_keyed:
+            later = pl.when(pl.col(AT) > pl.col(AXIS)).then(pl.col(WEIGHT) * _numbers(placed)).otherwise(0)
+            placed = placed.with_columns(later.alias(ENDED))
+        return placed.drop(AT)
 
     def for_windows(self, partial: pl.DataFrame) -> pl.DataFrame:
         """Return partial panes, with `_key_id`, once for each window."""
@@ -316,6 +321,15 @@ class Panes:
             return versions.with_columns(pl.col(TIME).alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
         rows = versions.with_columns(pl.col(ID).alias(KEY), pl.lit(value=True).alias(ALIVE), pl.col(TIME).alias(END))
         return changelog(rows).drop(KEY).rename({END: TIME})
+
+
+def _numbers(rows: pl.DataFrame) -> pl.Series:
+    """Return a positive number for each row, a hash of its instant and sequence number.
+
+    It has 40 bits, so that millions of them can be summed up.
+    """
+    numbered = hash64((rows[SEQ] ^ hash64(rows[FIRST]).reinterpret(signed=True)).alias(ENDED))
+    return (numbered // 2**24).cast(pl.Int64) + 1
 
 
 def _widened(known: list[Results], low: Ints, high: Ints) -> tuple[Ints, Ints]:

@@ -130,22 +130,25 @@ class _Entries:
         self._first = np.where(collapsed, np.repeat(first[starts], sizes), first)
         self._last = np.where(collapsed, np.repeat(np.maximum.reduceat(last, starts), sizes), last)
 
-    @property
+    @cached_property
     def born(self) -> Ints:
         """The first instant of each key."""
         if not self._tiles.is_retractable and not self._tiles.is_keyed:
             return self._spans.least(self._first, NEVER)
-        existed = (self._window == BASE) | (self._weight != 0)
+        existed = self._weight != 0
+        if not self._tiles.counts_retired:
+            existed |= self._window == BASE
         if self._tiles.is_keyed:
             existed |= self._records[ENDED] != 0
         return self._spans.least(np.where(existed, self._since, NEVER), NEVER)
 
     @property
     def changed(self) -> Ints:
-        """The last instant at which the values of each key changed."""
+        """The last instant at which each key's values changed, at least its first."""
         position, weight = middle(self._first, self._last), np.ascontiguousarray(self._weight)
         effects = Effects.of(self._tiles, self._spans.owners, self._window, position, self._since, self._until, weight)
-        return self._spans.largest(effects.latest(self._spans.spread(self._at)), -NEVER)
+        last = self._spans.largest(effects.latest(self._spans.spread(self._at)), -NEVER)
+        return np.maximum(last, np.where(self.born <= self._at, self.born, -NEVER)) if self._tiles.is_keyed else last
 
     def is_past(self, found: Flags) -> bool:
         """Return True if a key is queried where its entries do not have the values.

@@ -112,8 +112,7 @@ class TileReader:
         """
         points = Points.of(queries)
         seen = SINCE if self.tiles.is_keyed else FIRST
-        existed = (pl.col(WINDOW) == BASE) | self.tiles.has_rows()
-        born = _born(entries.filter(existed), seen, points)
+        born = _born(entries.filter(self.tiles.existed()), seen, points)
         base = entries.filter(pl.col(WINDOW) == BASE)
         horizon = np.full(_size(points, entries), -NEVER)
         horizon[base[ID].to_numpy()] = base[LAST].to_numpy()
@@ -121,7 +120,7 @@ class TileReader:
         placed = (self._retained(entries, number) for number in range(len(self.tiles.windows)))
         values, cut = self._values(placed, points, queries[TIME])
         history = cut | (found & (points.at < horizon[points.ids])) | self._are_unknown(entries, points)
-        changed = self._changes(entries).before(points)
+        changed = np.maximum(self._changes(entries).before(points), np.where(found, born, -NEVER))
         return shown(self.tiles.aggregates, values, found, changed).insert_column(1, pl.Series(HISTORY, history))
 
     def replay(self, changes: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
@@ -142,8 +141,10 @@ class TileReader:
         born = _born(partial.filter(pl.col(WEIGHT) != 0), SINCE if self.tiles.is_keyed else FIRST, points)
         exact = [self._exact(partial, number) for number in range(len(self.tiles.windows))]
         values, _ = self._values((self._replayed(each, points) for each in exact), points, queries[TIME])
-        changed = np.maximum.reduce([each.changes(self.tiles).before(points) for each in exact])
-        return shown(self.tiles.aggregates, values, born <= points.at, changed)
+        found = born <= points.at
+        changes_before = (each.changes(self.tiles).before(points) for each in exact)
+        changed = np.maximum.reduce([np.where(found, born, -NEVER), *changes_before])
+        return shown(self.tiles.aggregates, values, found, changed)
 
     def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
         """Return every instant at which the values of a key change, once each.

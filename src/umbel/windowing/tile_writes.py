@@ -173,15 +173,19 @@ class TileWriter:
         A dropped entry contributes only the first and the last instant of its key.
         """
         seen = pl.col(SINCE if self.tiles.is_keyed else FIRST)
-        existed = self.tiles.has_rows()
+        # entries with retracted effects may have had rows; the base then says that it is unsure
+        existed = self.tiles.has_rows() | pl.col(RETRACTED) if self.tiles.is_keyed else self.tiles.has_rows()
         states = [
             pl.when("_dropped").then(None).otherwise(pl.col(name)).alias(name) for name in self.tiles.partials.columns
         ]
+        uncounted = pl.col("_dropped")
+        if self.tiles.counts_retired and self.tiles.forever is None:
+            uncounted &= pl.col(WINDOW) > 0
         bases = leaving.with_columns(
             pl.lit(BASE, pl.Int8).alias(WINDOW),
             pl.when(existed).then(seen).alias(FIRST),
             pl.when(existed).then(pl.col("_horizon")).alias(LAST),
-            pl.when("_dropped").then(0).otherwise(pl.col(WEIGHT)).alias(WEIGHT),
+            pl.when(uncounted).then(0).otherwise(pl.col(WEIGHT)).alias(WEIGHT),
             *states,
         )
         return bases.select(ID, *self.tiles.columns)

@@ -20,7 +20,8 @@ Columns of an entry, instants in µs:
 | `_state…` | the partial states |
 
 The base has the states of unbounded windows from before the watermark. Its `_time_first` is the first instant of the key ever,
-its `_time_last` the horizon: the entries do not have the values before that instant any more.
+its `_time_last` the horizon: the entries do not have the values before that instant any more. Along another column than the
+timestamp unbounded windows have no base; without such a window its `_weight` is that of the retired entries of the first one.
 """
 
 from __future__ import annotations
@@ -100,6 +101,14 @@ class Tiles:
         That is where rows are only inserted.
         """
         return not self.is_keyed and not self.is_retractable
+
+    @property
+    def counts_retired(self) -> bool:
+        """True if rows may be retracted after their entries have left all windows.
+
+        Only the net number of rows says then whether a key has any. The base has that of the retired ones.
+        """
+        return self.is_retractable and not self.is_bounded
 
     @cached_property
     def schema(self) -> TableSchema:
@@ -216,6 +225,10 @@ class Tiles:
     def is_empty_entry(self) -> pl.Expr:
         """Return an expression for empty entries: single effects, fully retracted."""
         return IS_SINGLE & ~self.has_rows()
+
+    def existed(self) -> pl.Expr:
+        """Return an expression for entries that prove that their key exists."""
+        return pl.col(WEIGHT) != 0 if self.counts_retired else (pl.col(WINDOW) == BASE) | self.has_rows()
 
     def has_rows(self) -> pl.Expr:
         """Return an expression for entries with rows, or with rows that have ended.

@@ -13,12 +13,23 @@ from tests.conformance.cases import (
     keyed,
     matrix,
     orders,
+    retractions,
     rowwise,
     windows,
 )
 
-CASES: list[Case] = [
-    case
-    for family in (rowwise, joins, keyed, windows, aggregates, choices, chains, features, expressions, matrix, orders)
-    for case in family.CASES
-]
+FAMILIES = (
+    rowwise,
+    joins,
+    keyed,
+    retractions,
+    windows,
+    aggregates,
+    choices,
+    chains,
+    features,
+    expressions,
+    matrix,
+    orders,
+)
+CASES: list[Case] = [case for family in FAMILIES for case in family.CASES]

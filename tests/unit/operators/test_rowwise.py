@@ -27,7 +27,7 @@ from umbel.operators.transform import Transform
 from umbel.operators.union import Union
 from umbel.types.annotations import Decimal as DecimalHint
 from umbel.types.annotations import from_annotation
-from umbel.types.dtypes import Bool, Int, Str
+from umbel.types.dtypes import Int, Str
 from umbel.types.dtypes import Optional as OptionalType
 from umbel.types.schema import Schema
 
@@ -180,30 +180,6 @@ def test_union_brings_columns_into_one_order() -> None:
     other = Schema((), (("s", Str()), ("a", Int()), ("b", OptionalType(Int()))), "t")
     made = make(Union, STREAM, other)
     assert made.apply(changes(other, ("x", 1, None, 0, 0, 1))).columns == ["a", "b", "s", "t", *SAME]
-
-
-def naive_events(rows: list[tuple[int, int, float, float, int]]) -> list[tuple[int, int, bool, float, int]]:
-    """Say for each change (k, v, t, at, weight) which event it makes or revokes."""
-    events = []
-    for k, v, t, at, weight in rows:
-        if at == t:
-            events.append((k, v, False, t, weight))
-        else:
-            events.append((k, v, True, at, -weight))
-    return events
-
-
-def test_changelog_makes_events_of_inserts_and_deletes_and_revokes_them() -> None:
-    rows = [(1, 2, 0, 0, 1), (1, 2, 0, 1, -1), (1, 1, 1, 1, 1), (1, 2, 0, 1, 1), (1, 1, 1, 1, -1)]
-    table = schema({"k": int}, v=int)
-    frame = changes(table, *rows)
-    for marks_deletes in (True, False):
-        made = make(Changelog, table, marker="m", marks_deletes=marks_deletes)
-        assert made.schema.keys == ()
-        assert dict(made.schema.values) == {"k": Int(), "v": Int(), "m": Bool()}
-        found = [(k, v, m is marks_deletes, at, w) for k, v, m, at, w, _ in emitted(made.apply(frame), "k", "v", "m")]
-        assert found == naive_events(rows)
-        assert (made.apply(frame)["t"] == made.apply(frame)["_at"]).all()
 
 
 # run-time errors

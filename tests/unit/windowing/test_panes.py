@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -219,3 +220,30 @@ def test_a_sum_that_does_not_fit_is_null_and_stops_nothing_else() -> None:
     job.feed(pl.concat([frame(big), rows("0:30", "3:30", key=2)]))
     first = job.changes().filter((pl.col("_weight") > 0) & (pl.col("t") == pl.lit(instant(clock("1:00")))))
     assert first.sort("k").select("k", "a0", "a1").rows() == [(1, None, 2), (2, 1, 1)]
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+@pytest.mark.parametrize("instead", [5, 7])
+def test_a_row_that_begins_when_another_one_ends_after_their_instant(instead: int, one_by_one: bool) -> None:
+    """One began and one ended, later than their timestamps as in databases: the pane of both was taken for a retracted one."""
+    old, new, last = ({"x": x, "id": number} for number, x in enumerate((5, instead, 1)))
+    changes = [
+        Change(0, 0, old, 1, 0),
+        Change(50 * SECOND, 0, old, -1, 0),
+        Change(50 * SECOND, 0, new, 1, 1),
+        Change(100 * SECOND, 100 * SECOND, last, 1, 2),
+    ]
+    job = Job(aggregation(Sum(of="x", window=Hopping("forever", "30s")), keyed=True))
+    for batch in [[each] for each in changes] if one_by_one else [changes]:
+        job.feed(frame([(1, each) for each in batch], TABLE))
+    began = job.changes().filter(pl.col("_weight") > 0)
+    assert began.select("t", "a0").rows() == [(instant(30 * SECOND), 5), (instant(60 * SECOND), instead)]
+
+
+def test_a_late_effect_that_is_retracted_leaves_no_result() -> None:
+    row, last = {"x": 5, "id": 0}, {"x": 1, "id": 1}
+    there = Change(50 * SECOND, 0, row, 1, 0)
+    job = Job(aggregation(Count(window=Hopping("forever", "30s")), keyed=True))
+    for change in (there, replace(there, weight=-1), Change(100 * SECOND, 100 * SECOND, last, 1, 2)):
+        job.feed(frame([(1, change)], TABLE))
+    assert job.changes().is_empty()
