@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from umbel.connectors.file_source import FileSource
     from umbel.connectors.splits import SplitSource
 
-FORMATS = ("json", "parquet", "avro", "delta", "iceberg")
-TABLES = frozenset({"delta", "iceberg"})
+FORMATS = ("json", "parquet", "avro", "delta", "hudi", "iceberg")
+TABLES = frozenset({"delta", "hudi", "iceberg"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,8 @@ class FilesConnector(DataConnector):
     Args:
         folder: absolute path of the folder.
         pattern: a pattern of files in it, with `*` and `**`; also of files compressed by gzip or zstd.
-        format: "json" (one object per line), "parquet", "avro", "delta", "iceberg" or CSV. For "delta" and
-            "iceberg", the pattern is the path of a table.
+        format: "json" (one object per line), "parquet", "avro", "delta", "hudi", "iceberg" or CSV. For those
+            of tables, the pattern is the path of a table.
     """
 
     folder: str
@@ -91,10 +91,10 @@ class Files(DataSource):
 
         Args:
             pattern: relative to the folder, with `*` and `**`.
-            format: "json", "parquet", "avro", "delta" or "iceberg" (the path of a table) or CSV(...).
+            format: "json", "parquet", "avro", "delta", "hudi", "iceberg" (the path of a table) or CSV(...).
         """
         check_format(f"Files '{self.name}', path '{pattern}'", format, FORMATS, CSV)
-        if format in ("delta", "iceberg") and "*" in pattern:
+        if format in TABLES and "*" in pattern:
             raise InvalidValue(f"Files '{self.name}', path '{pattern}': a table has one path, without wildcards")
         return FilesConnector(source=self, folder=str(Path(self.folder).absolute()), pattern=pattern, format=format)
 

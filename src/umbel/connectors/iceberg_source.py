@@ -13,7 +13,7 @@ import polars as pl
 
 from umbel.connectors.iceberg_tables import IcebergFile, IcebergPlace, TableSnapshot, check_deletes, types_of
 from umbel.connectors.sql.following import ANEW
-from umbel.connectors.versioned_source import KIND, VersionedSource
+from umbel.connectors.versioned_source import VersionedSource, moved_removed
 from umbel.errors import InvalidValue
 
 PROMOTIONS = frozenset({("int", "long"), ("float", "double")})
@@ -113,19 +113,3 @@ def is_promotion(before: str, after: str) -> bool:
     """
     scales = [each.removesuffix(")").split(", ")[-1] for each in (before, after) if each.startswith("decimal(")]
     return (before, after) in PROMOTIONS or (len(scales) == 2 and scales[0] == scales[1])
-
-
-def moved_removed(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows without pairs that are equal but for their kind."""
-    names = [name for name in rows.columns if name != KIND]
-    compared = rows.with_columns(
-        pl.Series(name, list(map(repr, rows[name].to_list())), pl.String)
-        if rows[name].dtype.is_nested()
-        else rows[name]
-        for name in names
-    ).with_row_index("_row")
-    compared = compared.with_columns(pl.int_range(pl.len()).over([*names, KIND]).alias("_again"))
-    gone, new = (compared.filter(pl.col(KIND) == kind) for kind in ("delete", "insert"))
-    same = gone.join(new, on=[*names, "_again"], how="inner", nulls_equal=True)
-    places = pl.concat([same["_row"], same["_row_right"]])
-    return rows.with_row_index("_row").filter(~pl.col("_row").is_in(places.implode())).drop("_row")

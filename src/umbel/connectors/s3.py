@@ -153,7 +153,7 @@ class S3Connector(DataConnector):
         from umbel.connectors.file_source import FileSource
         from umbel.connectors.objects import Objects, import_store
 
-        if self.format in NATIVE:
+        if self.format in TABLES:
             return self.table_reader(options)
         refuse_tables(self)
         import_store()
@@ -162,7 +162,7 @@ class S3Connector(DataConnector):
         return FileSource(objects, self.format, order=order_of(self, options))
 
     def table_reader(self, options: ReadOptions) -> SplitSource:
-        """Return the reading side of a Delta or Iceberg table."""
+        """Return the reading side of a Delta, Hudi or Iceberg table."""
         from umbel.connectors.delta_tables import readable_address
         from umbel.connectors.object_stores import check_s3
 
@@ -211,7 +211,7 @@ def table_source(
     """Return the reading side of a table of versions.
 
     Args:
-        format: "delta" or "iceberg".
+        format: "delta", "hudi" or "iceberg".
         title: of the table, for messages.
         path: its name.
         address: returns its address and the options of its storage.
@@ -223,6 +223,13 @@ def table_source(
 
         iceberg()
         return IcebergSource(IcebergPlace(title, partial(from_path, title, address)), path, options)
+    if format == "hudi":
+        from umbel.connectors.hudi_source import HudiPlace, HudiSource, hudi
+
+        if options.cdc != "native":
+            raise NotSupported(f"{title}: cdc '{options.cdc}' of a Hudi table is not read", hint='cdc="native"')
+        hudi()
+        return HudiSource(HudiPlace(title, address), path, options)
     from umbel.connectors.delta_source import DeltaSource
     from umbel.connectors.delta_tables import DeltaPlace
 
@@ -262,7 +269,7 @@ def refuse_tables(connector: S3Connector) -> None:
     if connector.format in TABLES:
         raise NotSupported(
             f"a source with format '{connector.format}' cannot be read yet",
-            hint="json, parquet, avro and CSV can, and Delta and Iceberg tables on S3 and in folders",
+            hint="json, parquet, avro and CSV can, and Delta, Hudi and Iceberg tables on S3 and in folders",
         )
     if connector.format == "avro":
         from umbel.formats.avro_files import avro

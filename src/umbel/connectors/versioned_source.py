@@ -306,3 +306,19 @@ def _deleted(rows: pl.DataFrame, instants: Sequence[int]) -> pl.DataFrame:
 
 def _ordered(rows: pl.DataFrame) -> list[str]:
     return [*(name for name in rows.columns if name not in (KIND, OP)), OP, AT, START]
+
+
+def moved_removed(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows without pairs that are equal but for their kind."""
+    names = [name for name in rows.columns if name != KIND]
+    compared = rows.with_columns(
+        pl.Series(name, list(map(repr, rows[name].to_list())), pl.String)
+        if rows[name].dtype.is_nested()
+        else rows[name]
+        for name in names
+    ).with_row_index("_row")
+    compared = compared.with_columns(pl.int_range(pl.len()).over([*names, KIND]).alias("_again"))
+    gone, new = (compared.filter(pl.col(KIND) == kind) for kind in ("delete", "insert"))
+    same = gone.join(new, on=[*names, "_again"], how="inner", nulls_equal=True)
+    places = pl.concat([same["_row"], same["_row_right"]])
+    return rows.with_row_index("_row").filter(~pl.col("_row").is_in(places.implode())).drop("_row")
