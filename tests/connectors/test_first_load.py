@@ -333,8 +333,8 @@ def test_the_copy_before_changes_is_one_snapshot(
     postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read by pages, while rows are inserted, changed and deleted."""
-    monkeypatch.setattr(pages, "LARGE", 100)
-    monkeypatch.setattr(pages, "RANGE_BYTES", 1 << 17)
+    for setting, value in (("LARGE", 100), ("RANGE_BYTES", 1 << 17)):
+        monkeypatch.setattr(pages, setting, value)
     name = postgres_shop.database(postgres_server)
     postgres_server.run(
         postgres_shop.ORDERS,
@@ -368,8 +368,7 @@ def test_the_copy_before_changes_is_one_snapshot(
         table = postgres_server.run("SELECT id, note FROM orders ORDER BY id", database=name)
         until(worker, lambda: rows_of(worker, "Orders", ["id", "note"]) == table)
         assert letters(worker) == []
-    assert [len(each) for each in copied] == [len(copied[0])]
-    assert len(copied[0]) > 8
+    assert [len(each) > 8 for each in copied] == [True]
 
 
 def test_a_wrong_number_of_connections_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

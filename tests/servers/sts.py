@@ -46,25 +46,25 @@ class TokenService:
 
     def answer(self, method: str, headers: Any, body: str) -> tuple[int, str]:
         """Return the status and the body of an answer."""
-        asked = {name: values[0] for name, values in parse_qs(body).items()}
-        self.requests.append(asked.get("RoleArn", ""))
+        form = {name: values[0] for name, values in parse_qs(body).items()}
+        self.requests.append(form.get("RoleArn", ""))
         if self.is_down:
             return 503, ERROR.format(namespace=NAMESPACE, code="ServiceUnavailable", text="later")
-        if (problem := self._problem(method, headers, body, asked)) is not None:
+        if (problem := self._problem(method, headers, body, form)) is not None:
             return 403, ERROR.format(namespace=NAMESPACE, code=problem, text="refused")
         key, secret = self.session
         expires = (datetime.now(UTC) + self.lifetime).strftime("%Y-%m-%dT%H:%M:%SZ")
         known = {"key": key, "secret": secret, "token": f"token{len(self.requests)}", "expires": expires}
         return 200, SESSION.format(namespace=NAMESPACE, role=self.role, **known)
 
-    def _problem(self, method: str, headers: Any, body: str, asked: dict[str, str]) -> str | None:
+    def _problem(self, method: str, headers: Any, body: str, form: dict[str, str]) -> str | None:
         key = headers["Authorization"].partition("Credential=")[2].partition("/")[0]
         if key not in self.keys:
             return "InvalidClientTokenId"
         if not _is_signed(method, self.url, headers, body, key, self.keys[key]):
             return "SignatureDoesNotMatch"
-        is_right = asked.get("Action") == "AssumeRole" and asked.get("Version") == "2011-06-15"
-        return None if is_right and asked["RoleArn"] == self.role and asked["RoleSessionName"] else "AccessDenied"
+        is_right = form.get("Action") == "AssumeRole" and form.get("Version") == "2011-06-15"
+        return None if is_right and form["RoleArn"] == self.role and form["RoleSessionName"] else "AccessDenied"
 
 
 def _is_signed(method: str, url: str, headers: Any, body: str, key: str, secret: str) -> bool:

@@ -101,15 +101,15 @@ class HudiPlace:
 
     def instants(self, table: Any) -> dict[str, tuple[Any, bool]]:
         """Return the complete commits in order, by their names, and whether they only move rows."""
-        timeline = table.get_timeline()
+        listed = table.get_timeline()
         with self.described():
-            clustering = {each.timestamp for each in timeline.get_completed_clustering_commits()}
-            found = [*timeline.get_completed_commits(), *timeline.get_completed_replacecommits()]
+            clustering = {each.timestamp for each in listed.get_completed_clustering_commits()}
+            found = [*listed.get_completed_commits(), *listed.get_completed_replacecommits()]
         known = {each.timestamp: (each, each.timestamp in clustering) for each in found}
         return dict(sorted(known.items()))
 
     def check_files(self, table: Any, instant: Any, before: set[str], after: set[str]) -> None:
-        """Check that the files that a commit replaced and wrote are there, as its own record lists them.
+        """Check that the files that a commit replaced and wrote are there.
 
         Args:
             table: the table.
@@ -237,7 +237,7 @@ class HudiSource(VersionedSource):
             yield number, HudiCommit(instant, found.epoch_mills * 1000, tuple(files), done)
 
     def _new(self, table: Any, state: Mapping[str, Any]) -> dict[str, tuple[Any, bool]]:
-        """Return the commits after a state; refuse a table whose earlier ones are not those that were read."""
+        """Return the commits after a state; refuse another history before it."""
         found, last, known = self.server.instants(table), state["instant"], {*state["instants"]}
         if last and last not in found:
             raise InvalidValue(
@@ -268,7 +268,7 @@ class HudiSource(VersionedSource):
         """Accept every commit: the table was checked when they were listed."""
 
     def changed(self, rows: pl.DataFrame, at: int) -> pl.DataFrame:
-        """Return the changes of one commit; rows that are in old and new files are none."""
+        """Return the changes of one commit, without rows that only moved."""
         return super().changed(moved_removed(rows), at)
 
 

@@ -1,4 +1,4 @@
-"""Reading an Iceberg table: the rows of one snapshot, then what later ones add and remove.
+"""Reading an Iceberg table: the rows of one snapshot, then later changes.
 
 A snapshot names the data files that it adds and removes. A row that is in both is the same row.
 """
@@ -101,12 +101,12 @@ class IcebergSource(VersionedSource):
                 )
 
     def changed(self, rows: pl.DataFrame, at: int) -> pl.DataFrame:
-        """Return the changes of one snapshot; rows that were only moved to other files are none."""
+        """Return the changes of one snapshot, without rows that only moved."""
         return super().changed(moved_removed(rows), at)
 
 
 def is_promotion(before: str, after: str) -> bool:
-    """Return whether values of one type are the same as another one, as Iceberg allows a type to change.
+    """Return whether values keep their meaning when a type changes to another one.
 
     >>> is_promotion("decimal(9, 2)", "decimal(12, 2)")
     True

@@ -117,7 +117,7 @@ class IcebergPlace:
         )
 
     def _entries(self, table: Any, snapshot: Any) -> list[tuple[str, Any]]:
-        """Return the data files that a snapshot adds or removes, and the kinds of its files of deletions."""
+        """Return the data files of a snapshot, and kinds of its delete files."""
         from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
         from pyiceberg.table import FileScanTask
 
@@ -209,7 +209,7 @@ def check_deletes(title: str, deletes: Collection[str]) -> None:
 
 
 def types_of(table: Any, schema: int | None) -> dict[str, Any]:
-    """Return the columns of a schema by name, with their types and the numbers of their fields.
+    """Return the columns of a schema, with types and numbers of fields.
 
     Args:
         table: of pyiceberg.

@@ -39,7 +39,7 @@ def s3_bucket(source: S3, bucket: str) -> Any:
 
 
 def keys_of(source: S3) -> Keys | None:
-    """Return the key to read with, its secret, and a session's token; None for the worker's own credentials.
+    """Return key, secret and session token; None for the worker's own credentials.
 
     Raises:
         InvalidValue: the source's role may not be assumed.

@@ -1,4 +1,4 @@
-"""Roles of AWS that sources assume: temporary keys of the Security Token Service, renewed before they expire."""
+"""Roles of AWS that sources assume: temporary keys, renewed before they expire."""
 
 from __future__ import annotations
 

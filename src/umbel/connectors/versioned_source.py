@@ -1,4 +1,6 @@
-"""Tables made of versions, such as those of Delta and Iceberg: the rows of one version, then the changes of later ones.
+"""Tables made of versions, such as those of Delta, Hudi and Iceberg.
+
+The rows of one version are read, then the changes of later ones.
 
 A version that only adds files has their rows. One that changes or deletes rows has changes: rows that went and rows that came.
 Positions are versions, and a file and a row within one.
@@ -49,7 +51,7 @@ class Version(Protocol):
 
 
 class TablePlace(Protocol):
-    """Where a table is."""
+    """The location of a table."""
 
     @property
     def title(self) -> str:
@@ -78,7 +80,7 @@ class VersionedSource(FollowedSource):
 
     @abstractmethod
     def first_state(self) -> dict[str, Any]:
-        """Return the state to begin with: the latest `version`, the `types` of the columns, and more."""
+        """Return the state to begin with: `version`, `types`, and more."""
 
     @abstractmethod
     def first_files(self, state: Mapping[str, Any]) -> Sequence[Any]:
@@ -113,7 +115,7 @@ class VersionedSource(FollowedSource):
         return text
 
     def columns_in(self, present: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the requested columns of a table, with their types; refuse a dataset that the table cannot feed.
+        """Return the requested columns with their types; refuse missing ones.
 
         Args:
             present: the columns of the table with their types.

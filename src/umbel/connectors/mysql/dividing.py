@@ -83,7 +83,7 @@ class Division:
         return bounds[1:-1]
 
     def _inside(self, low: str, high: str) -> str | None:
-        """Return a value between two, as near to the middle as there is one; None for none."""
+        """Return a value between two, near the middle; None for none."""
         end = high
         for _ in range(HALVINGS):
             middle = halfway(low, end, self.column)

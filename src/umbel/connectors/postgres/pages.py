@@ -1,4 +1,4 @@
-"""The first copy of a table by ranges of its pages, which several connections read in one snapshot.
+"""The first copy of a table in one snapshot, by ranges of pages.
 
 Rows come in the order of the pages, as one connection reads them; no index is needed, and no key.
 """

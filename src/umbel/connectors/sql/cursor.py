@@ -64,7 +64,7 @@ class Snapshot(Protocol):
         """
 
     def ranges(self, low: Low, count: int) -> list[Range] | str:
-        """Return the ranges of cursors that several connections read, or why one of them should read all rows.
+        """Return ranges of cursors for several connections, or the reason against.
 
         Args:
             low: the cursor that is read from.
@@ -194,7 +194,7 @@ class CursorSource(TableSource):
         return not (ranges and poller.is_stopping)
 
     def _ranges(self, snapshot: Snapshot, low: Low) -> list[Range]:
-        """Return the ranges that a first read is made of, none if one statement reads all rows."""
+        """Return the ranges of a first read; none for one statement."""
         count = connections()
         found = snapshot.ranges(low, count) if count > 1 and self.is_loading else []
         if isinstance(found, str):
@@ -243,7 +243,7 @@ class CursorRanges:
         return self.of(self.source.present(connection, self.table), each)
 
     def of(self, snapshot: Snapshot, within: Range | None) -> Iterator[tuple[pl.DataFrame, dict[str, Any]]]:
-        """Yield the rows of a snapshot with their digests, and the highest cursor among those that are newer."""
+        """Yield the rows of a snapshot with digests, and the highest newer cursor."""
         names = self.source.identity(self.columns)
         for rows in snapshot.rows(self.columns, self.low, within):
             newer = rows.filter(NEWER)[self.low.cursor.name]
@@ -322,7 +322,7 @@ class _Seen:
         return cls(rows.to_frame(IDENTITY).group_by(IDENTITY).len("_times"))
 
     def fresh_of(self, content: bytes, height: int) -> tuple[bytes, int]:
-        """Return the rows that were not read before, as they are written, and how many they are."""
+        """Return the encoded rows that were not read before, and their number."""
         if not self._left.height:
             return content, height
         fresh = self.fresh(decoded(content))

@@ -81,7 +81,7 @@ class FollowedSource(TableSource):
     def stage_encoded(
         self, parts: Iterator[tuple[bytes, int]], columns: Mapping[str, Column], token: str, poller: Poller
     ) -> bool:
-        """Stage the rows of a snapshot, as they are written, with their number; return whether all of them were read."""
+        """Stage encoded rows of a snapshot; return whether all were read."""
         facts = {"columns": [column.plain for column in columns.values()], "snapshot": token}
         for content, rows in parts:
             self.stage.append_encoded(content, rows, facts)

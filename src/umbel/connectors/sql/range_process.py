@@ -1,4 +1,4 @@
-"""A process that reads ranges of a table for the worker, over one connection, and sends the rows as they are staged."""
+"""A process that reads ranges of a table and sends encoded rows."""
 
 from __future__ import annotations
 

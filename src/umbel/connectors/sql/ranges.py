@@ -1,4 +1,4 @@
-"""Ranges of a table, which several connections read at once when it is read for the first time.
+"""Ranges of a table, read by several connections in its first read.
 
 Ranges are in order and of about equal size, and each row is in one of them, whatever their bounds are.
 """
@@ -38,7 +38,7 @@ class Range:
 
 
 def ranges_between(bounds: Sequence[str], high: str) -> list[Range]:
-    """Return the ranges before, between and after some bounds, which are in order, up to the highest value."""
+    """Return the ranges before, between and after ordered bounds."""
     lows: list[str | None] = [None, *bounds]
     highs = [*bounds, high]
     return [Range(low, end, at == len(bounds)) for at, (low, end) in enumerate(zip(lows, highs, strict=True))]
