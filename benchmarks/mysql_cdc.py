@@ -1,11 +1,11 @@
 """Changes per second that umbel reads from MariaDB, beside what its driver and the server's own program receive.
 
-    python -m benchmarks.mysql_cdc [--changes 200000] [--turns 3]
+    python -m benchmarks.mysql_cdc [--changes 200000] [--rows 1000000] [--turns 3]
 
 A server is started for it. The changes are half inserts and half updates, 100 in a transaction. The ways of reading take turns.
 Printed are the medians, and their ratios to the driver, PyMySQL, which receives the packets of the binary log into nothing. The
 server's own program is `mariadb-binlog`, which writes the log as it is to a file. The last lines are rows per second of a
-first load, beside the driver, which reads the same rows into nothing.
+first load over one, two and four connections, beside the driver, which reads the same rows into nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.table_reading import IN_TRANSACTION, first_copy, opened, report, source, staged
+from benchmarks.table_reading import IN_TRANSACTION, first_copy, first_loads, opened, report, source, staged
 from tests.scenarios.server import HOST
 from tests.servers.mysql import PASSWORD, USER, MySQLServer, running
 from umbel.connectors import MySQL
@@ -105,16 +105,14 @@ def read(server: MySQLServer) -> float:
 
 def loaded(server: MySQLServer, folder: Path, rows: int) -> Mapping[str, float]:
     """Return the seconds of a first load by cursor, staged and read, and of the driver."""
-    reader = source(shop(server), folder, "id")
-    times = {"read": read(server), "staged": staged(reader, rows)}
-    stop_polling(folder)
-    return {**times, "opened": opened(reader)}
+    return {"read": read(server), **first_loads(shop(server), folder, rows)}
 
 
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--changes", type=int, default=200_000)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the first load")
     parser.add_argument("--turns", type=int, default=3)
     arguments = parser.parse_args()
     changes: int = arguments.changes
@@ -124,10 +122,9 @@ def main() -> None:
         report(
             "changes/s", changes, "received", arguments.turns, lambda n: turn(server, Path(folder) / f"c{n}", changes)
         )
-        server.run(
-            "TRUNCATE orders", f"INSERT INTO orders(note) SELECT md5(seq) FROM seq_1_to_{changes}", database="shop"
-        )
-        report("rows/s", changes, "read", arguments.turns, lambda n: loaded(server, Path(folder) / f"r{n}", changes))
+        rows: int = arguments.rows
+        server.run("TRUNCATE orders", f"INSERT INTO orders(note) SELECT md5(seq) FROM seq_1_to_{rows}", database="shop")
+        report("rows/s", rows, "read", arguments.turns, lambda n: loaded(server, Path(folder) / f"r{n}", rows))
 
 
 if __name__ == "__main__":

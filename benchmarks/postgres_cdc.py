@@ -1,11 +1,11 @@
 """Changes per second that umbel reads from Postgres, beside what the server itself sends and what SQL functions read.
 
-    python -m benchmarks.postgres_cdc [--changes 200000] [--turns 3]
+    python -m benchmarks.postgres_cdc [--changes 200000] [--rows 1000000] [--turns 3]
 
 A server is started for it. The changes are half inserts and half updates, 100 in a transaction. Each way of reading has a
 replication slot of its own for each turn, made before the changes, and the ways take turns. Printed are the medians, and their
 ratios to `pg_recvlogical`, which writes what the server sends to /dev/null. The last lines are rows per second of a first
-load, beside a COPY of the same rows into nothing.
+load over one, two and four connections, beside a COPY of the same rows into nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.table_reading import IN_TRANSACTION, first_copy, opened, report, source, staged
+from benchmarks.table_reading import IN_TRANSACTION, first_copy, first_loads, opened, report, source, staged
 from tests.scenarios.server import HOST
 from tests.servers.postgres import PASSWORD, USER, PostgresServer, running
 from umbel.connectors import Postgres
@@ -108,17 +108,15 @@ def copied(server: PostgresServer) -> float:
 
 
 def loaded(server: PostgresServer, folder: Path, rows: int) -> Mapping[str, float]:
-    """Return the seconds of a first load by cursor, staged and read, and of a COPY."""
-    reader = source(shop(server), folder, "id")
-    times = {"copied": copied(server), "staged": staged(reader, rows)}
-    stop_polling(folder)
-    return {**times, "opened": opened(reader)}
+    """Return the seconds of a first load by cursor over some connections, staged and read, and of a COPY."""
+    return {"copied": copied(server), **first_loads(shop(server), folder, rows)}
 
 
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--changes", type=int, default=200_000)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the first load")
     parser.add_argument("--turns", type=int, default=3)
     arguments = parser.parse_args()
     changes: int = arguments.changes
@@ -127,10 +125,9 @@ def main() -> None:
         report(
             "changes/s", changes, "received", arguments.turns, lambda n: turn(server, Path(folder) / f"c{n}", changes)
         )
-        server.run(
-            "TRUNCATE orders", f"INSERT INTO orders(note) SELECT md5(i::text) FROM generate_series(1, {changes}) i"
-        )
-        report("rows/s", changes, "copied", arguments.turns, lambda n: loaded(server, Path(folder) / f"r{n}", changes))
+        rows: int = arguments.rows
+        server.run("TRUNCATE orders", f"INSERT INTO orders(note) SELECT md5(i::text) FROM generate_series(1, {rows}) i")
+        report("rows/s", rows, "copied", arguments.turns, lambda n: loaded(server, Path(folder) / f"r{n}", rows))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from umbel.connectors.polling import stop_polling
+from umbel.connectors.sql.ranges import VARIABLE
 from umbel.connectors.sql.rows import TableSource
 from umbel.definitions.arguments import ReadOptions
 from umbel.types.dtypes import Datetime, Int, Str
@@ -60,6 +62,17 @@ def opened(reader: TableSource) -> float:
         for batch in reader.open(split, TYPES, exact=True):
             assert not batch.raw.rejects.height
     return time.perf_counter() - begun
+
+
+def first_loads(shop: Any, folder: Path, rows: int) -> dict[str, float]:
+    """Return the seconds of a first load by cursor over some connections, staged, and read at last."""
+    times = dict[str, float]()
+    for count in (1, 2, 4):
+        os.environ[VARIABLE] = str(count)
+        reader = source(shop, folder / str(count), "id")
+        times[f"staged, {count}"] = staged(reader, rows)
+        stop_polling(folder)
+    return {**times, "opened": opened(reader)}
 
 
 def report(unit: str, count: int, baseline: str, turns: int, measure: Callable[[int], Mapping[str, float]]) -> None:

@@ -21,6 +21,7 @@ PATIENCE = 60.0
 LOGGING = '<configuration><root level="WARN"/></configuration>'
 SETTINGS = """
 s3proxy.authorization=aws-v2-or-v4
+s3proxy.ignore-unknown-headers=true
 s3proxy.endpoint={url}
 s3proxy.identity={key}
 s3proxy.credential={secret}

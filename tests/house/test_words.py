@@ -48,7 +48,7 @@ BANNED = frozenset(
 )
 """Parts of identifiers of umbel 0.1 that no reader would search for; `docs/glossary.md` has the words instead."""
 
-ELSEWHERE = {"keep_alive"}
+ELSEWHERE = {"get_timeline", "keep_alive"}
 """Names that libraries gave."""
 HYPOTHESIS = "given"
 """The decorator of hypothesis, in modules that import it."""

@@ -8,6 +8,7 @@ from umbel.connectors.collector import Collector, CollectorStream
 from umbel.connectors.files import Files, FilesConnector
 from umbel.connectors.gcs import GCS, GCSConnector
 from umbel.connectors.http import HTTP, Certificate, HTTPConnector
+from umbel.connectors.iceberg import Iceberg, IcebergConnector
 from umbel.connectors.kafka import Kafka, KafkaConnector
 from umbel.connectors.kinesis import Kinesis, KinesisConnector, at_timestamp
 from umbel.connectors.mongo import Mongo
@@ -56,6 +57,8 @@ __all__ = [
     "FilesConnector",
     "GCSConnector",
     "HTTPConnector",
+    "Iceberg",
+    "IcebergConnector",
     "Kafka",
     "KafkaConnector",
     "Kinesis",

@@ -1,165 +1,56 @@
 """Reading a Delta table: the rows of one version, then the changes of later ones.
 
-A version that only adds files has their rows; one that changes or deletes rows has its changes in the table's change data
-feed, or removes whole files. Positions are versions, and a file and a row within one.
+A version that changes or deletes rows has its changes in the table's change data feed, or removes whole files.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import polars as pl
-
-from umbel.connectors.delta_tables import FEED, KIND, DataFile, DeltaPlace, TableVersion, check_features, types_of
-from umbel.connectors.polling import Poller
-from umbel.connectors.sql.columns import Column
-from umbel.connectors.sql.following import ANEW, PART_ROWS, FollowedSource
-from umbel.connectors.sql.rows import AT, DELETE, INSERT, OP, START, UPDATE
+from umbel.connectors.delta_tables import FEED, DataFile, DeltaPlace, TableVersion, check_features, types_of
+from umbel.connectors.sql.following import ANEW
+from umbel.connectors.versioned_source import VersionedSource
 from umbel.errors import InvalidValue
-from umbel.types.dtype import DType
 
 _SET_FEED = f"ALTER TABLE … SET TBLPROPERTIES ({FEED} = true)"
-LONGEST_DELAY = 2.0
-"""Seconds after which rows are staged while further versions are read."""
-_GONE = frozenset({"delete", "update_preimage"})
 
 
 @dataclass(frozen=True)
-class DeltaSource(FollowedSource):
+class DeltaSource(VersionedSource):
     """A Delta table whose versions are read."""
 
     server: DeltaPlace
-    position_fact: ClassVar[str] = "version"
+    deleted: ClassVar[str] = "were deleted (by VACUUM)"
 
-    @property
-    def title(self) -> str:
-        return self.server.title
-
-    def examine(self) -> None:
-        self._examined()
-
-    def _examined(self) -> Any:
-        """Return the table, or refuse it."""
+    def first_state(self) -> dict[str, Any]:
         table = self.server.opened()
         metadata, protocol = table.metadata(), table.protocol()
         check_features(self.title, protocol.reader_features or (), metadata.configuration)
-        present = types_of(table.schema().to_json())
-        if missing := [name for name in self.options.columns or () if name not in present]:
-            listed = ", ".join(f"'{name}'" for name in missing)
-            raise InvalidValue(
-                f"{self.title}: the table has no column {listed}", hint="it has " + ", ".join(present)[:300]
-            )
-        if self.options.is_keyed and self.options.keys is None:
-            raise InvalidValue(
-                f"{self.title}: a key of the dataset is computed, so that deletions cannot be followed",
-                hint="read the keys from columns",
-            )
-        if self.options.is_keyed and not _has_feed(metadata.configuration):
+        types = self.columns_in(types_of(table.schema().to_json()))
+        has_feed = _has_feed(metadata.configuration)
+        if self.options.is_keyed and not has_feed:
             raise InvalidValue(
                 f"{self.title}: the table has no change data feed, which a keyed dataset needs", hint=_SET_FEED
             )
-        return table
+        return {"version": table.version(), "table": metadata.id, "types": types, "feed": has_feed}
 
-    def read_on(self, poller: Poller) -> float:
-        is_first = self.is_loading
-        super().read_on(poller)
-        return 0.0 if is_first else self.options.every / 1e6
+    def first_files(self, state: Mapping[str, Any]) -> Sequence[DataFile]:
+        return self.server.snapshot(int(state["version"]))
 
-    def typed(self, text: pl.Series, column: Column, requested: DType | None) -> pl.Series:
-        """Return a staged column: it has the type of the table."""
-        return text
-
-    # ---- the rows that are there at first --------------------------------------------------------------------------
-
-    def load(self, poller: Poller) -> None:
-        """Stage the rows of the latest version; resume an interrupted copy."""
-        state = self.stage.state()
-        if "version" not in state:
-            table = self._examined()
-            present = types_of(table.schema().to_json())
-            metadata = table.metadata()
-            state = {
-                "version": table.version(),
-                "table": metadata.id,
-                "types": {name: present[name] for name in self.options.columns or present},
-                "feed": _has_feed(metadata.configuration),
-            }
-            self.stage.save(state)
-        version = int(state["version"])
-        parts = (self.stage.part(number).facts for number in reversed(self.stage.numbers()))
-        begin = next((facts for facts in parts if "file" in facts), {"file": 0, "row": 0})
-        staging = _Staging(self, state["types"], {})
-        try:
-            files = self.server.snapshot(version)
-            for number, row, rows in self._rows(files, begin, state["types"]):
-                staging.add(_inserted(rows, None, None), {"file": number, "row": row})
-                if staging.is_full and not (staging.flush() and self._goes_on(poller)):
-                    return
-        except FileNotFoundError:
-            raise InvalidValue(
-                f"{self.title}: files of version {version} were deleted (by VACUUM) before they were read", hint=ANEW
-            ) from None
-        staging.flush()
-        self.stage.save({**state, "loaded": True})
-
-    def _rows(
-        self, files: Sequence[DataFile], begin: Mapping[str, Any], types: Mapping[str, Any]
-    ) -> Iterator[tuple[int, int, pl.DataFrame]]:
-        """Yield the rows of files behind a position, with their own positions."""
-        for number in range(int(begin["file"]), len(files)):
-            row, skipped = 0, int(begin["row"]) if number == begin["file"] else 0
-            for rows in self.server.rows(files[number], types):
-                row += rows.height
-                if row > skipped:
-                    yield number, row, rows.tail(min(row - skipped, rows.height))
-
-    def _goes_on(self, poller: Poller) -> bool:
-        self.stage.expire(poller.consumed + 1)
-        return not poller.is_stopping and self.has_room(poller)
-
-    # ---- the versions after that -----------------------------------------------------------------------------------
-
-    def follow(self, poller: Poller) -> None:
-        """Stage the versions that are new."""
-        state = self._reached()
+    def versions(self, state: Mapping[str, Any]) -> Iterator[tuple[int, TableVersion]]:
         latest = self._latest(state)
-        staging = _Staging(self, state["types"], state)
         for version in range(int(state["version"]) + 1, latest + 1):
             try:
                 commit = self.server.commit(version)
             except FileNotFoundError:
-                staging.flush()
                 raise InvalidValue(
                     f"{self.title}: version {version} is missing in the table's log, which was cleaned up before it "
                     f"was read; the latest is {latest}",
                     hint=ANEW,
                 ) from None
-            try:
-                self._check(version, commit, staging.state)
-                if not self._stage(version, commit, staging, poller):
-                    return
-            except FileNotFoundError:
-                staging.flush()
-                raise InvalidValue(
-                    f"{self.title}: files of version {version} were deleted (by VACUUM) before they were read",
-                    hint=ANEW,
-                ) from None
-            except InvalidValue:
-                staging.flush()
-                raise
-        staging.flush()
-        self.stage.save({**staging.state, "loaded": True})
-
-    def _reached(self) -> dict[str, Any]:
-        """Return the state after the last staged rows."""
-        state, last = self.stage.state(), self.last_changes()
-        facts = {} if last is None else last.facts
-        if int(facts.get("version", -1)) >= int(state["version"]):
-            state |= {name: value for name, value in facts.items() if name != "columns"}
-        return state
+            yield version, commit
 
     def _latest(self, state: Mapping[str, Any]) -> int:
         table = self.server.opened()
@@ -169,8 +60,7 @@ class DeltaSource(FollowedSource):
             raise InvalidValue(f"{self.title}: this is another table than before: {what}", hint=ANEW)
         return latest
 
-    def _check(self, version: int, commit: TableVersion, state: dict[str, Any]) -> None:
-        """Note what a version sets; refuse one that cannot be read."""
+    def check_version(self, version: int, commit: TableVersion, state: dict[str, Any]) -> None:
         subject = f"{self.title}, version {version}"
         check_features(subject, sorted(commit.features), commit.settings or {})
         if commit.settings is not None:
@@ -189,111 +79,6 @@ class DeltaSource(FollowedSource):
                 hint=f"{_SET_FEED}; then {ANEW}",
             )
 
-    def _stage(self, version: int, commit: TableVersion, staging: _Staging, poller: Poller) -> bool:
-        """Stage one version; return whether to read on."""
-        state = staging.state
-        at = max(commit.at or 0, int(state.get("at", 0)) + 1)
-        if commit.has_changes:
-            frames = [rows for *_, rows in self._rows(commit.files, {"file": 0, "row": 0}, state["types"])]
-            if frames:
-                staging.add(self._changed(pl.concat(frames), at), {})
-        else:
-            begin = {"file": state.get("file", 0), "row": state.get("row", 0)}
-            for number, row, rows in self._rows(commit.files, begin, state["types"]):
-                staging.add(_inserted(rows, at, self._starts(rows, at)), {"file": number, "row": row})
-                if staging.is_full and not (staging.flush() and self._goes_on(poller)):
-                    return False
-        staging.passed({"version": version, "at": at})
-        return not staging.is_full or (staging.flush() and self._goes_on(poller))
-
-    def _changed(self, rows: pl.DataFrame, at: int) -> pl.DataFrame:
-        """Return the changes of one version, deletions first."""
-        is_gone = pl.col(KIND).is_in(sorted(_GONE))
-        gone, new = rows.filter(is_gone), rows.filter(~is_gone)
-        keys = list(self.options.keys or ())
-        if not self.options.is_keyed:
-            deleted, ops = gone.filter(pl.col(KIND) == "delete"), {"insert": INSERT, "update_postimage": UPDATE}
-            new = _inserted(new.with_columns(pl.col(KIND).replace(ops).alias(OP)), at, None)
-            return pl.concat([_deleted(deleted, [at] * deleted.height), new])
-        deleted = gone.join(new, on=keys, how="anti", nulls_equal=True).unique(keys, maintain_order=True)
-        former = gone.select(keys).unique().with_columns(pl.lit(UPDATE).alias(OP))
-        new = new.join(former, on=keys, how="left", nulls_equal=True, maintain_order="left")
-        new = new.with_columns(pl.col(OP).fill_null(INSERT))
-        starts = self._starts(new, at)
-        if starts is None:
-            starts = pl.Series(START, [None] * new.height, dtype=pl.Int64)
-        starts = new.select(
-            pl.when(pl.col(OP) == UPDATE).then(pl.max_horizontal(starts, pl.lit(at))).otherwise(starts).alias(START)
-        )[START]
-        instants = [self.deletions.add(key, at) for key in deleted.select(keys).rows()]
-        return pl.concat([_deleted(deleted, instants), _inserted(new, at, starts)])
-
-    def _starts(self, rows: pl.DataFrame, at: int) -> pl.Series | None:
-        """Return the instants before which rows are not in force.
-
-        These are of earlier deletions.
-        """
-        if not self.options.is_keyed or not self.deletions.is_used:
-            return None
-        keys: list[tuple[Hashable, ...]] = rows.select(self.options.keys or ()).rows()
-        return pl.Series(START, [self.deletions.undone(key, at) for key in keys], dtype=pl.Int64)
-
-
-class _Staging:
-    """Rows that wait to be staged, and the position behind them.
-
-    Args:
-        source: stages them.
-        types: of the columns.
-        state: the position before them.
-    """
-
-    def __init__(self, source: DeltaSource, types: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        self.state = dict(state)
-        self._source, self._frames, self._rows, self._since = source, list[pl.DataFrame](), 0, 0.0
-        columns = [Column(name, "delta", is_array=False, type=str(kind)) for name, kind in types.items()]
-        self._columns = [each.plain for each in columns]
-
-    @property
-    def is_full(self) -> bool:
-        """True if many rows wait, or some for a while."""
-        return self._rows >= PART_ROWS or (self._rows > 0 and time.monotonic() - self._since > LONGEST_DELAY)
-
-    def add(self, rows: pl.DataFrame, within: Mapping[str, int]) -> None:
-        """Add rows, and note the place within the files that are read."""
-        self._since = self._since if self._rows else time.monotonic()
-        self._frames.append(rows)
-        self._rows += rows.height
-        self.state |= within
-
-    def passed(self, reached: Mapping[str, int]) -> None:
-        """Note that a version was added whole."""
-        self.state |= {**reached, "file": 0, "row": 0}
-
-    def flush(self) -> bool:
-        """Stage the rows with the position behind them; always true."""
-        if self._rows:
-            facts = {name: value for name, value in self.state.items() if name not in ("loaded", "columns")}
-            self._source.stage.append(pl.concat(self._frames), {**facts, "columns": self._columns})
-        self._frames, self._rows = [], 0
-        return True
-
 
 def _has_feed(settings: Mapping[str, str | None]) -> bool:
     return str(settings.get(FEED) or "").lower() == "true"
-
-
-def _inserted(rows: pl.DataFrame, at: int | None, starts: pl.Series | None) -> pl.DataFrame:
-    op = pl.col(OP) if OP in rows.columns else pl.lit(INSERT).alias(OP)
-    begin = pl.lit(None, pl.Int64).alias(START) if starts is None else starts
-    return rows.with_columns(op, pl.lit(at, pl.Int64).alias(AT), begin).select(_ordered(rows))
-
-
-def _deleted(rows: pl.DataFrame, instants: Sequence[int]) -> pl.DataFrame:
-    at = pl.Series(AT, instants, dtype=pl.Int64)
-    made = rows.with_columns(pl.lit(DELETE).alias(OP), at, pl.lit(None, pl.Int64).alias(START))
-    return made.select(_ordered(rows))
-
-
-def _ordered(rows: pl.DataFrame) -> list[str]:
-    return [*(name for name in rows.columns if name not in (KIND, OP)), OP, AT, START]

@@ -14,16 +14,15 @@ from urllib.parse import unquote
 import polars as pl
 
 from umbel.connectors.buckets import ENDPOINTS, LOCATION, REGION, REGIONS, check_name, folder_of
-from umbel.connectors.credentials import resolved
+from umbel.connectors.object_stores import keys_of
 from umbel.connectors.objects import CODE, LASTING
+from umbel.connectors.versioned_source import KIND
 from umbel.errors import InvalidValue, Transient
 
 if TYPE_CHECKING:
     from umbel.connectors.s3 import S3, S3Connector
 
 FEED = "delta.enableChangeDataFeed"
-KIND = "_change_type"
-"""The column of change files that says what became of a row."""
 AT_ONCE = 65_536
 _READABLE = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "domainMetadata", "appendOnly"})
 _LOG = "_delta_log"
@@ -51,9 +50,9 @@ def address_of(connector: S3Connector, environment: Mapping[str, str] = os.envir
 def readable_address(connector: S3Connector, source: S3) -> tuple[str, dict[str, str]]:
     """Return the address of a table, and storage options with the keys of its source."""
     address, options = address_of(connector)
-    key, secret = source.aws_access_key_id, source.aws_secret_access_key
-    if options and key is not None and secret is not None:
-        options |= {"AWS_ACCESS_KEY_ID": resolved(key), "AWS_SECRET_ACCESS_KEY": resolved(secret)}
+    if options and (keys := keys_of(source)) is not None:
+        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+        options |= {name: value for name, value in zip(names, keys, strict=True) if value is not None}
     return address, options
 
 
@@ -91,6 +90,11 @@ class TableVersion:
     settings: Mapping[str, str] | None
     table: str | None
     features: frozenset[str]
+
+    @property
+    def position(self) -> Mapping[str, Any]:
+        """Nothing: its number is its place."""
+        return {}
 
     @property
     def has_changes(self) -> bool:

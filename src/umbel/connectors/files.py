@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from umbel.connectors.file_source import FileSource
     from umbel.connectors.splits import SplitSource
 
-FORMATS = ("json", "parquet", "avro", "delta")
+FORMATS = ("json", "parquet", "avro", "delta", "hudi", "iceberg")
+TABLES = frozenset({"delta", "hudi", "iceberg"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,8 @@ class FilesConnector(DataConnector):
     Args:
         folder: absolute path of the folder.
         pattern: a pattern of files in it, with `*` and `**`; also of files compressed by gzip or zstd.
-        format: "json" (one object per line), "parquet", "avro", "delta" or CSV. For "delta", the pattern is the path of a table.
+        format: "json" (one object per line), "parquet", "avro", "delta", "hudi", "iceberg" or CSV. For those
+            of tables, the pattern is the path of a table.
     """
 
     folder: str
@@ -46,20 +49,20 @@ class FilesConnector(DataConnector):
     @property
     def cdcs(self) -> frozenset[str]:  # type: ignore[override]
         """The supported `cdc` values of rows read from the folder."""
-        return frozenset({"native"}) if self.format == "delta" else DataConnector.cdcs
+        return frozenset({"native"}) if self.format in TABLES else DataConnector.cdcs
 
     @property
     def letter_format(self) -> Any:
         return letters_of(self.format)
 
     def reader_of(self, options: ReadOptions) -> SplitSource:
-        if self.format != "delta":
+        if self.format not in TABLES:
             return self.reader(options.directory)
-        from umbel.connectors.delta_source import DeltaSource
-        from umbel.connectors.delta_tables import local_place
+        from umbel.connectors.delta_tables import in_folder
+        from umbel.connectors.s3 import table_source
 
         title, path = f"Files '{self.source.name}', table '{self.pattern}'", str(Path(self.folder, self.pattern))
-        return DeltaSource(local_place(title, path), self.pattern, options)
+        return table_source(str(self.format), title, self.pattern, partial(in_folder, path), options)
 
     def reader(self, directory: Path) -> FileSource:
         from umbel.connectors.file_source import FileSource
@@ -88,10 +91,10 @@ class Files(DataSource):
 
         Args:
             pattern: relative to the folder, with `*` and `**`.
-            format: "json", "parquet", "avro", "delta" (the path of a table) or CSV(...).
+            format: "json", "parquet", "avro", "delta", "hudi", "iceberg" (the path of a table) or CSV(...).
         """
         check_format(f"Files '{self.name}', path '{pattern}'", format, FORMATS, CSV)
-        if format == "delta" and "*" in pattern:
+        if format in TABLES and "*" in pattern:
             raise InvalidValue(f"Files '{self.name}', path '{pattern}': a table has one path, without wildcards")
         return FilesConnector(source=self, folder=str(Path(self.folder).absolute()), pattern=pattern, format=format)
 

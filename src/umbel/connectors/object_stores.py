@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 import os
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from umbel.connectors.buckets import ENDPOINTS, LOCATION, REGION, REGIONS, check_name, folder_of
 from umbel.connectors.credentials import check_credential, resolved
 from umbel.connectors.gcs import GCS
 from umbel.connectors.objects import CLIENT, RETRIES, import_store
+from umbel.connectors.roles import assumed, sts
 from umbel.connectors.s3 import S3
-from umbel.errors import InvalidValue, NotSupported
+from umbel.errors import InvalidValue
+
+Keys: TypeAlias = tuple[str, str, str | None]
 
 
 def s3_bucket(source: S3, bucket: str) -> Any:
@@ -32,10 +35,21 @@ def s3_bucket(source: S3, bucket: str) -> Any:
         return _folder(str(folder_of(location) / bucket))
     endpoint = next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), None)
     region = next((os.environ[name] for name in REGIONS if os.environ.get(name)), REGION)
+    return _on_s3(bucket, endpoint, region, keys_of(source))
+
+
+def keys_of(source: S3) -> Keys | None:
+    """Return key, secret and session token; None for the worker's own credentials.
+
+    Raises:
+        InvalidValue: the source's role may not be assumed.
+    """
     key, secret = source.aws_access_key_id, source.aws_secret_access_key
-    if key is None or secret is None:
-        return _on_s3(bucket, endpoint, region, None, None)
-    return _on_s3(bucket, endpoint, region, resolved(key), resolved(secret))
+    own = None if key is None or secret is None else (resolved(key), resolved(secret), None)
+    if not source.role_arn:
+        return own
+    found = assumed(f"S3 '{source.name}'", source.role_arn, *(own or (None, None))[:2])
+    return found.key, found.secret, found.token
 
 
 def check_s3(source: S3) -> None:
@@ -44,6 +58,7 @@ def check_s3(source: S3) -> None:
     Raises:
         InvalidValue: half of a key is given.
         NotSupported: they are in another place than can be read.
+        PackageError: they are of a role, and the package that assumes roles is not installed.
     """
     key, secret = source.aws_access_key_id, source.aws_secret_access_key
     if (key is None) != (secret is None):
@@ -53,22 +68,20 @@ def check_s3(source: S3) -> None:
         )
     for each in (key, secret):
         check_credential(each, f"S3 '{source.name}'")
-    if source.role_arn and key is None:
-        raise NotSupported(
-            f"S3 '{source.name}': a source cannot assume a role yet",
-            hint="give a key, or leave role_arn out and run the worker with that role",
-        )
+    if source.role_arn:
+        sts()
 
 
 @lru_cache(maxsize=64)
-def _on_s3(bucket: str, endpoint: str | None, region: str, key: str | None, secret: str | None) -> Any:
+def _on_s3(bucket: str, endpoint: str | None, region: str, keys: Keys | None) -> Any:
     from obstore.store import S3Store
 
     config: dict[str, Any] = {"region": region}
     if endpoint is not None:
         config["endpoint"] = endpoint
-    if key is not None and secret is not None:
-        config |= {"access_key_id": key, "secret_access_key": secret}
+    if keys is not None:
+        names = ("access_key_id", "secret_access_key", "session_token")
+        config |= {name: value for name, value in zip(names, keys, strict=True) if value is not None}
     client: Any = {**CLIENT, "allow_http": endpoint is not None and endpoint.startswith("http:")}
     return S3Store(bucket, config=config, client_options=client, retry_config=RETRIES)
 

@@ -96,6 +96,17 @@ class Objects:
         except StorageRefused as error:
             raise InvalidValue(error.message, hint=error.hint) from None
 
+    def connected(self) -> Any:
+        """Return the bucket.
+
+        Raises:
+            StorageRefused: there are no credentials for it now, such as a role that may not be assumed any more.
+        """
+        try:
+            return self.connect()
+        except InvalidValue as error:
+            raise StorageRefused(error.message, hint=error.hint) from None
+
     def _pages(self, start: str) -> Iterator[Any]:
         import_store()
         import obstore
@@ -103,7 +114,7 @@ class Objects:
         folder = self.prefix.rpartition("/")[0] or None
         offset = max(start, self.prefix[:-1]) or None  # an object named as the prefix counts
         with self.described():
-            yield from obstore.list(self.connect(), folder, offset=offset, chunk_size=PAGE)
+            yield from obstore.list(self.connected(), folder, offset=offset, chunk_size=PAGE)
 
     @contextmanager
     def described(self) -> Iterator[None]:
@@ -202,7 +213,7 @@ class ObjectFile:
 
     def _connected(self) -> Any:
         if self._bucket is None:
-            self._bucket = self.objects.connect()
+            self._bucket = self.objects.connected()
         return self._bucket
 
 

@@ -90,9 +90,9 @@ def _check(path: str, part: str, *, is_last: bool) -> None:
         raise InvalidValue(f"S3: invalid part '{part}' in path '{path}'", hint=RULE)
 
 
-FORMATS = ("json", "parquet", "avro", "hudi", "delta")
-TABLES = ("hudi", "delta")
-NATIVE = {"delta": frozenset({"native"})}
+FORMATS = ("json", "parquet", "avro", "hudi", "delta", "iceberg")
+TABLES = ("hudi", "delta", "iceberg")
+NATIVE = dict.fromkeys(("delta", "iceberg"), frozenset({"native"}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class S3Connector(DataConnector):
         bucket: its name.
         prefix: the common prefix of all paths.
         suffix: the rest of the paths, with wildcards and dates; None for everything below the prefix.
-        format: "json", "parquet", "avro", "hudi", "delta" or CSV.
+        format: "json", "parquet", "avro", "hudi", "delta", "iceberg" or CSV.
         presorted: True if paths sort by time.
         spread: the maximum distance of a row's time from the date in its file's path.
     """
@@ -153,7 +153,7 @@ class S3Connector(DataConnector):
         from umbel.connectors.file_source import FileSource
         from umbel.connectors.objects import Objects, import_store
 
-        if self.format == "delta":
+        if self.format in TABLES:
             return self.table_reader(options)
         refuse_tables(self)
         import_store()
@@ -162,9 +162,8 @@ class S3Connector(DataConnector):
         return FileSource(objects, self.format, order=order_of(self, options))
 
     def table_reader(self, options: ReadOptions) -> SplitSource:
-        """Return the reading side of a Delta table."""
-        from umbel.connectors.delta_source import DeltaSource
-        from umbel.connectors.delta_tables import DeltaPlace, readable_address
+        """Return the reading side of a Delta, Hudi or Iceberg table."""
+        from umbel.connectors.delta_tables import readable_address
         from umbel.connectors.object_stores import check_s3
 
         assert isinstance(self.source, S3)
@@ -172,7 +171,7 @@ class S3Connector(DataConnector):
         title = f"S3 '{self.source.name}', table '{self.bucket}/{self.prefix.strip('/')}'"
         if self.suffix:
             raise InvalidValue(f"{title}: a table has one path, found wildcards or dates: {self.suffix!r}")
-        return DeltaSource(DeltaPlace(title, partial(readable_address, self, self.source)), self.prefix, options)
+        return table_source(str(self.format), title, self.prefix, partial(readable_address, self, self.source), options)
 
     @staticmethod
     def parse_path(path: str) -> tuple[str, str]:
@@ -204,6 +203,37 @@ class S3Connector(DataConnector):
             raise InvalidValue(
                 f"{subject}: keys and role_arn cannot be set; the platform's own role writes", hint="leave them out"
             )
+
+
+def table_source(
+    format: str, title: str, path: str, address: Callable[[], tuple[str, dict[str, str]]], options: ReadOptions
+) -> SplitSource:
+    """Return the reading side of a table of versions.
+
+    Args:
+        format: "delta", "hudi" or "iceberg".
+        title: of the table, for messages.
+        path: its name.
+        address: returns its address and the options of its storage.
+        options: of the source.
+    """
+    if format == "iceberg":
+        from umbel.connectors.iceberg_source import IcebergSource
+        from umbel.connectors.iceberg_tables import IcebergPlace, from_path, iceberg
+
+        iceberg()
+        return IcebergSource(IcebergPlace(title, partial(from_path, title, address)), path, options)
+    if format == "hudi":
+        from umbel.connectors.hudi_source import HudiPlace, HudiSource, hudi
+
+        if options.cdc != "native":
+            raise NotSupported(f"{title}: cdc '{options.cdc}' of a Hudi table is not read", hint='cdc="native"')
+        hudi()
+        return HudiSource(HudiPlace(title, address), path, options)
+    from umbel.connectors.delta_source import DeltaSource
+    from umbel.connectors.delta_tables import DeltaPlace
+
+    return DeltaSource(DeltaPlace(title, address), path, options)
 
 
 def is_chosen(connector: S3Connector, name: str) -> bool:
@@ -239,7 +269,7 @@ def refuse_tables(connector: S3Connector) -> None:
     if connector.format in TABLES:
         raise NotSupported(
             f"a source with format '{connector.format}' cannot be read yet",
-            hint="json, parquet, avro and CSV can, and Delta tables on S3 and in folders",
+            hint="json, parquet, avro and CSV can, and Delta, Hudi and Iceberg tables on S3 and in folders",
         )
     if connector.format == "avro":
         from umbel.formats.avro_files import avro
@@ -254,7 +284,7 @@ class S3(DataSource):
     Args:
         aws_access_key_id: the id of a key with read access.
         aws_secret_access_key: the secret of the same key.
-        role_arn: a role with read access, instead of a key.
+        role_arn: a role with read access, which is assumed with the key, or with the worker's own credentials.
     """
 
     aws_access_key_id: Credential | None = None
@@ -278,7 +308,7 @@ class S3(DataSource):
             bucket_name: its name.
             prefix: the common prefix of their paths.
             path: their paths with wildcards and dates, instead of a prefix.
-            format: "json", "parquet", "avro", "hudi", "delta" or CSV(...).
+            format: "json", "parquet", "avro", "hudi", "delta", "iceberg" or CSV(...).
             presorted: True if paths sort by time.
             spread: the maximum distance of a row's time from the date in its file's path; needs `path`.
         """

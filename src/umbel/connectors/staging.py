@@ -108,14 +108,13 @@ class Stage:
 
     def append(self, frame: pl.DataFrame, facts: Mapping[str, Any]) -> StagedPart:
         """Write rows as a new part; return once they are on disk."""
+        return self.append_encoded(encoded(frame), frame.height, facts)
+
+    def append_encoded(self, content: bytes, rows: int, facts: Mapping[str, Any]) -> StagedPart:
+        """Write rows, as `encoded` returned them, as a new part."""
         before = self._written[-1] if self._written else self.last()
         number, first = (before.number + 1, before.first + before.rows) if before else (1, 0)
-        body = io.BytesIO()
-        frame.write_ipc(body, compression="lz4")
-        content = body.getvalue()
-        header = json.dumps(
-            {"first": first, "rows": frame.height, "crc": zlib.crc32(content), "facts": dict(facts)}
-        ).encode()
+        header = json.dumps({"first": first, "rows": rows, "crc": zlib.crc32(content), "facts": dict(facts)}).encode()
         lengths = _LENGTHS.pack(len(header), zlib.crc32(header))
         disk.replace(self._path(number), b"".join((MAGIC, lengths, header, content)))
         self._written[:] = [self.part(number)]
@@ -137,7 +136,7 @@ class Stage:
                 content = file.read()
             if zlib.crc32(content) != header["crc"]:
                 raise ValueError("its checksum does not match")
-            return pl.read_ipc(io.BytesIO(content), columns=columns, use_pyarrow=False)
+            return decoded(content, columns)
         except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
             raise self._damaged(number, error) from None
 
@@ -185,6 +184,23 @@ class Stage:
     def _damaged(self, number: int, error: Exception) -> Damaged:
         why = "it is missing" if isinstance(error, FileNotFoundError) else str(error)
         return Damaged(f"staged rows: part {number} of {self.folder.name} cannot be read: {why}", hint=RESTORE)
+
+
+def encoded(frame: pl.DataFrame) -> bytes:
+    """Return rows as they are written."""
+    body = io.BytesIO()
+    frame.write_ipc(body, compression="lz4")
+    return body.getvalue()
+
+
+def decoded(content: bytes, columns: list[str] | None = None) -> pl.DataFrame:
+    """Return rows that were `encoded`.
+
+    Args:
+        content: the rows.
+        columns: the columns to return, None for all.
+    """
+    return pl.read_ipc(io.BytesIO(content), columns=columns, use_pyarrow=False)
 
 
 def _header(start: bytes, file: Any) -> dict[str, Any]:

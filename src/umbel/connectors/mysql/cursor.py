@@ -7,15 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from umbel.connectors.mysql.columns import frame, read_as
+from umbel.connectors.mysql.dividing import LARGE, RANGE_ROWS, Division
 from umbel.connectors.mysql.reading import MySQLSource, pieces
-from umbel.connectors.mysql.server import MySQLDescription, describe, may, quote, rows
+from umbel.connectors.mysql.server import MySQLDescription, MySQLServer, describe, may, quote, rows
 from umbel.connectors.sql.columns import DATE, FLOAT, INT, NUMERIC, TIMES, Column
 from umbel.connectors.sql.cursor import NEWER, CursorSource, Low, Poll
+from umbel.connectors.sql.ranges import MOST_RANGES, Range, ranges_between
 from umbel.connectors.sql.server import TableDescription
 from umbel.errors import InvalidValue
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from pymysql import Connection
 
 OPEN = "SELECT trx_id FROM information_schema.INNODB_TRX"
+INDEXED = """SELECT 1 FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND COLUMN_NAME = %s
+             AND SEQ_IN_INDEX = 1 AND INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL LIMIT 1"""
 STALE = 0.15
 """Seconds for which the server may answer `OPEN` with what it answered before."""
 _NUMBERS = frozenset({INT, FLOAT, NUMERIC})
@@ -52,17 +57,44 @@ class MySQLSnapshot:
         time.sleep(max(0.0, self.begun + STALE - time.monotonic()))
         return {"before": list(self.before), "after": [row[0] for row in rows(self.connection, OPEN)]}
 
-    def rows(self, columns: Mapping[str, Column], low: Low) -> Iterator[pl.DataFrame]:
+    def rows(self, columns: Mapping[str, Column], low: Low, within: Range | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows from a cursor on, by cursor, with the column `NEWER`."""
         cursor = quote(low.cursor.name)
         newer = "1" if low.high is None else f"{cursor} > {self._literal(low.cursor, low.high)}"
         names = ", ".join(read_as(column, quote(name)) for name, column in columns.items())
         statement = (  # names are quoted, values are literals
-            f"SELECT {names}, {newer} FROM {self.table.name} WHERE {self._condition(cursor, low)} ORDER BY {cursor}"  # noqa: S608  names are quoted
+            f"SELECT {names}, {newer} FROM {self.table.name} WHERE {self._conditions(cursor, low, within)} ORDER BY {cursor}"  # noqa: S608  names are quoted
         )
         read = [*columns.values(), Column(NEWER, INT, is_array=False, type="int")]
         for each in pieces(self.connection, statement):
             yield frame(each, read).with_columns(pl.col(NEWER) == "1")
+
+    def ranges(self, low: Low, count: int) -> list[Range] | str:
+        """Return the ranges of cursors, by the estimates of the server's optimizer.
+
+        Rows above the highest cursor of now are left to the next statement: ranges are read at different instants.
+        """
+        cursor, name = quote(low.cursor.name), low.cursor.name
+        condition = self._condition(cursor, low)
+        dividing = Division(self.connection, self.table.name, low.cursor, condition, partial(self._literal, low.cursor))
+        if (size := dividing.estimated()) < LARGE:
+            return f"the table has less than {LARGE:,} rows"
+        if not rows(self.connection, INDEXED, self.table.database, self.table.table, name):
+            return f"there is no index on {name}"
+        ends = dividing.ends()
+        if ends is None:
+            return "it has no rows"
+        target = max(RANGE_ROWS, size // MOST_RANGES) if size >= 2 * count * RANGE_ROWS else size // (2 * count)
+        bounds = dividing.bounds(*ends, target)
+        return ranges_between(bounds, ends[1]) if bounds else f"its {name} cannot be divided"
+
+    def _conditions(self, cursor: str, low: Low, within: Range | None) -> str:
+        found = [self._condition(cursor, low)]
+        if within is not None:
+            found.append(f"{cursor} {'<=' if within.is_last else '<'} {self._literal(low.cursor, within.high)}")
+            if within.low is not None:
+                found.append(f"{cursor} >= {self._literal(low.cursor, within.low)}")
+        return " AND ".join(found)
 
     def _condition(self, cursor: str, low: Low) -> str:
         is_time = low.cursor.kind in TIMES
@@ -91,6 +123,8 @@ class MySQLCursor(MySQLSource, CursorSource):
     For types other than times, a statement begins at the highest cursor as of the last statement since which all transactions
     have ended that were open then.
     """
+
+    server: MySQLServer
 
     def columns_of(self, table: TableDescription) -> dict[str, Column]:
         found = super().columns_of(table)
@@ -128,6 +162,10 @@ class MySQLCursor(MySQLSource, CursorSource):
             self._check_rights(connection, table.columns[self.cursor])
             before = [row[0] for row in rows(connection, OPEN)]
             yield MySQLSnapshot(connection, table, before, time.monotonic())
+
+    def present(self, connection: Any, table: TableDescription) -> MySQLSnapshot:
+        assert isinstance(table, MySQLDescription)
+        return MySQLSnapshot(connection, table, (), None)
 
     def closed(self, polls: Sequence[Poll]) -> int | None:
         """Return the place of the newest statement that the last one closed.

@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from umbel.connectors.postgres.copying import PostgresSource, parse, pieces
-from umbel.connectors.postgres.server import PostgresDescription, describe
+from umbel.connectors.postgres.server import PostgresDescription, Server, describe, table_bytes
 from umbel.connectors.sql.columns import TIMES, Column
 from umbel.connectors.sql.cursor import NEWER, CursorSource, Low, Poll
+from umbel.connectors.sql.ranges import MOST_RANGES, Range, ranges_between
+from umbel.connectors.sql.server import TableDescription
 
 if TYPE_CHECKING:
     import psycopg
 
+LARGE, RANGE_BYTES, PAGE = 64 << 20, 16 << 20, 8192
+"""Bytes of a table from which on it is first read in ranges, of a range, and of a page."""
+INDEXED = """SELECT 1 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam
+             JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+             WHERE i.indrelid = %s::oid AND a.attname = %s AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree'"""
 SNAPSHOT = "SELECT txid_snapshot_xmin(txid_current_snapshot())::text, txid_snapshot_xmax(txid_current_snapshot())::text"
 
 
@@ -34,7 +41,7 @@ class PostgresSnapshot:
     table: PostgresDescription
     mark: Poll
 
-    def rows(self, columns: Mapping[str, Column], low: Low) -> Iterator[pl.DataFrame]:
+    def rows(self, columns: Mapping[str, Column], low: Low, within: Range | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows from a cursor on, by cursor, with the column `NEWER`."""
         from psycopg import sql
 
@@ -42,7 +49,7 @@ class PostgresSnapshot:
         newer = sql.SQL("true") if low.high is None else sql.SQL("{} > {}").format(cursor, high)
         names = sql.SQL(", ").join(map(sql.Identifier, columns))
         select = sql.SQL("SELECT {}, {} FROM {} WHERE {} ORDER BY {}").format(
-            names, newer, sql.SQL(self.table.name), _condition(low), cursor
+            names, newer, sql.SQL(self.table.name), sql.SQL(" AND ").join(_conditions(low, within)), cursor
         )
         with (
             self.connection.cursor() as client,
@@ -50,6 +57,37 @@ class PostgresSnapshot:
         ):
             for data in pieces(copy):
                 yield parse(data, (*columns, NEWER)).with_columns(pl.col(NEWER) == "t")
+
+    def ranges(self, low: Low, count: int) -> list[Range] | str:
+        """Return the ranges of cursors, by a sample of the table's pages.
+
+        Rows above the highest cursor of now are left to the next statement: ranges are read at different instants.
+        """
+        size = table_bytes(self.connection, self.table.oid)
+        if size < LARGE:
+            return f"the table is smaller than {LARGE >> 20} MiB"
+        if not self.connection.execute(INDEXED, [self.table.oid, low.cursor.name]).fetchone():
+            return f"there is no index on {low.cursor.name}"
+        bounds = self._sampled(low, size, min(MOST_RANGES, max(2 * count, size // RANGE_BYTES)))
+        found = self._select("SELECT max({cursor})::text FROM {table} WHERE {low}", low)
+        self.connection.execute("COMMIT")  # so that the server can clean up meanwhile
+        return ranges_between(bounds, found[0][0]) if bounds and found[0][0] is not None else "few cursors differ"
+
+    def _sampled(self, low: Low, size: int, ranges: int) -> list[str]:
+        """Return cursors that divide a sample of the table into equal parts."""
+        percent = min(100.0, 100.0 * max(400, 2 * ranges) * PAGE / size)
+        query = """SELECT each::text AS bound FROM (SELECT DISTINCT each FROM (
+            SELECT {cursor} AS each, row_number() OVER (ORDER BY {cursor}) AS place, count(*) OVER () AS all_rows
+            FROM {table} TABLESAMPLE SYSTEM ({percent}) WHERE {low}
+        ) _ WHERE place % greatest(1, all_rows / {ranges}) = 0) _ ORDER BY each"""
+        return [row[0] for row in self._select(query, low, percent=percent, ranges=ranges)]
+
+    def _select(self, query: str, low: Low, **values: float) -> list[Any]:
+        from psycopg import sql
+
+        literals = {name: sql.Literal(value) for name, value in values.items()}
+        names = {"cursor": sql.Identifier(low.cursor.name), "table": sql.SQL(self.table.name)}
+        return self.connection.execute(sql.SQL(query).format(**names, low=_condition(low), **literals)).fetchall()
 
 
 @dataclass(frozen=True)
@@ -59,6 +97,8 @@ class PostgresCursor(PostgresSource, CursorSource):
     For types other than times, a statement begins at the highest cursor as of the last statement since which all transactions
     have ended that were open then.
     """
+
+    server: Server
 
     def examine(self) -> None:
         with self.server.connect() as connection:
@@ -76,6 +116,10 @@ class PostgresCursor(PostgresSource, CursorSource):
             oldest, next_one = connection.execute(SNAPSHOT).fetchone() or ("0", "0")
             yield PostgresSnapshot(connection, table, {"oldest": oldest, "next": next_one})
 
+    def present(self, connection: Any, table: TableDescription) -> PostgresSnapshot:
+        assert isinstance(table, PostgresDescription)
+        return PostgresSnapshot(connection, table, {})
+
     def closed(self, polls: Sequence[Poll]) -> int | None:
         """Return the place of the newest statement that the last one closed.
 
@@ -83,6 +127,19 @@ class PostgresCursor(PostgresSource, CursorSource):
         """
         found = [at for at, each in enumerate(polls) if int(each["next"]) <= int(polls[-1]["oldest"])]
         return found[-1] if found else None
+
+
+def _conditions(low: Low, within: Range | None) -> Iterator[Any]:
+    """Yield the SQL conditions on a cursor column."""
+    from psycopg import sql
+
+    yield _condition(low)
+    cursor = sql.Identifier(low.cursor.name)
+    if within is not None:
+        sign = sql.SQL("<=" if within.is_last else "<")
+        yield sql.SQL("{} {} {}").format(cursor, sign, sql.Literal(within.high))
+        if within.low is not None:
+            yield sql.SQL("{} >= {}").format(cursor, sql.Literal(within.low))
 
 
 def _condition(low: Low) -> Any:

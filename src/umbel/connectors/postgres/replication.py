@@ -18,12 +18,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller
-from umbel.connectors.postgres.copying import PostgresSource, parse, pieces
+from umbel.connectors.postgres.copying import PostgresSource
+from umbel.connectors.postgres.pages import PageRanges, page_ranges
 from umbel.connectors.postgres.pgoutput import EPOCH_2000, Decoder
 from umbel.connectors.postgres.server import PostgresDescription, describe
 from umbel.connectors.sql.columns import Column
 from umbel.connectors.sql.following import ANEW, DELAY, PART_ROWS, SESSION, FollowedSource
+from umbel.connectors.sql.parallel import read_ranges
+from umbel.connectors.sql.ranges import connections
 from umbel.connectors.sql.rows import UNSENT
+from umbel.connectors.staging import encoded
 from umbel.errors import InvalidValue, Terminal, Transient
 
 if TYPE_CHECKING:
@@ -143,16 +147,14 @@ class ReplicatedSource(PostgresSource, FollowedSource):
     def _copy(
         self, table: PostgresDescription, columns: Mapping[str, Column], snapshot: str, token: str, poller: Poller
     ) -> bool:
-        from psycopg import sql
-
-        names = sql.SQL(", ").join(map(sql.Identifier, columns))
-        statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv)").format(names, sql.SQL(table.name))
-        with self.server.connect() as connection:
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
-            with connection.cursor() as cursor, cursor.copy(statement) as copy:
-                frames = (parse(data, tuple(columns)) for data in pieces(copy))
-                return self.stage_copy(frames, columns, token, poller)
+        reader, count = PageRanges(self.server.revealed(), table.name, columns, snapshot), connections()
+        with reader.connected() as connection:
+            ranges = page_ranges(connection, table, count)
+            if not ranges:
+                parts = ((encoded(rows), rows.height) for rows, _ in reader.parts(connection, None))
+                return self.stage_encoded(parts, columns, token, poller)
+        found = read_ranges(reader, ranges, count, lambda: poller.is_stopping)
+        return self.stage_encoded(((content, rows) for content, rows, _ in found), columns, token, poller)
 
     # ---- the changes after that ------------------------------------------------------------------------------------
 

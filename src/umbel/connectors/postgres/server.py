@@ -160,6 +160,14 @@ def describe(connection: psycopg.Connection[Any], title: str, name: str) -> Post
     return PostgresDescription(quoted, columns, found[0], _text(found[1]))
 
 
+def table_bytes(connection: psycopg.Connection[Any], oid: int) -> int:
+    """Return the size of a table with its partitions, 0 for a view."""
+    query = """SELECT coalesce(sum(pg_relation_size(relid)), 0)::bigint FROM (
+               SELECT %(oid)s::oid::regclass AS relid UNION SELECT relid FROM pg_partition_tree(%(oid)s::oid::regclass)) _"""
+    found = connection.execute(query, {"oid": oid}).fetchone()
+    return int(found[0]) if found else 0
+
+
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 

@@ -10,11 +10,12 @@ database chooses in its own way.
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import blake2b
@@ -25,12 +26,16 @@ import polars as pl
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller
 from umbel.connectors.sql.columns import DATE, FLOAT, INT, NUMERIC, TEXT, TIMES, Column
+from umbel.connectors.sql.parallel import read_ranges
+from umbel.connectors.sql.ranges import Range, connections
 from umbel.connectors.sql.rows import TableSource
-from umbel.connectors.sql.server import TableDescription
+from umbel.connectors.sql.server import DatabaseServer, TableDescription
 from umbel.connectors.staged_source import IDENTITY
-from umbel.connectors.staging import StagedPart
+from umbel.connectors.staging import StagedPart, decoded, encoded
 from umbel.errors import InvalidValue
 from umbel.state.keys import encode_columns
+
+log = logging.getLogger("umbel.work")
 
 ORDERED = frozenset({INT, FLOAT, NUMERIC, TEXT})
 NEWER = "_newer"
@@ -49,8 +54,22 @@ class Snapshot(Protocol):
     def mark(self) -> Poll:
         """The statement's place among transactions, in the database's own terms: plain JSON."""
 
-    def rows(self, columns: Mapping[str, Column], low: Low) -> Iterator[pl.DataFrame]:
-        """Yield the rows from a cursor on, by cursor, with the column `NEWER`."""
+    def rows(self, columns: Mapping[str, Column], low: Low, within: Range | None = None) -> Iterator[pl.DataFrame]:
+        """Yield the rows from a cursor on, by cursor, with the column `NEWER`.
+
+        Args:
+            columns: those to read.
+            low: the cursor.
+            within: a range of cursors besides.
+        """
+
+    def ranges(self, low: Low, count: int) -> list[Range] | str:
+        """Return ranges of cursors for several connections, or the reason against.
+
+        Args:
+            low: the cursor that is read from.
+            count: of the connections.
+        """
 
 
 @dataclass(frozen=True)
@@ -63,9 +82,15 @@ class CursorSource(TableSource):
 
     cursor: str
 
+    server: DatabaseServer
+
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """Begin a transaction that reads one state of the table."""
+
+    @abstractmethod
+    def present(self, connection: Any, table: TableDescription) -> Snapshot:
+        """Return the table as each statement of a connection finds it."""
 
     @abstractmethod
     def closed(self, polls: Sequence[Poll]) -> int | None:
@@ -128,13 +153,14 @@ class CursorSource(TableSource):
         last = self._last_data()
         high = last.facts["high"] if last else None
         if cursor.kind in TIMES:
-            return Low(cursor, high, high, lookback=self.options.disorder, instant=self._instant)
+            return Low(cursor, high, high, lookback=self.options.disorder, instant=self.instant)
         closed = self.closed(polls) if polls else None
         if closed is None:
             return Low(cursor, high, None)
         return Low(cursor, high, polls[closed]["high"], part=polls[closed]["part"])
 
-    def _instant(self, text: str, cursor: Column) -> datetime:
+    def instant(self, text: str, cursor: Column) -> datetime:
+        """Return the instant that the text of a cursor is."""
         value = self.typed(pl.Series([text], dtype=pl.String), cursor, None)[0]
         return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day, tzinfo=UTC)
 
@@ -153,26 +179,82 @@ class CursorSource(TableSource):
         """Stage the new rows; return whether all of them were read."""
         seen = _Seen.of(self.stage.read(number, [IDENTITY])[IDENTITY] for number in self._covering(low))
         high, facts = low.high, {"columns": [column.plain for column in columns.values()]}
-        for rows in snapshot.rows(columns, low):
-            newer = rows.filter(NEWER)[self.cursor]
-            high = newer[-1] if len(newer) else high
-            fresh = seen.fresh(rows.drop(NEWER).with_columns(self._identity(rows, columns)))
-            if fresh.height:
-                self.stage.append(fresh, {**facts, "high": high})
+        reader, ranges = CursorRanges(self, snapshot.table, columns, low), self._ranges(snapshot, low)
+        if len(ranges) > 1:
+            parts = read_ranges(reader.portable(), ranges, connections(), lambda: poller.is_stopping)
+        else:
+            parts = ((encoded(frame), frame.height, facts) for frame, facts in reader.of(snapshot, None))
+        for content, height, found in parts:
+            high = found["high"] or high
+            body, count = seen.fresh_of(content, height)
+            if count:
+                self.stage.append_encoded(body, count, {**facts, "high": high})
             if not self.has_room(poller):
                 return False
-        return True
+        return not (ranges and poller.is_stopping)
 
-    def _identity(self, rows: pl.DataFrame, columns: Mapping[str, Column]) -> pl.Series:
-        """Return the digest that tells each row from all others.
+    def _ranges(self, snapshot: Snapshot, low: Low) -> list[Range]:
+        """Return the ranges of a first read; none for one statement."""
+        count = connections()
+        found = snapshot.ranges(low, count) if count > 1 and self.is_loading else []
+        if isinstance(found, str):
+            log.info("%s: the rows that exist are read by one connection: %s", self.title, found)
+            return []
+        if found:
+            log.info("%s: the rows that exist are read in %d ranges by %d connections", self.title, len(found), count)
+        return found
+
+    def identity(self, columns: Mapping[str, Column]) -> list[str]:
+        """Return the columns whose digest tells each row from all others.
 
         A keyless dataset takes each row of a table once for each value of the cursor; a keyed one whenever it differs.
         """
         keys = [name for name, column in columns.items() if column.is_primary]
-        names = [*keys, self.cursor] if keys and not self.options.is_keyed else list(columns)
-        encoded = encode_columns(rows, sorted(names)).to_list()
-        digests = (int.from_bytes(blake2b(each, digest_size=8).digest(), "little") for each in encoded)
-        return pl.Series(IDENTITY, digests, dtype=pl.UInt64)
+        return sorted({*keys, self.cursor} if keys and not self.options.is_keyed else columns)
+
+
+@dataclass(frozen=True)
+class CursorRanges:
+    """Reads ranges of cursors.
+
+    Args:
+        source: the source.
+        table: the description of the table.
+        columns: those to read.
+        low: the cursor to read from.
+    """
+
+    source: CursorSource
+    table: TableDescription
+    columns: Mapping[str, Column]
+    low: Low
+
+    def portable(self) -> CursorRanges:
+        """Return the same for another process, which has no secrets of the deployment."""
+        source = replace(self.source, server=self.source.server.revealed())
+        return replace(self, source=source, low=replace(self.low, instant=source.instant))
+
+    def connected(self) -> AbstractContextManager[Any]:
+        """Connect for a block."""
+        return self.source.server.connect()
+
+    def parts(self, connection: Any, each: Range) -> Iterator[tuple[pl.DataFrame, dict[str, Any]]]:
+        """Yield the rows of a range."""
+        return self.of(self.source.present(connection, self.table), each)
+
+    def of(self, snapshot: Snapshot, within: Range | None) -> Iterator[tuple[pl.DataFrame, dict[str, Any]]]:
+        """Yield the rows of a snapshot with digests, and the highest newer cursor."""
+        names = self.source.identity(self.columns)
+        for rows in snapshot.rows(self.columns, self.low, within):
+            newer = rows.filter(NEWER)[self.low.cursor.name]
+            identity = _digests(rows, names)
+            yield rows.drop(NEWER).with_columns(identity), {"high": newer[-1] if len(newer) else None}
+
+
+def _digests(rows: pl.DataFrame, names: Sequence[str]) -> pl.Series:
+    encoded_rows = encode_columns(rows, names).to_list()
+    digests = (int.from_bytes(blake2b(each, digest_size=8).digest(), "little") for each in encoded_rows)
+    return pl.Series(IDENTITY, digests, dtype=pl.UInt64)
 
 
 @dataclass(frozen=True)
@@ -238,6 +320,13 @@ class _Seen:
         found = list(parts)
         rows = pl.concat(found) if found else pl.Series(IDENTITY, [], dtype=pl.UInt64)
         return cls(rows.to_frame(IDENTITY).group_by(IDENTITY).len("_times"))
+
+    def fresh_of(self, content: bytes, height: int) -> tuple[bytes, int]:
+        """Return the encoded rows that were not read before, and their number."""
+        if not self._left.height:
+            return content, height
+        fresh = self.fresh(decoded(content))
+        return encoded(fresh), fresh.height
 
     def fresh(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the rows that were not read before."""

@@ -17,7 +17,7 @@ from umbel.connectors.polling import Poller
 from umbel.connectors.sql.changes import Deletions
 from umbel.connectors.sql.columns import Column
 from umbel.connectors.sql.rows import AT, DELETE, INSERT, OP, START, TRUNCATE, TableSource
-from umbel.connectors.staging import StagedPart
+from umbel.connectors.staging import StagedPart, encoded
 
 PART_ROWS = 100_000
 """Changes after which those received so far are staged as a part, if no transaction is open."""
@@ -76,13 +76,18 @@ class FollowedSource(TableSource):
         self, frames: Iterator[pl.DataFrame], columns: Mapping[str, Column], token: str, poller: Poller
     ) -> bool:
         """Stage the rows of a snapshot as inserts; return whether all of them were read."""
+        return self.stage_encoded(((encoded(inserted(each)), each.height) for each in frames), columns, token, poller)
+
+    def stage_encoded(
+        self, parts: Iterator[tuple[bytes, int]], columns: Mapping[str, Column], token: str, poller: Poller
+    ) -> bool:
+        """Stage encoded rows of a snapshot; return whether all were read."""
         facts = {"columns": [column.plain for column in columns.values()], "snapshot": token}
-        none = pl.lit(None, pl.Int64)
-        for rows in frames:
-            self.stage.append(rows.with_columns(pl.lit(INSERT).alias(OP), none.alias(AT), none.alias(START)), facts)
+        for content, rows in parts:
+            self.stage.append_encoded(content, rows, facts)
             if poller.is_stopping:
                 return False
-        return True
+        return not poller.is_stopping
 
     def _retain_truncation(self) -> None:
         """Save the last truncation beyond its part."""
@@ -111,3 +116,9 @@ class FollowedSource(TableSource):
         """Return the last part of changes, None for none."""
         parts = (self.stage.part(number) for number in reversed(self.stage.numbers()))
         return next((part for part in parts if self.position_fact in part.facts), None)
+
+
+def inserted(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of a snapshot as they are staged."""
+    none = pl.lit(None, pl.Int64)
+    return rows.with_columns(pl.lit(INSERT).alias(OP), none.alias(AT), none.alias(START))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 from urllib.parse import parse_qsl
 
+from umbel.connectors.credentials import resolved
 from umbel.connectors.sql import SQLSource
 from umbel.connectors.sql.columns import Column
 from umbel.definitions.secret import Credential
@@ -71,6 +72,10 @@ class DatabaseServer:
     def login(self) -> str:
         """The user, for messages."""
         return self.user if isinstance(self.user, str) else "the user"
+
+    def revealed(self) -> Self:
+        """Return the same with its credentials resolved, for a process without the deployment's secrets."""
+        return replace(self, user=resolved(self.user), password=resolved(self.password))
 
     @abstractmethod
     def connect(self, **options: Any) -> AbstractContextManager[Any]:

@@ -1,0 +1,220 @@
+"""Iceberg tables whose snapshots cannot be read: whatever is missing, damaged or changed is reported."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, TimestamptzType
+
+from tests.connectors.shop_datasets import deployed, letters
+from tests.unit.connectors.iceberg_lake import Lake, keyed, keyless, lake, reasons, table, taken, until
+from umbel.connectors import Files, Iceberg
+from umbel.connectors.polling import stop_polling
+from umbel.errors import InvalidValue, PackageError, Transient, UmbelError
+
+__all__ = ["lake"]
+__owner__ = "shop@example.com"
+
+
+def as_deletes(lake: Lake, content: int, positions: Sequence[tuple[str, int]] = ()) -> None:
+    """Make the files that the newest snapshot added files of deletions, as PyIceberg does not write them.
+
+    Args:
+        lake: has the table.
+        content: 1 for positions, 2 for equality.
+        positions: the data files and rows that are deleted.
+    """
+    snapshot = lake.opened.current_snapshot()
+
+    def rewritten(address: str, change: Callable[[Any], Any], metadata: dict[str, str]) -> None:
+        path = Path(address.removeprefix("file://"))
+        with path.open("rb") as file:
+            found = fastavro.reader(file)
+            schema, header, records = found.writer_schema, found.metadata, [change(dict(each)) for each in found]
+        header = {name: value for name, value in header.items() if not name.startswith("avro.")} | metadata
+        with path.open("wb") as file:
+            fastavro.writer(file, schema, records, metadata=header)
+
+    def entry(record: Any) -> Any:
+        data = {**record["data_file"], "content": content, "equality_ids": [1] if content == 2 else None}
+        if positions:
+            paths, rows = zip(*positions, strict=True)
+            at = Path(data["file_path"].removeprefix("file://"))
+            pq.write_table(pa.table({"file_path": list(paths), "pos": pa.array(rows, pa.int64())}), at)
+            data["file_size_in_bytes"] = at.stat().st_size
+        return {**record, "data_file": data}
+
+    for manifest in snapshot.manifests(lake.opened.io):
+        if manifest.added_snapshot_id == snapshot.snapshot_id:
+            rewritten(manifest.manifest_path, entry, {"content": "deletes"})
+    rewritten(
+        snapshot.manifest_list,
+        lambda each: {**each, "content": 1 if each["added_snapshot_id"] == snapshot.snapshot_id else each["content"]},
+        {},
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda schema: schema.delete_column("note"), "column 'note' was dropped"),
+        (lambda schema: schema.rename_column("note", "remark"), "column 'note' was renamed to 'remark'"),
+    ],
+)
+def test_a_changed_column_is_reported(lake: Lake, tmp_path: Path, change: Any, reason: str) -> None:
+    lake.add(range(3))
+    with deployed(tmp_path, keyless(lake)) as made:
+        until(made, lambda: made.taken().get("Copies") == 3)
+        lake.add([3])
+        with lake.opened.update_schema(allow_incompatible_changes=True) as schema:
+            change(schema)
+        lake.opened.append(
+            table([4], "x").rename_columns(["id", "remark", "updated_at"])
+            if "renamed" in reason
+            else table([4], "x").drop_columns(["note"])
+        )
+        until(made, lambda: letters(made))
+        assert reason in reasons(made)[0]
+        assert "as a new version" in reasons(made)[0]
+        until(made, lambda: len(taken(made, "Copies")) == 4)  # what was added before it
+
+
+def test_expired_snapshots_are_reported(lake: Lake, tmp_path: Path) -> None:
+    lake.add(range(3))
+    with deployed(tmp_path, keyless(lake)) as made:
+        until(made, lambda: made.taken().get("Copies") == 3)
+        stop_polling(tmp_path)
+        lake.add([3])
+        lost = lake.opened.current_snapshot().snapshot_id
+        lake.add([4])
+        lake.opened.maintenance.expire_snapshots().by_id(lost).commit()
+        until(made, lambda: letters(made))
+        assert "expired before they were read" in reasons(made)[0]
+        assert len(taken(made, "Copies")) == 3
+
+
+def test_a_rollback_and_another_table_are_reported(lake: Lake, tmp_path: Path) -> None:
+    lake.add(range(3))
+    first = lake.opened.current_snapshot().snapshot_id
+    lake.add([3])
+    with deployed(tmp_path, keyless(lake)) as made:
+        until(made, lambda: made.taken().get("Copies") == 4)
+        lake.opened.manage_snapshots().set_current_snapshot(first).commit()
+        until(made, lambda: letters(made))
+        assert "rolled back" in reasons(made)[0]
+        lake.catalog.drop_table("shop.orders")
+        lake.create()
+        lake.add([9])
+        until(made, lambda: len(reasons(made)) == 2)
+        assert "made anew" in reasons(made)[1]
+
+
+def test_missing_data_files_and_manifests_are_reported(lake: Lake, tmp_path: Path) -> None:
+    lake.add(range(3))
+    with deployed(tmp_path, keyless(lake)) as made:
+        until(made, lambda: made.taken().get("Copies") == 3)
+        stop_polling(tmp_path)
+        before = set(lake.folder.rglob("*.parquet"))
+        lake.add([3])
+        (data,) = set(lake.folder.rglob("*.parquet")) - before
+        content = data.read_bytes()
+        data.unlink()
+        until(made, lambda: letters(made))
+        assert "were deleted (by expiring snapshots) before they were read" in reasons(made)[0]
+        data.write_bytes(content[: len(content) // 2])
+        until(made, lambda: len(reasons(made)) == 2)
+        assert "cannot be read" in reasons(made)[1]
+        data.write_bytes(content)
+        until(made, lambda: len(taken(made, "Copies")) == 4)
+
+
+def test_a_damaged_metadata_file_is_reported(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake", "folder")
+    lake.add(range(3))
+    with deployed(tmp_path, keyless(lake)) as made:
+        until(made, lambda: made.taken().get("Copies") == 3)
+        newest = max(lake.folder.rglob("*.metadata.json"))
+        twin = newest.with_name(newest.name.split("-")[0] + f"-{uuid.uuid4()}.metadata.json")
+        twin.write_bytes(newest.read_bytes())
+        until(made, lambda: letters(made))
+        assert "two metadata files have the number" in reasons(made)[0]
+        twin.unlink()
+        content = newest.read_bytes()
+        newest.write_bytes(content[:100])
+        until(made, lambda: len(reasons(made)) == 2)
+        assert "cannot be read" in reasons(made)[1]
+        newest.write_bytes(content)
+        lake.add([3])
+        until(made, lambda: len(taken(made, "Copies")) == 4)
+
+
+def test_positions_deleted_before_the_first_read_are_applied(lake: Lake, tmp_path: Path) -> None:
+    lake.add(range(5))
+    (task,) = lake.opened.scan().plan_files()
+    lake.add([9])
+    as_deletes(lake, 1, [(task.file.file_path, 1), (task.file.file_path, 3)])
+    assert [row[0] for row in lake.rows()] == [0, 2, 4]
+    with deployed(tmp_path, keyed(lake)) as made:
+        until(made, lambda: taken(made) == lake.rows())
+
+
+@pytest.mark.parametrize(("content", "reason"), [(1, "position delete files"), (2, "equality delete files")])
+def test_later_files_of_deletions_are_reported(lake: Lake, tmp_path: Path, content: int, reason: str) -> None:
+    lake.add(range(5))
+    (task,) = lake.opened.scan().plan_files()
+    with deployed(tmp_path, keyed(lake)) as made:
+        until(made, lambda: len(taken(made)) == 5)
+        stop_polling(tmp_path)
+        lake.add([5])
+        lake.add([9])
+        as_deletes(lake, content, [(task.file.file_path, 1)])
+        until(made, lambda: letters(made))
+        assert reason in reasons(made)[0]
+        until(made, lambda: len(taken(made)) == 6)
+
+
+def test_equality_deletes_are_refused_at_commit(lake: Lake, tmp_path: Path) -> None:
+    lake.add(range(5))
+    lake.add([9])
+    as_deletes(lake, 2)
+    with pytest.raises(InvalidValue, match="equality delete"), deployed(tmp_path, keyed(lake)):
+        pass
+
+
+def test_errors_at_commit_say_what_to_do(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidValue, match=r"(?i)table does not exist: shop.orders"), deployed(tmp_path, keyless(lake)):
+        pass
+    lake.by = "folder"
+    with pytest.raises(InvalidValue, match="there is no Iceberg table"), deployed(tmp_path, keyless(lake)):
+        pass
+    lake.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "at", TimestamptzType())))
+    with (
+        pytest.raises(InvalidValue, match=r"no column 'note', 'updated_at'(?s:.*)it has id, at"),
+        deployed(tmp_path, keyless(lake)),
+    ):
+        pass
+    with pytest.raises(InvalidValue, match="has no namespace"):
+        Iceberg(name="lake", uri="sqlite:///x").table("orders")
+    lake.by, lake.uri = "catalog", f"sqlite:///{tmp_path}/nowhere/catalog.db"
+    with pytest.raises(Transient, match="its catalog cannot be read"), deployed(tmp_path, keyless(lake)):
+        pass
+    monkeypatch.setitem(sys.modules, "pyiceberg", None)
+    with pytest.raises(PackageError, match=r"umbel\[iceberg\]"), deployed(tmp_path, keyless(lake)):
+        pass
+
+
+def test_other_kinds_of_cdc_are_refused(lake: Lake) -> None:
+    for cdc in ("append", "upsert", "debezium"):
+        with pytest.raises(UmbelError, match="native"):
+            keyed(lake, cdc=cdc)
+    with pytest.raises(InvalidValue, match="one path, without wildcards"):
+        Files(name="lake", folder="/x").path("a/*", format="iceberg")
