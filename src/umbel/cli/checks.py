@@ -171,6 +171,7 @@ def deployed(setting: SettingCheck) -> Iterator[Finding]:
         f"{tiling.accuracy:g} of a continuous window; {tiling.exact} instants of a key are kept apart in that",
     )
     yield _state(location)
+    yield from _logs(location)
     yield from _worker(location)
     for event in location.catalog.events(3):
         if event.level == "error":
@@ -223,6 +224,17 @@ def _state(location: Deployment) -> Finding:
             f"{written.merges} merges wrote each byte {written.amplification:.1f} times"
         )
     return ok("state", text)
+
+
+def _logs(location: Deployment) -> Iterator[Finding]:
+    """Describe the size of each log, and the oldest instant in it."""
+    from datetime import UTC, datetime
+
+    from umbel.runtime.log_sizes import log_sizes
+
+    for each in log_sizes(location.directory):
+        since = "" if each.oldest is None else f", from {datetime.fromtimestamp(each.oldest, UTC):%Y-%m-%d} on"
+        yield ok(f"log {each.kind}/{each.name}", f"{each.size / MIB:,.1f} MiB{since}")
 
 
 def filesystem(path: Path) -> str:

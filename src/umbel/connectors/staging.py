@@ -12,7 +12,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -106,6 +106,26 @@ class Stage:
         numbers = self.numbers()
         return self.part(numbers[-1]) if numbers else None
 
+    def redact(self, mask: Callable[[pl.DataFrame], pl.Series]) -> int:
+        """Overwrite rows of all parts by nulls; return how many.
+
+        Args:
+            mask: returns which rows of a part are to go.
+        """
+        done = 0
+        for number in self.numbers():
+            rows = self.read(number)
+            is_gone = rows.select(pl.all_horizontal(pl.all().is_null()).alias("gone"))["gone"]
+            hits = mask(rows) & ~is_gone
+            if hits.any():
+                part, time = self.part(number), self._path(number).stat().st_mtime_ns
+                left = [pl.when(~pl.lit(hits)).then(pl.col(name)).alias(name) for name in rows.columns]
+                content = encoded(rows.with_columns(left))
+                self._write(number, part.first, content, rows.height, part.facts)
+                os.utime(self._path(number), ns=(time, time))
+                done += int(hits.sum())
+        return done
+
     def append(self, frame: pl.DataFrame, facts: Mapping[str, Any]) -> StagedPart:
         """Write rows as a new part; return once they are on disk."""
         return self.append_encoded(encoded(frame), frame.height, facts)
@@ -114,11 +134,15 @@ class Stage:
         """Write rows, as `encoded` returned them, as a new part."""
         before = self._written[-1] if self._written else self.last()
         number, first = (before.number + 1, before.first + before.rows) if before else (1, 0)
+        self._write(number, first, content, rows, facts)
+        self._written[:] = [self.part(number)]
+        return self._written[0]
+
+    def _write(self, number: int, first: int, content: bytes, rows: int, facts: Mapping[str, Any]) -> None:
         header = json.dumps({"first": first, "rows": rows, "crc": zlib.crc32(content), "facts": dict(facts)}).encode()
         lengths = _LENGTHS.pack(len(header), zlib.crc32(header))
         disk.replace(self._path(number), b"".join((MAGIC, lengths, header, content)))
-        self._written[:] = [self.part(number)]
-        return self._written[0]
+        self._known.pop(number, None)
 
     def read(self, number: int, columns: list[str] | None = None) -> pl.DataFrame:
         """Return the rows of a part.

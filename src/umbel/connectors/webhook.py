@@ -20,6 +20,7 @@ from umbel.formats.json_lines import JsonLines, parse_value
 from umbel.formats.raw_batch import RawBatch, lost
 from umbel.log.reading import Damage, IngestReader, LogRange
 from umbel.log.records import LogRecord
+from umbel.log.redaction import without_erased
 from umbel.log.segments import LogPosition
 from umbel.types.dtype import DType
 from umbel.types.durations import parse_duration
@@ -85,6 +86,11 @@ class EndpointSource(SplitSource):
     def _reader(self) -> IngestReader:
         return IngestReader(self.directory, self.connector.source.name, self.connector.endpoint)
 
+    @property
+    def log(self) -> Path:
+        """The folder of the log."""
+        return self._reader.directory
+
     def plan(self, position: Position, budget: int) -> tuple[Sequence[Found], Position]:
         """Return the unread records up to a byte budget, and the position after them."""
         start = self._reader.start() if position is None else LogPosition.from_json(position)
@@ -101,6 +107,13 @@ class EndpointSource(SplitSource):
         reader, name = JsonLines(requested, exact=exact), f"{self.connector.source.name}/{self.connector.endpoint}"
         states, size, damage = list[LogRecord](), 0, list[Damage]()
         for record in self._reader.open(part, damage.append):
+            if record.entry.is_redacted:
+                if states:
+                    yield _RequestGroup(name, part.begin.segment, states).batch(reader)
+                    states, size = [], 0
+                for piece in without_erased(record):
+                    yield _RequestGroup(name, part.begin.segment, [piece]).batch(reader)
+                continue
             states.append(record)
             size += record.size
             if size >= CHUNK_BYTES:

@@ -14,19 +14,19 @@ count of the table, and the last batch of the tail. Anything that does not fit i
 from __future__ import annotations
 
 import io
-import json
 import uuid
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import polars as pl
 
 from umbel.errors import Damaged, Transient
+from umbel.log.change_files import MONTH, ChangeLogFile, added, iso
 from umbel.log.change_tail import BATCH, ChangeTail, FileTail
 from umbel.log.file_checksums import FileSums
 from umbel.log.nesting import stored, stored_frame, to_storage_frame
@@ -37,35 +37,16 @@ from umbel.types.schema import AT, SEQ
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-MONTH = "_at_month"
 TAIL = "umbel-tail"
 """The application transaction of batches moved from the tail; its number is the last batch moved."""
+
+ERASED = "umbel-erased"
+"""The application transaction of rewriting; its number is the number of rows that are gone."""
 
 ROW_GROUP = 131_072
 SMALL_FILE = 32 << 20
 MANY_FILES = 64
 RETAINED_FOR = timedelta(days=7)
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeLogFile:
-    """A Parquet file with changes, not yet part of its table.
-
-    Args:
-        path: relative to the table.
-        month: its partition.
-        size: in bytes.
-        rows: number of changes.
-        first: the earliest `_at`, in ISO form.
-        last: the latest.
-    """
-
-    path: str
-    month: str
-    size: int
-    rows: int
-    first: str
-    last: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +111,7 @@ class ChangeLog:
         once = CommitProperties(app_transactions=[Transaction(application, number)], max_commit_retries=20)
         try:
             table.create_write_transaction(
-                [_added(part) for part in parts], "append", table.schema(), [MONTH], commit_properties=once
+                [added(part) for part in parts], "append", table.schema(), [MONTH], commit_properties=once
             )
         except CommitFailedError as error:
             raise Transient(f"the change log {self.path} was committed to by another process: {error}") from error
@@ -162,7 +143,7 @@ class ChangeLog:
 
     def reached(self, application: str) -> int:
         """Return the number of the last transaction of an application, -1 for none."""
-        return _version(self._table(), application)
+        return _version(self.table(), application)
 
     def read(
         self,
@@ -186,7 +167,7 @@ class ChangeLog:
         """
         # The tail first: batches moved during the read are then in the table.
         recent = None if tail is None else tail.read(-1, through)
-        table = self._table()
+        table = self.table()
         if tail is not None:
             self._check_tail(tail, _version(table, TAIL))
         frames = [pl.LazyFrame(schema=_storage(self.columns))]
@@ -202,7 +183,7 @@ class ChangeLog:
 
     def tidy(self) -> None:
         """Compact small files if there are many, and delete unreferenced files past retention."""
-        table = self._table()
+        table = self.table()
         if table is None:
             return
         sizes = pl.DataFrame(table.get_add_actions(flatten=True))["size_bytes"]
@@ -212,24 +193,28 @@ class ChangeLog:
 
     def compact(self) -> int:
         """Merge the small files of each month; return the number of files merged."""
-        table = self._table()
+        table = self.table()
         if table is None or len(table.file_uris()) < 2:
             return 0
         self._verify(table)  # merged files get checksums of their own
         merged = int(table.optimize.compact(target_size=SMALL_FILE)["numFilesRemoved"])
-        merged_table = self._table()
+        merged_table = self.table()
         assert merged_table is not None
         FileSums(self.path).note(_names(merged_table))
         return merged
 
     def state(self) -> tuple[int, int]:
         """Return the version of the table, -1 for none, and its rows."""
-        table = self._table()
+        table = self.table()
         return (-1, 0) if table is None else (table.version(), _rows(table))
+
+    def history(self) -> frozenset[str]:
+        """Return the names of the files that tell of the table's versions."""
+        return frozenset(path.name for path in (self.path / "_delta_log").glob("[0-9_]*"))
 
     def measure(self, tail: FileTail) -> tuple[int, int]:
         """Return the number of changes and their bytes, without reading the table's files."""
-        table = self._table()
+        table = self.table()
         files = pl.DataFrame() if table is None else pl.DataFrame(table.get_add_actions(flatten=True))
         recent = tail.read(_version(table, TAIL))
         rows, size = (0, 0) if files.is_empty() else (files["num_records"].sum(), files["size_bytes"].sum())
@@ -245,7 +230,7 @@ class ChangeLog:
         Raises:
             Damaged: something is missing or damaged.
         """
-        table = self._table()
+        table = self.table()
         if tail is not None:
             self._check_tail(tail, _version(table, TAIL))
             if deep:
@@ -259,7 +244,7 @@ class ChangeLog:
         Args:
             retained_for: the longest time from a part's write to its commit, and the longest duration of a read.
         """
-        table = self._table()
+        table = self.table()
         if table is None:
             return []
         hours = int(retained_for.total_seconds() // 3600)
@@ -271,6 +256,25 @@ class ChangeLog:
         months = by_month.partition_by(MONTH, as_dict=True, include_key=False, maintain_order=True)
         return [self._write_month(str(month), rows, name) for (month,), rows in months.items()]
 
+    def write_stored(self, rows: pl.DataFrame, name: str) -> list[ChangeLogFile]:
+        """Write rows of `stored` beside the table durably; they are not visible before a commit."""
+        return self._write(rows, name)
+
+    def empty(self, columns: Sequence[str]) -> pl.DataFrame:
+        """Return some columns without rows, as they are stored."""
+        return pl.DataFrame(schema={name: _storage(self.columns)[name] for name in columns})
+
+    def stored(self, path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """Return the rows of one of its files as they are stored, with `_batch`.
+
+        Args:
+            path: of the file.
+            columns: the columns to return, all when None.
+        """
+        schema = _storage(self.columns)
+        found = pl.scan_parquet([path], schema=schema, extra_columns="ignore", hive_partitioning=False)
+        return found.select(list(schema) if columns is None else list(columns)).collect()
+
     def _write_month(self, month: str, rows: pl.DataFrame, prefix: str) -> ChangeLogFile:
         # A unique name for every attempt: a file that is committed must never be replaced.
         buffer = io.BytesIO()
@@ -281,9 +285,14 @@ class ChangeLog:
         first, last = rows[AT].min(), rows[AT].max()
         assert isinstance(first, datetime)
         assert isinstance(last, datetime)
-        return ChangeLogFile(name, month, len(data), rows.height, _iso(first), _iso(last))
+        return ChangeLogFile(name, month, len(data), rows.height, iso(first), iso(last))
 
-    def _table(self) -> DeltaTable | None:
+    def table(self) -> DeltaTable | None:
+        """Return the table, None for none yet.
+
+        Raises:
+            Damaged: it cannot be opened, or lacks expected content.
+        """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
@@ -312,9 +321,9 @@ class ChangeLog:
 
     def _verify(self, table: DeltaTable) -> None:
         """Verify every file of a version of the table against its checksum."""
-        self._check_files(_names(table))
+        self.files(_names(table))
 
-    def _check_files(self, names: Iterable[str]) -> list[Path]:
+    def files(self, names: Iterable[str]) -> list[Path]:
         """Return the paths of files of the table, each verified against its checksum."""
         sums = FileSums(self.path)
         for name in names:
@@ -325,7 +334,7 @@ class ChangeLog:
     def _opened(self) -> DeltaTable:
         from deltalake import DeltaTable
 
-        found = self._table()
+        found = self.table()
         if found is None:
             disk.make_folder(self.path)
             empty = pl.DataFrame(schema={**_storage(self.columns), MONTH: pl.Date()}).to_arrow().schema
@@ -344,7 +353,7 @@ class ChangeLog:
             files = files.filter(pl.col(f"max.{AT}").is_null() | (pl.col(f"max.{AT}") >= since))
         if until is not None:
             files = files.filter(pl.col(f"min.{AT}").is_null() | (pl.col(f"min.{AT}") < until))
-        paths = self._check_files(list(map(unquote, files["path"])))
+        paths = self.files(list(map(unquote, files["path"])))
         schema = _storage(self.columns)
         return [pl.scan_parquet(paths, schema=schema, extra_columns="ignore", hive_partitioning=False)] if paths else []
 
@@ -359,27 +368,14 @@ def _names(table: DeltaTable) -> list[str]:
 
 
 def _rows(table: DeltaTable) -> int:
+    """Return the number of rows of a table, with those that were erased."""
     files = pl.DataFrame(table.get_add_actions(flatten=True))
-    return 0 if files.is_empty() else int(files["num_records"].sum())
+    return (0 if files.is_empty() else int(files["num_records"].sum())) + max(0, _version(table, ERASED))
 
 
 def _version(table: DeltaTable | None, application: str) -> int:
     found = None if table is None else table.transaction_version(application)
     return -1 if found is None else int(found)
-
-
-def _added(part: ChangeLogFile) -> Any:
-    from deltalake.transaction import AddAction
-
-    stats = {"numRecords": part.rows, "minValues": {AT: part.first}, "maxValues": {AT: part.last}, "nullCount": {AT: 0}}
-    return AddAction(
-        path=part.path,
-        size=part.size,
-        partition_values={MONTH: part.month},
-        modification_time=0,
-        data_change=True,
-        stats=json.dumps(stats),
-    )
 
 
 def _conditions(
@@ -393,7 +389,3 @@ def _conditions(
         yield pl.col(BATCH) <= through
     if predicate is not None:
         yield predicate
-
-
-def _iso(instant: datetime) -> str:
-    return instant.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")

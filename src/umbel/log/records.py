@@ -7,7 +7,8 @@ A record is a header of 32 bytes, the digest of its batch id if it has one (16 b
 The checksum covers everything after itself, so a write that was cut anywhere is detected. The upper 24 bits of the flags are
 a checksum of the header alone: if it matches, the extent of a record is known although its payload is damaged. After
 a damaged header the next record is found by trying every byte offset. Records without a header checksum were written
-by umbel 0.1.
+by umbel 0.1. A record some of whose rows were erased says so in its flags: they are `null` in its payload, which is as long as
+it was.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 _HEADER = struct.Struct("<IIIIqQ")
 _BODY = struct.Struct("<IIIqQ")
 _CRC = struct.Struct("<I")
-_HAS_ID, _HAS_CHECK = 1, 2
+_HAS_ID, _HAS_CHECK, _IS_REDACTED = 1, 2, 4
 _CHECK = 0xFFFFFF00
 _LOOKED_AT = 1 << 20
 
@@ -41,12 +42,14 @@ class Entry:
         rows: number of rows in the list.
         received_at: microseconds since the epoch.
         digest: `digest_of` the client's batch id; None without one.
+        is_redacted: True if rows that are `null` were erased.
     """
 
     payload: bytes
     rows: int
     received_at: int
     digest: bytes | None = None
+    is_redacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,7 @@ class Gap:
 def pack(entry: Entry, row: int) -> bytes:
     """Return the bytes of a record whose first row has number `row`."""
     flags = _HAS_CHECK if entry.digest is None else _HAS_CHECK | _HAS_ID
+    flags |= _IS_REDACTED if entry.is_redacted else 0
     digest = entry.digest or b""
     check = _check(len(entry.payload), entry.rows, flags, entry.received_at, row)
     body = _BODY.pack(len(entry.payload), entry.rows, flags | check, entry.received_at, row) + digest
@@ -153,7 +157,8 @@ def unpack(buffer: bytes | memoryview, at: int, offset: int) -> LogRecord | None
     if end > len(buffer) or zlib.crc32(memoryview(buffer)[at + _CRC.size : end]) != crc:
         return None
     digest = bytes(buffer[at + HEADER_BYTES : start]) if flags & _HAS_ID else None
-    return LogRecord(offset, end - at, row, Entry(bytes(buffer[start:end]), rows, received_at, digest))
+    is_redacted = bool(flags & _HAS_CHECK and flags & _IS_REDACTED)
+    return LogRecord(offset, end - at, row, Entry(bytes(buffer[start:end]), rows, received_at, digest, is_redacted))
 
 
 def walk(buffer: bytes | memoryview, offset: int) -> Iterator[LogRecord]:

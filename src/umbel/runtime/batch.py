@@ -28,6 +28,7 @@ from umbel.runtime.limits import Limits
 from umbel.runtime.maintenance import delete_removed, forget_removed
 from umbel.runtime.plans import BatchPlan
 from umbel.runtime.progress import EventTimeProgress, is_due
+from umbel.runtime.purge import purge_before
 from umbel.runtime.switching import switch_caught_up
 from umbel.state.port import Stamp
 
@@ -224,7 +225,9 @@ def drain(deployment: Deployment, batches: int = sys.maxsize) -> int:
     epoch, last = catalog.take_over(JOB), catalog.progress(JOB, sys.maxsize)
     done = begun = last.number + 1 if last else 0
     while done - begun < batches and (number := plans.next(done)) != done:
-        batch = MicroBatch.begin(deployment, plans.read(number), Stamp(epoch, done))
+        plan = plans.read(number)
+        purge_before(deployment, plan.revision, done)
+        batch = MicroBatch.begin(deployment, plan, Stamp(epoch, done))
         batch.forget_removed(retained_for=0.0)
         fresh = {node.state_id for node in batch.graph.nodes} - catalog.backfilled()
         if batch.graph.history_of(fresh) and batch.before is not None:

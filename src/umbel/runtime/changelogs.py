@@ -11,20 +11,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from umbel.changes.versions import consolidate
+from umbel.errors import Damaged
 from umbel.graph.graph import GraphNode
-from umbel.log import changes
+from umbel.log import change_rewriting, changes
+from umbel.log.change_files import ChangeLogFile
 from umbel.log.change_tail import BATCH, FileTail
+from umbel.query.erasure import ErasedKeys
+from umbel.state.keys import encode_columns
 from umbel.state.port import Stamp
 from umbel.types.schema import AT, SEQ, WEIGHT
 
 PARTS, STEPS = "umbel-parts", "umbel-backfill"
 FLUSH_BYTES = 8 << 20
 FLUSH_FILES = 200
+REWRITTEN = 5
+"""Attempts to read a log that is rewritten meanwhile."""
 
 Dues = Mapping[str, Sequence[int]]
 """The expected content of each log, by its name: the version and the rows of its table, and the last batch of its tail."""
@@ -40,7 +47,7 @@ class ChangeLogPart:
     """
 
     log: str
-    files: Sequence[changes.ChangeLogFile]
+    files: Sequence[ChangeLogFile]
 
 
 class ChangeLogs:
@@ -67,7 +74,7 @@ class ChangeLogs:
             parts: all of them.
             nodes: the node behind each log, by its name.
         """
-        by_log: dict[str, list[changes.ChangeLogFile]] = {}
+        by_log: dict[str, list[ChangeLogFile]] = {}
         for part in parts:
             by_log.setdefault(part.log, []).extend(part.files)
         for log, files in by_log.items():
@@ -75,7 +82,7 @@ class ChangeLogs:
 
     def commit_step(self, step: int, parts: Iterable[ChangeLogPart], nodes: Mapping[str, GraphNode]) -> None:
         """Commit the parts of a backfill step to their tables; steps count from 0."""
-        by_log: dict[str, list[changes.ChangeLogFile]] = {}
+        by_log: dict[str, list[ChangeLogFile]] = {}
         for part in parts:
             by_log.setdefault(part.log, []).extend(part.files)
         for log, files in by_log.items():
@@ -125,12 +132,12 @@ class ChangeLogs:
             predicate: a filter; pushed down to the files.
             until: only batches up to this one.
         """
-        return self._log(node).read(self._tail(node), predicate=predicate, through=until)
+        return self._read(node, predicate=predicate, through=until)
 
     def batches(self, node: GraphNode, *, after: int, until: int) -> pl.DataFrame:
         """Return the changes of the batches after one, up to another, with their `_batch`."""
         columns, predicate = [*node.operator.schema.changes(), BATCH], pl.col(BATCH) > after
-        return self._log(node).read(self._tail(node), columns=columns, predicate=predicate, through=until)
+        return self._read(node, columns=columns, predicate=predicate, through=until)
 
     def sizes(self, node: GraphNode, *, until: int, after: int | None = None) -> dict[int, int]:
         """Return the number of changes of each batch in a log.
@@ -138,7 +145,7 @@ class ChangeLogs:
         Only batches up to `until`, and after `after` unless that is None.
         """
         predicate = None if after is None else pl.col(BATCH) > after
-        batches = self._log(node).read(self._tail(node), columns=[BATCH], predicate=predicate, through=until)
+        batches = self._read(node, columns=[BATCH], predicate=predicate, through=until)
         return dict(batches.group_by(BATCH).len().iter_rows())
 
     def measure(self, node: GraphNode) -> tuple[int, int]:
@@ -148,6 +155,19 @@ class ChangeLogs:
     def drop(self, log: str) -> None:
         """Delete a log, by its name."""
         shutil.rmtree(self._folder / log, ignore_errors=True)
+
+    def matching(self, node: GraphNode, erased: ErasedKeys) -> pl.Series:
+        """Return the distinct encoded keys of a log's erased rows; its tail is empty."""
+        names = node.operator.schema.key_names
+        found = change_rewriting.matching(self._log(node), names, erased.hits)
+        return encode_columns(found, names)
+
+    def rewrite_without(self, node: GraphNode, erased: ErasedKeys) -> int:
+        """Rewrite a log without erased rows; return their number. Its tail is empty."""
+        log = self._log(node)
+        rows = change_rewriting.rewrite_without(log, erased.columns, erased.hits)
+        change_rewriting.forget_history(log)
+        return rows
 
     def tidy(self, node: GraphNode) -> None:
         """Merge small files, and delete files without readers."""
@@ -170,10 +190,22 @@ class ChangeLogs:
         schema, now = node.operator.schema, datetime.now(UTC)
         for back in (timedelta(hours=1), timedelta(days=1), timedelta(days=30), None):
             since = None if back is None else now - back
-            rows = consolidate(self._log(node).read(self._tail(node), since=since), [*schema.names, AT])
+            rows = consolidate(self._read(node, since=since), [*schema.names, AT])
             if rows.height >= limit:
                 break
         return rows.filter(pl.col(WEIGHT) > 0).sort(schema.timestamp, SEQ).tail(limit)
+
+    def _read(self, node: GraphNode, **which: Any) -> pl.DataFrame:
+        """Return changes; try again where the log was rewritten meanwhile."""
+        for _ in range(REWRITTEN):
+            log = self._log(node)
+            before = log.history()
+            try:
+                return log.read(self._tail(node), **which)
+            except (Damaged, OSError, pl.exceptions.PolarsError):
+                if log.history() == before:
+                    raise
+        return self._log(node).read(self._tail(node), **which)
 
     def _log(self, node: GraphNode) -> changes.ChangeLog:
         due = self._due().get(node.log)

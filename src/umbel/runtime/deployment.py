@@ -16,6 +16,7 @@ from typing import Any
 
 from umbel.api.secrets import provide_secrets
 from umbel.catalog.catalog import Catalog
+from umbel.catalog.purges import Purges
 from umbel.catalog.removals import Removals
 from umbel.catalog.replays import Replays
 from umbel.catalog.vault import Vault
@@ -270,7 +271,7 @@ class Deployment:
             return last is not None
         if last.state.get("waiting") and self.backfill_state().is_due(now):
             return True
-        return bool(Removals(self.catalog).until(now - RETAINED_FOR))
+        return bool(Removals(self.catalog).until(now - RETAINED_FOR)) or Purges(self.catalog).is_due()
 
     def backfill_state(self) -> BackfillState:
         """Return the progress of the worker's current backfill."""

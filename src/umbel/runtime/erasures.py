@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import polars as pl
 
-from umbel.query.erasure import Erased
+from umbel.query.erasure import Erased, ErasedKeys
 from umbel.runtime.deployment import Deployment, replaced
 
 
@@ -42,7 +42,7 @@ def _erased(deployment: Deployment, branch: str, revision: int, answering: int) 
     found = Erased()
     for name, identity, data in deployment.catalog.erasures(branch, revision):
         if name in datasets and datasets[name].fingerprint == identity:
-            found.add(name, pl.read_ipc(io.BytesIO(data)))
+            found.merge(name, keys_in(data))
     return found
 
 
@@ -52,7 +52,7 @@ def erased_everywhere(deployment: Deployment, revision: int) -> Erased:
 
     They are by the dataset's name in the graph; rows with these keys need not be ingested.
     """
-    graph, found = deployment.graph(revision), dict[str, list[pl.DataFrame | None]]()
+    graph, found = deployment.graph(revision), dict[str, list[ErasedKeys | None]]()
     heads, serving = deployment.catalog.heads(revision), deployment.catalog.serving(revision)
     former = {replaced(branch): branch for branch in heads}
     for placed_branch, names in graph.names.items():
@@ -65,10 +65,15 @@ def erased_everywhere(deployment: Deployment, revision: int) -> Erased:
     return Erased({placed: keys for placed, keys in common.items() if keys is not None})
 
 
-def _common(every: list[pl.DataFrame | None]) -> pl.DataFrame | None:
+def keys_in(data: bytes) -> ErasedKeys:
+    """Return the keys of an erasure: rows in the catalog until a purge, then digests."""
+    return ErasedKeys.unpack(data) or ErasedKeys.of(pl.read_ipc(io.BytesIO(data)))
+
+
+def _common(every: list[ErasedKeys | None]) -> ErasedKeys | None:
     first, *others = every
     for other in others:
-        first = None if first is None or other is None else first.join(other, on=first.columns, how="semi")
+        first = None if first is None or other is None else first & other
     return first
 
 

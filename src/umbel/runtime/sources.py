@@ -134,7 +134,7 @@ def read_options(directory: Path, dataset: DatasetDefinition, key: str, source: 
     """Return the part of a source's definition that its reader needs."""
     is_exact = not source.preproc and source.where is None
     columns = tuple(requested(source, dataset)) if is_exact else ()
-    keys = [_column(name, source) for name in dataset.schema.key_names]
+    keys = [column_of(name, source) for name in dataset.schema.key_names]
     return ReadOptions(
         directory=directory,
         key=key,
@@ -148,7 +148,7 @@ def read_options(directory: Path, dataset: DatasetDefinition, key: str, source: 
     )
 
 
-def _column(name: str, source: SourceDefinition) -> str | None:
+def column_of(name: str, source: SourceDefinition) -> str | None:
     """Return the column that a field is read from, None if it is computed."""
     made = dict(source.preproc).get(name)
     if made is None:

@@ -13,6 +13,7 @@ from umbel.runtime.dead_letters import REASON
 from umbel.runtime.deployment import JOB
 from umbel.runtime.freshness import Lag, lags
 from umbel.runtime.health import STATES, health
+from umbel.runtime.log_sizes import log_sizes
 from umbel.runtime.source_lags import source_lags
 from umbel.runtime.switching import switches
 from umbel.serving.environment import SHARED
@@ -121,11 +122,18 @@ def _state(registry: CollectorRegistry, service: Service) -> None:
 
 
 def _disk(registry: CollectorRegistry, service: Service) -> None:
-    """Add the size of the deployment's disk, and the free part of it."""
+    """Add the deployment's disk, its free part, and the sizes of logs."""
     disk = shutil.disk_usage(service.deployment.directory)
     Gauge("umbel_disk_bytes", "Size of the disk of the deployment.", registry=registry).set(disk.total)
     report = "Bytes of the disk of the deployment that are free."
     Gauge("umbel_disk_free_bytes", report, registry=registry).set(disk.free)
+    size = Gauge("umbel_log_bytes", "Bytes of a log: ingest, changes or features.", ["log", "name"], registry=registry)
+    report = "The oldest instant in a log, in seconds since the epoch."
+    oldest = Gauge("umbel_log_oldest_seconds", report, ["log", "name"], registry=registry)
+    for each in log_sizes(service.deployment.directory):
+        size.labels(each.kind, each.name).set(each.size)
+        if each.oldest is not None:
+            oldest.labels(each.kind, each.name).set(each.oldest)
 
 
 def _backfills(registry: CollectorRegistry, service: Service) -> None:

@@ -87,6 +87,11 @@ class Backfill:
         self._restore_stream_times(time, self._deployment.graph(revision, waiting))
         return waiting
 
+    @property
+    def is_running(self) -> bool:
+        """True while a step runs beside the live job."""
+        return self._beside is not None and self._beside.is_running
+
     def wait(self) -> None:
         """Wait for the step that runs beside the live job, if one does."""
         if self._beside is not None:

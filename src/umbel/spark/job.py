@@ -13,9 +13,11 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from umbel.catalog.purges import Purges
 from umbel.runtime.batch import BatchReport, Counts, MicroBatch
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.maintenance import Maintenance
+from umbel.runtime.purge import purge_before
 from umbel.runtime.rates import SOURCES, record
 from umbel.runtime.recovery import checkpoint
 from umbel.runtime.unlogged import recompute_unlogged
@@ -89,6 +91,9 @@ class LiveJob:
             return
         self._on_begin(number)
         plan = self._plans.read(planned)
+        if Purges(self._deployment.catalog).is_due():
+            self._maintenance.wait()  # it merges files of change logs
+            purge_before(self._deployment, plan.revision, number, is_backfilling=self._backfill.is_running)
         batch = MicroBatch.begin(self._deployment, plan, Stamp(self._epoch, number))
         if batch.before not in (None, plan.revision):
             self._backfill.wait()

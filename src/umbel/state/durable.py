@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from umbel.errors import Damaged, InvalidValue, UmbelError
 from umbel.state.description import NAME, StoreDescription
 from umbel.state.port import FileSizes, ShardSize
+from umbel.state.runs import rewriting
 from umbel.state.runs.maintenance import Maintainer
 from umbel.state.runs.run import REMEDY
 from umbel.state.runs.shard import Shard, ShardOptions
@@ -17,6 +18,8 @@ from umbel.state.sharded import ShardedStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    import polars as pl
 
     from umbel.state.runs.files import ShardFiles
 
@@ -72,6 +75,16 @@ class DurableStore(ShardedStore[Shard]):
         if self._description.is_made():
             for shard in shards:
                 shard.drop(state_id)
+
+    def last_pending(self) -> int | None:
+        """Return the last batch whose writes can still be replaced, None for none."""
+        found = [rewriting.last_pending(shard) for shard in self._every()] if self._description.is_made() else []
+        return max((batch for batch in found if batch is not None), default=None)
+
+    def rewrite_without(self, shard: int, keys: Mapping[str, pl.Series]) -> int:
+        """Rewrite a shard without the rows of some keys; see `umbel.state.runs.rewriting`."""
+        written = self._shard(shard)
+        return rewriting.rewrite_without(written, keys) if self._description.is_made() else 0
 
     def follow(self, every: float) -> None:
         """Look for new state in a thread from now on; snapshots show the last one.

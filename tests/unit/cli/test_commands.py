@@ -25,6 +25,7 @@ def test_every_command_teaches(umbel: Umbel) -> None:
             "backup",
             "check",
             "completion",
+            "erase",
             "rebuild",
             "restore",
             "dead-letters",

@@ -159,7 +159,7 @@ def test_readers_see_everything_while_it_is_moved(
     log, (reading, put) = ChangeLog(tmp_path / "log", PLAIN), tail
     for batch in range(1, 4):
         put(batch, changes([(batch, 1)]))
-    opened, done = ChangeLog._table, list[bool]()
+    opened, done = ChangeLog.table, list[bool]()
 
     def table(self: ChangeLog) -> Any:
         if not done:
@@ -167,7 +167,7 @@ def test_readers_see_everything_while_it_is_moved(
             log.flush(reading, 3)  # in the middle of a read: behind the tail, before the table
         return opened(self)
 
-    monkeypatch.setattr(ChangeLog, "_table", table)
+    monkeypatch.setattr(ChangeLog, "table", table)
     assert users(log.read(reading)) == [1, 2, 3]
 
 

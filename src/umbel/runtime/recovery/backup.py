@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 import umbel
+from umbel.catalog.purges import Purges
 from umbel.errors import Damaged, InvalidValue
 from umbel.processes.locks import alone
 from umbel.runtime.deployment import Deployment
@@ -94,7 +95,7 @@ def backup(
 def _written(deployment: Deployment, repository: Repository, found: Cut, progress: Progress) -> BackupReport:
     """Write the objects of a cut, then its list."""
     folder, writer = deployment.directory, writer_of(deployment.directory)
-    earlier, known = _earlier(repository)
+    earlier, known = _earlier(repository, Purges(deployment.catalog).progress.at)
     number = max((number_of(each) for each in repository.ids()), default=0) + 1
     made = BackupList(
         id_of(number, found.at), found.at, socket.gethostname(), str(folder), umbel.__version__, found.batch
@@ -117,8 +118,15 @@ def _check_apart(directory: Path, repository: Repository) -> None:
         )
 
 
-def _earlier(repository: Repository) -> tuple[dict[str, FileEntry], dict[str, Part]]:
-    """Return the files of earlier backups and drafts, and the existing parts by sum."""
+def _earlier(repository: Repository, purged_at: float) -> tuple[dict[str, FileEntry], dict[str, Part]]:
+    """Return the files of earlier backups and drafts, and the existing parts by sum.
+
+    Of backups before a purge, only whole objects are used again: others may have erased bytes beside the part.
+
+    Args:
+        repository: of the backups.
+        purged_at: the end of the last purge, in seconds since the epoch.
+    """
     objects, ids = repository.objects(), repository.ids()
     lists = list(repository.drafts().values())
     for listed in ids[-2:]:  # a damaged list is no reason not to make a new one
@@ -131,6 +139,7 @@ def _earlier(repository: Repository) -> tuple[dict[str, FileEntry], dict[str, Pa
         for each in lists
         for part in each.parts
         if objects.get(part.object, -1) >= part.start + part.size
+        and (each.at >= purged_at or (part.object == part.sum and objects[part.object] == part.size))
     }
     parts |= {name: Part(name, size, name) for name, size in objects.items() if name not in parts}
     files: dict[str, FileEntry] = {}

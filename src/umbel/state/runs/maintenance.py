@@ -72,7 +72,7 @@ def maintain(shard: Shard, *, flush_bytes: int | None = None) -> bool:
             while (plan := next_merge(shard, shard.refresh().manifest)) is not None:
                 if not _merge(shard, plan):
                     break
-            _clean(shard)
+            clean(shard)
         except Fenced:
             return False
     return True
@@ -174,7 +174,7 @@ def _written(
     return tuple(parts)
 
 
-def _clean(shard: Shard) -> None:
+def clean(shard: Shard) -> None:
     """Delete the files that no retained manifest names; readers that mapped them keep them."""
     with shard.writing():
         for folder in (MANIFESTS, JOURNAL):

@@ -1,0 +1,70 @@
+"""The files of a change log, and what its table says of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from umbel.types.schema import AT
+
+MONTH = "_at_month"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLogFile:
+    """A Parquet file with changes, not yet part of its table.
+
+    Args:
+        path: relative to the table.
+        month: its partition.
+        size: in bytes.
+        rows: number of changes.
+        first: the earliest `_at`, in ISO form.
+        last: the latest.
+    """
+
+    path: str
+    month: str
+    size: int
+    rows: int
+    first: str
+    last: str
+
+    @property
+    def statistics(self) -> str:
+        """The statistics of the file in its table, without values of the dataset's columns."""
+        ends = {"minValues": {AT: self.first}, "maxValues": {AT: self.last}, "nullCount": {AT: 0}}
+        return json.dumps({"numRecords": self.rows, **ends})
+
+
+def added(part: ChangeLogFile) -> Any:
+    """Return the action that adds a file to its table."""
+    from deltalake.transaction import AddAction
+
+    return AddAction(
+        path=part.path,
+        size=part.size,
+        partition_values={MONTH: part.month},
+        modification_time=0,
+        data_change=True,
+        stats=part.statistics,
+    )
+
+
+def added_as_json(part: ChangeLogFile) -> dict[str, Any]:
+    """Return the same action as the table's log has it."""
+    return {
+        "path": part.path,
+        "partitionValues": {MONTH: part.month},
+        "size": part.size,
+        "modificationTime": 0,
+        "dataChange": True,
+        "stats": part.statistics,
+    }
+
+
+def iso(instant: datetime) -> str:
+    """Return an instant as statistics spell it."""
+    return instant.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")

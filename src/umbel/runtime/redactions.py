@@ -1,0 +1,122 @@
+"""Redaction of the rows of sources in umbel's folder: ingest logs and staged rows.
+
+Rows are read as a batch reads them, so that a row is recognised whatever its source calls its columns, but without the conditions
+under which a batch takes it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from umbel.api.secrets import provide_secrets
+from umbel.catalog.purges import Mentions
+from umbel.connectors.staging import Stage, folder_of
+from umbel.connectors.webhook import EndpointSource
+from umbel.definitions.records import DatasetDefinition, SourceDefinition
+from umbel.functions.guarding import guarded
+from umbel.graph.graph import Graph
+from umbel.ingestion.rows import prepare, requested
+from umbel.log.redaction import finish_redaction, redact
+from umbel.query.erasure import ErasedKeys
+from umbel.runtime.guard import WorkerGuard
+from umbel.runtime.sources import OpenedSource, column_of, open_sources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from umbel.formats.raw_batch import RawBatch
+    from umbel.runtime.deployment import Deployment
+
+
+def redact_ingest_logs(
+    deployment: Deployment, graph: Graph, erased: Mapping[str, ErasedKeys], mentions: Mentions
+) -> tuple[int, list[str]]:
+    """Redact the ingest logs of datasets; return the number of rows, and notes.
+
+    Args:
+        deployment: the deployment; no batch is running.
+        graph: of all commits in force.
+        erased: the erased keys, by dataset.
+        mentions: recognises erased keys in rows that were rejected.
+    """
+    provide_secrets(deployment.vault)
+    readers: dict[Path, list[OpenedSource]] = {}
+    for each in open_sources(deployment.directory, graph):
+        if isinstance(each.reading, EndpointSource):
+            readers.setdefault(each.reading.log, []).append(each)
+    done, notes = 0, list[str]()
+    for log, sources in sorted(readers.items()):
+        own = [each for each in sources if each.dataset in erased]
+        if not own:
+            continue
+        finish_redaction(log)
+        with guarded(WorkerGuard(deployment, is_marked=False)):
+            numbers = {each.dataset: _rows(each, graph, erased[each.dataset], mentions) for each in own}
+        others = sorted({each.dataset for each in sources} - numbers.keys())
+        title, found = f"{log.parent.name}/{log.name}", set[int]().union(*numbers.values())
+        if others:
+            if found:
+                notes.append(
+                    f"{len(found)} events of {title} stay for its retention: {', '.join(others)} reads them, too"
+                )
+            continue
+        rows = set.intersection(*numbers.values())
+        done += redact(log, rows)
+        if found - rows:
+            notes.append(
+                f"{len(found - rows)} events of {title} stay: they are not erased from all of {sorted(numbers)}"
+            )
+    return done, notes
+
+
+def _rows(source: OpenedSource, graph: Graph, erased: ErasedKeys, mentions: Mentions) -> set[int]:
+    """Return the numbers of the rows of an ingest log that have erased keys."""
+    dataset, reading, found = graph.datasets[source.dataset], source.reading, set[int]()
+    definition = replace(source.definition, where=None, sample=None, since=None, until=None)
+    assert isinstance(reading, EndpointSource)
+    splits, _ = reading.plan(None, 1 << 62)
+    for split, _ in splits:
+        for batch in reading.open(split, requested(definition, dataset), exact=False):
+            if batch.is_damage:
+                continue
+            validated = prepare(batch.raw, definition, dataset)
+            hits = erased.hits(validated.frame)
+            found.update(batch.numbers(validated.accepted.filter(hits)).to_list())
+            if mentions:
+                found.update(_mentioned(batch, validated.rejects, mentions))
+    return found
+
+
+def _mentioned(batch: RawBatch, rejects: pl.DataFrame, mentions: Mentions) -> Iterator[int]:
+    rows = rejects["row"].unique()
+    for row, number in zip(rows.to_list(), batch.numbers(rows).to_list(), strict=True):
+        if mentions(batch.text(row)):
+            yield number
+
+
+def redact_staged(deployment: Deployment, graph: Graph, erased: Mapping[str, ErasedKeys]) -> int:
+    """Redact the staged rows of datasets; return how many are gone."""
+    done = 0
+    for each in graph.sources():
+        keys, stage = erased.get(each.dataset), Stage(folder_of(deployment.directory, each.key))
+        if keys is None or not stage.numbers():
+            continue
+        mask = partial(_staged, keys, graph.datasets[each.dataset], each.definition)
+        done += stage.redact(mask)
+    return done
+
+
+def _staged(keys: ErasedKeys, dataset: DatasetDefinition, source: SourceDefinition, rows: pl.DataFrame) -> pl.Series:
+    """Return which staged rows have erased keys."""
+    names = {name: column_of(name, source) for name in keys.columns}
+    if not all(name in rows.columns for name in names.values()):
+        return pl.Series([False]).new_from_index(0, rows.height)
+    columns = [
+        pl.col(old or "").cast(dataset.dtypes[new].polars(), strict=False).alias(new) for new, old in names.items()
+    ]
+    return keys.hits(rows.select(columns))

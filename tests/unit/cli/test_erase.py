@@ -1,0 +1,96 @@
+"""`umbel erase`: its refusals, its output and its exit codes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.deployed import Deployed
+from tests.town import BOB, GONE, SECRET, People, person, where
+from umbel.cli import erase as module
+from umbel.cli.main import app
+from umbel.errors import InvalidValue, UnknownName
+from umbel.runtime.batch import drain
+
+
+@pytest.fixture
+def deployed(tmp_path: Path) -> Iterator[Deployed]:
+    made = Deployed(tmp_path / "umbel")
+    made.commit([People])
+    made.log("people", [person(GONE, 0, SECRET), person(BOB, 0)])
+    drain(made.deployment)
+    yield made
+    made.close()
+
+
+def run(deployed: Deployed, *arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["erase", *arguments, "--dir", str(deployed.deployment.directory)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.output
+
+
+def test_rows_are_erased_and_their_bytes_stay(deployed: Deployed) -> None:
+    code, text = run(deployed, "People", f"email={GONE}")
+    assert (code, text) == (0, "erased 1 key of People, from revision 2 on\n")
+    assert where(deployed.deployment.directory, SECRET)
+
+
+def test_refusals(deployed: Deployed, tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'People'"):
+        run(deployed, "Peple", f"email={GONE}")
+    with pytest.raises(InvalidValue, match="name the dataset"):
+        run(deployed)
+    with pytest.raises(InvalidValue, match="no keys"):
+        run(deployed, "People")
+    with pytest.raises(ValueError, match="region"):
+        run(deployed, "People", "region=eu")
+    (tmp_path / "keys").write_text('{"email": "a"}\n7\n')
+    with pytest.raises(InvalidValue, match="line 2: not an object"):
+        run(deployed, "People", "--from", str(tmp_path / "keys"))
+    assert deployed.deployment.catalog.latest() == 1
+
+
+def test_without_a_worker_it_is_requested(deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("umbel.cli.waiting.WITHOUT_WORKER", 0.0)
+    (tmp_path / "keys").write_text(f'{{"email": "{GONE}"}}\n\n{{"email": "{BOB}"}}\n')
+    code, text = run(deployed, "People", "--from", str(tmp_path / "keys"), "--now")
+    assert code == 4
+    assert "no worker runs" in text
+    drain(deployed.deployment)
+    assert [where(deployed.deployment.directory, each) for each in (SECRET, GONE, BOB)] == [[], [], []]
+    code, text = run(deployed, "--now")
+    assert code == 0
+    assert "umbel backup URL --keep 1" in text
+
+
+def test_progress_is_printed_and_what_is_left(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    (deployed.deployment.directory / "features").mkdir()
+    (deployed.deployment.directory / "features" / "left").write_text(f'{{"email": "{GONE}"}}')
+    other = Deployed(deployed.deployment.directory)
+    worker = threading.Thread(target=lambda: drain(other.deployment))
+    monkeypatch.setattr(module, "PAUSE", 0.01)
+    monkeypatch.setattr("umbel.catalog.purges.Purges.request", _then(worker))
+    code, text = run(deployed, "People", f"email={GONE}", "--now")
+    worker.join()
+    other.close()
+    assert code == 1
+    assert "erased 1 rows of state, 1 changes, 1 events and 0 dead letters" in text
+    assert "still there, or part of a longer value: features/left" in text
+
+
+def _then(worker: threading.Thread) -> object:
+    from umbel.catalog.purges import Purges
+
+    request = Purges.request
+
+    def requested(self: Purges, revision: int) -> None:
+        request(self, revision)
+        if worker.ident is None:
+            worker.start()
+
+    return requested
