@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,16 +80,31 @@ USERS = list(range(12))
 
 
 @contextmanager
-def worker(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `umbel work` for the length of a block."""
+def worker(folder: Path, *options: str) -> Iterator[set[str]]:
+    """Run `umbel work` for the length of a block, and again whenever it has ended.
+
+    Yields the numbers of its processes.
+    """
     command = [sys.executable, "-m", "umbel", "work", "--dir", str(folder / "umbel"), *options]
-    with (folder / "worker.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
+    numbers, done = set[str](), threading.Event()
+
+    def supervise() -> None:
+        while not done.is_set():
+            with (folder / "worker.log").open("ab") as log:
+                process = subprocess.Popen(command, stdout=log, stderr=log)
+            numbers.add(str(process.pid))
+            while process.poll() is None and not done.wait(0.2):
+                pass
         process.terminate()
         process.wait(60)
+
+    thread = threading.Thread(target=supervise)
+    thread.start()
+    try:
+        yield numbers
+    finally:
+        done.set()
+        thread.join()
 
 
 def record(server: ServerProcess, rounds: int, chance: random.Random) -> int:
