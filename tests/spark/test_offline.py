@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -20,8 +21,9 @@ from umbel.catalog.offline_jobs import OfflineJob, OfflineJobs
 from umbel.connectors.buckets import LOCATION
 from umbel.offline import driver
 from umbel.offline.driver import OfflineDriver, Progress
-from umbel.offline.parts import InputPart
+from umbel.offline.parts import InputPart, PartReport
 from umbel.offline.runner import OfflineRunner
+from umbel.spark import offline as on_cluster
 from umbel.spark.offline import SparkParts, reason_of
 
 if TYPE_CHECKING:
@@ -205,6 +207,18 @@ def python_workers() -> list[psutil.Process]:
     jvms = [each for each in psutil.Process(os.getpid()).children() if each.name() == "java"]
     daemons = [each for jvm in jvms for each in jvm.children()]
     return [each for daemon in daemons for each in daemon.children()]
+
+
+def test_a_worker_gives_back_what_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten = threading.Event()
+    monkeypatch.setattr(on_cluster, "IDLE", 0.01)
+    monkeypatch.setattr(on_cluster, "answers_of", SimpleNamespace(cache_clear=forgotten.set))
+    monkeypatch.setattr(on_cluster, "answer_part", lambda *_: PartReport(0))
+    monkeypatch.setattr(on_cluster, "opened", lambda *_: None)
+    reports = list[Any]()
+    on_cluster._task("", "", "", SimpleNamespace(add=reports.append))(InputPart(0, ()))
+    assert reports == [(PartReport(0),)]
+    assert forgotten.wait(60)
 
 
 def test_the_reason_of_a_failed_task() -> None:

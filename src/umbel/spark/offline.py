@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from umbel.catalog.offline_jobs import OfflineJob
 from umbel.errors import Transient
-from umbel.offline.answers import answer_part
+from umbel.offline.answers import answer_part, answers_of
 from umbel.offline.driver import EVERY, LOCK, OfflineDriver, Progress, RunsParts, in_this_process
 from umbel.offline.parts import InputPart, PartReport
 from umbel.processes.locks import alone
@@ -39,6 +39,10 @@ HERE = 1
 SLOTS = 8
 """The largest number of tasks at once on one machine; each is a process with its own share of the history."""
 NICE = 10
+IDLE = 30.0
+"""Seconds after its last part for which a Python worker retains the history that it has read for a job."""
+
+_idle: list[threading.Timer] = []
 
 log = logging.getLogger("umbel.offline")
 
@@ -115,9 +119,24 @@ def _task(deployment: str, folder: str, request: str, reports: Accumulator[Any])
     """Return what a task does with its part."""
 
     def answer(part: InputPart) -> None:
-        reports.add((answer_part(opened(deployment, folder), request, part),))
+        while _idle:
+            _idle.pop().cancel()
+        try:
+            reports.add((answer_part(opened(deployment, folder), request, part),))
+        finally:
+            _forget_later()
 
     return answer
+
+
+def _forget_later() -> None:
+    """Give back the job's history unless another part comes soon.
+
+    Tasks of the live job use this process, too.
+    """
+    _idle.append(threading.Timer(IDLE, answers_of.cache_clear))
+    _idle[-1].daemon = True
+    _idle[-1].start()
 
 
 def reason_of(error: BaseException) -> str:
