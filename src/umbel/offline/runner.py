@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -26,6 +27,8 @@ WATCHING = 0.1
 """Seconds between two looks at the process."""
 PATIENCE = 5.0
 """Seconds the process gets to stop before it is killed."""
+STOPS = (signal.SIGTERM, signal.SIGINT)
+"""Signals that stop the process; an end by another one is a failed attempt."""
 TAIL = 4096
 """Bytes of the end of its output that are reported."""
 
@@ -92,7 +95,8 @@ class OfflineRunner:
         if process.returncode:
             reason = f"its process ended with {process.returncode}: {_tail(output)}".strip()
             log.error("offline queries: %s", reason)
-            await asyncio.to_thread(self._jobs.interrupted, reason, counts=True)
+            is_stopped = -process.returncode in STOPS  # such as by Ctrl-C, which all processes of a terminal get
+            await asyncio.to_thread(self._jobs.interrupted, reason, counts=not is_stopped)
 
 
 def _started(deployment: Deployment, output: Path) -> subprocess.Popen[bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -246,6 +248,20 @@ def test_a_server_that_is_stopped_costs_no_attempt(idle: Served, buckets: Path) 
         assert jobs.begin(jobs.get(report["request_id"])) is not None
         jobs.interrupted(counts=False)
     assert worked(idle, report)["status"] == "COMPLETED"
+
+
+@pytest.mark.parametrize(("number", "attempts"), [("TERM", 0), ("INT", 0), ("KILL", 1)])
+def test_a_driver_that_gets_a_signal(
+    idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch, number: str, attempts: int
+) -> None:
+    lines(buckets / f"data/in/{number}/a.json", many(5))
+    report = ask(idle, {"input": place(f"in/{number}")})
+    jobs = OfflineJobs(idle.deployment.catalog)
+    jobs.begin(jobs.get(report["request_id"]))
+    monkeypatch.setattr(runner, "_started", lambda *_: subprocess.Popen(["bash", "-c", f"kill -{number} $$"]))
+    asyncio.run(OfflineRunner(idle.deployment)._drive())
+    assert jobs.get(report["request_id"]).attempts == attempts
+    idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": report["request_id"]})
 
 
 def test_jobs_with_failed_attempts_come_last(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
