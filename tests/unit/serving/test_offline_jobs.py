@@ -220,8 +220,10 @@ def test_a_marker_that_cannot_be_written(idle: Served, buckets: Path, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr("umbel.offline.answers.JobAnswers.succeed", fails)
-        report = worked(idle, report)
-    assert report["status"] == "RUNNING"
+        for attempt in (0, 1, 2):  # the first has finished a part; those after it have not
+            report = worked(idle, report)
+            job = OfflineJobs(idle.deployment.catalog).get(report["request_id"])
+            assert (job.status, job.attempts) == ("RUNNING", attempt)
     cancelled = idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": report["request_id"]}).json()
     assert cancelled["status"] == "RUNNING"  # all parts are there: it is too late
     report = worked(idle, report)
