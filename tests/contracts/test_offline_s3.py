@@ -27,7 +27,7 @@ from umbel.runtime.batch import drain
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import Deployment
 
-ROWS = 900_000
+ROWS = 500_000
 OUTPUTS = ["Origin.origin", "Origin.departures", "Origin.average"]
 
 
@@ -113,7 +113,7 @@ def test_from_s3_to_s3_through_a_restart(
     deployed(tmp_path)
     with serving(tmp_path) as (server, client):
         report = begun(client, how)
-        wait_until(lambda: client.track_offline_query(report["request_id"])["status"] == "RUNNING", lambda: report)
+        wait_until(lambda: client.track_offline_query(report["request_id"])["completion_rate"] > 0, lambda: report)
         for process in (server.process, *server.family()) if how == "killed" else ():
             process.kill()
     with serving(tmp_path) as (_, client):
@@ -125,8 +125,17 @@ def test_from_s3_to_s3_through_a_restart(
         )
     folder = f"{how}/{report['output_prefix']}"
     found = storage.get_file_info(pyarrow.fs.FileSelector(folder, recursive=True))
-    assert sorted(each.base_name for each in found if each.is_file) == ["_SUCCESS", "part-00000.parquet"]
-    with storage.open_input_file(f"{folder}part-00000.parquet") as source:
-        answer = pl.read_parquet(source.read())
+    names = sorted(each.path for each in found if each.is_file)
+    assert [name.removeprefix(folder) for name in names] == [
+        "_SUCCESS",
+        *(f"part-{number:05d}.parquet" for number in range(len(names) - 1)),
+    ]
+    assert len(names) > ROWS // 131_072
+    answer = pl.concat(pl.read_parquet(read(storage, name)) for name in names[1:])
     assert (answer.height, answer["at"].equals(rows["at"])) == (ROWS, True)
     assert answer.head(2000).rows() == pl.from_pandas(expected).rows()
+
+
+def read(storage: pyarrow.fs.S3FileSystem, path: str) -> bytes:
+    with storage.open_input_file(path) as source:
+        return bytes(source.read())

@@ -1,31 +1,26 @@
-"""Offline queries as jobs: request, epoch of the current worker, and progress.
+"""Offline queries as jobs: request, status and finished parts.
 
-A job belongs to its last claimant: claiming raises its epoch, and no process with a lower epoch can record anything. The
-process that runs a job sends beats; a job without a beat for `LEASE` seconds may be claimed by others, and continues at its
-recorded
-position.
+One process at a time runs jobs: the one with the lock `offline` on umbel's folder. So nothing here says whose a job is.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, or_, select, update
+from sqlalchemy import CursorResult, select, update
 
 from umbel.catalog import tables as t
 from umbel.catalog.catalog import Catalog
 from umbel.errors import Terminal, UnknownName
 
 PENDING, RUNNING, COMPLETED, FAILED, CANCELLED = "PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"
-LEASE = 10.0
-"""Seconds without a beat after which a job may be claimed by others."""
+OPEN = (PENDING, RUNNING)
 _FORGOTTEN = {"request": b"", "rows": None}
 """Values that are cleared when a job ends; they may include credentials."""
 ATTEMPTS = 5
-"""Number of starts at the same position after which a job counts as failed."""
+"""Number of starts without a further part after which a job counts as failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +36,8 @@ class OfflineJob:
         status: PENDING, RUNNING, COMPLETED, FAILED or CANCELLED.
         reason: why it failed, or was started again.
         rows: input that came with the request, None for files.
-        epoch: of its last claimant.
-        attempts: number of starts at this position.
-        position: end position of the parts written; plain data.
+        attempts: number of starts since the last part was finished.
+        parts: the finished parts, and the plan that they are of; plain data.
         done: the processed fraction of the input.
         taken: rows read.
         failed: rows read without a result.
@@ -57,9 +51,8 @@ class OfflineJob:
     status: str = PENDING
     reason: str = ""
     rows: bytes | None = None
-    epoch: int = 0
     attempts: int = 0
-    position: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, Any] = field(default_factory=dict)
     done: float = 0.0
     taken: int = 0
     failed: int = 0
@@ -67,7 +60,7 @@ class OfflineJob:
     @property
     def is_open(self) -> bool:
         """Return True if the job has not ended."""
-        return self.status in (PENDING, RUNNING)
+        return self.status in OPEN
 
     @property
     def report(self) -> dict[str, Any]:
@@ -114,60 +107,74 @@ class OfflineJobs:
                 )
             return _job(row)
 
-    def claim(self) -> OfflineJob | None:
-        """Claim the oldest job without a live worker; None if there is none."""
-        late = time.time() - LEASE
-        waiting = or_(
-            t.OfflineJobRow.status == PENDING, (t.OfflineJobRow.status == RUNNING) & (t.OfflineJobRow.beat < late)
-        )
+    def is_open(self, request: str) -> bool:
+        """Return True if a job has not ended."""
+        found = select(t.OfflineJobRow.status).where(t.OfflineJobRow.id == request)
         with self._session() as session:
-            row = session.scalars(select(t.OfflineJobRow).where(waiting).order_by(t.OfflineJobRow.at).limit(1)).first()
-            job = None if row is None else _job(row)
-        if job is None:
-            return None
-        attempts, now = job.attempts + 1, time.time()
-        if attempts > ATTEMPTS:
+            return session.scalar(found) in OPEN
+
+    def has_open(self) -> bool:
+        """Return True if a job has not ended."""
+        found = select(t.OfflineJobRow.id).where(t.OfflineJobRow.status.in_(OPEN)).limit(1)
+        with self._session() as session:
+            return session.scalar(found) is not None
+
+    def next_open(self) -> OfflineJob | None:
+        """Return the oldest open job with the fewest attempts, if any."""
+        found = select(t.OfflineJobRow).where(t.OfflineJobRow.status.in_(OPEN))
+        with self._session() as session:
+            row = session.scalars(found.order_by(t.OfflineJobRow.attempts, t.OfflineJobRow.at).limit(1)).first()
+            return None if row is None else _job(row)
+
+    def begin(self, job: OfflineJob) -> OfflineJob | None:
+        """Record an attempt; return the job, None if there can be no attempt.
+
+        It was cancelled, or has failed as often as it may.
+        """
+        if job.attempts >= ATTEMPTS:
             reason = job.reason or "the process that worked on it ended each time"
             self.end(job, FAILED, f"begun {ATTEMPTS} times without success: {reason}")
-            return self.claim()
-        values: dict[str, Any] = {"status": RUNNING, "epoch": job.epoch + 1, "attempts": attempts, "beat": now}
-        if not self._set(job, **values):
-            return self.claim()  # another process was faster
-        return replace(job, status=RUNNING, epoch=job.epoch + 1, attempts=attempts)
+            return None
+        return self.get(job.id) if self._set(job, status=RUNNING, attempts=job.attempts + 1) else None
 
-    def beat(self, job: OfflineJob) -> bool:
-        """Record a beat of a job; return True if the job should go on."""
-        return self._set(job, beat=time.time())
-
-    def record(self, job: OfflineJob, **values: Any) -> None:
+    def record(self, job: OfflineJob, *, has_moved: bool, **values: Any) -> None:
         """Record the progress of a job.
-
-        Raises:
-            Terminal: it was cancelled, or claimed by another process.
-        """
-        if not self._set(job, attempts=0, reason="", beat=time.time(), **values):
-            raise Terminal(f"offline query {job.id}: it was cancelled, or another process works on it")
-
-    def end(self, job: OfflineJob, status: str, reason: str = "") -> bool:
-        """Record the end of a job; return False if the caller no longer owned it."""
-        return self._set(job, status=status, reason=reason, **_FORGOTTEN)
-
-    def release(self, job: OfflineJob, reason: str = "", *, after: float = 0.0, counts: bool = True) -> None:
-        """Release a job, so that it can be claimed again.
 
         Args:
             job: the job.
-            reason: why.
-            after: seconds before it can be claimed.
-            counts: True if this counts as an attempt.
+            has_moved: whether this attempt has finished parts; attempts then count from here.
+            values: the new values.
+
+        Raises:
+            Terminal: it was cancelled.
         """
-        attempts = job.attempts if counts else job.attempts - 1
-        self._set(job, beat=time.time() - LEASE + after, reason=reason, attempts=attempts)
+        if not self._set(job, **values, **({"attempts": 0, "reason": ""} if has_moved else {})):
+            raise Terminal(f"offline query {job.id}: it was cancelled")
+
+    def note(self, job: OfflineJob, reason: str) -> None:
+        """Record why an attempt failed."""
+        self._set(job, reason=reason)
+
+    def interrupted(self, reason: str = "", *, counts: bool) -> None:
+        """Record that the process that ran jobs has ended.
+
+        Args:
+            reason: why.
+            counts: whether the attempt counts.
+        """
+        running = update(t.OfflineJobRow).where(t.OfflineJobRow.status == RUNNING)
+        values = {"reason": reason} if counts else {"attempts": t.OfflineJobRow.attempts - 1}
+        with self._session.begin() as session:
+            session.execute(running.where(t.OfflineJobRow.attempts > 0).values(**values))
+
+    def end(self, job: OfflineJob, status: str, reason: str = "") -> bool:
+        """Record the end of a job; return False if it had ended before."""
+        return self._set(job, status=status, reason=reason, **_FORGOTTEN)
 
     def cancel(self, request: str) -> OfflineJob:
         """Cancel a job, unless it has ended; return its current record."""
         self.get(request)
-        is_open = t.OfflineJobRow.status.in_((PENDING, RUNNING)) & ~t.OfflineJobRow.is_sealed
+        is_open = t.OfflineJobRow.status.in_(OPEN) & ~t.OfflineJobRow.is_sealed
         with self._session.begin() as session:
             session.execute(
                 update(t.OfflineJobRow)
@@ -177,11 +184,12 @@ class OfflineJobs:
         return self.get(request)
 
     def _set(self, job: OfflineJob, **values: Any) -> bool:
-        """Update a job if it is open and its epoch is still the caller's."""
-        same = (t.OfflineJobRow.id == job.id, t.OfflineJobRow.epoch == job.epoch)
-        is_open = t.OfflineJobRow.status.in_((PENDING, RUNNING))
+        """Update a job if it is open."""
+        is_open = t.OfflineJobRow.status.in_(OPEN)
         with self._session.begin() as session:
-            changed = session.execute(update(t.OfflineJobRow).where(*same, is_open).values(**values))
+            changed = session.execute(
+                update(t.OfflineJobRow).where(t.OfflineJobRow.id == job.id, is_open).values(**values)
+            )
             return bool(cast("CursorResult[Any]", changed).rowcount)
 
 

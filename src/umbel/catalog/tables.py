@@ -133,10 +133,7 @@ class Suspect(CatalogRow):
 
 
 class OfflineJobRow(CatalogRow):
-    """An offline query that a server runs in the background.
-
-    The process that raised its epoch last runs it, as long as `beat` is recent.
-    """
+    """An offline query that runs in the background, with its finished parts."""
 
     __tablename__ = "offline_jobs"
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -147,11 +144,9 @@ class OfflineJobRow(CatalogRow):
     rows: Mapped[bytes | None] = mapped_column(LargeBinary)
     bucket: Mapped[str] = mapped_column(Text)
     prefix: Mapped[str] = mapped_column(Text)
-    epoch: Mapped[int] = mapped_column(BigInteger, default=0)
-    beat: Mapped[float] = mapped_column(Float, default=0.0)
     attempts: Mapped[int] = mapped_column(Integer, default=0)
     is_sealed: Mapped[bool] = mapped_column(default=False)
-    position: Mapped[dict[str, Any]] = mapped_column(JSON)
+    parts: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     done: Mapped[float] = mapped_column(Float, default=0.0)
     taken: Mapped[int] = mapped_column(BigInteger, default=0)
     failed: Mapped[int] = mapped_column(BigInteger, default=0)

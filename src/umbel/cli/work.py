@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ from umbel.cli.options import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
 
     from umbel.processes.status import Heartbeat
     from umbel.runtime.deployment import Deployment
@@ -131,7 +134,7 @@ def _work(deployment: Deployment, settings: Settings, stop: Stop, beat: Heartbea
     from umbel.spark.job import LiveJob
     from umbel.spark.session import running
 
-    with running(settings) as session, Deliveries(deployment):
+    with running(settings) as session, Deliveries(deployment), _offline(deployment, session):
         job = LiveJob(deployment, session, on_batch=lambda number, _: beat.finished(number), on_begin=beat.began)
         query = job.start()
         beat.running()
@@ -144,6 +147,17 @@ def _work(deployment: Deployment, settings: Settings, stop: Stop, beat: Heartbea
         if not reason and not stop.is_requested.is_set():
             reason = "the streaming query has ended"
     return "" if stop.is_requested.is_set() else reason
+
+
+def _offline(deployment: Deployment, session: SparkSession) -> AbstractContextManager[object]:
+    """Return the context in which offline queries run on a cluster.
+
+    On one machine servers start a process for them.
+    """
+    from umbel.spark.offline import OfflineWorker
+    from umbel.spark.tasks import is_local
+
+    return nullcontext() if is_local(session) else OfflineWorker(deployment, session)
 
 
 class Stop:

@@ -79,41 +79,32 @@ class Bucket:
 
         folder = prefix.rpartition("/")[0]
         where = f"{self._name}/{self._inside(folder)}" if folder else self._name
-        with self._described():
+        with self.described():
             found = self._files.get_file_info(FileSelector(where, recursive=True, allow_not_found=bool(folder)))
         named = ((each.path.removeprefix(f"{self._name}/"), each) for each in found if each.type == FileType.File)
         return sorted(
             (Stored(path, each.size or 0) for path, each in named if path.startswith(prefix)), key=lambda it: it.path
         )
 
-    def fetch(self, path: str, target: Path) -> None:
-        """Copy an object to a file."""
-        with (
-            self._described(),
-            self._files.open_input_stream(self._at(path), compression=None) as source,
-            target.open("wb") as file,
-        ):
-            shutil.copyfileobj(source, file, BLOCK)
-
     def fetch_head(self, path: str, target: Path, size: int) -> None:
         """Copy the first bytes of an object to a file."""
-        with self._described(), self._files.open_input_stream(self._at(path), compression=None) as source:
+        with self.described(), self._files.open_input_stream(self._at(path), compression=None) as source:
             target.write_bytes(source.read(size))
 
     @contextmanager
     def opened(self, path: str) -> Iterator[Any]:
         """Open an object as a random-access Arrow file."""
-        with self._described(), self._files.open_input_file(self._at(path)) as source:
+        with self.described(), self._files.open_input_file(self._at(path)) as source:
             yield source
 
     def put(self, source: Path, path: str) -> None:
         """Write a file as an object, atomically."""
-        with self._described():
+        with self.described():
             self._write(source, self._at(path))
 
     def put_bytes(self, data: bytes, path: str) -> None:
         """Write bytes as an object, atomically."""
-        with self._described():
+        with self.described():
             self._write_bytes(data, self._at(path))
 
     def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
@@ -128,7 +119,7 @@ class Bucket:
 
     def delete(self, path: str) -> None:
         """Delete an object, if it exists."""
-        with self._described(), suppress(FileNotFoundError):
+        with self.described(), suppress(FileNotFoundError):
             self._files.delete_file(self._at(path))
 
     def check(self, path: str) -> None:
@@ -136,7 +127,7 @@ class Bucket:
         from pyarrow.fs import FileSelector
 
         self._inside(path)
-        with self._described():
+        with self.described():
             self._files.get_file_info(FileSelector(self._name, recursive=False))
 
     def _write(self, source: Path, path: str) -> None:
@@ -159,7 +150,7 @@ class Bucket:
         return _checked(path, self._name, self._title)
 
     @contextmanager
-    def _described(self) -> Iterator[None]:
+    def described(self) -> Iterator[None]:
         """Convert storage errors to umbel errors.
 
         Refusals are terminal, all other errors are transient.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -45,6 +46,36 @@ class ParquetFormat:
             if end > begin:
                 yield Piece(start, end, weight, is_last=end == last)
 
+    def slices(self, stored: StoredFile, requested: Collection[str], rows: int, size: int) -> Iterator[Piece]:
+        """Yield bounded ranges of rows, each of one row group.
+
+        A huge row group has several.
+
+        Args:
+            stored: the file.
+            requested: the columns that will be read.
+            rows: the largest number of rows of a range.
+            size: the largest number of uncompressed bytes of these columns, about.
+        """
+        import pyarrow as pa
+
+        try:
+            with stored.open() as file:
+                sizes = _sizes(_opened(file).metadata, requested)
+        except (pa.ArrowException, OSError) as error:
+            if not _is_content(error):
+                raise
+            yield Piece(0, None, stored.size(), is_last=True)  # the reader of the piece reports the error
+            return
+        last, row = sum(count for count, _ in sizes), 0
+        for count, bytes_ in sizes:
+            pieces = min(max(-(-count // rows), -(-bytes_ // size), 1), max(count, 1))
+            cuts = [row + count * number // pieces for number in range(pieces + 1)]
+            for begin, end in pairwise(cuts):
+                if end > begin:
+                    yield Piece(begin, end, max(1, bytes_ // pieces), is_last=end == last)
+            row += count
+
     def read(self, part: FilePart, requested: Mapping[str, DType], *, exact: bool) -> Iterator[FileRows]:
         import pyarrow as pa
 
@@ -55,7 +86,7 @@ class ParquetFormat:
             with part.stored.open() as source:
                 file = _opened(source)
                 present = [name for name in file.schema_arrow.names if name in requested or not exact]
-                for batch in file.iter_batches(ROWS, row_groups=_within(file.metadata, part), columns=present):
+                for batch in _batches(file, part, present):
                     frame = pl.DataFrame(pl.from_arrow(batch)) if present else pl.DataFrame(height=batch.num_rows)
                     yield framed(part, with_absent(Raw(frame, rejects({})), requested), row)
                     row += frame.height
@@ -63,6 +94,27 @@ class ParquetFormat:
             if not _is_content(error):
                 raise
             yield unreadable(part, f"not a readable Parquet file: {error}", row)
+
+
+def _batches(file: Any, part: FilePart, columns: list[str]) -> Iterator[Any]:
+    """Yield the rows of a part, which may begin and end inside of row groups."""
+    row, groups = _within(file.metadata, part)
+    for batch in file.iter_batches(ROWS, row_groups=groups, columns=columns):
+        begin = max(part.begin - row, 0)
+        end = batch.num_rows if part.end is None else min(part.end - row, batch.num_rows)
+        row += batch.num_rows
+        if begin < end:
+            yield batch.slice(begin, end - begin)
+        if part.end is not None and row >= part.end:
+            return
+
+
+def _is_part_of(path: str, columns: Collection[str]) -> bool:
+    """Return True if a leaf is a column or inside of one.
+
+    Names of columns may have dots.
+    """
+    return any(path == name or path.startswith(f"{name}.") for name in columns)
 
 
 def _is_content(error: Exception) -> bool:
@@ -81,14 +133,22 @@ def _groups(facts: Any) -> list[tuple[int, int]]:
     return [(group.num_rows, group.total_byte_size) for group in groups]
 
 
-def _within(facts: Any, part: FilePart) -> list[int]:
-    """Return the row groups of a part."""
-    found, row = list[int](), 0
+def _sizes(facts: Any, columns: Collection[str]) -> list[tuple[int, int]]:
+    """Return rows and uncompressed bytes of some columns, of each row group."""
+    leaves = [at for at in range(facts.num_columns) if _is_part_of(facts.schema.column(at).path, columns)]
+    groups = [facts.row_group(number) for number in range(facts.num_row_groups)]
+    return [(each.num_rows, sum(each.column(at).total_uncompressed_size for at in leaves)) for each in groups]
+
+
+def _within(facts: Any, part: FilePart) -> tuple[int, list[int]]:
+    """Return the row groups with rows of a part, after their first row."""
+    found, first, row = list[int](), 0, 0
     for number, (rows, _) in enumerate(_groups(facts)):
-        if row >= part.begin and (part.end is None or row < part.end):
+        if row + rows > part.begin and (part.end is None or row < part.end):
+            first = first if found else row
             found.append(number)
         row += rows
-    return found
+    return first, found
 
 
 def _merged(groups: list[tuple[int, int]], size: int) -> Iterator[tuple[int, int, int]]:

@@ -1,26 +1,28 @@
-"""The input of an offline query, in batches of accepted rows and rejected rows.
+"""The input of an offline query: parts, and their accepted and rejected rows.
 
-Each file is copied from its bucket to disk before it is read, one at a time: it is then read like any local file, and the network
-can fail only before anything is read. Batch boundaries depend on the files alone, so a query that is resumed writes the parts
-it would have written.
+A file is read where it is, by requests for ranges; errors of the storage are told apart from errors of its content.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import polars as pl
 
+from umbel.connectors.bucket_files import BucketFile
 from umbel.connectors.buckets import Bucket, Stored
 from umbel.errors import InvalidValue, misspelt
 from umbel.formats.declarations import CSV
 from umbel.formats.files import format_of
-from umbel.formats.pieces import FilePart, FileRows, Piece
+from umbel.formats.parquet import ParquetFormat
+from umbel.formats.pieces import FilePart, FileRows
 from umbel.formats.stored import LocalFile
+from umbel.offline.parts import PART_BYTES, PART_ROWS, InputPart, InputSlice, packed
 from umbel.types.dtype import DType
 from umbel.types.validate import validate
 
@@ -28,7 +30,8 @@ BATCH_ROWS = 131_072
 """Rows that are answered together, about."""
 BATCH_READS = 16
 """Reads that are collected into one batch; one is of some megabytes at the most."""
-PIECE_BYTES = 32 << 20
+OPENED_AT_ONCE = 8
+"""Files that are looked into at once, to plan parts."""
 HEAD_BYTES = 1 << 20
 
 
@@ -62,10 +65,6 @@ class AcceptedRows:
     accepted: pl.Series
 
 
-Taken = tuple[pl.DataFrame, tuple[AcceptedRows, ...], tuple[RejectedRow, ...]]
-"""Good rows, where they come from, and the others."""
-
-
 @dataclass(frozen=True, slots=True)
 class InputBatch:
     """A batch of input rows.
@@ -74,15 +73,11 @@ class InputBatch:
         frame: the accepted rows: features by name, and the instants.
         reads: the reads they come from.
         rejected: the rejected rows.
-        after: the position after the batch; plain data.
-        done: the share of the input before that position.
     """
 
     frame: pl.DataFrame
     reads: tuple[AcceptedRows, ...]
     rejected: tuple[RejectedRow, ...]
-    after: Mapping[str, Any]
-    done: float
 
     def rejected_row(self, row: int, reason: str) -> RejectedRow:
         """Return an accepted row as rejected, because it has no answer."""
@@ -144,6 +139,16 @@ def mapped(inputs: Iterable[str], columns: Mapping[str, str]) -> dict[str, str]:
     return {name: columns.get(name, name) for name in names}
 
 
+class Input(Protocol):
+    """The input of a query: its parts, and their rows."""
+
+    def parts(self) -> list[InputPart]:
+        """Return the parts, which depend on the input alone."""
+
+    def batches(self, part: InputPart) -> Iterator[InputBatch]:
+        """Yield the rows of a part, in order."""
+
+
 class FileInput:
     """Input files in a bucket.
 
@@ -152,57 +157,39 @@ class FileInput:
         form: the format of the files.
         files: the files to read.
         requested: the columns to read.
-        folder: the local folder they are copied to.
     """
 
-    def __init__(
-        self, bucket: Bucket, form: str | CSV, files: tuple[Stored, ...], requested: InputColumns, folder: Path
-    ) -> None:
-        self._bucket, self._form, self._files = bucket, format_of(form), files
-        self._requested, self._folder = requested, folder
-        self._total = sum(each.size for each in files) or 1
+    def __init__(self, bucket: Bucket, form: str | CSV, files: tuple[Stored, ...], requested: InputColumns) -> None:
+        self._form, self._requested = format_of(form), requested
+        self._files = [BucketFile(bucket, each) for each in files]
 
-    def batches(self, begin: Mapping[str, Any]) -> Iterator[InputBatch]:
-        """Yield the batches after a position, `{}` for the beginning."""
-        first = int(begin.get("file", 0))
-        for number in range(first, len(self._files)):
-            file = self._files[number]
-            copy = self._folder / f"input-{number}{_endings(file.path)}"
-            self._bucket.fetch(file.path, copy)
-            try:
-                _check_same(file, copy.stat().st_size)
-                yield from self._of_file(number, copy, begin if number == first else {})
-            finally:
-                copy.unlink(missing_ok=True)
+    def parts(self) -> list[InputPart]:
+        with ThreadPoolExecutor(OPENED_AT_ONCE) as threads:
+            found = threads.map(self._slices, range(len(self._files)))
+            return packed(each for of_file in found for each in of_file)
 
-    def _of_file(self, number: int, copy: Path, begin: Mapping[str, Any]) -> Iterator[InputBatch]:
-        pieces = list(self._form.pieces(LocalFile(copy), 0, PIECE_BYTES))
-        before = sum(each.size for each in self._files[:number])
-        weight, whole = 0, sum(piece.weight for piece in pieces) or 1
-        for at, piece in enumerate(pieces):
-            if at >= int(begin.get("piece", 0)):
-                skip = int(begin.get("row", 0)) if at == begin.get("piece") else 0
-                done = (before + self._files[number].size * weight / whole) / self._total
-                for (frame, reads, rejected), row in self._of_piece(number, copy, piece, skip):
-                    yield InputBatch(frame, reads, rejected, {"file": number, "piece": at, "row": row}, min(done, 1.0))
-            weight += piece.weight
-        done = (before + self._files[number].size) / self._total
-        yield InputBatch(pl.DataFrame(), (), (), {"file": number + 1}, min(done, 1.0))
+    def _slices(self, number: int) -> list[InputSlice]:
+        form, file = self._form, self._files[number]
+        if isinstance(form, ParquetFormat):
+            pieces = form.slices(file, self._requested.types, PART_ROWS, PART_BYTES)
+            return [
+                InputSlice(number, each.begin, each.end, (each.end or each.begin) - each.begin, each.weight)
+                for each in pieces
+            ]
+        return [InputSlice(number, each.begin, each.end, 0, each.weight) for each in form.pieces(file, 0, PART_BYTES)]
 
-    def _of_piece(self, number: int, copy: Path, piece: Piece, skip: int) -> Iterator[tuple[Taken, int]]:
-        """Yield the reads of a piece, each with the row number after it."""
-        part = FilePart(LocalFile(copy), self._files[number].path, piece.begin, piece.end)
-        row, collected = 0, _Collected(self._requested)
-        for rows in self._form.read(part, self._requested.types, exact=True):
-            row += rows.raw.frame.height
-            if row <= skip:
-                continue  # batches end where reads end: these are done with
-            collected.add(rows)
-            if collected.is_full:
-                yield collected.taken(), row
-                collected = _Collected(self._requested)
+    def batches(self, part: InputPart) -> Iterator[InputBatch]:
+        collected = _Collected(self._requested)
+        for each in part.slices:
+            file = self._files[each.file]
+            read = FilePart(file, file.stored.path, each.begin, each.end)
+            for rows in self._form.read(read, self._requested.types, exact=True):
+                collected.add(rows)
+                if collected.is_full:
+                    yield collected.taken()
+                    collected = _Collected(self._requested)
         if collected.reads or collected.rejected:
-            yield collected.taken(), row
+            yield collected.taken()
 
 
 class FrameInput:
@@ -215,14 +202,16 @@ class FrameInput:
     def __init__(self, data: bytes) -> None:
         self._frame = pl.read_ipc(io.BytesIO(data))
 
-    def batches(self, begin: Mapping[str, Any]) -> Iterator[InputBatch]:
-        """Yield the batches after a position, `{}` for the beginning."""
+    def parts(self) -> list[InputPart]:
         height = self._frame.height
-        for start in range(int(begin.get("row", 0)), height, BATCH_ROWS):
-            frame = self._frame.slice(start, BATCH_ROWS)
-            stop = start + frame.height
-            accepted = AcceptedRows(_provided(frame, start), pl.arange(frame.height, dtype=pl.UInt32, eager=True))
-            yield InputBatch(frame, (accepted,), (), {"row": stop}, stop / height)
+        starts = ((start, min(start + PART_ROWS, height)) for start in range(0, height, PART_ROWS))
+        return packed(InputSlice(0, start, end, end - start, end - start) for start, end in starts)
+
+    def batches(self, part: InputPart) -> Iterator[InputBatch]:
+        for each in part.slices:
+            frame = self._frame.slice(each.begin, each.rows)
+            accepted = AcceptedRows(_provided(frame, each.begin), pl.arange(frame.height, dtype=pl.UInt32, eager=True))
+            yield InputBatch(frame, (accepted,), ())
 
 
 class _Collected:
@@ -246,21 +235,9 @@ class _Collected:
             self.reads.append(AcceptedRows(rows, judged.accepted))
         self._rows, self._count = self._rows + rows.raw.frame.height, self._count + 1
 
-    def taken(self) -> Taken:
+    def taken(self) -> InputBatch:
         frame = pl.concat(self._frames) if self._frames else pl.DataFrame()
-        return frame, tuple(self.reads), tuple(self.rejected)
-
-
-def _check_same(file: Stored, size: int) -> None:
-    """Refuse a file that changed since the query was submitted.
-
-    Parts computed from two different inputs are no answer.
-    """
-    if size != file.size:
-        raise InvalidValue(
-            f"input file '{file.path}' was changed meanwhile: it had {file.size} bytes, and has {size}",
-            hint="ask again, of what is there now",
-        )
+        return InputBatch(frame, tuple(self.reads), tuple(self.rejected))
 
 
 def check_columns(

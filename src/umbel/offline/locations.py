@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
-from umbel.catalog.offline_jobs import OfflineJob
 from umbel.connectors.buckets import Bucket, FolderBucket, bucket_of
 from umbel.connectors.s3 import S3Connector
 from umbel.errors import InvalidValue
@@ -24,12 +26,18 @@ def work_folder(deployment: Deployment, request: str) -> Path:
     return deployment.directory / OFFLINE / WORK / request
 
 
-def own_folder(deployment: Deployment, job: OfflineJob) -> Path:
-    """Return the working folder of one claim of a job, by its epoch.
+@contextmanager
+def own_folder(deployment: Deployment, request: str) -> Iterator[Path]:
+    """Make a folder of a job's temporary files for the length of a block.
 
-    An earlier worker that was believed dead has another folder.
+    Two tasks that answer the same part share none.
     """
-    return work_folder(deployment, job.id) / str(job.epoch)
+    folder = work_folder(deployment, request) / uuid4().hex
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def target_of(requested_target: object) -> S3Connector:
@@ -73,9 +81,7 @@ def form_of(target: S3Connector | None) -> str | CSV:
     return PARQUET if target is None else target.format
 
 
-def output_of(
-    deployment: Deployment, job: OfflineJob, request: OfflineRequest, types: Mapping[str, DType], folder: Path
-) -> Output:
+def output_of(deployment: Deployment, prefix: str, request: OfflineRequest, types: Mapping[str, DType]) -> Output:
     """Return the output of a job."""
     target = None if request.target is None else target_of(request.target)
-    return Output(bucket_for(deployment, target), job.prefix, form_of(target), types, folder)
+    return Output(bucket_for(deployment, target), prefix, form_of(target), types)

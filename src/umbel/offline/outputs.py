@@ -140,16 +140,15 @@ class Output:
         prefix: of all objects of the request; ends in a slash.
         form: of the parts.
         types: of their columns.
-        folder: the local folder they are written to first.
     """
 
-    def __init__(self, bucket: Bucket, prefix: str, form: str | CSV, types: Mapping[str, DType], folder: Path) -> None:
-        self._bucket, self._prefix, self._types, self._folder = bucket, prefix, types, folder
+    def __init__(self, bucket: Bucket, prefix: str, form: str | CSV, types: Mapping[str, DType]) -> None:
+        self._bucket, self._prefix, self._types = bucket, prefix, types
         self._ending, self._open = part_writer_of(form, types)
 
-    def part(self, number: int) -> PartFile:
-        """Begin a part."""
-        return PartFile(number, self._folder, self._types, self._open, self._ending)
+    def part(self, number: int, folder: Path) -> PartFile:
+        """Begin a part, written to a local folder first."""
+        return PartFile(number, folder, self._types, self._open, self._ending)
 
     def put(self, part: PartFile) -> None:
         """Upload a part and its rejected rows; idempotent.
@@ -161,13 +160,15 @@ class Output:
             self._bucket.put(part.path, f"{self._prefix}part-{part.number:05d}{self._ending}")
         if part.rejected:
             self._bucket.put(part.rejected_path, f"{self._prefix}{ERRORS}/part-{part.number:05d}.json")
-        part.discard()
+
+    def clear(self) -> None:
+        """Delete everything, such as parts by another plan."""
+        for each in self._bucket.listed(self._prefix):
+            self._bucket.delete(each.path)
 
     def succeed(self, described: Mapping[str, Any]) -> None:
         """Write the marker: all parts are complete."""
-        marker = self._folder / SUCCESS
-        marker.write_bytes(orjson.dumps(described))
-        self._bucket.put(marker, f"{self._prefix}{SUCCESS}")
+        self._bucket.put_bytes(orjson.dumps(described), f"{self._prefix}{SUCCESS}")
 
 
 class PartFile:
@@ -195,12 +196,6 @@ class PartFile:
     def close(self) -> None:
         """Finish the files."""
         self._closing.close()
-
-    def discard(self) -> None:
-        """Delete the files."""
-        self.close()
-        self.path.unlink(missing_ok=True)
-        self.rejected_path.unlink(missing_ok=True)
 
 
 def _described(rejected_row: RejectedRow) -> dict[str, str | int]:

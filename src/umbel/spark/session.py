@@ -171,6 +171,8 @@ def _on_a_cluster(master: str) -> dict[str, str]:
     return {
         "spark.master": master,
         "spark.task.maxFailures": str(TRIES),
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").resolve().as_uri(),
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
         f"spark.executorEnv.{SAFE}": "1",

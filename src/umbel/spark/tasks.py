@@ -61,22 +61,41 @@ class BatchContext:
         cls, deployment: Deployment, session: SparkSession, revision: int, stamp: Stamp, **others: Any
     ) -> BatchContext:
         """Return the parameters of a batch for tasks of a session."""
-        master = session.conf.get("spark.master") or ""
-        return cls(deployment.encode(for_others=not master.startswith("local")), revision, stamp, **others)
+        return cls(encoded(deployment, session), revision, stamp, **others)
 
     def opened(self) -> Deployment:
         """Return the deployment, opened once per process."""
-        from umbel.api.secrets import provide_secrets
-        from umbel.runtime.deployment import Deployment
-
-        _with_folder(self.folder)
-        deployment = Deployment.decode(self.deployment)
-        provide_secrets(deployment.vault)
-        return deployment
+        return opened(self.deployment, self.folder)
 
     def graph(self) -> Graph:
         """Return the graph of the nodes that run or can be read."""
         return self.opened().graph(self.revision, self.waiting)
+
+
+def encoded(deployment: Deployment, session: SparkSession) -> str:
+    """Return a deployment as JSON for tasks of a session."""
+    return deployment.encode(for_others=not is_local(session))
+
+
+def is_local(session: SparkSession) -> bool:
+    """Return True if tasks run on this machine, in processes that have this one's environment."""
+    return (session.conf.get("spark.master") or "").startswith("local")
+
+
+def opened(deployment: str, folder: str) -> Deployment:
+    """Return a deployment in a task, opened once per process.
+
+    Args:
+        deployment: as JSON.
+        folder: the driver's working directory.
+    """
+    from umbel.api.secrets import provide_secrets
+    from umbel.runtime.deployment import Deployment
+
+    _with_folder(folder)
+    found = Deployment.decode(deployment)
+    provide_secrets(found.vault)
+    return found
 
 
 @cache

@@ -99,8 +99,5 @@ def offline(buckets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def idle(offline: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
     """Return the server; it takes up no jobs."""
 
-    async def none(_: OfflineRunner) -> None:
-        return None
-
-    monkeypatch.setattr(OfflineRunner, "_claimed", none)
+    monkeypatch.setattr(OfflineRunner, "_is_needed", lambda _: False)
     return offline

@@ -14,7 +14,7 @@ import orjson
 
 from tests.unit.serving.conftest import Served
 from umbel.catalog.offline_jobs import OfflineJobs
-from umbel.offline.worker import work
+from umbel.offline.driver import OfflineDriver, in_this_process
 
 OUTPUTS = ["Origin.origin", "Origin.departures", "Origin.average", "Origin.is_late"]
 PATH = "/api/v1/query_offline"
@@ -42,12 +42,9 @@ def ended(served: Served, report: dict[str, Any], within: float = 60) -> dict[st
 
 
 def worked(idle: Served, report: dict[str, Any]) -> dict[str, Any]:
-    """Work on a job in this process, as that of a job does; return how it is then."""
-    jobs = OfflineJobs(idle.deployment.catalog)
-    job = jobs.claim()
-    assert job is not None
-    assert job.id == report["request_id"]
-    work(idle.deployment, jobs, job)
+    """Run a job in this process; return how it is then."""
+    job = OfflineJobs(idle.deployment.catalog).get(report["request_id"])
+    OfflineDriver(idle.deployment, in_this_process(idle.deployment)).run(job)
     return dict(idle.http.get(f"{PATH}/status", params={"request_id": job.id}).json())
 
 

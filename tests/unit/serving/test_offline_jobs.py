@@ -1,7 +1,12 @@
-"""Offline queries that run as jobs: refused at once, cancelled, resumed, given up."""
+"""Offline queries that run as jobs: refused at once, cancelled, gone on with, given up."""
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +30,20 @@ from tests.unit.serving.jobs import (
     worked,
 )
 from umbel.api.commit import check_commit
-from umbel.catalog.offline_jobs import LEASE, OfflineJobs
+from umbel.catalog.offline_jobs import OfflineJob, OfflineJobs
 from umbel.catalog.tables import OfflineJobRow
 from umbel.connectors.buckets import LOCATION
-from umbel.errors import UmbelError
-from umbel.offline import runner
+from umbel.errors import Transient, UmbelError
+from umbel.offline import driver, runner
+from umbel.offline.answers import answer_part
+from umbel.offline.driver import LOCK, OfflineDriver, Progress, RunsParts, in_this_process
 from umbel.offline.locations import own_folder, work_folder
-from umbel.offline.run import Run
+from umbel.offline.parts import InputPart
 from umbel.offline.runner import OfflineRunner
+from umbel.processes.locks import alone
 from umbel.runtime.commit import commit
 
+NEEDED = OfflineRunner._is_needed
 JSON = {"Content-Type": "application/json"}
 
 
@@ -97,86 +106,181 @@ def test_jobs_that_do_not_exist(offline: Served) -> None:
     assert offline.http.get(f"{PATH}/status").status_code == 400
 
 
-def test_a_cancelled_job_stops_and_has_no_marker(idle: Served, buckets: Path, tmp_path: Path) -> None:
+def small_parts(patch: pytest.MonkeyPatch, size: int = 2000) -> None:
+    """Make parts of some dozen lines."""
+    patch.setattr("umbel.offline.inputs.PART_BYTES", size)
+    patch.setattr("umbel.offline.parts.PART_BYTES", size)
+    patch.setattr(driver, "EVERY", 0.0)
+
+
+def driven(idle: Served, run_parts: RunsParts | None = None) -> OfflineDriver:
+    return OfflineDriver(idle.deployment, run_parts or in_this_process(idle.deployment))
+
+
+def test_a_cancelled_job_stops_and_has_no_marker(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_parts(monkeypatch)
     lines(buckets / "data/in/cancel/a.json", many(100))
     lines(buckets / "data/in/cancel/b.json", many(100))
     report = ask(idle, {"input": place("in/cancel"), "output": place("out/cancel")})
     jobs = OfflineJobs(idle.deployment.catalog)
-    job = jobs.claim()
-    assert job is not None
-    run = Run(idle.deployment, job, tmp_path, part_rows=1)
-    put, parts = run._put, list[Any]()
 
-    def once(*args: Any) -> None:
-        put(*args)
-        parts.append(args)
+    def one_and_cancel(job: OfflineJob, parts: Sequence[InputPart], progress: Progress) -> None:
+        progress.add(answer_part(idle.deployment, job.id, parts[0]))
         idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": job.id})
+        progress.add(answer_part(idle.deployment, job.id, parts[1]))
 
-    run._put = once  # type: ignore[method-assign]
-    with pytest.raises(UmbelError, match="cancelled"):
-        run.finish()
-    report = idle.http.get(f"{PATH}/status", params={"request_id": job.id}).json()
+    driven(idle, one_and_cancel).run(jobs.get(report["request_id"]))
+    report = idle.http.get(f"{PATH}/status", params={"request_id": report["request_id"]}).json()
     assert (report["status"], report["completion_rate"]) == ("CANCELLED", pytest.approx(0.0, abs=0.51))
-    assert not jobs.beat(job)
+    assert not jobs.is_open(report["request_id"])
     assert Path("_SUCCESS") not in found(buckets, report)
-    assert idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": job.id}).json() == report
+    assert idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": report["request_id"]}).json() == report
     with idle.deployment.catalog.sessions() as session:
-        assert session.get_one(OfflineJobRow, job.id).request == b""  # credentials are not stored
+        assert session.get_one(OfflineJobRow, report["request_id"]).request == b""  # credentials are not stored
+
+
+def test_a_job_that_is_cancelled_while_a_part_is_answered(
+    idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "EVERY", 0.05)
+    lines(buckets / "data/in/during/a.json", many(10))
+    report = ask(idle, {"input": place("in/during"), "output": place("out/during")})
+    noticed = threading.Event()
+
+    def hang(*_: Any) -> Any:
+        idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": report["request_id"]})
+        assert noticed.wait(60)
+        raise UmbelError("late")
+
+    monkeypatch.setattr("umbel.offline.answers.JobAnswers.answer", hang)
+    job = OfflineJobs(idle.deployment.catalog).get(report["request_id"])
+    driven(idle, in_this_process(idle.deployment, noticed.set)).run(job)
+    assert ended(idle, report)["status"] == "CANCELLED"
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3])
-def test_a_job_is_resumed_where_its_parts_end(
-    idle: Served, buckets: Path, stop: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_job_goes_on_with_the_parts_that_are_left(
+    idle: Served, buckets: Path, stop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("umbel.offline.inputs.BATCH_READS", 1)
-    monkeypatch.setattr("umbel.offline.inputs.PIECE_BYTES", 2000)
+    small_parts(monkeypatch)
     rows, prefix = many(150), f"in/resume-{stop}"
     lines(buckets / "data" / prefix / "a.json", [*rows[:80], b"{\n"])
     lines(buckets / "data" / prefix / "b.json.gz", rows[80:])
     report = ask(idle, {"input": place(prefix), "output": place(f"out/resume-{stop}")})
-    jobs = OfflineJobs(idle.deployment.catalog)
-    job = jobs.claim()
-    assert job is not None
-    run = Run(idle.deployment, job, tmp_path, part_rows=25)
-    put, count = run._output.put, 0
+    jobs, attempts = OfflineJobs(idle.deployment.catalog), list[list[int]]()
 
-    def dies(part: Any) -> None:
-        nonlocal count
-        put(part)  # the part is there, and not recorded
-        count += 1
-        if count == stop:
-            raise KeyboardInterrupt
+    def dies(job: OfflineJob, parts: Sequence[InputPart], progress: Progress) -> None:
+        attempts.append([each.number for each in parts])
+        for count, part in enumerate(parts, 1):
+            found = answer_part(idle.deployment, job.id, part)
+            if count == stop:
+                raise KeyboardInterrupt  # the part is there, and not recorded
+            progress.add(found)
 
-    run._output.put = dies  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        run.finish()
-    assert jobs.claim() is None  # its lease has not run out
-    monkeypatch.setattr("umbel.catalog.offline_jobs.LEASE", -LEASE)
-    again = jobs.claim()
-    assert again is not None
-    assert (again.id, again.epoch, again.attempts) == (job.id, job.epoch + 1, 2 if stop == 1 else 1)
-    with pytest.raises(UmbelError, match="another process"):
-        jobs.record(job, done=0.5)
-    Run(idle.deployment, again, tmp_path, part_rows=25).finish()
-    report = ended(idle, report)
+        driven(idle, dies).run(jobs.get(report["request_id"]))
+    again = jobs.get(report["request_id"])
+    assert (again.status, again.attempts) == ("RUNNING", 1 if stop == 1 else 0)
+    with suppress(KeyboardInterrupt):  # there may be fewer left
+        driven(idle, dies).run(again)
+    assert attempts[1] == attempts[0][stop - 1 :]
+    report = worked(idle, report)
     assert (report["status"], report["failure_rate"]) == ("COMPLETED", 1 / 151)
     assert rows_of(buckets, report) == queried_at_once(idle, rows)
     assert len(errors_of(buckets, report)) == 1
 
 
-def test_a_job_that_ends_its_process_each_time_fails(
-    idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_another_plan_are_answered_anew(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = many(150)
+    lines(buckets / "data/in/plan/a.json", rows)
+    report = ask(idle, {"input": place("in/plan"), "output": place("out/plan")})
+    jobs = OfflineJobs(idle.deployment.catalog)
+
+    def dies(job: OfflineJob, parts: Sequence[InputPart], progress: Progress) -> None:
+        for part in parts:
+            progress.add(answer_part(idle.deployment, job.id, part))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        small_parts(patch)
+        with pytest.raises(KeyboardInterrupt):
+            driven(idle, dies).run(jobs.get(report["request_id"]))
+    assert len(found(buckets, report)) > 2
+    report = worked(idle, report)
+    assert [str(path) for path in found(buckets, report)] == ["_SUCCESS", "part-00000.json"]
+    assert rows_of(buckets, report) == queried_at_once(idle, rows)
+
+
+def test_a_marker_that_cannot_be_written(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines(buckets / "data/in/marker/a.json", many(5))
+    report = ask(idle, {"input": place("in/marker"), "output": place("out/marker")})
+
+    def fails(*_: Any) -> None:
+        raise Transient("the storage is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("umbel.offline.answers.JobAnswers.succeed", fails)
+        for attempt in (0, 1, 2):  # the first has finished a part; those after it have not
+            report = worked(idle, report)
+            job = OfflineJobs(idle.deployment.catalog).get(report["request_id"])
+            assert (job.status, job.attempts) == ("RUNNING", attempt)
+    cancelled = idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": report["request_id"]}).json()
+    assert cancelled["status"] == "RUNNING"  # all parts are there: it is too late
+    report = worked(idle, report)
+    assert (report["status"], "reason" in report) == ("COMPLETED", False)
+
+
+def test_a_job_that_ends_its_process_each_time_fails(idle: Served, buckets: Path) -> None:
     lines(buckets / "data/in/dies/a.json", many(5))
     report = ask(idle, {"input": place("in/dies"), "output": place("out/dies")})
     jobs = OfflineJobs(idle.deployment.catalog)
     for _ in range(5):
-        job = jobs.claim()
-        assert job is not None
-        jobs.release(job, "its process ended with -9")
-    assert jobs.claim() is None
+        assert jobs.begin(jobs.get(report["request_id"])) is not None
+        jobs.interrupted("its process ended with -9", counts=True)
+    assert jobs.begin(jobs.get(report["request_id"])) is None
     report = ended(idle, report)
     assert (report["status"], "ended with -9" in report["reason"]) == ("FAILED", True)
+
+
+def test_a_server_that_is_stopped_costs_no_attempt(idle: Served, buckets: Path) -> None:
+    lines(buckets / "data/in/stopped/a.json", many(5))
+    report = ask(idle, {"input": place("in/stopped"), "output": place("out/stopped")})
+    jobs = OfflineJobs(idle.deployment.catalog)
+    for _ in range(7):
+        assert jobs.begin(jobs.get(report["request_id"])) is not None
+        jobs.interrupted(counts=False)
+    assert worked(idle, report)["status"] == "COMPLETED"
+
+
+@pytest.mark.parametrize(("number", "attempts"), [("TERM", 0), ("INT", 0), ("KILL", 1)])
+def test_a_driver_that_gets_a_signal(
+    idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch, number: str, attempts: int
+) -> None:
+    lines(buckets / f"data/in/{number}/a.json", many(5))
+    report = ask(idle, {"input": place(f"in/{number}")})
+    jobs = OfflineJobs(idle.deployment.catalog)
+    jobs.begin(jobs.get(report["request_id"]))
+    monkeypatch.setattr(runner, "_started", lambda *_: subprocess.Popen(["bash", "-c", f"kill -{number} $$"]))
+    asyncio.run(OfflineRunner(idle.deployment)._drive())
+    assert jobs.get(report["request_id"]).attempts == attempts
+    idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": report["request_id"]})
+
+
+def test_jobs_with_failed_attempts_come_last(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "PAUSE", 0.01)
+    lines(buckets / "data/in/order/a.json", many(5))
+    first, second = (ask(idle, {"input": place("in/order")})["request_id"] for _ in range(2))
+    jobs, order = OfflineJobs(idle.deployment.catalog), list[str]()
+
+    def fails_once(job: OfflineJob, parts: Sequence[InputPart], progress: Progress) -> None:
+        order.append(job.id)
+        if job.id == first and order.count(first) == 1:
+            raise Transient("the storage is away")
+        in_this_process(idle.deployment)(job, parts, progress)
+
+    driven(idle, fails_once).run_open()
+    assert order == [first, second, first]
+    assert not jobs.has_open()
 
 
 def test_input_that_was_deleted_meanwhile(idle: Served, buckets: Path) -> None:
@@ -205,7 +309,6 @@ def test_storage_that_is_away_for_a_while(idle: Served, buckets: Path, monkeypat
         patch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
         report = worked(idle, report)
     assert (report["status"], "try again" in report["reason"]) == ("RUNNING", True)
-    monkeypatch.setattr("umbel.catalog.offline_jobs.LEASE", -LEASE)  # the pause before the next attempt is over
     report = worked(idle, report)
     assert (report["status"], "reason" in report) == ("COMPLETED", False)
     assert rows_of(buckets, report) == queried_at_once(idle, rows)
@@ -227,37 +330,55 @@ def test_data_that_was_committed_anew_meanwhile(idle: Served, buckets: Path) -> 
 def test_a_process_that_cannot_be_started_is_tried_again(
     offline: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    started, tried = runner._started, list[str]()
+    started, tried = runner._started, list[Any]()
 
     def once_in_vain(*args: Any) -> Any:
-        tried.append(args[1].id)
-        (work_folder(offline.deployment, args[1].id) / "0").mkdir(exist_ok=True)  # of one that was killed
+        tried.append(args)
         if len(tried) == 1:
             raise error
         return started(*args)
 
     monkeypatch.setattr(runner, "_started", once_in_vain)
-    monkeypatch.setattr("umbel.catalog.offline_jobs.LEASE", 0.5)
     rows, prefix = many(3), f"in/started-{type(error).__name__}"
     lines(buckets / "data" / prefix / "a.json", rows)
     report = ended(offline, ask(offline, {"input": place(prefix), "output": place("out/started")}))
-    assert (report["status"], tried) == ("COMPLETED", [report["request_id"]] * 2)
+    assert (report["status"], len(tried)) == ("COMPLETED", 2)
     assert rows_of(buckets, report) == queried_at_once(offline, rows)
     folder = work_folder(offline.deployment, report["request_id"])
     wait_until(lambda: not folder.exists(), lambda: folder)
 
 
-def test_who_takes_a_job_up_shares_no_files(idle: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines(buckets / "data/in/apart/a.json", many(3))
-    report = ask(idle, {"input": place("in/apart")})
-    jobs = OfflineJobs(idle.deployment.catalog)
-    first = jobs.claim()
-    monkeypatch.setattr("umbel.catalog.offline_jobs.LEASE", -LEASE)
-    second = jobs.claim()
-    assert first is not None
-    assert second is not None
-    assert own_folder(idle.deployment, first) != own_folder(idle.deployment, second)
-    idle.http.post(f"{PATH}/cancel", headers=JSON, params={"request_id": report["request_id"]})
+def test_a_process_that_ends(offline: Served, buckets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, tried = runner.DRIVER, list[Any]()
+    started = runner._started
+
+    def ends_once(*args: Any) -> Any:
+        tried.append(args)
+        monkeypatch.setattr(runner, "DRIVER", "umbel.no_such_module" if len(tried) == 1 else module)
+        return started(*args)
+
+    monkeypatch.setattr(runner, "_started", ends_once)
+    lines(buckets / "data/in/ends/a.json", many(3))
+    report = ended(offline, ask(offline, {"input": place("in/ends"), "output": place("out/ends")}))
+    assert (report["status"], len(tried)) == ("COMPLETED", 2)
+
+
+def test_no_process_is_started_where_another_has_the_lock(idle: Served, buckets: Path) -> None:
+    lines(buckets / "data/in/lock/a.json", many(3))
+    report = ask(idle, {"input": place("in/lock")})
+    mine = OfflineRunner(idle.deployment)
+    is_needed = NEEDED
+    assert is_needed(mine)
+    with alone(idle.deployment.directory, LOCK):
+        assert not is_needed(mine)
+    assert worked(idle, report)["status"] == "COMPLETED"
+    assert not is_needed(mine)
+
+
+def test_tasks_of_the_same_part_share_no_files(idle: Served) -> None:
+    with own_folder(idle.deployment, "shared") as first, own_folder(idle.deployment, "shared") as second:
+        assert first != second
+    assert not first.exists()
 
 
 def test_what_ended_jobs_had_on_the_way_is_deleted(idle: Served, buckets: Path) -> None:

@@ -1,0 +1,70 @@
+"""Zero skew: an offline query answers what was answered online while rows streamed in."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import polars as pl
+import psutil
+import pytest
+
+from tests.deployed import wait_until
+from tests.scenarios.server import ServerProcess
+from tests.skewing import DATASETS, FEATURESETS, USERS, answered, check_equal, record, recorded, worker
+from umbel.api.commit import check_commit
+from umbel.connectors.buckets import LOCATION
+from umbel.runtime.commit import commit
+from umbel.runtime.deployment import Deployment
+
+ROUNDS = 12
+ROWS = 300_000
+"""So large rows are more than one part: Spark answers them."""
+
+
+def test_offline_answers_are_those_recorded_online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LOCATION, (tmp_path / "buckets").as_uri())
+    chance = random.Random(seed := random.randrange(1000))
+    print("seed", seed)
+    commit(Deployment.at(tmp_path / "umbel", shards=2), check_commit(DATASETS, FEATURESETS))
+    server = ServerProcess(tmp_path)
+    try:
+        with worker(tmp_path, "-w", "1"):
+            server.wait_until_ready()
+            record(server, ROUNDS, chance)
+            online = recorded(server, ROUNDS * len(USERS))
+            folder = tmp_path / "buckets" / "data"
+            (folder / "small").mkdir(parents=True)
+            (folder / "large").mkdir(parents=True)
+            # columns in another order, rows in none; what is answered online is there, too, and must not be read
+            small = online.sample(fraction=1.0, shuffle=True, seed=seed).select(*reversed(online.columns))
+            small.write_parquet(folder / "small" / "a.parquet")
+            large = pl.concat([small] * (ROWS // small.height + 1))
+            large.write_parquet(folder / "large" / "a.parquet", row_group_size=large.height)
+            spark = list[str]()
+            for name, rows in (("small", small), ("large", large)):
+                report = answered(server, f"{name}/", lambda _: spark.extend(jvm_of(server) if name == "large" else []))  # noqa: B023
+                answer = pl.read_parquet(folder / report["output_prefix"] / "part-*.parquet")
+                check_equal(answer, rows)
+            assert spark, "the large one was answered by Spark"
+    finally:
+        server.stop()
+
+
+def jvm_of(server: ServerProcess) -> list[str]:
+    """Wait for a JVM below the server; return its name."""
+    found = list[str]()
+
+    def is_there() -> bool:
+        found[:] = [each.name() for each in server.family() if running_java(each)]
+        return bool(found)
+
+    wait_until(is_there, server.family, within=60)
+    return found
+
+
+def running_java(process: psutil.Process) -> bool:
+    try:
+        return process.name() == "java"
+    except psutil.NoSuchProcess:
+        return False
