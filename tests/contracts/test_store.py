@@ -15,7 +15,7 @@ import pytest
 from tests.contracts.store_entries import SHARDS, VALUE, ZERO, A, B, Entries, put, stored_entries
 from umbel.errors import InvalidValue, Terminal
 from umbel.state.keys import encode_keys
-from umbel.state.port import Conflict, Stamp, Store
+from umbel.state.port import ConcurrentWrite, Stamp, Store
 from umbel.state.runs.points import frame_of
 from umbel.state.tables import INSTANT, State
 
@@ -323,7 +323,7 @@ def test_of_two_transactions_on_an_operator_the_first_one_counts(store: Store, o
             in_a_thread(lambda: put(store, other, {b"a": b"first"}))
             Entries(tx).put([b"a"], [b"late"])
 
-    with pytest.raises(Conflict, match="another process has written"):
+    with pytest.raises(ConcurrentWrite, match="another process has written"):
         write_late()
     assert stored_entries(store) == {b"a": b"first"}
     assert (store.stamp(0, A), store.stamp(0, B)) == (other, None)
@@ -337,7 +337,7 @@ def test_a_transaction_does_not_bring_back_an_operator_dropped_meanwhile(store: 
             in_a_thread(lambda: store.drop(A))
             Entries(tx).put([b"a"], [b"late"])
 
-    with pytest.raises(Conflict):
+    with pytest.raises(ConcurrentWrite):
         write_late()
     assert stored_entries(store) == {}
     put(store, Stamp(1, 1), {b"a": b"anew"})

@@ -14,7 +14,7 @@ from tests.contracts.store_entries import Entries
 from tests.s3server import S3Server
 from umbel.errors import Damaged, InvalidValue, Terminal, Transient
 from umbel.state import failpoints
-from umbel.state.port import Conflict, Fenced, Stamp
+from umbel.state.port import ConcurrentWrite, Fenced, Stamp
 from umbel.state.runs import object_files
 from umbel.state.runs.maintenance import maintain
 from umbel.state.s3 import BucketStore
@@ -73,7 +73,7 @@ def test_machines_follow_each_other(place: str, tmp_path: Path) -> None:
 def test_of_two_writers_at_once_one_wins(place: str, tmp_path: Path) -> None:
     one, two = opened(place, tmp_path, "one"), opened(place, tmp_path, "two")
     put(one, 0, b"0")
-    with pytest.raises(Conflict, match="another process has written"):
+    with pytest.raises(ConcurrentWrite, match="another process has written"):
         put_after(one, lambda: put(two, 1, b"of two"))
     assert stored(one) == stored(two) == b"of two"
     put(one, 1, b"again")  # as a task that is tried again does
@@ -97,7 +97,7 @@ def test_a_writer_that_slept_while_its_journal_became_runs_is_refused(place: str
             put(two, batch, b"%d" % batch if batch < 8 else b"last")
             maintain(two._shard(0), flush_bytes=1)
 
-    with pytest.raises(Conflict, match="while this transaction was open"):
+    with pytest.raises(ConcurrentWrite, match="while this transaction was open"):
         put_after(one, write_and_maintain)
     assert stored(one) == stored(two) == stored(opened(place, tmp_path, "three")) == b"last"
 

@@ -48,7 +48,7 @@ Old, New = counted("Old", "forever"), counted("New", "1d")
 
 
 class Steps:
-    """The steps that run beside the live job, held at their beginning."""
+    """The steps that run beside the live job, stopped at their beginning."""
 
     def __init__(self) -> None:
         self.begun, self.go_on, self.ran = threading.Event(), threading.Event(), 0
@@ -66,19 +66,19 @@ class Steps:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
-    held, run = Steps(), backfill_step.BackfillStep.run
+    stopped, run = Steps(), backfill_step.BackfillStep.run
 
     def begun(self: Any, *args: Any, is_live: bool) -> bool:
         if threading.current_thread().name == "backfill":
-            held.begin()
+            stopped.begin()
         return run(self, *args, is_live=is_live)
 
     monkeypatch.setattr(backfill_step.BackfillStep, "run", begun)
     monkeypatch.setattr(backfill_step, "ROWS_AT_ONCE", 400)
     monkeypatch.setattr(backfill, "LIVE_ROWS", 300)
     monkeypatch.setattr(backfill_step, "LIVE_ROWS", 300)
-    yield held
-    held.go_on.set()
+    yield stopped
+    stopped.go_on.set()
 
 
 @contextmanager

@@ -98,7 +98,10 @@ class Backfill:
             self._beside.wait()
 
     def stop(self) -> None:
-        """Cancel the step that runs beside the live job, if one does; another worker begins it again."""
+        """Cancel the step that runs beside the live job, if one does.
+
+        Another worker begins it again.
+        """
         if self._beside is not None:
             self._session.sparkContext.cancelJobGroup(BACKFILL)
             self._beside.wait(STOPPED_WITHIN)
@@ -107,26 +110,17 @@ class Backfill:
         self, graph: Graph, revision: int, stamp: Stamp, waiting: frozenset[str], time: EventTimeProgress
     ) -> frozenset[str]:
         """Run a step of the backfill; return the state ids of completed operators."""
-        beside, self._beside = self._beside, None
-        if beside is not None and beside.is_running and (beside.revision, beside.waiting) == (revision, waiting):
-            self._beside = beside
+        if self.is_running and self._beside is not None and self._beside.belongs_to(revision, waiting):
             return frozenset()
-        failure = None
-        if beside is not None:
-            failure, self._timed = beside.wait(), (beside.number + 1, beside.ended)
+        failure = self._ended()
         state, begun = self._current(graph, stamp, waiting), monotonic()
-        state_ids = frozenset(state.state_ids)
-        is_live, slots = self._pace.is_live, self._session.sparkContext.defaultParallelism
-        slots = max(1, slots - 1) if is_live else slots
-        others = waiting - state_ids
-        step = BackfillStep(self._session, self._deployment, revision, stamp, state_ids, others, self._reader, slots)
-        is_read, since = False, self._since(state)
+        is_read, since, step = False, self._since(state), self._step(revision, stamp, state, waiting)
         try:
             if failure is not None:
                 raise failure
             if not state.is_due(now()) or not self._pace.may_step:
                 return frozenset()
-            self._timed, sizes = None, self._history(step, state)
+            self._timed, sizes, is_live = None, self._history(step, state), self._pace.is_live
             if is_live and left(sizes, state.position) > LIVE_ROWS and not state.is_begun_in_driver:
                 self._beside = StepBeside(step, state, sizes, since, waiting)
                 return frozenset()
@@ -140,15 +134,30 @@ class Backfill:
             raise
         except Exception as error:  # noqa: BLE001  the live job goes on; an event is recorded
             if is_read:  # some timers may have fired, and the next try reads more history before them
-                self._begin(graph, state_ids, stamp.batch)
+                self._begin(graph, step.state_ids, stamp.batch)
             self._failed(state.failures, error)
             return frozenset()
-        self._deployment.catalog.backfill(state_ids, done=True)
+        self._deployment.catalog.backfill(step.state_ids, done=True)
         last = self._deployment.backfill_state()
         record(self._deployment.catalog, LOGS, last.done, last.seconds)
         self._note(last.finished())
         self._reader.release()
-        return state_ids
+        return step.state_ids
+
+    def _ended(self) -> Exception | None:
+        """Wait for the step beside the live job, if one runs; return why it failed, if it did."""
+        beside, self._beside = self._beside, None
+        failure = None if beside is None else beside.wait()
+        if beside is not None:
+            self._timed = beside.number + 1, beside.ended
+        return failure
+
+    def _step(self, revision: int, stamp: Stamp, state: BackfillState, waiting: frozenset[str]) -> BackfillStep:
+        """Return the next step; one slot stays free while rows arrive that are to be fresh."""
+        state_ids, slots = frozenset(state.state_ids), self._session.sparkContext.defaultParallelism
+        slots = max(1, slots - 1) if self._pace.is_live else slots
+        parts = self._session, self._deployment, revision, stamp
+        return BackfillStep(*parts, state_ids, waiting - state_ids, self._reader, slots)
 
     def _current(self, graph: Graph, stamp: Stamp, waiting: frozenset[str]) -> BackfillState:
         """Return the state of the backfill that goes on or begins."""

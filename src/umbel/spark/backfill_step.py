@@ -1,4 +1,4 @@
-"""One step of a backfill: slices of history go through the stages of the new operators."""
+"""Steps of a backfill: slices of history go through the stages of new operators."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class BackfillStep:
         return state
 
     def _rows_at_once(self) -> int:
-        """Return how many rows of history a Spark slot reads at once, by the size of those that are there."""
+        """Return how many rows a slot reads at once, fewer where rows are wide."""
         sizes = [self.deployment.changes.measure(node) for node in self.graph.history_of(self.state_ids)]
         width = max((size / rows for rows, size in sizes if rows), default=1.0)
         return max(1, int(min(ROWS_AT_ONCE, BYTES_AT_ONCE / max(1.0, width))))
@@ -221,6 +221,10 @@ class StepBeside:
     def is_running(self) -> bool:
         """True until it has ended."""
         return self._thread.is_alive()
+
+    def belongs_to(self, revision: int, waiting: frozenset[str]) -> bool:
+        """Return whether it was begun under a revision, with these operators waiting."""
+        return (self.revision, self.waiting) == (revision, waiting)
 
     def wait(self, timeout: float | None = None) -> Exception | None:
         """Wait until it has ended; return why it failed, if it did.

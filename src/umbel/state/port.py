@@ -41,7 +41,7 @@ class Fenced(Terminal):
     code = "fenced"
 
 
-class Conflict(Transient):
+class ConcurrentWrite(Transient):
     """Another process has written the same state meanwhile; the transaction has to begin anew."""
 
     def __init__(self, message: str) -> None:
@@ -221,7 +221,7 @@ class Store(Protocol):
             undo: False writes no undo, for fresh tables that are dropped when their filling is interrupted.
 
         Raises:
-            Conflict: a state id was written or dropped while the transaction was open.
+            ConcurrentWrite: a state id was written or dropped while the transaction was open.
             Fenced: the stamp of a state id has a higher epoch.
             StaleBatch: the stamp of a state id has a later batch, or this batch was written without undo.
         """

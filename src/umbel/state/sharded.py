@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from umbel.state.port import MAX_STATE_ID, ShardSize, Stamp, check_name, check_shard
-from umbel.state.runs.shard import WritableShard
+from umbel.state.runs.writable_shard import WritableShard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

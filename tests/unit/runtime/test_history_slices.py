@@ -79,8 +79,8 @@ def test_steps_end_with_a_batch_where_that_is_near():
 def test_a_large_batch_is_cut_evenly():
     whole = {7: 2_100_000}
     assert [each.rows for each in slices(whole, START, HistoryPosition(7))] == [1_000_000, 1_100_000]
-    few = [(each.begin, each.end) for each in slices({7: 250_000}, START, HistoryPosition(7), 1)]
-    assert few == [(0, 1), (1, 2), (2, 3)]  # no slice is smaller than a part
+    smallest = [(each.begin, each.end) for each in slices({7: 250_000}, START, HistoryPosition(7), 1)]
+    assert smallest == [(0, 1), (1, 2), (2, 3)]  # no slice is smaller than a part
 
 
 def test_tasks_get_slices_of_about_the_same_size():

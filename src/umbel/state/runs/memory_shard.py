@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from umbel.state.runs.memtable import Memtable
 from umbel.state.runs.records import JournalRecord, PlacedRecord
-from umbel.state.runs.shard import WritableShard
 from umbel.state.runs.views import ShardView
+from umbel.state.runs.writable_shard import WritableShard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from obstore import exceptions
 
 from umbel.errors import Damaged, InvalidValue, Terminal, Transient
 from umbel.state.failpoints import reach
-from umbel.state.port import Conflict
+from umbel.state.port import ConcurrentWrite
 from umbel.state.runs.journal import FOLDER, journal_name
 from umbel.state.runs.manifest import JournalPosition
 from umbel.state.runs.records import JournalRecord, PlacedRecord, payload_at
@@ -268,12 +268,12 @@ class ObjectJournal:
         """Put a record.
 
         Raises:
-            Conflict: another process has put this record.
+            ConcurrentWrite: another process has put this record.
             Transient: the storage fails.
         """
         number, data = _next(at), record.pack()
         if not self._files.put_new(journal_name(number), data):
-            raise Conflict(f"another process has written to {self._files} meanwhile")
+            raise ConcurrentWrite(f"another process has written to {self._files} meanwhile")
         return PlacedRecord(number, _FIRST, _FIRST + len(data), record)
 
     def is_long(self, start: JournalPosition, end: JournalPosition) -> bool:
