@@ -145,7 +145,7 @@ class Backfill:
         return step.state_ids
 
     def _ended(self) -> Exception | None:
-        """Wait for the step beside the live job, if one runs; return why it failed, if it did."""
+        """Wait for the step beside the live job; return why it failed, if it did."""
         beside, self._beside = self._beside, None
         failure = None if beside is None else beside.wait()
         if beside is not None:
@@ -153,7 +153,7 @@ class Backfill:
         return failure
 
     def _step(self, revision: int, stamp: Stamp, state: BackfillState, waiting: frozenset[str]) -> BackfillStep:
-        """Return the next step; one slot stays free while rows arrive that are to be fresh."""
+        """Return the next step, without one slot while rows are to be fresh."""
         state_ids, slots = frozenset(state.state_ids), self._session.sparkContext.defaultParallelism
         slots = max(1, slots - 1) if self._pace.is_live else slots
         parts = self._session, self._deployment, revision, stamp
