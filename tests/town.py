@@ -130,7 +130,10 @@ class Town:
 
 def contents(path: Path) -> Iterator[bytes]:
     """Yield what is in a file: its bytes, and those of what is compressed in it."""
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:  # a running worker has deleted or renamed it
+        return
     yield data
     if path.suffix == ".parquet":
         yield repr(pl.read_parquet(path, hive_partitioning=False).to_dicts()).encode()

@@ -150,7 +150,8 @@ def run(folder: Path, site: Site, rows: int, kills: int, make: Callable[..., Any
             return differences(deployed, site) == []
 
         wait_until(is_done, lambda: (differences(deployed, site), (folder / "worker.log").read_text()[-3000:]), 300)
-        assert [each.reason for each in letters(deployed)] == []
+        reasons = [each.reason for each in letters(deployed)]
+        assert reasons == [], reasons
     finally:
         worker.end()
         writer.join()

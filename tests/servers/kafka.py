@@ -217,7 +217,8 @@ class Broker:
         """Return a producer."""
         from confluent_kafka import Producer
 
-        return Producer({"bootstrap.servers": self.address, "linger.ms": 5, "log_level": 0, **options})
+        in_order = {"enable.idempotence": True}  # without it, a batch that is sent again comes after later ones
+        return Producer({"bootstrap.servers": self.address, "linger.ms": 5, "log_level": 0, **in_order, **options})
 
     @cached_property
     def admin(self) -> Any:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from umbel.connectors.splits import SplitSource
 
 FORMATS = ("json", "parquet", "avro", "delta", "hudi", "iceberg")
-TABLES = frozenset({"delta", "hudi", "iceberg"})
+TABLES = ("delta", "hudi", "iceberg")
 
 
 @dataclass(frozen=True, kw_only=True)

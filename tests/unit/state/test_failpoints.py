@@ -12,7 +12,7 @@ from tests.contracts.store_entries import Entries
 from umbel.state import failpoints
 from umbel.state.file import FileStore
 from umbel.state.port import Stamp
-from umbel.state.runs import files, shard
+from umbel.state.runs import files, writable_shard
 from umbel.state.runs.shard import ShardOptions
 
 SOURCE = Path(failpoints.__file__).parents[2]
@@ -52,7 +52,7 @@ def test_nothing_happens_unarmed() -> None:
 
 def test_every_name_is_one_that_a_store_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[str] = []
-    for module in (shard, files):
+    for module in (writable_shard, files):
         monkeypatch.setattr(module, "reach", passed.append)
     store = FileStore(tmp_path, 1, ShardOptions(flush_bytes=1, fan=2))
     for batch in range(6):
