@@ -74,7 +74,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
         return run(self, *args, is_live=is_live)
 
     monkeypatch.setattr(backfill_step.BackfillStep, "run", begun)
-    monkeypatch.setattr(backfill_step, "ROWS_AT_ONCE", 400)
+    monkeypatch.setattr(backfill_step, "ROWS_BESIDE", 400)
     monkeypatch.setattr(backfill, "LIVE_ROWS", 300)
     monkeypatch.setattr(backfill_step, "LIVE_ROWS", 300)
     yield stopped

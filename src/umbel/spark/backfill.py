@@ -155,9 +155,9 @@ class Backfill:
     def _step(self, revision: int, stamp: Stamp, state: BackfillState, waiting: frozenset[str]) -> BackfillStep:
         """Return the next step, without one slot while rows are to be fresh."""
         state_ids, slots = frozenset(state.state_ids), self._session.sparkContext.defaultParallelism
-        slots = max(1, slots - 1) if self._pace.is_live else slots
-        parts = self._session, self._deployment, revision, stamp
-        return BackfillStep(*parts, state_ids, waiting - state_ids, self._reader, slots)
+        is_live, parts = self._pace.is_live, (self._session, self._deployment, revision, stamp)
+        slots = max(1, slots - 1) if is_live else slots
+        return BackfillStep(*parts, state_ids, waiting - state_ids, self._reader, slots, is_live)
 
     def _current(self, graph: Graph, stamp: Stamp, waiting: frozenset[str]) -> BackfillState:
         """Return the state of the backfill that goes on or begins."""

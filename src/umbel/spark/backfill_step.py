@@ -40,8 +40,10 @@ BEFORE_ALL = -1
 """The batch number with which a backfill fires its timers: earlier than any of the live job."""
 BEGINNING = -(1 << 40)
 """The batch number of a backfill's first step; the others follow."""
-ROWS_AT_ONCE = 2_000_000
+ROWS_AT_ONCE = 1_000_000
 """About how many rows each Spark slot reads in one step, if they are not wide."""
+ROWS_BESIDE = 400_000
+"""About how many of them beside live batches, which wait for what is written to the same disk."""
 BYTES_AT_ONCE = 64 << 20
 """About how many bytes of change logs each Spark slot reads in one step: files are several times smaller than rows in memory."""
 LIVE_ROWS = 100_000
@@ -66,6 +68,7 @@ class BackfillStep:
         others: operators that wait as well, and for these.
         reader: of the history.
         slots: how many tasks run at once.
+        is_beside: whether it runs beside live batches.
     """
 
     session: SparkSession
@@ -76,6 +79,7 @@ class BackfillStep:
     others: frozenset[str]
     reader: HistoryReader
     slots: int
+    is_beside: bool = False
 
     @property
     def graph(self) -> Graph:
@@ -125,7 +129,8 @@ class BackfillStep:
         """Return how many rows a slot reads at once, fewer where rows are wide."""
         sizes = [self.deployment.changes.measure(node) for node in self.graph.history_of(self.state_ids)]
         width = max((size / rows for rows, size in sizes if rows), default=1.0)
-        return max(1, int(min(ROWS_AT_ONCE, BYTES_AT_ONCE / max(1.0, width))))
+        most = ROWS_BESIDE if self.is_beside else ROWS_AT_ONCE
+        return max(1, int(min(most, BYTES_AT_ONCE / max(1.0, width))))
 
     def _seen(self, state: BackfillState) -> BatchReport:
         """Return a report with the event times that earlier steps have read."""

@@ -31,6 +31,9 @@ class MemoryShard(WritableShard):
     def _locked(self) -> Iterator[ShardView]:
         yield self._view
 
+    def _prepare(self, record: JournalRecord) -> None:
+        """Do nothing: records stay in memory as they are."""
+
     def _commit(self, view: ShardView, record: JournalRecord) -> None:
         self._records += 1
         placed = PlacedRecord(self._records, 0, 0, record)

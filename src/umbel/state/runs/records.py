@@ -48,9 +48,15 @@ class JournalRecord:
     horizons: Mapping[str, int] = field(default_factory=dict)
     undo: bool = True
     orders: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+    _packed: list[bytes] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def pack(self) -> bytes:
-        """Return the bytes of the record."""
+        """Return the bytes of the record, made once."""
+        if not self._packed:
+            self._packed.append(self._bytes())
+        return self._packed[0]
+
+    def _bytes(self) -> bytes:
         streams = {table: _stream(frame) for table, frame in self.frames.items()}
         meta = {
             "stamp": [self.stamp.epoch, self.stamp.batch, self.stamp.step],

@@ -94,6 +94,9 @@ class Shard(WritableShard):
                 with suppress(Fenced):
                     publish(self.files, Manifest())
 
+    def _prepare(self, record: JournalRecord) -> None:
+        record.pack()  # before the lock: a large one takes a while
+
     def _commit(self, view: ShardView, record: JournalRecord) -> None:
         placed = self.journal.append(view.position, record)
         if not self.files.has_locks and read_latest(self.files, view.manifest).position.number > placed.number:

@@ -60,6 +60,10 @@ class WritableShard(ABC):
         """
 
     @abstractmethod
+    def _prepare(self, record: JournalRecord) -> None:
+        """Do what can be done for a commit without the lock."""
+
+    @abstractmethod
     def drop(self, state_id: str) -> None:
         """Delete all state of a state id."""
 
@@ -115,6 +119,7 @@ class WritableShard(ABC):
             transaction = ShardTransaction(begun, self.schemas, state_ids)
             yield transaction
             record = transaction.record(stamp, state_ids, undo=undo)
+            self._prepare(record)
             reach("committing")
             self._commit_after(view, begun, record)
         reach("committed")
