@@ -76,6 +76,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
     monkeypatch.setattr(backfill_step.BackfillStep, "run", begun)
     monkeypatch.setattr(backfill_step, "ROWS_BESIDE", 400)
     monkeypatch.setattr(backfill, "LIVE_ROWS", 300)
+    monkeypatch.setattr(backfill, "LAST_ROWS", 100)
     monkeypatch.setattr(backfill_step, "LIVE_ROWS", 300)
     yield stopped
     stopped.go_on.set()
@@ -165,7 +166,8 @@ def test_the_step_of_a_worker_that_was_replaced_changes_nothing(
         former.commit([Visit, Old, New])
         assert steps.begun.wait(60)
     (late,) = [thread for thread in threading.enumerate() if thread.name == "backfill"]
-    monkeypatch.setattr(backfill, "LIVE_ROWS", 1 << 40)  # the new worker's steps are between its batches
+    monkeypatch.setattr(backfill, "LIVE_ROWS", 1 << 40)
+    monkeypatch.setattr(backfill, "LAST_ROWS", 1 << 40)  # the new worker's steps are between its batches
     with live(deployed, spark, small=1 << 40) as caught_up:
         wait_until(lambda: is_serving(deployed), lambda: deployed.deployment.backfill_state())
         visit(deployed, USERS)

@@ -27,7 +27,7 @@ from umbel.runtime.history_reader import HistoryReader
 from umbel.runtime.history_slices import left
 from umbel.runtime.progress import EventTimeProgress
 from umbel.runtime.rates import LOGS, record
-from umbel.spark.backfill_step import LIVE_ROWS, BackfillStep, StepBeside, stream_time_name
+from umbel.spark.backfill_step import LAST_ROWS, LIVE_ROWS, BackfillStep, StepBeside, stream_time_name
 from umbel.spark.pace import Pace
 from umbel.state.port import Fenced, StaleBatch, Stamp
 
@@ -60,6 +60,7 @@ class Backfill:
         self._reader = HistoryReader(deployment)
         self._timed: tuple[int, float] | None = None
         self._beside: StepBeside | None = None
+        self._left = 0
 
     def go_on(self, revision: int, stamp: Stamp, time: EventTimeProgress, is_first: bool) -> frozenset[str]:
         """Run a step if any is due; return the state ids of operators still waiting.
@@ -121,7 +122,7 @@ class Backfill:
             if not state.is_due(now()) or not self._pace.may_step:
                 return frozenset()
             self._timed, sizes, is_live = None, self._history(step, state), self._pace.is_live
-            if is_live and left(sizes, state.position) > LIVE_ROWS and not state.is_begun_in_driver:
+            if is_live and self._is_far(left(sizes, state.position)) and not state.is_begun_in_driver:
                 self._beside = StepBeside(step, state, sizes, since, waiting)
                 return frozenset()
             is_read = step.run(state, sizes, since, is_live=is_live)
@@ -143,6 +144,14 @@ class Backfill:
         self._note(last.finished())
         self._reader.release()
         return step.state_ids
+
+    def _is_far(self, rows: int) -> bool:
+        """Return whether too many rows are left to be read between two batches.
+
+        They arrive meanwhile: a step beside the batches has to leave fewer than half of those that were there.
+        """
+        before, self._left = self._left, rows
+        return rows > LIVE_ROWS or LAST_ROWS < rows <= before / 2
 
     def _ended(self) -> Exception | None:
         """Wait for the step beside the live job; return why it failed, if it did."""

@@ -47,7 +47,9 @@ ROWS_BESIDE = 400_000
 BYTES_AT_ONCE = 64 << 20
 """About how many bytes of change logs each Spark slot reads in one step: files are several times smaller than rows in memory."""
 LIVE_ROWS = 100_000
-"""About how many rows a step reads between batches whose rows are to be fresh."""
+"""About how many rows a step reads at most between batches whose rows are to be fresh."""
+LAST_ROWS = 10_000
+"""About how many rows such a step should read: what arrived during the step before."""
 
 log = logging.getLogger("umbel.work")
 
