@@ -16,6 +16,7 @@ from tests.connectors.shop_datasets import deployed, letters, orders, process, r
 from tests.servers.mysql import PASSWORD, MySQLServer
 from umbel.connectors import source
 from umbel.connectors.mysql import reading
+from umbel.connectors.mysql.server import MySQLServer as SourceServer
 from umbel.connectors.polling import stop_polling
 from umbel.datasets import dataset
 from umbel.definitions.secret import Secret
@@ -50,6 +51,29 @@ def test_rows_and_their_updates_arrive(mysql_server: Server, name: str, tmp_path
         inserted(mysql_server, name, 1001, 1005)
         until(made, lambda: made.taken()["Orders"] == 1015)
         assert rows_of(made, "Orders", ["id", "note", "updated_at"]) == table(mysql_server, name)
+
+
+@pytest.mark.parametrize(
+    "change", ["TRUNCATE orders", "ALTER TABLE orders ADD more int NOT NULL DEFAULT 1, ALGORITHM=COPY"]
+)
+def test_a_table_that_is_defined_anew_under_a_snapshot_is_read_again(
+    mysql_server: Server, name: str, change: str
+) -> None:
+    """It was reported as if it could not be read at all."""
+    mysql_server.run(ORDERS, database=name)
+    inserted(mysql_server, name, 1, 10)
+    mysql = shop(mysql_server, name)
+    login = SourceServer.of("orders", mysql, mysql.port)
+
+    def read() -> None:
+        with login.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            mysql_server.run(change, database=name)
+            cursor.execute("SELECT * FROM orders")
+
+    with pytest.raises(Transient, match="definition has changed"):
+        read()
 
 
 def keyless(mysql: Any, cursor: str, every: str = "1s", disorder: str = "1h", table: str = "events") -> Any:
