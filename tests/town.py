@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from typing import Any, Optional
 
 import polars as pl
 import pyarrow as pa
+import pytest
 
 from tests.deployed import Deployed
 from umbel.catalog.purges import Purges
@@ -126,6 +128,24 @@ class Town:
 
     def progress(self) -> Any:
         return Purges(self.deployed.deployment.catalog).progress
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A town with rows, to be copied."""
+    made = Town(tmp_path_factory.mktemp("filled") / "umbel", is_new=True)
+    made.fill()
+    made.deployed.close()
+    return made.folder
+
+
+@pytest.fixture
+def town(filled: Path, tmp_path: Path) -> Iterator[Town]:
+    """A copy of the town, for one test."""
+    shutil.copytree(filled, tmp_path / "umbel")
+    made = Town(tmp_path / "umbel")
+    yield made
+    made.deployed.close()
 
 
 def contents(path: Path) -> Iterator[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,9 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
-from tests.connectors import shop_datasets
-from tests.connectors.shop_datasets import letters, orders, rows_of
+from tests.connectors.shop_datasets import letters, rows_of
 from tests.deployed import Deployed
-from umbel.connectors import Files, Iceberg, source
-from umbel.datasets import dataset
+from umbel.connectors import Files, Iceberg
 
 __owner__ = "shop@example.com"
 
@@ -71,28 +69,9 @@ def table(ids: Sequence[int], note: str) -> Any:
     return pa.table({"id": pa.array(ids, pa.int64()), "note": [note] * len(ids), "updated_at": at})
 
 
-def keyed(lake: Lake, **options: Any) -> Any:
-    return orders(lake, **{"cdc": "native", "every": "1s", "disorder": "60d", **options})
-
-
-def keyless(lake: Lake) -> Any:
-    @source(lake.table("orders"), disorder="60d", cdc="native", every="1s")
-    @dataset
-    class Copies:
-        id: int
-        note: str
-        updated_at: datetime
-
-    return Copies
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake")
-
-
-def until(made: Deployed, condition: Callable[[], Any]) -> None:
-    shop_datasets.until(made, condition, 60)
 
 
 def taken(made: Deployed, name: str = "Orders") -> list[tuple[Any, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.connectors import shop_datasets
 from tests.connectors.shop_datasets import deployed, letters, orders, process, rows_of
 from tests.deployed import Deployed
+from tests.unit.connectors.lakes import keyed, keyless, until
 from umbel.api.dataset import redefined
 from umbel.connectors import Files, source
 from umbel.connectors.delta_tables import DataFile, local_place
@@ -61,21 +61,6 @@ def table(ids: Sequence[int], note: str) -> Any:
     return pa.table({"id": pa.array(ids, pa.int64()), "note": [note] * len(ids), "updated_at": at})
 
 
-def keyed(lake: Lake, **options: Any) -> Any:
-    return orders(lake, **{"cdc": "native", "every": "1s", "disorder": "60d", **options})
-
-
-def keyless(lake: Lake) -> Any:
-    @source(lake.table("orders"), disorder="60d", cdc="native", every="1s")
-    @dataset
-    class Copies:
-        id: int
-        note: str
-        updated_at: datetime
-
-    return Copies
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake")
@@ -85,10 +70,6 @@ def lake(tmp_path: Path) -> Lake:
 def reading(lake: Lake, tmp_path: Path, *datasets: Any) -> Iterator[Deployed]:
     with deployed(tmp_path, *datasets) as made:
         yield made
-
-
-def until(made: Deployed, condition: Callable[[], Any]) -> None:
-    shop_datasets.until(made, condition, 30)
 
 
 def taken(made: Deployed, name: str = "Orders") -> list[tuple[Any, ...]]:

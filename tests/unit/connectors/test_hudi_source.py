@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -18,12 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.connectors import shop_datasets
-from tests.connectors.shop_datasets import deployed, letters, orders, rows_of
+from tests.connectors.shop_datasets import deployed, letters, rows_of
 from tests.deployed import Deployed
-from umbel.connectors import S3, Files, source
+from tests.unit.connectors.lakes import keyed, keyless, until
+from umbel.connectors import S3, Files
 from umbel.connectors.polling import stop_polling
-from umbel.datasets import dataset
 from umbel.definitions.arguments import ReadOptions
 from umbel.errors import InvalidValue, NotSupported, PackageError
 
@@ -122,28 +121,9 @@ def numbered(ids: Sequence[int], note: str = "new") -> Rows:
     return dict.fromkeys(ids, note)
 
 
-def keyed(lake: Lake, **options: Any) -> Any:
-    return orders(lake, **{"cdc": "native", "every": "1s", "disorder": "60d", **options})
-
-
-def keyless(lake: Lake) -> Any:
-    @source(lake.table("orders"), disorder="60d", cdc="native", every="1s")
-    @dataset
-    class Copies:
-        id: int
-        note: str
-        updated_at: datetime
-
-    return Copies
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake")
-
-
-def until(made: Deployed, condition: Callable[[], Any]) -> None:
-    shop_datasets.until(made, condition, 60)
 
 
 def taken(made: Deployed) -> list[tuple[Any, ...]]:

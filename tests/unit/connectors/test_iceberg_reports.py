@@ -16,7 +16,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, TimestamptzType
 
 from tests.connectors.shop_datasets import deployed, letters
-from tests.unit.connectors.iceberg_lake import Lake, keyed, keyless, lake, reasons, table, taken, until
+from tests.unit.connectors.iceberg_lake import Lake, lake, reasons, table, taken
+from tests.unit.connectors.lakes import keyed, keyless, until
 from umbel.connectors import Files, Iceberg
 from umbel.connectors.polling import stop_polling
 from umbel.errors import InvalidValue, PackageError, Transient, UmbelError

@@ -18,7 +18,8 @@ from pyiceberg.types import DoubleType, FloatType, IntegerType, LongType, Nested
 
 from tests.connectors import shop_datasets
 from tests.connectors.shop_datasets import deployed, process
-from tests.unit.connectors.iceberg_lake import START, Lake, keyed, keyless, lake, reasons, table, taken, until
+from tests.unit.connectors.iceberg_lake import START, Lake, lake, reasons, table, taken
+from tests.unit.connectors.lakes import keyed, keyless, until
 from umbel.connectors import source
 from umbel.connectors.iceberg_source import moved_removed
 from umbel.connectors.iceberg_tables import IcebergPlace

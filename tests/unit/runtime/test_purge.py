@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import shutil
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +13,7 @@ import polars as pl
 import pytest
 
 from tests.deployed import Deployed, wait_until
-from tests.town import BOB, GONE, SECRET, START, Town, damage, person, where
+from tests.town import BOB, GONE, SECRET, START, Town, damage, filled, person, town, where
 from umbel.catalog.purges import Mentions, PurgeProgress, Purges
 from umbel.processes.locks import alone
 from umbel.runtime.erasures import erase
@@ -25,21 +23,7 @@ from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.restore import restore
 from umbel.state import disk
 
-
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = Town(tmp_path_factory.mktemp("filled") / "umbel", is_new=True)
-    made.fill()
-    made.deployed.close()
-    return made.folder
-
-
-@pytest.fixture
-def town(filled: Path, tmp_path: Path) -> Iterator[Town]:
-    shutil.copytree(filled, tmp_path / "umbel")
-    made = Town(tmp_path / "umbel")
-    yield made
-    made.deployed.close()
+__all__ = ["filled", "town"]
 
 
 def test_bytes_are_where_they_are_looked_for(town: Town) -> None:

@@ -7,38 +7,24 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.deployed import Deployed
-from tests.town import GONE, SECRET, START, Town, damage, person, where
+from tests.town import GONE, SECRET, START, Town, damage, filled, person, town, where
 from umbel.catalog.purges import Purges
 
-
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = Town(tmp_path_factory.mktemp("filled") / "umbel", is_new=True)
-    made.fill()
-    made.deployed.close()
-    return made.folder
-
-
-@pytest.fixture
-def town(filled: Path, tmp_path: Path) -> Iterator[Town]:
-    shutil.copytree(filled, tmp_path / "umbel")
-    made = Town(tmp_path / "umbel")
-    yield made
-    made.deployed.close()
-
+__all__ = ["filled", "town"]
 
 CRASH = """
 import sys
 from pathlib import Path
 from tests.deployed import Deployed
 from umbel.runtime.batch import drain
+
 drain(Deployed(Path(sys.argv[1])).deployment)
 """
 
