@@ -24,7 +24,9 @@ _FLAGS = ("ssl_verify_cert", "ssl_verify_identity")
 _SECONDS = ("connect_timeout", "read_timeout")
 PARAMETERS = ("ssl_ca", "ssl_cert", "ssl_key", *_FLAGS, *_SECONDS)
 """The names that `jdbc_params` may have, those of PyMySQL."""
-_AGAIN = frozenset({1020, 1040, 1053, 1077, 1129, 1152, 1159, 1161, 1180, 1203, 1205, 1213, 1226, 1317, 1412, 1927, 3024})
+_AGAIN = frozenset(
+    {1020, 1040, 1053, 1077, 1129, 1152, 1159, 1161, 1180, 1203, 1205, 1213, 1226, 1317, 1412, 1927, 3024}
+)
 """Errors of the server after which another attempt may succeed: connections, shutdown, locks, limits, changed tables.
 
 Those of the driver are 2000 and above."""
