@@ -18,14 +18,14 @@ from tests.reference import Change
 from tests.reference_operators import EVER
 from umbel.graph.execution import BatchResult, InProcess
 from umbel.graph.graph import Graph, GraphNode
-from umbel.graph.stages import Edge, StageOutput, emit, run_shard
+from umbel.graph.stages import Edge, StageOutput, add_seen, due, emit, run_shard
 from umbel.local.runner import LocalRunner
 from umbel.operators.operator import Clock, Keyed
 from umbel.query.history import replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.progress import EventTimeProgress
-from umbel.spark.backfill_step import BEFORE_ALL, hand_on
-from umbel.spark.packets import StageInput, address, batches
+from umbel.spark.backfill_step import BEFORE_ALL, clocks_of_step, hand_on
+from umbel.spark.packets import StageInput, address, announced, batches
 from umbel.state.memory import MemoryStore
 from umbel.state.port import Stamp, Store
 from umbel.types.schema import AT, WEIGHT
@@ -129,24 +129,14 @@ class Live:
             newest.append((keys[name, ordinal], changes[AT].max()))
         stamp = Stamp(1, self.batch)
         clocks = self.time.clocks(self.graph)
-        running = InProcess(self.graph, self.store)
-        stream_times = self.time.stream_times_by_node(self.graph)
-        self.settle(running, running.run(output, stamp, clocks), stamp, stream_times, clocks)
+        self.keep(InProcess(self.graph, self.store).run(output, stamp, clocks), clocks)
         for source, latest in newest:
             self.time.saw(source, latest)
         self.batch += 1
 
-    def settle(
-        self,
-        running: InProcess,
-        result: BatchResult,
-        stamp: Stamp,
-        stream_times: dict[int, datetime],
-        clocks: Mapping[int, Clock],
-    ) -> None:
-        """Fire timers; keep the change logs."""
-        running.settle(result, stamp, stream_times, clocks)
-        self.time.advance_stream_times(self.graph, stream_times)
+    def keep(self, result: BatchResult, clocks: Mapping[int, Clock]) -> None:
+        """Keep the stream times and change logs of a batch."""
+        self.time.advance_stream_times(self.graph, due(self.graph.nodes, result.seen, clocks))
         for number, frames in result.logged.items():
             owner = self.graph.nodes[number].state_id
             self.logs[owner] += frames
@@ -233,14 +223,20 @@ def _backfill(live: Live, fresh: frozenset[str], chance: random.Random) -> None:
     for step, (first, last) in enumerate(pairwise(cuts)):
         stamp = Stamp(1, BEFORE_ALL - len(cuts) + step)
         packets: list[Any] = []
+        clocks = clocks_of_step(graph, result.seen)
         for node in graph.history_of(fresh):
             output = StageOutput()
             hand_on(node, live.log(node, first, last), fresh, output)
             result.add(output)
-            packets += address(graph, output, live.shards)
+            packets += [*address(graph, output, live.shards), *announced(output.seen, live.shards)]
         for stage in range(1, graph.depth + 1):
-            packets = _merged(live, packets, stage, fresh, stamp, result, chance)
-    live.settle(InProcess(graph, live.store, fresh), result, Stamp(1, BEFORE_ALL), {}, live.time.clocks(graph))
+            packets = _merged(live, packets, stage, fresh, stamp, result, clocks, chance)
+    clocks = live.time.clocks(graph)
+    made = InProcess(graph, live.store, fresh).run(StageOutput(seen=result.seen), Stamp(1, BEFORE_ALL), clocks)
+    for number, frames in made.logged.items():
+        result.logged[number] += frames
+    result.seen = {number: at for number, at in made.seen.items() if graph.nodes[number].state_id in fresh}
+    live.keep(result, {number: clock for number, clock in clocks.items() if graph.nodes[number].state_id in fresh})
 
 
 def _merged(
@@ -250,6 +246,7 @@ def _merged(
     fresh: frozenset[str],
     stamp: Stamp,
     result: BatchResult,
+    clocks: Mapping[int, Clock],
     chance: random.Random,
 ) -> list[Any]:
     """Run a stage as tasks would: each gets the envelopes of one shard, in any order."""
@@ -260,12 +257,15 @@ def _merged(
         chance.shuffle(mine)
         arrived = StageInput.sort(batches(mine), {node.number for node in nodes})
         onward += arrived.onward
-        if shard in arrived.blobs:
-            output, inbox = StageOutput(), arrived.open(shard)
+        fired, output = due(nodes, arrived.seen, clocks), StageOutput()
+        if shard in arrived.blobs or fired:
+            inbox = arrived.open(shard)
             with live.store.transaction(shard, [node.state_id for node in nodes], stamp) as transaction:
-                run_shard(nodes, inbox, transaction, {}, output)
+                run_shard(nodes, inbox, transaction, clocks, output, fired)
             result.add(output)
             onward += address(live.graph, output, live.shards)
+        add_seen(output.seen, arrived.seen)
+        onward += announced(output.seen, live.shards)
     return onward
 
 

@@ -17,7 +17,7 @@ from umbel.datasets import Count, dataset, field, index, pipeline
 from umbel.dtypes import Continuous
 from umbel.lib import inputs
 from umbel.runtime.switching import branch_status
-from umbel.spark import backfill, backfill_step
+from umbel.spark import backfill, backfill_step, pace
 
 __owner__ = "tests@example.com"
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -78,6 +78,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
     monkeypatch.setattr(backfill, "LIVE_ROWS", 300)
     monkeypatch.setattr(backfill, "LAST_ROWS", 100)
     monkeypatch.setattr(backfill_step, "LIVE_ROWS", 300)
+    monkeypatch.setattr(pace, "LIVE_FOR", 600.0)  # a slow machine is no reason to end it
     yield stopped
     stopped.go_on.set()
 

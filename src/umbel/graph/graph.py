@@ -3,8 +3,8 @@
 Every operator of every pipeline occurs once; operators are connected through the datasets.
 
 Stage 0 reads sources and runs row-wise operators. A keyed operator runs in the stage after its inputs, because these
-must first be exchanged by key, unless they are distributed by that key already; row-wise operators after it run in the same
-stage. A graph of depth D runs as D + 1 stages.
+must first be exchanged by key, unless they are distributed by that key already and no timers wait for the rows of other shards;
+row-wise operators after it run in the same stage. A graph of depth D runs as D + 1 stages.
 """
 
 from __future__ import annotations
@@ -59,6 +59,16 @@ class GraphNode:
     def is_keyed(self) -> bool:
         """Return True if its input rows are exchanged by key."""
         return isinstance(self.operator, Keyed)
+
+    @property
+    def is_timed(self) -> bool:
+        """Return True if event time alone changes its results."""
+        return isinstance(self.operator, Keyed) and self.operator.is_timed
+
+    @property
+    def is_final(self) -> bool:
+        """Return True if its results wait for the watermark."""
+        return isinstance(self.operator, Keyed) and self.operator.is_final
 
     @property
     def log(self) -> str:
@@ -338,12 +348,13 @@ class Graph:
 def _stage(operator: Operator, parents: tuple[GraphNode, ...]) -> int:
     """Return the stage of an operator.
 
-    It is that of its parents, or the next one if rows must change shards in between.
+    It is that of its parents, or the next one if rows must change shards in between, or if its timers fire up to the newest row
+    of all shards.
     """
     if not isinstance(operator, Keyed):
         return max((parent.stage for parent in parents), default=0)
     return max(
-        parent.stage + (parent.stage == 0 or parent.partition != columns)
+        parent.stage + (parent.stage == 0 or parent.partition != columns or operator.is_timed)
         for parent, columns in zip(parents, operator.exchange(), strict=True)
     )
 

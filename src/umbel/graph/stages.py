@@ -7,14 +7,14 @@ the frames are the runner's choice.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import polars as pl
 
 from umbel.functions.guarding import applied
-from umbel.graph.graph import Graph, GraphNode
+from umbel.graph.graph import GraphNode
 from umbel.operators.operator import Clock, Keyed, RowWise
 from umbel.state.port import Reader
 from umbel.state.tables import State
@@ -32,7 +32,7 @@ class StageOutput:
         frames: changes for later stages, by edge.
         local: changes for later nodes of the same stage and shard, by edge.
         logged: changes for the change logs, by node number.
-        seen: the largest event time among the rows each node read, by node number.
+        seen: the largest event time among the rows for each timed node, by node number.
     """
 
     frames: dict[Edge, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
@@ -40,13 +40,18 @@ class StageOutput:
     logged: dict[int, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     seen: dict[int, datetime] = field(default_factory=dict)
 
-    def saw(self, node: GraphNode, frames: tuple[pl.DataFrame, ...]) -> None:
-        """Record the largest event time a node has read."""
-        for parent, frame in zip(node.parents, frames, strict=True):
-            inserted = frame.filter(pl.col(WEIGHT) > 0) if AT in frame.columns else frame  # has `_weight`, too
-            latest = inserted[parent.operator.schema.timestamp].max()
-            if isinstance(latest, datetime):
-                self.seen[node.number] = max(latest, self.seen.get(node.number, latest))
+    def saw(self, node: GraphNode, position: int, rows: pl.DataFrame) -> None:
+        """Record the largest event time among rows that a node is going to read."""
+        inserted = rows.filter(pl.col(WEIGHT) > 0) if AT in rows.columns else rows  # has `_weight`, too
+        latest = inserted[node.parents[position].operator.schema.timestamp].max()
+        if isinstance(latest, datetime):
+            add_seen(self.seen, {node.number: latest})
+
+
+def add_seen(into: dict[int, datetime], seen: Mapping[int, datetime]) -> None:
+    """Merge the largest event times of other rows, by node number."""
+    for number, at in seen.items():
+        into[number] = max(at, into.get(number, at))
 
 
 class PlannedState(State):
@@ -83,7 +88,10 @@ def emit(node: GraphNode, rows: pl.DataFrame, output: StageOutput, stage: int = 
             emit(reader, applied(operator, rows), output, stage)
         elif isinstance(operator, Keyed):
             frames = output.local if reader.stage == stage else output.frames
-            frames[reader.number, position].append(operator.partial(rows))
+            partial = operator.partial(rows)
+            if operator.is_timed:
+                output.saw(reader, position, partial)
+            frames[reader.number, position].append(partial)
 
 
 def run_shard(
@@ -92,7 +100,7 @@ def run_shard(
     reader: Reader,
     clocks: Mapping[int, Clock],
     output: StageOutput,
-    due: Container[GraphNode] = (),
+    due: Mapping[int, datetime],
 ) -> None:
     """Run the keyed nodes of one stage over one shard's input.
 
@@ -100,20 +108,18 @@ def run_shard(
         nodes: the stage's keyed nodes, parents first.
         inbox: the stage's input: one frame of changes per edge; edges without changes may be omitted.
         reader: the shard's open transaction.
-        clocks: by node number.
+        clocks: as of the batch before, by node number.
         output: the stage's output, extended in place.
-        due: the nodes whose timers are fired: those up to the node's stream time.
+        due: the stream time of the nodes whose timers fire, those up to that time; see `due`.
     """
     for node in nodes:
         operator, state, clock = node.operator, PlannedState(reader, node), clocks.get(node.number, Clock())
         assert isinstance(operator, Keyed)
         frames = tuple(_arrived(node, position, inbox, output.local) for position in range(len(node.parents)))
         if not all(frame.is_empty() for frame in frames):
-            if operator.is_timed:
-                output.saw(node, frames)
             emit(node, operator.step(frames, state, clock), output, node.stage)
-        if node in due:
-            emit(node, operator.tick(state, clock), output, node.stage)
+        if node.number in due:
+            emit(node, operator.tick(state, replace(clock, stream_time=due[node.number])), output, node.stage)
 
 
 def _arrived(
@@ -128,6 +134,22 @@ def _arrived(
     return pl.concat(frames) if frames else node.parents[position].operator.schema.empty()
 
 
-def timed(graph: Graph) -> list[GraphNode]:
-    """Return the nodes whose results depend on stream time."""
-    return [node for node in graph.nodes if isinstance(node.operator, Keyed) and node.operator.is_timed]
+def due(nodes: Iterable[GraphNode], seen: Mapping[int, datetime], clocks: Mapping[int, Clock]) -> dict[int, datetime]:
+    """Return the stream time of the timed nodes whose stream time advances, by number.
+
+    It advances to the newest row of all shards, or to the watermark for nodes with results that wait for it. A timed node reads
+    from earlier stages only, so all its rows are known when its stage begins.
+
+    Args:
+        nodes: some nodes; those that are not timed are left out.
+        seen: the largest event time among the rows for each node.
+        clocks: as of the batch before.
+    """
+    found = dict[int, datetime]()
+    for node in nodes:
+        clock = clocks.get(node.number, Clock())
+        if node.is_timed:
+            at = clock.watermark if node.is_final and clock.waits else seen.get(node.number)
+            if at is not None and (clock.stream_time is None or at > clock.stream_time):
+                found[node.number] = at
+    return found

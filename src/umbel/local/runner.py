@@ -11,7 +11,7 @@ import polars as pl
 from umbel.definitions.records import DatasetDefinition
 from umbel.graph.execution import InProcess
 from umbel.graph.graph import Graph, GraphNode
-from umbel.graph.stages import StageOutput, emit
+from umbel.graph.stages import StageOutput, due, emit
 from umbel.operators.index import Index
 from umbel.operators.operator import Clock
 from umbel.query.history import replay
@@ -77,7 +77,8 @@ class LocalRunner:
         stamp = Stamp(0, self._batch)
         clocks = {number: Clock(stream_time=stream_time) for number, stream_time in self._stream_times.items()}
         result = self._execution.run(output, stamp, clocks)
-        for number, frames in self._execution.settle(result, stamp, self._stream_times, clocks).logged.items():
+        self._stream_times.update(due(self.graph.nodes, result.seen, clocks))
+        for number, frames in result.logged.items():
             self._logs[number].extend(frames)
 
     def _logged(self, node: GraphNode) -> pl.DataFrame:

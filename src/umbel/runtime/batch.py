@@ -15,7 +15,7 @@ from umbel.errors import NotSupported
 from umbel.functions.guarding import guarded
 from umbel.graph.execution import BatchResult, InProcess
 from umbel.graph.graph import Graph
-from umbel.graph.stages import StageOutput
+from umbel.graph.stages import StageOutput, add_seen, due
 from umbel.processes.status import progressed
 from umbel.quality import totals
 from umbel.runtime.changelogs import ChangeLogPart, Dues
@@ -153,13 +153,9 @@ class MicroBatch:
         return batch_report
 
     def finish(self, batch_report: BatchReport) -> Counts:
-        """Fire timers, write the change logs and commit the batch's progress."""
+        """Write the change logs and commit the batch's progress."""
         graph, time, before = self.graph, self.time, self.time.state
-        stream_times, clocks = time.stream_times_by_node(graph), time.clocks(graph)
-        guard = WorkerGuard(self.deployment)
-        with guarded(guard):
-            InProcess(graph, self.deployment.store).settle(batch_report.result, self.stamp, stream_times, clocks)
-        batch_report.letters.add(Letters.of(guard))
+        stream_times = due(graph.nodes, batch_report.result.seen, time.clocks(graph))
         for source, newest in batch_report.newest:
             time.saw(source, newest)
         time.advance_stream_times(graph, stream_times)
@@ -172,8 +168,13 @@ class MicroBatch:
         dead, dropped = batch_report.dead_letters()
         for dataset, count in dropped.items():
             counts[dataset, DROPPED] = counts.get((dataset, DROPPED), 0) + count
-        due, waiting = is_due(graph, before, time.state), bool(self.waiting)
-        state = {**time.state, "plan": self.plan.number, "due": due, "waiting": waiting, "logs": logs}
+        state = {
+            **time.state,
+            "plan": self.plan.number,
+            "due": is_due(graph, before, time.state),
+            "waiting": bool(self.waiting),
+            "logs": logs,
+        }
         progress = JobProgress(self.stamp.batch, self.plan.revision, state)
         self.deployment.catalog.finish(
             JOB, progress, counts, dead, epoch=self.stamp.epoch, late_bytes=self.deployment.late
@@ -207,6 +208,7 @@ def _merge(into: StageOutput, other: StageOutput) -> None:
         into.frames[edge].extend(frames)
     for number, frames in other.logged.items():
         into.logged[number].extend(frames)
+    add_seen(into.seen, other.seen)
 
 
 def drain(deployment: Deployment, batches: int = sys.maxsize) -> int:

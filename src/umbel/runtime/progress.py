@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from umbel.graph.graph import Graph, GraphNode
-from umbel.operators.operator import Clock, Keyed
+from umbel.operators.operator import Clock
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -67,12 +67,6 @@ class EventTimeProgress:
             marks[node.number] = self._passed_on(node, mark)
         return {node.number: clocks[node.number] for node in graph.nodes if node.is_keyed}
 
-    def stream_times_by_node(self, graph: Graph) -> dict[int, datetime]:
-        """Return the stream times by node number."""
-        return {
-            node.number: self.stream_times[node.state_id] for node in graph.nodes if node.state_id in self.stream_times
-        }
-
     def advance_stream_times(self, graph: Graph, stream_times: Mapping[int, datetime]) -> None:
         """Set stream times by node number."""
         self.stream_times.update({graph.nodes[number].state_id: instant for number, instant in stream_times.items()})
@@ -81,7 +75,7 @@ class EventTimeProgress:
         """Return a node's output watermark from its input watermark `mark`."""
         operator = node.operator
         stream_time = self.stream_times.get(node.state_id)
-        if isinstance(operator, Keyed) and operator.is_timed:  # its results come out only when it has read so far
+        if node.is_timed:  # its results come out only when it has read so far
             mark = None if mark is None or stream_time is None else min(mark, stream_time)
         return None if mark is None or operator.delay is None else mark - operator.delay * MICROSECOND
 
@@ -98,7 +92,7 @@ class EventTimeProgress:
 
 def is_due(graph: Graph, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return whether a batch without rows may emit final results: event time advanced."""
-    return before != after and any(isinstance(node.operator, Keyed) and node.operator.is_final for node in graph.nodes)
+    return before != after and any(node.is_final for node in graph.nodes)
 
 
 def _least(instants: Iterable[datetime | None]) -> datetime | None:

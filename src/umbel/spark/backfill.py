@@ -21,7 +21,6 @@ from time import time as now
 from typing import TYPE_CHECKING
 
 from umbel.graph.graph import Graph
-from umbel.graph.stages import timed
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.history_reader import HistoryReader
 from umbel.runtime.history_slices import left
@@ -223,7 +222,7 @@ class Backfill:
         self._deployment.catalog.note(BACKFILL, state.plain)
 
     def _restore_stream_times(self, time: EventTimeProgress, graph: Graph) -> None:
-        for node in timed(graph):
+        for node in (each for each in graph.nodes if each.is_timed):
             noted = self._deployment.catalog.noted(stream_time_name(node))
             if node.state_id not in time.stream_times and noted is not None:
                 time.stream_times[node.state_id] = datetime.fromisoformat(noted)

@@ -17,8 +17,8 @@ from umbel.functions.fingerprint import fingerprint
 from umbel.functions.guarding import applied, guarded
 from umbel.graph.execution import InProcess
 from umbel.graph.graph import Graph, GraphNode
-from umbel.graph.stages import StageOutput, emit
-from umbel.operators.operator import Keyed, RowWise
+from umbel.graph.stages import StageOutput, due, emit
+from umbel.operators.operator import Clock, Keyed, RowWise
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.batch import BatchReport
 from umbel.runtime.guard import WorkerGuard
@@ -147,11 +147,17 @@ class BackfillStep:
         sources = self.graph.history_of(self.state_ids)
         divided = shares([(node.number, each) for each in todo for node in sources], self.slots)
         context = BatchContext.of(
-            self.deployment, self.session, self.revision, stamp, only=self.state_ids, waiting=self.others
+            self.deployment,
+            self.session,
+            self.revision,
+            stamp,
+            clocks=clocks_of_step(self.graph, batch_report.result.seen),
+            only=self.state_ids,
+            waiting=self.others,
         )
         numbers = self.session.range(0, len(divided), numPartitions=len(divided))
         reading = numbers.mapInArrow(replaying(context, divided), SCHEMA)
-        for report in later_stages(reading, self.graph, context, min(self.deployment.shards, self.slots)):
+        for report in later_stages(reading, self.graph, context):
             batch_report.add(report)
 
     def _run_here(self, todo: Sequence[HistorySlice], stamp: Stamp, batch_report: BatchReport) -> None:
@@ -162,7 +168,9 @@ class BackfillStep:
             for node in self.graph.history_of(self.state_ids):
                 for each in todo:
                     hand_on(node, self.reader.read(node, each, retain=True), self.state_ids, output)
-            made = InProcess(self.graph, self.deployment.store, self.state_ids).run(output, stamp, {})
+            made = InProcess(self.graph, self.deployment.store, self.state_ids).run(
+                output, stamp, clocks_of_step(self.graph, batch_report.result.seen)
+            )
         batch_report.letters.add(Letters.of(guard))
         batch_report.result.add(StageOutput(seen=made.seen))
         batch_report.parts += [
@@ -170,24 +178,25 @@ class BackfillStep:
         ]
 
     def finish(self, state: BackfillState, time: EventTimeProgress) -> None:
-        """Fire timers, record the stream times, and write the change logs.
+        """Emit results that waited for the watermark, and write the change logs.
+
+        The stream times are recorded, too.
 
         Args:
             state: of the backfill, after all history is read.
             time: event time as of the batch before.
         """
         batch_report = self._seen(state)
-        stamp, graph = Stamp(self.stamp.epoch, BEFORE_ALL), self.graph
-        changes, nodes, stream_times = self.deployment.changes, graph.nodes, dict[int, datetime]()
-        guard = WorkerGuard(self.deployment)
+        stamp, graph, clocks = Stamp(self.stamp.epoch, BEFORE_ALL), self.graph, time.clocks(self.graph)
+        changes, nodes, guard = self.deployment.changes, graph.nodes, WorkerGuard(self.deployment)
         with guarded(guard):
-            InProcess(graph, self.deployment.store, self.state_ids).settle(
-                batch_report.result, stamp, stream_times, time.clocks(graph)
-            )
-        for number, stream_time in stream_times.items():
+            running = InProcess(graph, self.deployment.store, self.state_ids)
+            made = running.run(StageOutput(seen=batch_report.result.seen), stamp, clocks)
+        computed = [node for node in nodes if node.state_id in self.state_ids]
+        for number, stream_time in due(computed, made.seen, clocks).items():
             # noted apart from the batch's progress: a batch that is run again does not compute history again
             self.deployment.catalog.note(stream_time_name(nodes[number]), stream_time.isoformat())
-        ticked = [changes.write_part(nodes[n], stamp, "ticks", each) for n, each in batch_report.result.logged.items()]
+        ticked = [changes.write_part(nodes[n], stamp, "ticks", each) for n, each in made.logged.items()]
         self._bury(Letters.of(guard), state.step)
         changes.commit(BEFORE_ALL, ticked, {node.log: node for node in nodes})
 
@@ -249,6 +258,14 @@ class StepBeside:
         except Exception as error:  # noqa: BLE001  raised again between two batches
             self._failure = error
         self.ended = monotonic()
+
+
+def clocks_of_step(graph: Graph, seen: Mapping[int, datetime]) -> dict[int, Clock]:
+    """Return the clocks of a step: the newest rows of the steps before it.
+
+    They have no watermark, so results that wait for the watermark wait for the end of the backfill.
+    """
+    return {node.number: Clock(stream_time=seen.get(node.number), waits=True) for node in graph.nodes if node.is_keyed}
 
 
 def stream_time_name(node: GraphNode) -> str:

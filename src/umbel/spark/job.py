@@ -134,7 +134,7 @@ class LiveJob:
         )
         numbers = self._session.range(0, splits, numPartitions=min(splits, slots))
         stage = reading(context, batch.plan.number)
-        for report in later_stages(numbers.mapInArrow(stage, SCHEMA), graph, context, min(deployment.shards, slots)):
+        for report in later_stages(numbers.mapInArrow(stage, SCHEMA), graph, context):
             batch_report.add(report)
         return batch_report
 

@@ -1,7 +1,8 @@
 """Packets: frames sent through Spark as large binaries instead of small rows.
 
 A packet is one row `(node, input, shard, blob)`: the edge its changes are sent along (the node and the position of its input),
-their shard, and the changes as Arrow IPC. Node −1 marks reports to the driver.
+their shard, and the changes as Arrow IPC. Node −1 marks reports to the driver, node −2 the newest event times that a
+task has seen, which every task of the next stage gets.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from umbel.graph.execution import route
 from umbel.graph.graph import Graph
-from umbel.graph.stages import Edge, StageOutput
+from umbel.graph.stages import Edge, StageOutput, add_seen
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA = "node int, input int, shard int, blob binary"
-REPORT = -1
+REPORT, SEEN = -1, -2
 
 
 @dataclass(slots=True)
@@ -33,10 +35,12 @@ class StageInput:
     Args:
         blobs: the changes' bytes, by shard and edge.
         onward: packets for later stages and reports, passed on unchanged.
+        seen: the largest event time among the rows for each timed node, over all tasks.
     """
 
     blobs: dict[int, dict[Edge, list[bytes]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     onward: list[tuple[int, int, int, bytes]] = field(default_factory=list)
+    seen: dict[int, datetime] = field(default_factory=dict)
 
     @classmethod
     def sort(cls, batches: Iterable[pa.RecordBatch], here: set[int]) -> StageInput:
@@ -44,7 +48,9 @@ class StageInput:
         inputs = cls()
         for batch in batches:
             for node, position, shard, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if node in here:
+                if node == SEEN:
+                    add_seen(inputs.seen, opened(blob))
+                elif node in here:
                     inputs.blobs[shard][node, position].append(blob)
                 else:
                     inputs.onward.append((node, position, shard, blob))
@@ -84,9 +90,16 @@ def report(content: Mapping[str, Any]) -> tuple[int, int, int, bytes]:
     return REPORT, 0, 0, pickle.dumps(dict(content), protocol=5)
 
 
-def opened(blob: bytes) -> dict[str, Any]:
-    """Return the content of a report."""
-    content: dict[str, Any] = pickle.loads(blob)
+def announced(seen: Mapping[int, datetime], tasks: int) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield a packet with newest event times for each task of the next stage."""
+    if seen:
+        blob = pickle.dumps(dict(seen), protocol=5)
+        yield from ((SEEN, 0, task, blob) for task in range(tasks))
+
+
+def opened(blob: bytes) -> dict[Any, Any]:
+    """Return the content of a report, or of newest event times."""
+    content: dict[Any, Any] = pickle.loads(blob)
     return content
 
 

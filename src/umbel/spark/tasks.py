@@ -43,6 +43,7 @@ class BatchContext:
         only: the state ids of the nodes that run; None for all.
         limits: of user functions, as the driver's environment sets them.
         waiting: the state ids of the nodes that are left out of the graph.
+        tasks: how many tasks a stage after stage 0 has; task `t` has the shards that leave the remainder `t`.
         folder: the driver's working directory; functions import modules from it where it exists.
     """
 
@@ -54,6 +55,7 @@ class BatchContext:
     only: frozenset[str] | None = None
     limits: FunctionLimits = field(default_factory=FunctionLimits.from_environment)
     waiting: frozenset[str] = frozenset()
+    tasks: int = 1
     folder: str = field(default_factory=os.getcwd)
 
     @classmethod
@@ -61,7 +63,8 @@ class BatchContext:
         cls, deployment: Deployment, session: SparkSession, revision: int, stamp: Stamp, **others: Any
     ) -> BatchContext:
         """Return the parameters of a batch for tasks of a session."""
-        return cls(encoded(deployment, session), revision, stamp, **others)
+        tasks = min(deployment.shards, session.sparkContext.defaultParallelism)
+        return cls(encoded(deployment, session), revision, stamp, tasks=tasks, **others)
 
     def opened(self) -> Deployment:
         """Return the deployment, opened once per process."""
@@ -116,11 +119,12 @@ def reading(context: BatchContext, plan: int) -> Task:
     """
 
     def run(arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from umbel.graph.stages import add_seen
         from umbel.runtime.guard import WorkerGuard
         from umbel.runtime.intake import take_in
-        from umbel.spark.packets import batches
+        from umbel.spark.packets import announced, batches
 
-        deployment = context.opened()
+        deployment, seen = context.opened(), dict[int, datetime]()
         planned = deployment.plans().read(plan)
         for batch in arrived:
             for number in batch.column(0).to_pylist():
@@ -128,34 +132,42 @@ def reading(context: BatchContext, plan: int) -> Task:
                 split = planned.splits[number]
                 for taken in take_in(deployment, planned, split, context.watermarks, guard, context.waiting):
                     summary = {"intake": taken.summary}
+                    add_seen(seen, taken.output.seen)
                     yield from batches(posted(deployment, context, taken.output, summary, f"0-{taken.name}"))
                 yield from batches(rejected(guard))
+        yield from batches(announced(seen, context.tasks))
 
     return run
 
 
 def merging(context: BatchContext, stage: int) -> Task:
-    """Return a later stage: one transaction per shard over the shard's packets."""
+    """Return a later stage: one transaction per shard, over its packets and due timers."""
 
     def run(arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
         from umbel.functions.guarding import guarded
-        from umbel.graph.stages import StageOutput, run_shard
+        from umbel.graph.stages import StageOutput, add_seen, due, run_shard
         from umbel.runtime.guard import WorkerGuard
-        from umbel.spark.packets import StageInput, batches
+        from umbel.spark.packets import StageInput, announced, batches
 
         deployment = context.opened()
         graph, store = context.graph(), deployment.store
         nodes = graph.stage(stage, context.only)
         inputs = StageInput.sort(arrived, {node.number for node in nodes})
         yield from batches(inputs.onward)
-        for shard in sorted(inputs.blobs):
+        seen, fired, task = inputs.seen, due(nodes, inputs.seen, context.clocks), TaskContext.get()
+        assert task is not None
+        for shard in range(task.partitionId(), deployment.shards, context.tasks) if fired else sorted(inputs.blobs):
             output, inbox, guard = StageOutput(), inputs.open(shard), WorkerGuard(deployment, context.limits)
             state_ids = [node.state_id for node in nodes]
             with guarded(guard), store.transaction(shard, state_ids, context.stamp) as transaction:
-                run_shard(nodes, inbox, transaction, context.clocks, output)
+                run_shard(nodes, inbox, transaction, context.clocks, output, fired)
             yield from batches(rejected(guard))
             del inputs.blobs[shard], inbox
+            add_seen(seen, output.seen)
             yield from batches(posted(deployment, context, output, {}, f"{stage}-{shard}"))
+        yield from batches(announced(seen, context.tasks))
 
     return run
 
@@ -187,19 +199,19 @@ def rejected(guard: WorkerGuard) -> Iterator[tuple[int, int, int, bytes]]:
         yield report({"letters": found, "parts": (), "seen": {}})
 
 
-def later_stages(packets: DataFrame, graph: Graph, context: BatchContext, tasks: int) -> Iterable[Mapping[str, Any]]:
+def later_stages(packets: DataFrame, graph: Graph, context: BatchContext) -> Iterable[Mapping[str, Any]]:
     """Run the later stages over stage 0's packets in one Spark job; return reports.
 
     Args:
         packets: of stage 0.
         graph: of the batch.
         context: of the batch.
-        tasks: how many tasks each stage has.
     """
     from pyspark.sql.functions import expr
 
     from umbel.spark.packets import REPORT, SCHEMA, opened
 
+    tasks = context.tasks
     for stage in range(1, graph.depth + 1):
         packets = packets.repartitionById(tasks, expr(f"shard % {tasks}")).mapInArrow(merging(context, stage), SCHEMA)
     rows = packets.where(f"node = {REPORT}").select("blob").collect()

@@ -76,7 +76,7 @@ class Stamp:
     Args:
         epoch: the job's epoch; incremented when a new worker takes over the job.
         batch: the number of the micro-batch, increasing.
-        step: 0 for the batch itself, 1 and up for the ticks that follow it.
+        step: 0 for the first transactions of the batch, 1 and up for those that follow on the same shards.
     """
 
     epoch: int

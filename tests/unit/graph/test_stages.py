@@ -8,7 +8,7 @@ import pytest
 
 from umbel.api.commit import check_commit
 from umbel.datasets import Count, Dataset, dataset, field, pipeline
-from umbel.dtypes import Continuous
+from umbel.dtypes import Continuous, Tumbling, Window
 from umbel.expr import col
 from umbel.graph.graph import Graph
 from umbel.lib import inputs
@@ -93,3 +93,33 @@ def test_an_index_a_join_and_an_aggregation_by_one_key_run_in_one_stage() -> Non
 )
 def test_an_aggregation_after_dedup(build, stage: int) -> None:  # type: ignore[no-untyped-def]
     assert _stages(Order, _derived(build))["aggregate"] == stage
+
+
+def test_timers_wait_for_the_rows_of_all_shards() -> None:
+    @dataset
+    class Once:
+        user: int
+        item: int
+        amount: float
+        at: datetime
+
+        @pipeline
+        @inputs(Order)
+        def unique(cls, orders):  # type: ignore[no-untyped-def]
+            return orders.dedup("user")
+
+    @dataset
+    class Visit:
+        user: int = field(key=True)
+        window: Window = field(key=True)
+        orders: int
+        at: datetime
+
+        @pipeline
+        @inputs(Once)
+        def counted(cls, rows):  # type: ignore[no-untyped-def]
+            return rows.groupby("user", window=Tumbling("1h")).aggregate(orders=Count())
+
+    assert _stages(Order, Once, Visit) == {"dedup": 1, "aggregate": 2}, (
+        "the newest of all rows fires them, not of a shard's"
+    )
