@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from umbel.changes.versions import ALIVE, KEY, TIME, consolidate, difference, rewind
+from umbel.changes.versions import ALIVE, KEY, MICROSECOND, TIME, consolidate, difference, rewind
 from umbel.state.tables import TimedTable
 from umbel.types.schema import AT, WEIGHT
 
 INSTANT = pl.Datetime("us", "UTC")
 BEGIN, END = "_begin", "_end"
+FIRST, LAST = "_first", "_last"
 
 
 def step(
@@ -26,6 +27,8 @@ def step(
 ) -> pl.DataFrame:
     """Return the changes of the joined rows.
 
+    Of a left row that changed, all overlaps are computed before and after; of the others only those at changed right rows.
+
     Args:
         left: changes with `_key` (the join key) and `_time` (the left row's timestamp).
         right: changes with `_key`, already in `versions_table`.
@@ -35,22 +38,66 @@ def step(
         inner: True if the part of a lifetime without a right row is dropped.
         timestamp: the left's timestamp column; in the result, the begin of the overlap.
     """
-    keys = pl.concat([left.select(KEY), right.select(KEY)]).unique()
-    everything = keys.with_columns(pl.lit(None, INSTANT).alias("_low"), pl.lit(None, INSTANT).alias("_high"))
-    known = lifetimes.scan(everything)
-    remaining = consolidate(pl.concat([known, left.select(known.columns)]))
     entries = left.select(KEY, TIME).unique()
-    lifetimes.replace(entries, remaining.join(entries, on=[KEY, TIME], how="semi"))
-    versions = versions_table.scan(everything)
-    before = _overlaps(known, rewind(versions, right), fields, inner, timestamp)
-    after = _overlaps(remaining, versions, fields, inner, timestamp)
+    touched = lifetimes.scan(
+        entries.select(KEY, pl.col(TIME).alias("_low"), (pl.col(TIME) + MICROSECOND).alias("_high")), disjoint=True
+    )
+    remaining = consolidate(pl.concat([touched, left.select(touched.columns)]))
+    lifetimes.replace(entries, remaining)
+    changed = right.group_by(KEY).agg(pl.col(AT).min().alias(FIRST), pl.col(AT).max().alias(LAST))
+    known, rows, others = _lifetimes(touched), _lifetimes(remaining), _others(lifetimes, entries, changed)
+    versions = _versions(versions_table, changed, pl.concat([known, rows]))
+    before = _overlaps(pl.concat([known, others]), _rewound(versions, right), fields, inner, timestamp)
+    after = _overlaps(pl.concat([rows, others]), versions, fields, inner, timestamp)
     return difference(before, after).drop(KEY)
 
 
+def _others(lifetimes: TimedTable, entries: pl.DataFrame, changed: pl.DataFrame) -> pl.DataFrame:
+    """Return the lifetimes of the rows at other entries that do not end before their key's first right change."""
+    stored = lifetimes.scan(_whole(changed)).join(entries, on=[KEY, TIME], how="anti")
+    found = _lifetimes(stored).join(changed.select(KEY, FIRST), on=KEY)
+    return found.filter(pl.col(END).is_null() | (pl.col(END) > pl.col(FIRST))).drop(FIRST)
+
+
+def _versions(versions_table: TimedTable, changed: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the versions in the lifetimes of rows, and those around the changed ones.
+
+    A row of a key with changes may have begun before the first of these versions or end after the last one. The overlaps with the
+    versions left out are the same before and after, provided that a live version is the first and the last one: a tombstone
+    may be one of several in a gap, and all versions of its key are returned.
+    """
+    needed = pl.concat(
+        [
+            rows.select(KEY, pl.col(BEGIN).alias("_low"), pl.col(END).alias("_high")),
+            changed.select(KEY, pl.col(FIRST).alias("_low"), (pl.col(LAST) + MICROSECOND).alias("_high")),
+        ]
+    )
+    is_open = pl.col("_high").is_null().any()
+    high = pl.when(is_open).then(None).otherwise(pl.col("_high").max())
+    ranges = needed.group_by(KEY).agg(pl.col("_low").min(), high.alias("_high"))
+    versions = versions_table.scan(ranges, before=True, after=True)
+    edges = versions.group_by(KEY).agg((~pl.col(ALIVE).first() | ~pl.col(ALIVE).last()).alias("_gap"))
+    gaps = edges.filter("_gap").join(changed, on=KEY, how="semi")
+    if gaps.is_empty():
+        return versions
+    return pl.concat([versions.join(gaps, on=KEY, how="anti"), versions_table.scan(_whole(gaps))])
+
+
+def _rewound(versions: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+    """Return versions as of before the right changes."""
+    keys = right.select(KEY).unique()
+    changed, others = (versions.join(keys, on=KEY, how=how) for how in ("semi", "anti"))
+    return pl.concat([others, rewind(changed, right)])
+
+
+def _whole(keys: pl.DataFrame) -> pl.DataFrame:
+    """Return ranges of all time."""
+    return keys.select(KEY, *(pl.lit(None, INSTANT).alias(bound) for bound in ("_low", "_high")))
+
+
 def _overlaps(
-    left: pl.DataFrame, versions: pl.DataFrame, fields: Mapping[str, str], inner: bool, timestamp: str
+    rows: pl.DataFrame, versions: pl.DataFrame, fields: Mapping[str, str], inner: bool, timestamp: str
 ) -> pl.DataFrame:
-    rows = _lifetimes(left)
     pairs = rows.join(_intervals(rows, versions, fields), on=KEY, how="left")
     begin = pl.max_horizontal(BEGIN, pl.col("_from").fill_null(pl.col(BEGIN)))
     end = pl.min_horizontal(END, "_to")
