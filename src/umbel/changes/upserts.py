@@ -40,8 +40,7 @@ def upsert(rows: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
         names = sorted({*both.columns} - {*position, ALIVE})
         ordered, identity = both.sort(*position, ALIVE, *names), [*identity, *(name for name in names if name != AT)]
     after = ordered.unique([KEY, TIME], keep="last", maintain_order=True)
-    entries = starts.select(KEY, TIME).unique()
-    versions_table.replace(entries, after.join(entries, on=[KEY, TIME], how="semi"))
+    versions_table.write(after.join(starts, on=[KEY, TIME], how="semi"))
     return version_difference(before, after, identity).drop(KEY)
 
 

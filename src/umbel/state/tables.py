@@ -321,6 +321,10 @@ class TimedTable(_Rows):
         """
         self._put(entries.select(_TIMED), rows)
 
+    def write(self, rows: pl.DataFrame) -> None:
+        """Replace the groups at the addresses of some rows by these rows: [_key, _time, *columns]."""
+        cast("Transaction", self._reader).put(self._name, rows, rows.select(_TIMED).clear())
+
     def latest(self, keys: Sequence[bytes], instants: Sequence[int]) -> list[RowSlice | None]:
         """Return the latest entry of keys at or before instants in µs; None for none."""
         return [self._reader.latest(self._name, key, instant + 1) for key, instant in zip(keys, instants, strict=True)]

@@ -170,7 +170,7 @@ def _set_timers(tables: Tables, keys: pl.Series, groups: pl.DataFrame, before: I
         return
     due = pl.Series(TIME, after[moved]).cast(INSTANT)
     rows = pl.DataFrame([keys.gather(moved).alias(KEY), due, *groups[moved].get_columns()])
-    tables.timers.replace(rows, rows)
+    tables.timers.write(rows)
 
 
 def _with_groups(emitted: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:

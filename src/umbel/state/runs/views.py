@@ -235,8 +235,9 @@ class ShardTransaction(ShardSnapshot):
         schema = self._replaced(table, rows)
         address = ["_key", *schema.order]
         touched = addresses.select(address).unique()
-        gone = touched.join(rows.select(address).unique(), on=address, how="anti")
-        if touched.height - gone.height != rows.select(address).unique().height:
+        present = rows.select(address).unique()
+        gone = touched.join(present, on=address, how="anti")
+        if touched.height - gone.height != present.height:
             raise InvalidValue(f"table {table!r}: rows have addresses that are not among those replaced")
         self.put(table, rows, gone)
 
