@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from umbel.changes.versions import ALIVE, KEY, MICROSECOND, TIME, consolidate, difference, rewind
-from umbel.state.tables import TimedTable
+from umbel.state.tables import CollectedTable, TimedTable
 from umbel.types.schema import AT, WEIGHT
 
 INSTANT = pl.Datetime("us", "UTC")
@@ -18,7 +18,7 @@ FIRST, LAST = "_first", "_last"
 def step(
     left: pl.DataFrame,
     right: pl.DataFrame,
-    lifetimes: TimedTable,
+    lifetimes: CollectedTable,
     versions_table: TimedTable,
     fields: Mapping[str, str],
     *,
@@ -39,11 +39,10 @@ def step(
         timestamp: the left's timestamp column; in the result, the begin of the overlap.
     """
     entries = left.select(KEY, TIME).unique()
-    touched = lifetimes.scan(
-        entries.select(KEY, pl.col(TIME).alias("_low"), (pl.col(TIME) + MICROSECOND).alias("_high")), disjoint=True
-    )
+    ranges = entries.select(KEY, pl.col(TIME).alias("_low"), (pl.col(TIME) + MICROSECOND).alias("_high"))
+    touched = lifetimes.scan(ranges)
     remaining = consolidate(pl.concat([touched, left.select(touched.columns)]))
-    lifetimes.replace(entries, remaining)
+    lifetimes.append(left)
     changed = right.group_by(KEY).agg(pl.col(AT).min().alias(FIRST), pl.col(AT).max().alias(LAST))
     known, rows, others = _lifetimes(touched), _lifetimes(remaining), _others(lifetimes, entries, changed)
     versions = _versions(versions_table, changed, pl.concat([known, rows]))
@@ -52,7 +51,7 @@ def step(
     return difference(before, after).drop(KEY)
 
 
-def _others(lifetimes: TimedTable, entries: pl.DataFrame, changed: pl.DataFrame) -> pl.DataFrame:
+def _others(lifetimes: CollectedTable, entries: pl.DataFrame, changed: pl.DataFrame) -> pl.DataFrame:
     """Return the lifetimes of the rows at other entries that do not end before their key's first right change."""
     stored = lifetimes.scan(_whole(changed)).join(entries, on=[KEY, TIME], how="anti")
     found = _lifetimes(stored).join(changed.select(KEY, FIRST), on=KEY)

@@ -104,6 +104,11 @@ class Join(Keyed):
         left = with_key(changes[0], self.left_on).with_columns(pl.col(self.left.schema.timestamp).alias(TIME))
         return left, with_key(changes[1], self.right_on)
 
+    @property
+    def _stored_columns(self) -> dict[str, pl.DataType]:
+        """The columns of a stored change of the left side."""
+        return {name: dtype for name, dtype in self.left.schema.changes().items() if name != WEIGHT}
+
     def _versions_table(self, state: State) -> TimedTable:
         return state.of(self.right.id).timed("versions", version_columns(self.right.schema))
 
@@ -160,8 +165,7 @@ class AsOfJoin(Join):
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         left, right = self._keyed(changes)
-        columns = {name: dtype for name, dtype in self.left.schema.changes().items() if name != WEIGHT}
-        waiting = state.collected("waiting", columns)
+        waiting = state.collected("waiting", self._stored_columns)
         watermark = clock.parents[1] if clock.parents else None
         joined = asof_kernel.step(left, right, waiting, self._versions_table(state), self.bounds, watermark)
         return joined.select(list(self.schema.changes()))
@@ -185,7 +189,7 @@ class TableJoin(Join):
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         left, right = self._keyed(changes)
-        lifetimes = state.timed("lifetimes", self.left.schema.changes())
+        lifetimes = state.collected("lifetimes", self._stored_columns)
         joined = interval_kernel.step(
             left,
             right,

@@ -259,23 +259,20 @@ class TimedTable(_Rows):
 
     __slots__ = ()
 
-    def scan(
-        self, ranges: pl.DataFrame, *, before: bool = False, after: bool = False, disjoint: bool = False
-    ) -> pl.DataFrame:
+    def scan(self, ranges: pl.DataFrame, *, before: bool = False, after: bool = False) -> pl.DataFrame:
         """Return the entries of keys within time ranges.
 
         Args:
             ranges: [_key, _low, _high]: low <= time < high; null is unbounded.
             before: add the last entry before each range.
             after: add the first entry at or after the end of each range.
-            disjoint: True if no entry is in several ranges.
 
         Returns:
             [_key, _time, *columns] sorted by key and time, each entry once.
         """
         keys, low, high = (ranges[name] for name in (KEY, "_low", "_high"))
         found = self._reader.ranges(self._name, keys, low, high, before=before, after=after)
-        if not disjoint and keys.n_unique() < len(keys):  # an entry may be in several ranges of its key
+        if keys.n_unique() < len(keys):  # an entry may be in several ranges of its key
             found = found.filter(pl.col(NUMBER) == pl.col(NUMBER).min().over(_TIMED))
         found = found.sort(_TIMED, maintain_order=True)
         return self._ordered(found, found[KEY], found[TIME])
