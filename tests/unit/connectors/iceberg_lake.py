@@ -35,7 +35,7 @@ class Lake:
 
     def __init__(self, folder: Path, by: str = "catalog") -> None:
         self.folder, self.by = folder, by
-        folder.mkdir()
+        folder.mkdir(parents=True)
         self.uri = f"sqlite:///{folder}/catalog.db"
         self.catalog = load_catalog("lake", type="sql", uri=self.uri, warehouse=f"file://{folder}")
         self.catalog.create_namespace("shop")
@@ -65,7 +65,8 @@ class Lake:
 
 
 def table(ids: Sequence[int], note: str) -> Any:
-    at = pa.array([START + timedelta(minutes=number) for number in ids], pa.timestamp("us", "UTC"))
+    """Return rows, which are older than their snapshot."""
+    at = pa.array([START + timedelta(seconds=number) for number in ids], pa.timestamp("us", "UTC"))
     return pa.table({"id": pa.array(ids, pa.int64()), "note": [note] * len(ids), "updated_at": at})
 
 
