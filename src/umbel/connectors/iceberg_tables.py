@@ -144,7 +144,10 @@ class IcebergPlace:
         return found
 
     def _differing(self, table: Any, snapshot: Any) -> list[IcebergFile]:
-        """Return the data files that have other rows than in the snapshot before, by files or by deletions."""
+        """Return the data files whose rows differ from the snapshot before.
+
+        They were added or removed, or have other deletions.
+        """
         parent = snapshot.parent_snapshot_id
         if parent is not None and table.snapshot_by_id(parent) is None:
             raise FileNotFoundError
