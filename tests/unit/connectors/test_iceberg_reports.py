@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, TimestamptzType
 
-from tests.connectors.shop_datasets import deployed, letters
+from tests.connectors.shop_datasets import deployed, letters, process
 from tests.unit.connectors.iceberg_lake import Lake, as_deletes, lake, reasons, table, taken
 from tests.unit.connectors.lakes import keyed, keyless, until
 from umbel.connectors import Files, Iceberg
@@ -165,3 +165,25 @@ def test_other_kinds_of_cdc_are_refused(lake: Lake) -> None:
             keyed(lake, cdc=cdc)
     with pytest.raises(InvalidValue, match="one path, without wildcards"):
         Files(name="lake", folder="/x").path("a/*", format="iceberg")
+
+
+def test_each_report_is_a_dead_letter_and_a_restart_makes_no_second_one(lake: Lake, tmp_path: Path) -> None:
+    """They had one position, so that the second one was taken for the first."""
+    lake.add(range(3))
+    first = lake.opened.current_snapshot().snapshot_id
+    lake.add([3])
+    with deployed(tmp_path, keyless(lake)) as made:
+        until(made, lambda: made.taken().get("Copies") == 4)
+        lake.opened.manage_snapshots().set_current_snapshot(first).commit()
+        until(made, lambda: letters(made))
+        for _ in range(2):
+            stop_polling(tmp_path)
+            process(made, 1)
+        lake.catalog.drop_table("shop.orders")
+        lake.create()
+        lake.add([9])
+        until(made, lambda: len(letters(made)) > 1)
+        found = sorted(each.reason for each in letters(made))
+        assert len(found) == 2
+        assert "rolled back" in found[0]
+        assert "made anew" in found[1]
