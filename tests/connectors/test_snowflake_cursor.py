@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from umbel.connectors.polling import stop_polling
 from umbel.connectors.snowflake.server import ADDRESS
 from umbel.datasets import dataset, field
 from umbel.dtypes import Decimal
-from umbel.errors import InvalidValue, Transient
+from umbel.errors import InvalidValue, PackageError, Transient
 
 __owner__ = "shop@example.com"
 ORDERS = {"ID": "NUMBER(38,0)", "NOTE": "VARCHAR(16777216)", "UPDATED_AT": "TIMESTAMP_NTZ(9)"}
@@ -259,3 +260,9 @@ def test_a_killed_worker_goes_on_where_it_was(snow: FakeSnowflake, tmp_path: Pat
         finally:
             worker.end()
             writer.join()
+
+
+def test_a_missing_package_is_named_at_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "snowflake.connector", None)
+    with pytest.raises(PackageError, match=r"pip install 'umbel\[snowflake\]'"), deployed(tmp_path, orders(shop())):
+        pass

@@ -39,6 +39,10 @@ class SnowflakeSnapshot:
         """The time before the statement."""
         return {"begun": self.begun}
 
+    @property
+    def earlier(self) -> None:
+        """Nothing."""
+
     def rows(self, columns: Mapping[str, Column], low: Low, within: Range | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows from a cursor on, by cursor, with the column `NEWER`."""
         cursor = self._name(low.cursor.name)
