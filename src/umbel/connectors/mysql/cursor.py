@@ -179,7 +179,7 @@ class MySQLCursor(MySQLSource, CursorSource):
             yield MySQLSnapshot(connection, table, before, time.monotonic(), earlier)
 
     def _earlier(self, connection: Connection[Any], table: MySQLDescription) -> Poll | None:
-        """Return the highest cursor of now, if an index has it, and the transactions that are open.
+        """Return the highest cursor with the open transactions; None without an index.
 
         The second statement begins there, if these have ended by the first one: that reads all of the table.
         """
