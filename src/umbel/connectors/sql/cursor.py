@@ -56,7 +56,7 @@ class Snapshot(Protocol):
 
     @property
     def earlier(self) -> Poll | None:
-        """The highest cursor as of before the first statement, with the place of that; None if unknown."""
+        """The highest cursor and its mark before the first statement, None if unknown."""
 
     def rows(self, columns: Mapping[str, Column], low: Low, within: Range | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows from a cursor on, by cursor, with the column `NEWER`.
