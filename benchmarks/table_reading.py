@@ -49,6 +49,7 @@ def staged(reader: TableSource, rows: int) -> float:
     begun, found = time.perf_counter(), 0
     while found < rows:
         reader.tend()
+        assert not reader.trouble, reader.trouble
         last = reader.stage.last()
         found = last.first + last.rows if last and reader.visible() else 0
         time.sleep(0.005)

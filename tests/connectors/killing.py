@@ -28,6 +28,7 @@ from umbel.runtime.batch import drain
 from umbel.runtime.deployment import Deployment
 
 place = Deployment.at(Path(sys.argv[1]))
+print("begun", flush=True)
 while True:
     drain(place, 1)
     time.sleep(0.02)
@@ -39,7 +40,7 @@ class Worker:
     """A worker without Spark, in a process of its own."""
 
     def __init__(self, folder: Path, log: Path) -> None:
-        self._command, self._log = [sys.executable, "-c", SCRIPT, str(folder)], log.open("ab")
+        self._command, self._log, self._path = [sys.executable, "-c", SCRIPT, str(folder)], log.open("ab"), log
         self._process: subprocess.Popen[bytes] | None = None
 
     def mind(self) -> None:
@@ -47,6 +48,13 @@ class Worker:
         if self._process is None or self._process.poll() is not None:
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             self._process = subprocess.Popen(self._command, env=environment, stdout=self._log, stderr=self._log)
+
+    def begin(self) -> None:
+        """Start it, which does not run, and wait until it reads."""
+        assert self._process is None or self._process.poll() is not None
+        before = self._path.stat().st_size
+        self.mind()
+        wait_until(lambda: b"begun" in self._path.read_bytes()[before:], self._path.read_text, 60)
 
     def kill(self, _: str) -> bool:
         """Kill it."""

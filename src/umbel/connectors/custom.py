@@ -25,7 +25,7 @@ from umbel.connectors.staging import StagedPart
 from umbel.definitions.arguments import DataConnector, ReadOptions
 from umbel.errors import InvalidType, Transient, UmbelError
 from umbel.formats.json_lines import JsonLines
-from umbel.formats.raw_batch import RawBatch, as_bytes, lost
+from umbel.formats.raw_batch import RawBatch, as_bytes
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw, rejects
 
@@ -154,7 +154,7 @@ class PagedSource(StagedSource):
         """Yield the rows of a page."""
         part = self.stage.part(int(split["part"]))
         if "report" in part.facts:
-            yield RawBatch(lost(part.facts["report"]), part.first, lambda _: self.title, lambda _: b"")
+            yield self.report_of(part)
             return
         staged, first = self.stage.read(part.number), 0
         for raw in _raws(staged, requested, exact=exact, is_json=part.facts["is_json"]):

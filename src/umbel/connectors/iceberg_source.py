@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from umbel.connectors.iceberg_tables import IcebergFile, IcebergPlace, TableSnapshot, check_deletes, types_of
+from umbel.connectors.iceberg_tables import IcebergFile, IcebergPlace, TableSnapshot, types_of
 from umbel.connectors.sql.following import ANEW
 from umbel.connectors.versioned_source import VersionedSource, moved_removed
 from umbel.errors import InvalidValue
@@ -66,6 +66,8 @@ class IcebergSource(VersionedSource):
         while current is not None and current.snapshot_id != last:
             found.append(current.snapshot_id)
             parent = current.parent_snapshot_id
+            if parent is not None and parent == last:
+                break  # it was read, and need not be there any more
             current = None if parent is None else table.snapshot_by_id(parent)
             if current is None and parent is not None:
                 raise InvalidValue(
@@ -82,12 +84,6 @@ class IcebergSource(VersionedSource):
 
     def check_version(self, version: int, commit: TableSnapshot, state: dict[str, Any]) -> None:
         subject = f"{self.title}, snapshot {commit.number}"
-        check_deletes(subject, commit.deletes)
-        if commit.deletes:
-            raise InvalidValue(
-                f"{subject}: rows were deleted by position delete files (merge-on-read), which are read only at first",
-                hint=f"write with copy-on-write (write.delete.mode, write.update.mode, write.merge.mode); {ANEW}",
-            )
         by_id = {kind["id"]: (name, kind["type"]) for name, kind in commit.types.items()}
         for name, kind in state["types"].items():
             now, now_type = by_id.get(kind["id"], (None, None))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
 
 from umbel.connectors.versioned_source import KIND
-from umbel.errors import InvalidValue, PackageError, Transient
+from umbel.errors import InvalidValue, PackageError, Transient, UmbelError
 
 _NUMBERED = re.compile(r"(?:v(\d+)|(\d+)-[0-9a-fA-F-]+)(?:\.gz)?\.metadata\.json")
 _HINT = "version-hint.text"
@@ -32,6 +32,16 @@ class IcebergFile:
     entry: Any
     kind: str = "insert"
 
+    @property
+    def name(self) -> str:
+        """Its address."""
+        return str(self.entry.file.file_path)
+
+    @property
+    def deletes(self) -> frozenset[str]:
+        """The files that list rows of it as deleted."""
+        return frozenset(each.file_path for each in self.entry.delete_files)
+
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
@@ -40,15 +50,13 @@ class TableSnapshot:
     Args:
         number: its identity.
         at: its instant in µs.
-        files: those that it adds and removes; none if it only writes the same rows to other files.
-        deletes: the kinds of files of deletions that it adds.
+        files: those that it adds, removes, or deletes rows from; none if it only writes the same rows to other files.
         types: of the columns by name, each with the number of its field.
     """
 
     number: int
     at: int
     files: tuple[IcebergFile, ...]
-    deletes: frozenset[str]
     types: Mapping[str, Any]
 
     @property
@@ -96,44 +104,58 @@ class IcebergPlace:
         """
         with self.described():
             tasks = list(table.scan(snapshot_id=number).plan_files())
-        for task in tasks:
-            check_deletes(f"{self.title}, snapshot {number}", {each.content.name for each in task.delete_files})
-        return sorted((IcebergFile(table, task) for task in tasks), key=lambda file: str(file.entry.file.file_path))
+        return sorted((IcebergFile(table, task) for task in tasks), key=lambda file: file.name)
 
     def snapshot(self, table: Any, number: int) -> TableSnapshot:
         """Return what a snapshot added and removed.
 
         Raises:
             FileNotFoundError: a file that lists it was deleted.
+            InvalidValue: rows were deleted in a way that cannot be read.
         """
         found = table.snapshot_by_id(number)
         operation = found.summary.operation.value if found.summary else "overwrite"
-        entries = [] if operation == "replace" else self._entries(table, found)
-        files = [IcebergFile(table, task, kind) for kind, task in entries if task is not None]
-        deletes = frozenset(kind for kind, task in entries if task is None)
-        files.sort(key=lambda file: (file.kind, file.entry.file.file_path))
-        return TableSnapshot(
-            number, int(found.timestamp_ms) * 1000, tuple(files), deletes, types_of(table, found.schema_id)
-        )
+        files = [] if operation == "replace" else self._changed(table, found)
+        files.sort(key=lambda file: (file.kind, file.name))
+        return TableSnapshot(number, int(found.timestamp_ms) * 1000, tuple(files), types_of(table, found.schema_id))
 
-    def _entries(self, table: Any, snapshot: Any) -> list[tuple[str, Any]]:
-        """Return the data files of a snapshot, and kinds of its delete files."""
-        from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
+    def _changed(self, table: Any, snapshot: Any) -> list[IcebergFile]:
+        """Return the data files that a snapshot adds, removes, or deletes rows from."""
+        from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus
         from pyiceberg.table import FileScanTask
 
-        kinds = {ManifestEntryStatus.ADDED: "insert", ManifestEntryStatus.DELETED: "delete"}
-        found = list[tuple[str, Any]]()
+        kinds, deleted = {ManifestEntryStatus.ADDED: "insert", ManifestEntryStatus.DELETED: "delete"}, False
+        found = list[IcebergFile]()
         with self.described():
-            for manifest in snapshot.manifests(table.io):
+            manifests = snapshot.manifests(table.io)
+            for manifest in manifests:
                 if manifest.added_snapshot_id != snapshot.snapshot_id:
                     continue
                 for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
                     if entry.status not in kinds or entry.snapshot_id != snapshot.snapshot_id:
                         continue
-                    is_data = entry.data_file.content == DataFileContent.DATA
-                    task = FileScanTask(entry.data_file) if is_data else None
-                    found.append((kinds[entry.status] if is_data else entry.data_file.content.name, task))
+                    if entry.data_file.content == DataFileContent.DATA:
+                        found.append(IcebergFile(table, FileScanTask(entry.data_file), kinds[entry.status]))
+                    else:
+                        deleted = True
+        is_merged = any(each.content == ManifestContent.DELETES for each in manifests)
+        if deleted or (is_merged and any(each.kind == "delete" for each in found)):
+            return self._differing(table, snapshot)
         return found
+
+    def _differing(self, table: Any, snapshot: Any) -> list[IcebergFile]:
+        """Return the data files whose rows differ from the snapshot before.
+
+        They were added or removed, or have other deletions.
+        """
+        parent = snapshot.parent_snapshot_id
+        if parent is not None and table.snapshot_by_id(parent) is None:
+            raise FileNotFoundError
+        before = {each.name: each for each in self.files(table, parent)} if parent is not None else {}
+        after = {each.name: each for each in self.files(table, snapshot.snapshot_id)}
+        gone = [each for name, each in before.items() if name not in after or each.deletes != after[name].deletes]
+        came = [each for name, each in after.items() if name not in before or each.deletes != before[name].deletes]
+        return [replace(each, kind="delete") for each in gone] + came
 
     def rows(self, file: IcebergFile, types: Mapping[str, Any]) -> Iterator[pl.DataFrame]:
         """Yield the rows of a file in order, with their kind.
@@ -164,48 +186,55 @@ class IcebergPlace:
     @contextmanager
     def described(self) -> Iterator[None]:
         """Turn errors of the storage, the catalog and the library into umbel's."""
-        import pyarrow as pa
-        from pyiceberg import exceptions
-        from sqlalchemy.exc import SQLAlchemyError
-
-        missing = (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, exceptions.NoSuchIcebergTableError)
         try:
             yield
-        except (FileNotFoundError, InvalidValue, Transient, PackageError):
+        except (FileNotFoundError, UmbelError):
             raise
-        except missing as error:
-            raise InvalidValue(f"{self.title}: {_first_line(error)}", hint="create it first") from None
-        except SQLAlchemyError as error:
-            reason = _first_line(getattr(error, "orig", None) or error)
-            raise Transient(f"{self.title}: its catalog cannot be read: {reason}") from None
-        except (
-            exceptions.ValidationError,
-            pa.ArrowInvalid,
-            ValueError,
-            KeyError,
-            NotImplementedError,
-            EOFError,
-        ) as error:
-            raise InvalidValue(f"{self.title}: it cannot be read: {_first_line(error)}", hint=EXAMINE) from None
-        except PermissionError as error:
-            raise InvalidValue(
-                f"{self.title}: {_first_line(error)}", hint="grant the worker the right to read"
-            ) from None
-        except OSError as error:
-            raise Transient(f"{self.title}: {_first_line(error)}", hint="see that its storage can be reached") from None
+        except Exception as error:
+            translated = _translated(self.title, error)
+            if translated is None:
+                raise
+            raise translated from None
 
 
-def check_deletes(title: str, deletes: Collection[str]) -> None:
-    """Refuse files of deletions that the library cannot apply.
+def _translated(title: str, error: Exception) -> UmbelError | None:
+    """Return an error of the libraries as umbel's, None if it is none of theirs."""
+    import pyarrow as pa
+    from pyiceberg import exceptions
+    from sqlalchemy.exc import SQLAlchemyError
 
-    Raises:
-        InvalidValue: there is one.
-    """
-    if "EQUALITY_DELETES" in deletes:
-        raise InvalidValue(
+    reason = f"{title}: {_first_line(error)}"
+    if "equality deletes" in reason:
+        return InvalidValue(
             f"{title}: rows were deleted by equality delete files, which are not read",
             hint="rewrite the table's data files (compaction) before it is read; write with copy-on-write",
         )
+    match error:
+        case exceptions.NoSuchTableError() | exceptions.NoSuchNamespaceError():
+            return InvalidValue(reason, hint="create it first")
+        case SQLAlchemyError():
+            original = _first_line(getattr(error, "orig", None) or error)
+            return Transient(f"{title}: its catalog cannot be read: {original}")
+        case exceptions.UnauthorizedError() | exceptions.ForbiddenError() | exceptions.OAuthError():
+            return InvalidValue(
+                f"{title}: its catalog refuses the worker: {_first_line(error)}",
+                hint="see `token` or `credential` in its properties, and the rights in the catalog",
+            )
+        case exceptions.BadRequestError():
+            return InvalidValue(f"{title}: its catalog refuses the request: {_first_line(error)}")
+        case exceptions.RESTError():
+            return Transient(f"{title}: its catalog does not answer: {_first_line(error)}")
+        case exceptions.NotInstalledError():
+            return PackageError(reason, hint="install what PyIceberg needs for this catalog or storage")
+        case PermissionError():
+            return InvalidValue(reason, hint="grant the worker the right to read")
+        case exceptions.ValidationError() | pa.ArrowInvalid() | ValueError() | KeyError():
+            return InvalidValue(f"{title}: it cannot be read: {_first_line(error)}", hint=EXAMINE)
+        case NotImplementedError() | EOFError():
+            return InvalidValue(f"{title}: it cannot be read: {_first_line(error)}", hint=EXAMINE)
+        case OSError():
+            return Transient(reason, hint="see that its storage and its catalog can be reached")
+    return None
 
 
 def types_of(table: Any, schema: int | None) -> dict[str, Any]:

@@ -17,9 +17,10 @@ import polars as pl
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller, advance, poller_of, reader_state
 from umbel.connectors.splits import Found, Position, SplitSource
-from umbel.connectors.staging import Stage, folder_of
+from umbel.connectors.staging import Stage, StagedPart, folder_of
 from umbel.definitions.arguments import ReadOptions
 from umbel.errors import Damaged, UmbelError
+from umbel.formats.raw_batch import RawBatch, lost
 from umbel.log.reading import RESTORE
 
 IDENTITY = "_identity"
@@ -80,9 +81,19 @@ class StagedSource(SplitSource):
         return False
 
     def report(self, error: UmbelError) -> None:
-        """Stage an error as a rejected record, so that it is among the dead letters."""
+        """Stage an error as a rejected record, for the dead letters.
+
+        The last one is not repeated if nothing was read since.
+        """
         reason = f"{error.message}; hint: {error.hint}" if error.hint else error.message
-        self.stage.append(pl.DataFrame({IDENTITY: [0]}), {"report": reason})
+        last = self.stage.last()
+        if last is None or last.facts.get("report") != reason:
+            self.stage.append(pl.DataFrame({IDENTITY: [0]}), {"report": reason})
+
+    def report_of(self, part: StagedPart) -> RawBatch:
+        """Return the rejected record of a staged error; each has a position of its own."""
+        where = f"{self.title}, report {part.number}"
+        return RawBatch(lost(part.facts["report"]), part.first, lambda _: where, lambda _: b"")
 
     def plan(self, position: Position, budget: int) -> tuple[Sequence[Found], Position]:
         """Return the parts up to a byte budget that were staged after the position's."""

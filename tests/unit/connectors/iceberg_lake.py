@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
@@ -35,7 +38,7 @@ class Lake:
 
     def __init__(self, folder: Path, by: str = "catalog") -> None:
         self.folder, self.by = folder, by
-        folder.mkdir()
+        folder.mkdir(parents=True)
         self.uri = f"sqlite:///{folder}/catalog.db"
         self.catalog = load_catalog("lake", type="sql", uri=self.uri, warehouse=f"file://{folder}")
         self.catalog.create_namespace("shop")
@@ -65,7 +68,8 @@ class Lake:
 
 
 def table(ids: Sequence[int], note: str) -> Any:
-    at = pa.array([START + timedelta(minutes=number) for number in ids], pa.timestamp("us", "UTC"))
+    """Return rows, which are older than their snapshot."""
+    at = pa.array([START + timedelta(seconds=number) for number in ids], pa.timestamp("us", "UTC"))
     return pa.table({"id": pa.array(ids, pa.int64()), "note": [note] * len(ids), "updated_at": at})
 
 
@@ -86,3 +90,50 @@ def reasons(made: Deployed) -> list[str]:
     parts = map(reading.stage.part, reading.stage.numbers())
     reports = [part.facts["report"] for part in parts if "report" in part.facts]
     return reports or [each.reason for each in letters(made)]
+
+
+def as_deletes(lake: Lake, content: int, positions: Sequence[tuple[str, int]] = ()) -> None:
+    """Make the files that the newest snapshot added files of deletions, as PyIceberg does not write them.
+
+    Args:
+        lake: has the table.
+        content: 1 for positions, 2 for equality.
+        positions: the data files and rows that are deleted.
+    """
+    snapshot = lake.opened.current_snapshot()
+
+    def rewritten(address: str, change: Callable[[Any], Any], metadata: dict[str, str]) -> None:
+        path = Path(address.removeprefix("file://"))
+        with path.open("rb") as file:
+            found = fastavro.reader(file)
+            schema, header, records = found.writer_schema, found.metadata, [change(dict(each)) for each in found]
+        header = {name: value for name, value in header.items() if not name.startswith("avro.")} | metadata
+        with path.open("wb") as file:
+            fastavro.writer(file, schema, records, metadata=header)
+
+    def entry(record: Any) -> Any:
+        data = {**record["data_file"], "content": content, "equality_ids": [1] if content == 2 else None}
+        if positions:
+            paths, rows = zip(*positions, strict=True)
+            at = Path(data["file_path"].removeprefix("file://"))
+            pq.write_table(pa.table({"file_path": list(paths), "pos": pa.array(rows, pa.int64())}), at)
+            data["file_size_in_bytes"] = at.stat().st_size
+        return {**record, "data_file": data}
+
+    for manifest in snapshot.manifests(lake.opened.io):
+        if manifest.added_snapshot_id == snapshot.snapshot_id:
+            rewritten(manifest.manifest_path, entry, {"content": "deletes"})
+    rewritten(
+        snapshot.manifest_list,
+        lambda each: {**each, "content": 1 if each["added_snapshot_id"] == snapshot.snapshot_id else each["content"]},
+        {},
+    )
+
+
+def expired(lake: Lake, number: int) -> None:
+    """Leave a snapshot out of the metadata, as other libraries expire it: the one after it goes on naming it."""
+    path = max(lake.folder.rglob("shop/orders/metadata/*.metadata.json"))
+    metadata = json.loads(path.read_text())
+    for name in ("snapshots", "snapshot-log"):
+        metadata[name] = [each for each in metadata[name] if each["snapshot-id"] != number]
+    path.write_text(json.dumps(metadata))

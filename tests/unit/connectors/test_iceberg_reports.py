@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import fastavro
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, TimestamptzType
 
-from tests.connectors.shop_datasets import deployed, letters
-from tests.unit.connectors.iceberg_lake import Lake, lake, reasons, table, taken
+from tests.connectors.shop_datasets import deployed, letters, process
+from tests.unit.connectors.iceberg_lake import Lake, as_deletes, lake, reasons, table, taken
 from tests.unit.connectors.lakes import keyed, keyless, until
 from umbel.connectors import Files, Iceberg
 from umbel.connectors.polling import stop_polling
@@ -24,44 +20,6 @@ from umbel.errors import InvalidValue, PackageError, Transient, UmbelError
 
 __all__ = ["lake"]
 __owner__ = "shop@example.com"
-
-
-def as_deletes(lake: Lake, content: int, positions: Sequence[tuple[str, int]] = ()) -> None:
-    """Make the files that the newest snapshot added files of deletions, as PyIceberg does not write them.
-
-    Args:
-        lake: has the table.
-        content: 1 for positions, 2 for equality.
-        positions: the data files and rows that are deleted.
-    """
-    snapshot = lake.opened.current_snapshot()
-
-    def rewritten(address: str, change: Callable[[Any], Any], metadata: dict[str, str]) -> None:
-        path = Path(address.removeprefix("file://"))
-        with path.open("rb") as file:
-            found = fastavro.reader(file)
-            schema, header, records = found.writer_schema, found.metadata, [change(dict(each)) for each in found]
-        header = {name: value for name, value in header.items() if not name.startswith("avro.")} | metadata
-        with path.open("wb") as file:
-            fastavro.writer(file, schema, records, metadata=header)
-
-    def entry(record: Any) -> Any:
-        data = {**record["data_file"], "content": content, "equality_ids": [1] if content == 2 else None}
-        if positions:
-            paths, rows = zip(*positions, strict=True)
-            at = Path(data["file_path"].removeprefix("file://"))
-            pq.write_table(pa.table({"file_path": list(paths), "pos": pa.array(rows, pa.int64())}), at)
-            data["file_size_in_bytes"] = at.stat().st_size
-        return {**record, "data_file": data}
-
-    for manifest in snapshot.manifests(lake.opened.io):
-        if manifest.added_snapshot_id == snapshot.snapshot_id:
-            rewritten(manifest.manifest_path, entry, {"content": "deletes"})
-    rewritten(
-        snapshot.manifest_list,
-        lambda each: {**each, "content": 1 if each["added_snapshot_id"] == snapshot.snapshot_id else each["content"]},
-        {},
-    )
 
 
 @pytest.mark.parametrize(
@@ -158,28 +116,16 @@ def test_a_damaged_metadata_file_is_reported(tmp_path: Path) -> None:
         until(made, lambda: len(taken(made, "Copies")) == 4)
 
 
-def test_positions_deleted_before_the_first_read_are_applied(lake: Lake, tmp_path: Path) -> None:
+def test_later_equality_deletes_are_reported(lake: Lake, tmp_path: Path) -> None:
     lake.add(range(5))
-    (task,) = lake.opened.scan().plan_files()
-    lake.add([9])
-    as_deletes(lake, 1, [(task.file.file_path, 1), (task.file.file_path, 3)])
-    assert [row[0] for row in lake.rows()] == [0, 2, 4]
-    with deployed(tmp_path, keyed(lake)) as made:
-        until(made, lambda: taken(made) == lake.rows())
-
-
-@pytest.mark.parametrize(("content", "reason"), [(1, "position delete files"), (2, "equality delete files")])
-def test_later_files_of_deletions_are_reported(lake: Lake, tmp_path: Path, content: int, reason: str) -> None:
-    lake.add(range(5))
-    (task,) = lake.opened.scan().plan_files()
     with deployed(tmp_path, keyed(lake)) as made:
         until(made, lambda: len(taken(made)) == 5)
         stop_polling(tmp_path)
         lake.add([5])
         lake.add([9])
-        as_deletes(lake, content, [(task.file.file_path, 1)])
+        as_deletes(lake, 2)
         until(made, lambda: letters(made))
-        assert reason in reasons(made)[0]
+        assert "equality delete files" in reasons(made)[0]
         until(made, lambda: len(taken(made)) == 6)
 
 
@@ -219,3 +165,25 @@ def test_other_kinds_of_cdc_are_refused(lake: Lake) -> None:
             keyed(lake, cdc=cdc)
     with pytest.raises(InvalidValue, match="one path, without wildcards"):
         Files(name="lake", folder="/x").path("a/*", format="iceberg")
+
+
+def test_each_report_is_a_dead_letter_and_a_restart_makes_no_second_one(lake: Lake, tmp_path: Path) -> None:
+    """They had one position, so that the second one was taken for the first."""
+    lake.add(range(3))
+    first = lake.opened.current_snapshot().snapshot_id
+    lake.add([3])
+    with deployed(tmp_path, keyless(lake)) as made:
+        until(made, lambda: made.taken().get("Copies") == 4)
+        lake.opened.manage_snapshots().set_current_snapshot(first).commit()
+        until(made, lambda: letters(made))
+        for _ in range(2):
+            stop_polling(tmp_path)
+            process(made, 1)
+        lake.catalog.drop_table("shop.orders")
+        lake.create()
+        lake.add([9])
+        until(made, lambda: len(letters(made)) > 1)
+        found = sorted(each.reason for each in letters(made))
+        assert len(found) == 2
+        assert "rolled back" in found[0]
+        assert "made anew" in found[1]

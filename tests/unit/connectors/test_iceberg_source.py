@@ -179,6 +179,41 @@ def test_hidden_partitions(lake: Lake, tmp_path: Path, spec: PartitionSpec) -> N
         assert reasons(made) == []
 
 
+def test_a_table_whose_columns_and_partitions_changed_before_and_between_reads(lake: Lake, tmp_path: Path) -> None:
+    before = Schema(
+        NestedField(1, "id", IntegerType()), NestedField(2, "remark", StringType()), NestedField(3, "note", LongType())
+    )
+    lake.create(before)
+    lake.opened.append(pa.table({"id": pa.array([1], pa.int32()), "remark": ["a"], "note": [7]}))
+    with lake.opened.update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("note").rename_column("remark", "text").update_column("id", LongType())
+    with lake.opened.update_schema() as change:
+        change.rename_column("text", "note").add_column("updated_at", TimestamptzType())
+    lake.opened.append(table([2], "b"))
+
+    @source(lake.table("orders"), disorder="60d", cdc="native", every="1s", preproc={"at": START})
+    @dataset
+    class Rows:
+        id: int
+        note: str
+        updated_at: Optional[datetime]
+        at: datetime = field(timestamp=True)
+
+    with deployed(tmp_path, Rows) as made:
+        until(made, lambda: made.taken().get("Rows") == 2)
+        with lake.opened.update_spec() as spec:
+            spec.add_field("id", BucketTransform(2), "bucket")
+        lake.opened.append(table([3, 4], "c"))
+        with lake.opened.update_spec() as spec:
+            spec.remove_field("bucket")
+        lake.opened.append(table([5], "d"))
+        until(made, lambda: made.taken()["Rows"] == 5)
+        assert reasons(made) == []
+        found = made.changes("Rows").select("id", "note", "updated_at").sort("id").rows()
+    assert found == sorted(lake.rows())
+    assert found[0] == (1, "a", None)
+
+
 def test_types(lake: Lake, tmp_path: Path) -> None:
     rows = pa.table(
         {

@@ -30,6 +30,8 @@ INDEXED = """SELECT 1 FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s
              AND SEQ_IN_INDEX = 1 AND INDEX_TYPE = 'BTREE' AND SUB_PART IS NULL LIMIT 1"""
 STALE = 0.15
 """Seconds for which the server may answer `OPEN` with what it answered before."""
+LONGEST_WAIT = 3.0
+"""Seconds for which the first statement waits for the end of transactions."""
 _NUMBERS = frozenset({INT, FLOAT, NUMERIC})
 
 
@@ -42,12 +44,14 @@ class MySQLSnapshot:
         table: the description of the table.
         before: the transactions that were open before the statement.
         begun: when these were read, None if they are not needed.
+        earlier: the highest cursor before the first statement, with the transactions that were open then.
     """
 
     connection: Connection[Any]
     table: MySQLDescription
     before: Sequence[str]
     begun: float | None
+    earlier: Poll | None = None
 
     @property
     def mark(self) -> Poll:
@@ -55,7 +59,7 @@ class MySQLSnapshot:
         if self.begun is None:
             return {"before": [], "after": []}
         time.sleep(max(0.0, self.begun + STALE - time.monotonic()))
-        return {"before": list(self.before), "after": [row[0] for row in rows(self.connection, OPEN)]}
+        return {"before": list(self.before), "after": _open(self.connection)}
 
     def rows(self, columns: Mapping[str, Column], low: Low, within: Range | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows from a cursor on, by cursor, with the column `NEWER`."""
@@ -110,6 +114,16 @@ class MySQLSnapshot:
         return f"{number}e0" if column.kind == FLOAT and "e" not in number else number
 
 
+def _open(connection: Connection[Any], until_ended: Sequence[str] = ()) -> list[str]:
+    """Return the open transactions; wait a little for the end of some."""
+    deadline = time.monotonic() + LONGEST_WAIT
+    while True:
+        found = [row[0] for row in rows(connection, OPEN)]
+        if {*until_ended}.isdisjoint(found) or time.monotonic() > deadline:
+            return found
+        time.sleep(STALE)
+
+
 def _instant(low: Low) -> str:
     """Return the first instant to be read, as a literal."""
     first: datetime = low.begin.replace(tzinfo=None)
@@ -160,8 +174,27 @@ class MySQLCursor(MySQLSource, CursorSource):
                 yield MySQLSnapshot(connection, table, (), None)
                 return
             self._check_rights(connection, table.columns[self.cursor])
-            before = [row[0] for row in rows(connection, OPEN)]
-            yield MySQLSnapshot(connection, table, before, time.monotonic())
+            earlier = None if self.stage.state().get("polls") else self._earlier(connection, table)
+            before = _open(connection, () if earlier is None else earlier["after"])
+            yield MySQLSnapshot(connection, table, before, time.monotonic(), earlier)
+
+    def _earlier(self, connection: Connection[Any], table: MySQLDescription) -> Poll | None:
+        """Return the highest cursor with the open transactions; None without an index.
+
+        The second statement begins there, if these have ended by the first one: that reads all of the table.
+        """
+        if not rows(connection, INDEXED, table.database, table.table, self.cursor):
+            return None
+        cursor = quote(self.cursor)
+        high = read_as(table.columns[self.cursor], cursor)
+        found = rows(
+            connection,
+            f"SELECT {high} FROM {table.name} WHERE {cursor} IS NOT NULL ORDER BY {cursor} DESC LIMIT 1",  # noqa: S608  names are quoted
+        )
+        if not found:
+            return None
+        time.sleep(STALE)
+        return {"before": [], "after": _open(connection), "high": found[0][0], "part": 0}
 
     def present(self, connection: Any, table: TableDescription) -> MySQLSnapshot:
         assert isinstance(table, MySQLDescription)

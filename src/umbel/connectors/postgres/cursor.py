@@ -41,6 +41,10 @@ class PostgresSnapshot:
     table: PostgresDescription
     mark: Poll
 
+    @property
+    def earlier(self) -> None:
+        """Nothing."""
+
     def rows(self, columns: Mapping[str, Column], low: Low, within: Range | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows from a cursor on, by cursor, with the column `NEWER`."""
         from psycopg import sql

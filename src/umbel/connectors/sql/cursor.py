@@ -54,6 +54,10 @@ class Snapshot(Protocol):
     def mark(self) -> Poll:
         """The statement's place among transactions, in the database's own terms: plain JSON."""
 
+    @property
+    def earlier(self) -> Poll | None:
+        """The highest cursor and its mark before the first statement, None if unknown."""
+
     def rows(self, columns: Mapping[str, Column], low: Low, within: Range | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows from a cursor on, by cursor, with the column `NEWER`.
 
@@ -115,13 +119,14 @@ class CursorSource(TableSource):
             columns = self.columns_of(snapshot.table)
             state["polled_at"] = time.time()
             self.stage.save(state)
+            polls = list(state.get("polls") or filter(None, [snapshot.earlier]))
             low = self._low(columns[self.cursor], state.get("polls", []))
             is_complete = self._copy(snapshot, columns, low, poller)
             mark = snapshot.mark
         if is_complete:
             last = self._last_data()
             done = {**mark, "high": last and last.facts["high"], "part": last.number if last else 0}
-            state |= {"loaded": True, "polls": list(self.relevant([*state.get("polls", []), done]))}
+            state |= {"loaded": True, "polls": list(self.relevant([*polls, done]))}
             self.stage.save(state)
             poller.lag = SourceLag(seconds=0.0)
             self.stage.expire(min(poller.consumed + 1, *(number for number in self._covering(low)), 1 << 62))
@@ -266,7 +271,7 @@ class Low:
         high: the highest cursor read so far, None for none.
         start: the cursor that the read begins at or before; None for the beginning of the table.
         lookback: how far before `start` it begins, in µs; for times.
-        part: the last part staged when `start` was the highest cursor; for other types.
+        part: the last part staged when `start` was the highest cursor; -1 for times.
         instant: converts the text of a cursor; for times.
     """
 
@@ -274,7 +279,7 @@ class Low:
     high: str | None
     start: str | None
     lookback: int = 0
-    part: int = 0
+    part: int = -1
     instant: Callable[[str, Column], datetime] | None = None
 
     def reaches(self, part: StagedPart) -> bool:
@@ -282,7 +287,11 @@ class Low:
 
         All later parts may.
         """
-        if self.start is None or part.number > self.part > 0:
+        if self.start is None:
+            return True
+        if self.cursor.kind == INT:  # highest cursors only grow
+            return int(part.facts["high"] or self.start) >= int(self.start)
+        if part.number > self.part >= 0:
             return True
         if self.cursor.kind not in TIMES:
             return str(part.facts["high"]).rstrip(" ") == self.start.rstrip(" ")  # some databases compare so

@@ -16,7 +16,7 @@ from umbel.connectors.sql.server import TableDescription
 from umbel.connectors.staged_source import StagedSource
 from umbel.connectors.staging import StagedPart
 from umbel.definitions.arguments import ReadOptions
-from umbel.formats.raw_batch import RawBatch, as_bytes, lost
+from umbel.formats.raw_batch import RawBatch, as_bytes
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw, rejects
 
@@ -86,7 +86,7 @@ class TableSource(StagedSource):
         """Yield the rows of a part, with the deletions of rows."""
         part = self.stage.part(int(split["part"]))
         if "report" in part.facts:
-            yield RawBatch(lost(part.facts["report"]), part.first, lambda _: self.title, lambda _: b"")
+            yield self.report_of(part)
             return
         frame = self.stage.read(part.number)
         columns = [Column(**each) for each in part.facts["columns"]]

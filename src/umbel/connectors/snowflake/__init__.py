@@ -1,12 +1,14 @@
-"""Snowflake: tables."""
+"""Snowflake: tables, read by a cursor column."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
+from umbel.connectors.credentials import check_credential
+from umbel.connectors.splits import SplitSource
 from umbel.connectors.table import TableConnector
-from umbel.definitions.arguments import DataSource, Delivery, refuse_options, require_incremental
+from umbel.definitions.arguments import DataSource, Delivery, ReadOptions, refuse_options, require_incremental
 from umbel.definitions.secret import Credential
 from umbel.errors import InvalidType, InvalidValue
 
@@ -26,13 +28,27 @@ class SnowflakeConnector(TableConnector):
         refuse_options(owner, cdc=delivery.cdc, cursor=self.cursor)
         require_incremental(owner, delivery.how)
 
+    def reader_of(self, options: ReadOptions) -> SplitSource:
+        from umbel.connectors.snowflake.columns import same_name, unquoted
+        from umbel.connectors.snowflake.cursor import SnowflakeCursor
+        from umbel.connectors.snowflake.server import SnowflakeServer, driver
+
+        assert isinstance(self.source, Snowflake)
+        assert self.cursor is not None
+        driver()
+        for each in (self.source.username, self.source.password):
+            check_credential(each, self.title)
+        server = SnowflakeServer.of_account(self.title, self.source)
+        cursor = next((name for name in options.columns or () if same_name(name, self.cursor)), unquoted(self.cursor))
+        return SnowflakeCursor(server, self.table, options, cursor)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Snowflake(DataSource):
     """A Snowflake database.
 
     Args:
-        account: the account's identifier.
+        account: the account's identifier, such as `organization-account`.
         db_name: of the database.
         username: the user.
         password: the user's password.
@@ -44,7 +60,7 @@ class Snowflake(DataSource):
     account: str
     db_name: str
     username: Credential
-    password: Credential
+    password: Credential = field(repr=False)
     warehouse: str
     schema: str
     role: str
@@ -55,7 +71,7 @@ class Snowflake(DataSource):
         """Return the connector for one table.
 
         Args:
-            table_name: its name.
+            table_name: its name, as in SQL: upper and lower case are the same unless it is in quotes.
             cursor: the column that increases with every change; only for a source.
         """
         return SnowflakeConnector(source=self, table=table_name, cursor=cursor)
