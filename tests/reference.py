@@ -57,14 +57,21 @@ def order_of(change: Change) -> tuple[Any, ...]:
 
 def hashable(value: Any) -> Any:
     """Return something that stands for a value and can be counted."""
-    return tuple(map(hashable, value)) if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return tuple(map(hashable, value))
+    return "NaN" if is_nan(value) else value
+
+
+def is_nan(value: Any) -> bool:
+    """Return whether a value is the float that does not equal itself."""
+    return isinstance(value, float) and math.isnan(value)
 
 
 def comparable(value: Any) -> Any:
-    """Return something that compares: null comes first."""
+    """Return something that compares: null comes first, NaN last."""
     if isinstance(value, list | tuple):
         return (True, [comparable(each) for each in value])
-    return (value is not None, value)
+    return (value is not None, is_nan(value), 0.0 if is_nan(value) else value)
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
@@ -87,11 +94,18 @@ def _count(aggregate: Any, rows: Sequence[Change], now: int) -> int:
     return len(set(map(hashable, found))) if aggregate.unique else len(found)
 
 
+def _sum(found: Sequence[float]) -> float:
+    odd = [each for each in found if not math.isfinite(each)]
+    return sum(odd) if odd else math.fsum(found)
+
+
 def _mean(found: Sequence[Any]) -> float:
-    return math.fsum(map(float, found)) / len(found)
+    return _sum([float(each) for each in found]) / len(found)
 
 
 def _stddev(found: Sequence[Any]) -> float:
+    if not all(math.isfinite(each) for each in found):
+        return math.nan
     middle = _mean(found)
     return math.sqrt(math.fsum((float(each) - middle) ** 2 for each in found) / len(found))
 
@@ -104,8 +118,13 @@ def _or_default(compute: Callable[[list[Any]], Any]) -> Callable[[Any, Sequence[
     return evaluate
 
 
+def _numbers(found: list[Any]) -> list[Any]:
+    """Return values without NaN, unless there is nothing else."""
+    return [each for each in found if not is_nan(each)] or found
+
+
 def _quantile(aggregate: Any, rows: Sequence[Change], now: int) -> Any:
-    found = sorted(map(float, _of(aggregate, rows)))
+    found = sorted(map(float, _of(aggregate, rows)), key=comparable)
     return found[min(len(found) - 1, math.floor(aggregate.p * len(found)))] if found else aggregate.default
 
 
@@ -116,7 +135,8 @@ def _decayed(aggregate: Any, rows: Sequence[Change], now: int) -> float:
         each = row.values[aggregate.of]
         if each is not None:
             age = now // SECOND - row.time // SECOND
-            parts[each >= 0] += abs(float(each)) * 2 ** (-age / half_life)
+            share = 2 ** (-age / half_life) if math.isfinite(each) else 1.0
+            parts[not each < 0] += abs(float(each)) * share
     gain, loss = (0.0 if part < math.exp(-25) else part for part in (parts[True], parts[False]))
     return gain - loss
 
@@ -127,11 +147,9 @@ def _some(rows: Sequence[Change], aggregate: Any, *, newest: bool) -> list[Any]:
     found = _of(aggregate, ordered, nulls=not aggregate.dropnull)
     if not aggregate.dedup:
         return found[: aggregate.limit]
-    retained: list[Any] = []
-    for each in found:
-        if each not in retained:
-            retained.append(each)
-    return retained[: aggregate.limit]
+    retained = {hashable(each): each for each in reversed(found)}
+    order = dict.fromkeys(map(hashable, found))
+    return [retained[each] for each in order][: aggregate.limit]
 
 
 def _distinct(aggregate: Any, rows: Sequence[Change], now: int) -> list[Any]:
@@ -144,8 +162,8 @@ _VALUES: dict[str, Callable[[Any, Sequence[Change], int], Any]] = {
     "Sum": lambda aggregate, rows, now: sum(_of(aggregate, rows)),
     "Average": _or_default(_mean),
     "Stddev": _or_default(_stddev),
-    "Min": _or_default(min),
-    "Max": _or_default(max),
+    "Min": _or_default(lambda found: min(_numbers(found))),
+    "Max": _or_default(lambda found: max(_numbers(found))),
     "Quantile": _quantile,
     "ExpDecaySum": _decayed,
     "LastK": lambda aggregate, rows, now: _some(rows, aggregate, newest=True),
@@ -206,11 +224,17 @@ def changed(
     return max((instant for instant in found if instant <= now), default=None)
 
 
-def tiled(changes: Sequence[Change], grain: int, exact: int) -> Callable[[int], int]:
-    """Return where tiles place instants: in a tile with more than `exact` different ones all are in the middle."""
+def tiled(changes: Sequence[Change], grain: int, exact: int, length: int | None = None) -> Callable[[int], int]:
+    """Return where tiles place instants: in a tile with more than `exact` different ones all are in the middle.
+
+    Args:
+        length: of the window, for tables: rows that take effect when their tile is leaving it do not count.
+    """
     tiles: dict[int, set[int]] = {}
     for change in changes:
-        tiles.setdefault(change.time // grain, set()).add(change.time)
+        known = tiles.setdefault(change.time // grain, set())
+        if length is None or change.at < change.time // grain * grain + length:
+            known.add(change.time)
 
     def place(instant: int) -> int:
         known = tiles[instant // grain]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,9 +70,11 @@ class Outcome:
 
 
 def comparable(value: Any) -> Any:
-    """Return a value so that it can be counted and compared: floats to six digits."""
+    """Return a value so that it can be counted and compared: floats to six digits, NaN by its name."""
     value = micros_of(value)
     if isinstance(value, float):
+        if not math.isfinite(value):
+            return str(value)
         return round(float(f"{value:.12g}"), 6) + 0.0  # sums of floats differ in their last digits by their order
     return tuple(map(comparable, value)) if isinstance(value, list | tuple) else value
 
@@ -171,7 +174,8 @@ def arrivals(program: Program, chance: random.Random) -> list[list[Piece]]:
         for ordinal in range(source.stacked):
             rows = source.rows[ordinal :: source.stacked]
             delayed = [(row.at + chance.randint(0, program.disorder) * 10**6, chance.random(), row) for row in rows]
-            queues[name, ordinal] = [row for _, _, row in sorted(delayed, key=lambda each: each[:2])]
+            in_time = [row for _, _, row in sorted(delayed, key=lambda each: each[:2])]
+            queues[name, ordinal] = list(rows) if source.is_ordered else in_time
     found: list[list[Piece]] = [[] for _ in range(chance.choice((1, 2, 2, 3, 6)))]
     for name, rows in queues.items():
         cuts = sorted(chance.randint(0, len(rows)) for _ in found[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from tests.laws.twins import Source
 from tests.reference import SECOND, Change
 from umbel.types.dtypes import Between, Bool, Date, Datetime, Decimal, DType, Float, Int, List, Optional, Str, Window
-from umbel.types.schema import Schema
+from umbel.types.schema import TRUNCATION, Schema
 from umbel.types.structs import struct, struct_type
 
 BEGIN = 1_700_000_040 * SECOND
@@ -66,7 +67,13 @@ instants = st.builds(
     lambda place, half: BEGIN + place * 5 * SECOND + half * SECOND // 2, st.integers(0, 40), st.sampled_from((0, 0, 1))
 )
 numbers = st.none() | st.integers(-3, 5)
-fractions = st.none() | st.integers(-8, 8).map(lambda n: n / 4) | st.just(-0.0)
+fractions = (
+    st.none()
+    | st.integers(-8, 8).map(lambda n: n / 4)
+    | st.integers(-8, 8).map(lambda n: n / 10)
+    | st.sampled_from((-0.0, math.inf, -math.inf, math.nan))
+)
+"""Quarters have exact sums in any order, tenths have not."""
 amounts = st.sampled_from([Fixed(text) for text in ("0.00", "1.25", "-0.05", "1.30", "12345678901234567.89")])
 points = st.sampled_from([(0, None), (1, "a"), (1, None), (0, "b")])
 days = st.none() | st.integers(1, 3).map(lambda day: date(2024, 2, 26 + day))
@@ -89,6 +96,8 @@ def _rows(
         *(instants, delays, values, st.sampled_from(tuple(weights))),
     )
     scattered = st.lists(row, max_size=10).map(tuple)
+    if weights != (1,):
+        scattered |= _emptied(row)
     crowd = st.builds(
         lambda begin, rows: tuple(
             Change(at, at, each) for each, at in zip(rows, range(begin, 2**62, 2 * SECOND), strict=False)
@@ -97,6 +106,13 @@ def _rows(
         st.lists(values, min_size=9, max_size=12),
     )
     return st.one_of(scattered, scattered, scattered, crowd)
+
+
+def _emptied(row: st.SearchStrategy[Change]) -> st.SearchStrategy[Any]:
+    """Return changes in order of their instants, some of which empty the table, as TRUNCATE does."""
+    emptying = st.builds(lambda at: Change(at, at, {}, TRUNCATION), instants)
+    changes = st.lists(st.one_of(row, row, row, emptying), max_size=10)
+    return changes.map(lambda found: tuple(sorted(found, key=lambda change: change.at)))
 
 
 events = _rows(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from tests.aggregating import TABLE, Job, aggregation, frame, instant
 from tests.comparing import assert_rows
 from tests.laws.test_tiles import (
     FOREVER,
+    LONG,
     SECOND,
     SHORT,
     TILING,
@@ -84,3 +86,21 @@ def test_a_row_that_takes_effect_when_it_has_left_its_window_makes_its_key_known
     where = [(key, at * SECOND) for key in (1, 2) for at in (199, 200, 201, 400)]
     check(job, changes, where, frame(changes, TABLE))
     assert job.lookup([(1, 201 * SECOND)])["_changed"].to_list() == [instant(200 * SECOND)]
+
+
+@pytest.mark.parametrize("moving", [False, True])
+@pytest.mark.parametrize("early", [3, 9])
+def test_rows_that_take_effect_when_their_tile_is_leaving_do_not_round_what_was_before(
+    early: int, moving: bool
+) -> None:
+    """History rounded by rows that took effect half an hour later, which no lookup had seen."""
+    drawn = [(one, 1, one * SECOND // 2, (one, None)) for one in range(early + 9)]
+    changes = version_history(drawn, [0] * early + [3000 * SECOND, 1500 * SECOND, 1510 * SECOND])
+    changes.sort(key=lambda change: change[1].at)
+    job = Job(aggregation(Count(window=LONG), Sum(of="x", window=LONG), keyed=True, tiling=TILING))
+    for change in changes if moving else ():
+        job.feed(frame([change], TABLE), watermark=instant(change[1].at - 1))
+    if not moving:
+        job.feed(frame(changes, TABLE))
+    where = [(1, second * SECOND) for second in (2, 10, *range(1499, 1530), 2999, *range(3000, 3012), 4520)]
+    check(job, changes, where, frame(changes, TABLE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from umbel.types.windows import Continuous
 from umbel.windowing.tiling import Tiling
 
 SECOND = 1_000_000
+ODD = (math.inf, -math.inf, math.nan)
 SHORT, LONG, FOREVER = Continuous("100s"), Continuous("1500s"), Continuous("forever")
 TILING = Tiling(disorder="3m")
 TILINGS = (TILING, *(Tiling(share, exact, "3m") for share, exact in ((0.003, 3), (0.05, 2), (0.3, 1))))
@@ -51,7 +53,9 @@ EXACT = (
 )
 """Aggregates whose states are compared to the bit."""
 
-values = st.tuples(st.none() | st.integers(-5, 5), st.none() | st.integers(-20, 20).map(lambda n: n / 4))
+values = st.tuples(
+    st.none() | st.integers(-5, 5), st.none() | st.integers(-20, 20).map(lambda n: n / 10) | st.sampled_from(ODD)
+)
 sparse = st.integers(0, 20_000).map(lambda n: n * SECOND // 10)
 
 
@@ -90,12 +94,15 @@ def expected(
     mine = [change for k, change in changes if k == key]
     found = is_found(mine, now)
     row: list[Any] = [found]
-    places = {each: tiled(mine, operator.tiling.grain(each), operator.tiling.exact) for each in operator.windows}
+    is_keyed = operator.parents[0].schema.is_keyed
+    places = {
+        each: tiled(mine, operator.tiling.grain(each), operator.tiling.exact, each.duration_us if is_keyed else None)
+        for each in operator.windows
+    }
     for each in operator.aggregates:
         length = each.window.duration_us
         place = int if length is None else places[each.window]
         row.append(continuous(each, mine, now, length, place) if found else each.missing)
-    is_keyed = operator.parents[0].schema.is_keyed
     windows = [(each.duration_us, int if is_keyed and each.is_forever else at) for each, at in places.items()]
     last = changed(mine, now, windows, is_keyed=is_keyed)
     return [*row, instant(last) if found and last is not None else None]
@@ -255,8 +262,8 @@ tables = st.builds(
 )
 
 
-delayed = st.lists(st.sampled_from([0, 0, 1, 50]).map(SECOND.__mul__), min_size=1, max_size=4)
-"""How much later than their timestamps rows take effect: less than a window, since later ones would round what it was before."""
+delayed = st.lists(st.sampled_from([0, 0, 1, 50, 100, 1500, 3000]).map(SECOND.__mul__), min_size=1, max_size=4)
+"""How much later than their timestamps rows take effect, also as much as a window later, and more."""
 
 
 def version_history(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -19,6 +20,7 @@ from umbel.operators.aggregate import Aggregation
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 
 SECOND = 1_000_000
+ODD = (math.inf, -math.inf, math.nan)
 MINUTE = 60 * SECOND
 PLAIN = (Count(), Sum(of="x"), Max(of="x"), Average(of="f"), FirstK(of="x", limit=2, dedup=False, dropnull=False))
 WINDOWS = (
@@ -30,7 +32,9 @@ WINDOWS = (
     Hopping("5m", "2m", lookback="1m"),
 )
 
-values = st.tuples(st.none() | st.integers(-5, 5), st.none() | st.integers(-20, 20).map(lambda n: n / 4))
+values = st.tuples(
+    st.none() | st.integers(-5, 5), st.none() | st.integers(-20, 20).map(lambda n: n / 10) | st.sampled_from(ODD)
+)
 instants = st.integers(0, 40).map(lambda n: n * 15 * SECOND) | st.integers(0, 12_000).map(lambda n: n * SECOND // 10)
 streams = st.lists(st.tuples(st.integers(1, 2), instants, values), min_size=1, max_size=25)
 orders = st.randoms(use_true_random=False)

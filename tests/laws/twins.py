@@ -18,7 +18,7 @@ from umbel.connectors import Webhook
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
 from umbel.operators.leaf import Leaf
 from umbel.types.dtypes import Datetime, DType, Optional, Struct, Window
-from umbel.types.schema import AT, SEQ, WEIGHT, Schema
+from umbel.types.schema import AT, SEQ, TRUNCATION, WEIGHT, Schema
 from umbel.types.windows import Continuous, Session, Tumbling
 
 HISTORY = 2 * 365 * 86_400_000_000
@@ -276,6 +276,11 @@ class Source:
         keys = tuple(self.schema.key_names)
         return naive.upserted(self.rows, keys) if keys else Flow(list(self.rows))
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether its rows must come in their order: a truncation ends those before it."""
+        return any(row.weight == TRUNCATION for row in self.rows)
+
 
 @dataclass(frozen=True)
 class Program:
@@ -334,7 +339,7 @@ class Program:
         schema = source.schema
         report = [
             {
-                **{name: stored(row.values[name], dtype) for name, dtype in (*schema.keys, *schema.values)},
+                **{name: stored(row.values.get(name), dtype) for name, dtype in (*schema.keys, *schema.values)},
                 schema.timestamp: instant(row.time),
                 AT: instant(row.at),
                 WEIGHT: row.weight,

@@ -46,8 +46,6 @@ class Aggregate(metaclass=ArgumentsMeta):
     numeric: ClassVar[bool] = False
     needs_instant: ClassVar[bool] = False
     """True if the result depends on the queried instant."""
-    origins: ClassVar[tuple[str, ...]] = ()
-    """The state parts that are reference points of the others (a centre, a second), not contents of the window."""
 
     def __post_init__(self) -> None:
         window: object = self.window  # any object: not validated yet

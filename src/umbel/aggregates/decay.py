@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from umbel.aggregates import nonfinite
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import FIRST, WEIGHT, Columns
 from umbel.aggregates.point_states import SAFE, Fold, Ints, PointStates
@@ -20,6 +21,8 @@ from umbel.types.windows import SECOND
 
 NOTHING = math.exp(-25)
 """A decayed sum below this threshold counts as 0."""
+LEAST = 5e-324
+"""The smallest share of a value that is left, for an infinite one: 0 of it would be NaN. Of others it is nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +54,6 @@ class ExpDecaySum(Aggregate):
     half_life: str
     numeric: ClassVar[bool] = True
     needs_instant: ClassVar[bool] = True
-    origins: ClassVar[tuple[str, ...]] = ("second",)
 
     def check(self, schema: Schema) -> None:
         Aggregate.check(self, schema)
@@ -64,14 +66,15 @@ class ExpDecaySum(Aggregate):
         return Float()
 
     def state(self, state: Columns) -> dict[str, pl.DataType]:
-        counted = {"count": pl.Int64()} if state.is_retractable else {}
+        counted = {"count": pl.Int64(), **nonfinite.parts(state)} if state.is_retractable else {}
         return {"second": pl.Int64(), "gain": pl.Float64(), "loss": pl.Float64(), **counted}
 
     def lift(self, state: Columns) -> Partial:
         second = FIRST // SECOND
-        value = state.value.cast(pl.Float64) * WEIGHT * self._share(second.max() - second)
+        value = nonfinite.summable(state).cast(pl.Float64) * WEIGHT * self._share(second.max() - second)
         is_gain = state.value >= 0
-        counted = {"count": WEIGHT.filter(state.value.is_not_null()).sum()} if state.is_retractable else {}
+        count = WEIGHT.filter(state.value.is_not_null()).sum()
+        counted = {"count": count, **nonfinite.lift(state)} if state.is_retractable else {}
         return {
             "second": second.max(),
             "gain": value.filter(is_gain).sum(),
@@ -82,7 +85,7 @@ class ExpDecaySum(Aggregate):
     def merge(self, state: Columns) -> Partial:
         newest = state["second"].max()
         share = self._share(newest - state["second"])
-        counted = {"count": state["count"].sum()} if state.is_retractable else {}
+        counted = {"count": state["count"].sum(), **nonfinite.merge(state)} if state.is_retractable else {}
         return {"second": newest, **{part: (state[part] * share).sum() for part in ("gain", "loss")}, **counted}
 
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
@@ -92,16 +95,17 @@ class ExpDecaySum(Aggregate):
         value = sum(pl.when(part < NOTHING).then(0.0).otherwise(part) * sign for part, sign in ((gain, 1), (loss, -1)))
         assert isinstance(value, pl.Expr)
         present = (state["count"] != 0) if state.is_retractable else pl.lit(value=True)
-        return pl.when(present).then(value).otherwise(0.0).fill_null(0.0)
+        return pl.when(present).then(nonfinite.restored(value, state)).otherwise(0.0).fill_null(0.0)
 
     def folding(self, state: Columns) -> Fold:
         def fold(states: PointStates, at: Ints) -> list[Any]:
             second = states[state.name("second")]
             newest = states.largest(second, -SAFE)
-            within = np.exp((states.spread(newest) - second) * self._rate)
-            since = np.exp((at // SECOND - newest) * self._rate)
+            within = np.maximum(np.exp((states.spread(newest) - second) * self._rate), LEAST)
+            since = np.maximum(np.exp((at // SECOND - newest) * self._rate), LEAST)
             gain, loss = (states.summed(states[state.name(part)] * within) * since for part in ("gain", "loss"))
             value = np.where(gain < NOTHING, 0.0, gain) - np.where(loss < NOTHING, 0.0, loss)
+            value = nonfinite.restored_points(value, states, state)
             if state.is_retractable:
                 value[states.sums(state.name("count")) == 0] = 0.0
             found: list[Any] = value.tolist()
@@ -110,7 +114,7 @@ class ExpDecaySum(Aggregate):
         return fold
 
     def _share(self, age: pl.Expr) -> pl.Expr:
-        return (age * self._rate).exp()
+        return (age * self._rate).exp().clip(lower_bound=LEAST)
 
     @property
     def _rate(self) -> float:

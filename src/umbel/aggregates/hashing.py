@@ -36,6 +36,11 @@ def _hashes(column: pl.Series) -> Hashes:
 
 def _values(column: pl.Series) -> Hashes:
     kind = column.dtype
+    if kind.is_float():
+        numbers = column.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0  # −0.0 is 0.0
+        return _mix(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
+    if kind.is_temporal():
+        return _values(column.to_physical())
     if kind == pl.Boolean or kind.is_integer():
         return _mix(column.cast(pl.Int64).fill_null(0).to_numpy().view(np.uint64))
     if isinstance(kind, pl.Decimal):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 
+from umbel.aggregates import nonfinite
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import WEIGHT, Columns
 from umbel.aggregates.point_states import Fold, Ints, PointStates
@@ -24,13 +26,13 @@ class Stddev(Aggregate):
     Args:
         default: the value of an empty window.
 
-    Result: float; Optional[float] when `default` is None. One value: 0.0. Decimals are counted in whole units of their scale, so
-    that results exact in these units come out exact.
+    Result: float; Optional[float] when `default` is None. One value: 0.0. With NaN or an infinity among the values: NaN. Decimals
+    are counted in whole units of their scale, so that results exact in these units come out exact.
 
     The state stores, about a centre c of its own, the count n and the sums s of (v − c) and q of (v − c)². States are
     merged about their common mean (Chan, Golub and LeVeque 1979), which loses no digits to a large mean. They can also be
-    subtracted. Retracting values much larger than the remaining ones costs digits: the variance is correct to 1e-9 of the
-    squares of all values inserted.
+    subtracted; where they are, NaN and infinities are counted beside them. Retracting values much larger than the remaining
+    ones costs digits: the variance is correct to 1e-9 of the squares of all values inserted.
 
     >>> show(
     ...     lambda orders: orders.groupby("user").aggregate(
@@ -47,16 +49,17 @@ class Stddev(Aggregate):
     of: str
     default: float | None = -1.0
     numeric: ClassVar[bool] = True
-    origins: ClassVar[tuple[str, ...]] = ("center",)
 
     def result_type(self, schema: Schema) -> DType:
         return Optional(Float()) if self.default is None else Float()
 
     def state(self, state: Columns) -> dict[str, pl.DataType]:
-        return {"count": pl.Int64(), "center": pl.Float64(), "sum": pl.Float64(), "squares": pl.Float64()}
+        numbers = {"center": pl.Float64(), "sum": pl.Float64(), "squares": pl.Float64()}
+        return {"count": pl.Int64(), **numbers, **nonfinite.parts(state)}
 
     def lift(self, state: Columns) -> Partial:
-        value = state.value.cast(pl.Float64) if _unit(state) == 1 else state.value.to_physical().cast(pl.Float64)
+        value = nonfinite.summable(state)
+        value = value.cast(pl.Float64) if _unit(state) == 1 else value.to_physical().cast(pl.Float64)
         center = value.mean()
         away = value - center
         return {
@@ -64,6 +67,7 @@ class Stddev(Aggregate):
             "center": center.fill_null(0.0),
             "sum": (away * WEIGHT).sum(),
             "squares": (away * away * WEIGHT).sum(),
+            **nonfinite.lift(state),
         }
 
     def merge(self, state: Columns) -> Partial:
@@ -78,13 +82,16 @@ class Stddev(Aggregate):
             "center": middle,
             "sum": (state["sum"] + count * shift).sum(),
             "squares": (state["squares"] + 2 * shift * state["sum"] + count * shift * shift).sum(),
+            **nonfinite.merge(state),
         }
 
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
         count = state["count"]
         variance = (state["squares"] - state["sum"] * state["sum"] / count) / count
-        spread = pl.when(count > 1).then(variance.clip(lower_bound=0.0).sqrt() / _unit(state)).otherwise(0.0)
-        return pl.when(count > 0).then(spread).otherwise(pl.lit(self.default, pl.Float64))
+        alone = state["center"] - state["center"]  # 0.0, and NaN if it is no finite number
+        spread = pl.when(count > 1).then(variance.clip(lower_bound=0.0).sqrt() / _unit(state)).otherwise(alone)
+        found = pl.when(count > 0).then(spread).otherwise(pl.lit(self.default, pl.Float64))
+        return nonfinite.spoiled(found, state)
 
     def folding(self, state: Columns) -> Fold:
         default = None if self.default is None else float(self.default)
@@ -92,13 +99,15 @@ class Stddev(Aggregate):
         def fold(states: PointStates, _: Ints) -> list[Any]:
             count, center, away, squares = (states[state.name(part)] for part in ("count", "center", "sum", "squares"))
             total = states.summed(count)
-            shift = center - states.spread(states.summed(center * count + away) / total)
+            middle = states.summed(center * count + away) / total
+            shift = center - states.spread(middle)
             sums = states.summed(away + count * shift)
             squared = states.summed(squares + 2 * shift * away + count * shift * shift)
             spread = np.sqrt(np.maximum((squared - sums * sums / total) / total, 0.0)) / _unit(state)
-            spread[total == 1] = 0.0
-            found = zip(spread.tolist(), total.tolist(), strict=True)
-            return [value if n > 0 else default for value, n in found]
+            spread = np.where(total == 1, middle - middle, spread)  # 0.0, and NaN if it is no finite number
+            odd = nonfinite.restored_points(np.zeros_like(spread), states, state)
+            found = zip(spread.tolist(), total.tolist(), odd.tolist(), strict=True)
+            return [nan if is_odd else value if n > 0 else default for value, n, is_odd in found]
 
         return fold
 

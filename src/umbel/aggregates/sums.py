@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from umbel.aggregates import nonfinite
 from umbel.aggregates.aggregate import Aggregate, Partial
 from umbel.aggregates.columns import WEIGHT, Columns
 from umbel.aggregates.point_states import Array, Fold, Ints, PointStates
@@ -49,19 +50,20 @@ class Sum(Aggregate):
     def state(self, state: Columns) -> dict[str, pl.DataType]:
         if not _is_float(state):
             return {"sum": _exact(state)}
-        return {"sum": pl.Float64(), "count": pl.Int64()} if state.is_retractable else {"sum": pl.Float64()}
+        counted = {"count": pl.Int64(), **nonfinite.parts(state)} if state.is_retractable else {}
+        return {"sum": pl.Float64(), **counted}
 
     def lift(self, state: Columns) -> Partial:
         total = _total(state)
-        return {"sum": total, "count": _count(state)} if _counts(state) else {"sum": total}
+        return {"sum": total, "count": _count(state), **nonfinite.lift(state)} if _counts(state) else {"sum": total}
 
     def merge(self, state: Columns) -> Partial:
         return {part: state[part].sum() for part in self.state(state)}
 
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
         if _is_float(state):
-            total = pl.when(state["count"] == 0).then(0.0).otherwise(state["sum"]) if _counts(state) else state["sum"]
-            return total.fill_null(0.0)
+            total = nonfinite.restored(state["sum"], state)
+            return (pl.when(state["count"] == 0).then(0.0).otherwise(total) if _counts(state) else total).fill_null(0.0)
         return _fitted(states[state.name("sum")].fill_null(0), state, self)
 
     def emitted(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
@@ -75,7 +77,13 @@ class Sum(Aggregate):
             return lambda states, _: self._exactly(states.sums(total), state)
         if not _counts(state):
             return lambda states, _: states.sums(total).tolist()
-        return lambda states, _: np.where(states.sums(count) == 0, 0.0, states.sums(total)).tolist()
+
+        def fold(states: PointStates, _: Ints) -> list[Any]:
+            sums = nonfinite.restored_points(states.sums(total), states, state)
+            found: list[Any] = np.where(states.sums(count) == 0, 0.0, sums).tolist()
+            return found
+
+        return fold
 
     def _exactly(self, totals: Array, state: Columns) -> list[Any]:
         """Return sums, in units of their last digit, as values of the column's type."""
@@ -118,16 +126,17 @@ class Average(Aggregate):
         return Optional(Float()) if self.default is None else Float()
 
     def state(self, state: Columns) -> dict[str, pl.DataType]:
-        return {"sum": pl.Float64() if _is_float(state) else _exact(state), "count": pl.Int64()}
+        total = pl.Float64() if _is_float(state) else _exact(state)
+        return {"sum": total, "count": pl.Int64(), **nonfinite.parts(state)}
 
     def lift(self, state: Columns) -> Partial:
-        return {"sum": _total(state), "count": _count(state)}
+        return {"sum": _total(state), "count": _count(state), **nonfinite.lift(state)}
 
     def merge(self, state: Columns) -> Partial:
         return {part: state[part].sum() for part in self.state(state)}
 
     def result(self, states: pl.DataFrame, state: Columns) -> pl.Expr | pl.Series:
-        mean = state["sum"].cast(pl.Float64) / state["count"]
+        mean = nonfinite.restored(state["sum"].cast(pl.Float64), state) / state["count"]
         return pl.when(state["count"] > 0).then(mean).otherwise(pl.lit(self.default, pl.Float64))
 
     def folding(self, state: Columns) -> Fold:
@@ -135,7 +144,8 @@ class Average(Aggregate):
         unit = 1 if _is_float(state) else 10 ** getattr(state.polars, "scale", 0)
 
         def fold(states: PointStates, _: Ints) -> list[Any]:
-            counts, sums = states.sums(state.name("count")).tolist(), states.sums(state.name("sum")).tolist()
+            counts = states.sums(state.name("count")).tolist()
+            sums = nonfinite.restored_points(states.sums(state.name("sum")), states, state).tolist()
             return [total / unit / n if n > 0 else default for total, n in zip(sums, counts, strict=True)]
 
         return fold
@@ -159,7 +169,7 @@ def _exact(state: Columns) -> pl.Decimal:
 
 def _total(state: Columns) -> pl.Expr:
     if _is_float(state):
-        return (state.value * WEIGHT).sum()
+        return (nonfinite.summable(state) * WEIGHT).sum()
     return (state.value.cast(_exact(state)) * WEIGHT).sum()
 
 

@@ -96,6 +96,12 @@ def lengths(begins: Flags) -> Ints:
     return np.diff(np.flatnonzero(begins), append=len(begins)).astype(np.int64)
 
 
+def any_in_run(begins: Flags, flags: Flags) -> Flags:
+    """Return a mask of the rows whose run has any row with the flag."""
+    found = np.logical_or.reduceat(flags, np.flatnonzero(begins)) if len(begins) else flags
+    return np.repeat(found, lengths(begins))
+
+
 def expand(low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """Return the range number and the position of each member of ranges [low, high)."""
     counts = np.maximum(high - low, 0)

@@ -42,12 +42,6 @@ class Partials:
         """The columns of all states."""
         return {name: dtype for each, at in self.parts for name, dtype in at.schema(each.state(at)).items()}
 
-    @property
-    def contents(self) -> dict[str, pl.DataType]:
-        """The state columns without the reference points (`origins`) of the others."""
-        origins = {at.name(part) for each, at in self.parts for part in each.origins}
-        return {name: dtype for name, dtype in self.columns.items() if name not in origins}
-
     def only(self, aggregates: Iterable[Aggregate]) -> Partials:
         """Return the states needed by some aggregates."""
         needed = {each.algebra for each in aggregates}

@@ -22,7 +22,7 @@ from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND
 from umbel.windowing.tile_reads import are_unknown
 from umbel.windowing.tiles import Effects, Tiles, exceeds, middle
-from umbel.windowing.tiling import BASE, ENDED, FIRST, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW
+from umbel.windowing.tiling import BASE, CHECKSUM, ENDED, FIRST, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class _Entries:
         if not self._tiles.counts_retired:
             existed |= self._window == BASE
         if self._tiles.is_keyed:
-            existed |= self._records[ENDED] != 0
+            existed |= (self._records[ENDED] != 0) | (self._records[CHECKSUM] != 0)
         return self._spans.least(np.where(existed, self._since, NEVER), NEVER)
 
     @property

@@ -24,7 +24,7 @@ from umbel.windowing.groups import KEY, Groups, with_ids
 from umbel.windowing.partials import Partials, fold
 from umbel.windowing.points import HISTORY, TIME, Points, shown
 from umbel.windowing.tiles import Effects, Moments, Tiles, exceeds, middle
-from umbel.windowing.tiling import BASE, ENDED, FIRST, ID, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW
+from umbel.windowing.tiling import BASE, CHECKSUM, ENDED, FIRST, ID, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW
 
 POSITION = "_time_place"
 
@@ -175,7 +175,7 @@ class TileReader:
         entries = self.tiles.for_window(partial, number).sort(ID, FIRST)
         ids = entries[ID].to_numpy().astype(np.int64)
         until = entries[UNTIL if self.tiles.is_keyed else LAST].to_numpy()
-        return Exact(number, entries, ids, self._rounded(entries, ids, number), until)
+        return Exact(number, entries, ids, self._rounded(entries, ids, number, until), until)
 
     def _replayed(self, exact: Exact, points: Points) -> Placed:
         """Return changes merged into the pieces of a window's entries that the points distinguish.
@@ -209,18 +209,23 @@ class TileReader:
             pieces, pieces[ID].to_numpy().astype(np.int64), where, last, last, int(self.tiles.grains[number]), forever
         )
 
-    def _rounded(self, entries: pl.DataFrame, ids: Ints, number: int) -> Ints:
+    def _rounded(self, entries: pl.DataFrame, ids: Ints, number: int, until: Ints) -> Ints:
         """Return the position of each of some exact entries in order.
 
         It is the entry's instant, or the middle of its tile if that is collapsed.
         """
         first = entries[FIRST].to_numpy()
         tile = runs.changes(ids, first // self.tiles.grains[number])
-        whole = exceeds(tile, tile | runs.changes(first), self.tiles.tiling.exact)
-        starts = np.flatnonzero(tile)
-        ends = np.append(starts[1:], len(first)) - 1
-        halfway = np.repeat(middle(first[starts], first[ends[: len(starts)]]), runs.lengths(tile))
-        return np.where(whole, halfway, first)
+        instant, starts = tile | runs.changes(first), np.flatnonzero(tile)
+        late = np.zeros(len(first), np.bool_)
+        if self.tiles.is_keyed:
+            late = self.tiles.are_late(np.full(len(first), number), first, until)
+        whole = exceeds(tile, instant & runs.any_in_run(instant, ~late), self.tiles.tiling.exact)
+        if not whole.any():
+            return first
+        low = np.minimum.reduceat(np.where(late, NEVER, first), starts)
+        high = np.maximum.reduceat(np.where(late, -NEVER, first), starts)
+        return np.where(whole, np.repeat(middle(low, high), runs.lengths(tile)), first)
 
     def _changes(self, entries: pl.DataFrame) -> Moments:
         """Return the instants at which entries, in stored order, change their keys' values."""
@@ -282,7 +287,7 @@ def are_unknown(tiles: Tiles, spans: Spans, at: Ints, read: Callable[[str], Any]
     effects = Effects.of(tiles, spans.owners, window, middle(first, last), since, until, weight).latest(now)
     unsure = np.where(here, np.maximum(effects, np.where(left <= now, left, -NEVER)), -NEVER)
     sure = np.where(retracted, -NEVER, effects)
-    existed = ~retracted & ((window == BASE) | (weight != 0) | (read(ENDED) != 0))
+    existed = ~retracted & ((window == BASE) | (weight != 0) | (read(ENDED) != 0) | (read(CHECKSUM) != 0))
     leaving = here & (first + length <= now) & (now <= left)
     mask: Flags = spans.largest(unsure, -NEVER) >= spans.largest(sure, -NEVER)
     mask |= spans.least(np.where(existed, since, NEVER), NEVER) > at

@@ -19,7 +19,7 @@ from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND
 from umbel.windowing.groups import numbered_keys
 from umbel.windowing.tiles import IS_SINGLE, Effects, Tiles, exceeds, middle
-from umbel.windowing.tiling import BASE, ENDED, FIRST, ID, LAST, RETRACTED, SINCE, UNTIL, WINDOW, micros
+from umbel.windowing.tiling import BASE, ENDED, FIRST, ID, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW, micros
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,9 @@ class TileWriter:
         base, tiled = _apart(runs.ordered(entries, order))
         if self.tiles.is_keyed:
             tiled = self._netted(tiled, order)
+        begins, whole = self._begins(tiled, watermark)
         entries_left = self.tiles.partials.merge(
-            tiled, self._begins(tiled, watermark), [pl.col(ID, WINDOW).first(), *self.tiles.spans]
+            self._shaped(tiled, whole), begins, [pl.col(ID, WINDOW).first(), *self.tiles.spans]
         )
         if watermark is not None:
             base, entries_left = self._retire(base, entries_left, watermark)
@@ -105,24 +106,48 @@ class TileWriter:
             pl.when(IS_SINGLE).then(is_negative).otherwise(RETRACTED).alias(RETRACTED)
         )
 
-    def _begins(self, tiled: pl.DataFrame, watermark: int | None) -> Flags:
-        """Return a mask of the first row of each merged entry, among entries in order."""
+    def _begins(self, tiled: pl.DataFrame, watermark: int | None) -> tuple[Flags, Flags]:
+        """Return masks: first rows of merged entries, and rows of collapsed tiles.
+
+        Args:
+            tiled: entries in order.
+            watermark: nothing older is still expected, µs.
+        """
         window, first = tiled[WINDOW].to_numpy(), tiled[FIRST].to_numpy()
         grain = self.tiles.grains[window]
         tile_number = first // grain
         tile = runs.changes(tiled[ID].to_numpy(), window, tile_number)
         instant = tile | runs.changes(first)
-        whole = exceeds(tile, instant, self.tiles.tiling.exact)
-        whole |= _any_in_run(tile, first < tiled[LAST].to_numpy())
+        shaping = instant & runs.any_in_run(instant, ~self._are_late(tiled)) if self.tiles.is_keyed else instant
+        whole = exceeds(tile, shaping, self.tiles.tiling.exact)
+        whole |= runs.any_in_run(tile, first < tiled[LAST].to_numpy())
         if not self.tiles.is_keyed:
-            return tile | (instant & ~whole)
+            return tile | (instant & ~whole), whole
         until = tiled[UNTIL].to_numpy()
         entered = instant | runs.changes(until)
         if watermark is not None:
             compacted = ((tile_number + 1) * grain <= watermark) & (until <= watermark)
             entered = instant | (entered & ~compacted)
         entered = instant | (entered & ~exceeds(instant, entered, self.tiles.tiling.exact))
-        return tile | (entered & ~whole)
+        return tile | (entered & ~whole), whole
+
+    def _are_late(self, tiled: pl.DataFrame) -> Flags:
+        """Return a mask of the entries that do not shape their tile; see `Tiles.are_late`."""
+        return self.tiles.are_late(*(tiled[name].to_numpy() for name in (WINDOW, FIRST, SINCE)))
+
+    def _shaped(self, tiled: pl.DataFrame, whole: Flags) -> pl.DataFrame:
+        """Give the late entries of collapsed tiles the span of the others."""
+        if not self.tiles.is_keyed or not (whole & (late := self._are_late(tiled))).any():
+            return tiled
+        ids, window, first, last = (tiled[name].to_numpy() for name in (ID, WINDOW, FIRST, LAST))
+        starts = np.flatnonzero(tile := runs.changes(ids, window, first // self.tiles.grains[window]))
+        low = np.minimum.reduceat(np.where(late, NEVER, first), starts)
+        high = np.maximum.reduceat(np.where(late, -NEVER, last), starts)
+        spans = ((FIRST, first, low), (LAST, last, high))
+        return tiled.with_columns(
+            pl.Series(name, np.where(late & whole, np.repeat(shape, runs.lengths(tile)), own))
+            for name, own, shape in spans
+        )
 
     def _retire(
         self, base: pl.DataFrame, entries_left: pl.DataFrame, watermark: int
@@ -207,9 +232,3 @@ def _apart(entries: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Split entries into the bases and the others."""
     is_base = entries[WINDOW] == BASE
     return (entries.filter(is_base), entries.filter(~is_base)) if is_base.any() else (entries.clear(), entries)
-
-
-def _any_in_run(begins: Flags, flags: Flags) -> Flags:
-    """Return a mask of the rows whose run has any row with the flag."""
-    found = np.logical_or.reduceat(flags, np.flatnonzero(begins)) if len(begins) else flags
-    return np.repeat(found, runs.lengths(begins))

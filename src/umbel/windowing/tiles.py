@@ -5,7 +5,8 @@ The tiles of a key are bounded in number, and exact while they have only a small
 For each group key and each window there is a list of *entries*. Tile n of a window of length w covers [n·g, (n+1)·g), g being a
 hundredth of w. A tile has one entry for each instant up to 8 of them; with the ninth it collapses into one entry for the span of
 its instants, which then counts as a whole: when the middle of its span is in the window. For rows that are only ever inserted the
-entries are a function of the set of rows, in any order and any batches.
+entries are a function of the set of rows, in any order and any batches. Rows that take effect when their tile is leaving the
+window do not count among its instants: a lookup before has not seen them.
 
 Columns of an entry, instants in µs:
 
@@ -16,6 +17,7 @@ Columns of an entry, instants in µs:
 | `_at_first`, `_at_last` | keyed input only: the span in which its changes take effect |
 | `_weight` | its net number of rows |
 | `_weight_ended` | keyed input only: the net number of rows that end in it |
+| `_weight_checksum` | keyed input only: a checksum of its changes, 0 if all were retracted |
 | `_has_retracted` | keyed input only: effects were retracted that it does not keep apart, so that its instants are bounds |
 | `_state…` | the partial states |
 
@@ -34,6 +36,7 @@ import numpy as np
 import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate
+from umbel.aggregates.hashing import hash64
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints, Sorted, sorted_pairs
 from umbel.state.runs.rules import FoldRule, TableSchema
@@ -42,7 +45,20 @@ from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import SECOND, Continuous
 from umbel.windowing.partials import Partials
 from umbel.windowing.points import TIME, Points
-from umbel.windowing.tiling import BASE, ENDED, FIRST, ID, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW, Tiling
+from umbel.windowing.tiling import (
+    BASE,
+    CHECKSUM,
+    ENDED,
+    FIRST,
+    ID,
+    LAST,
+    NEVER,
+    RETRACTED,
+    SINCE,
+    UNTIL,
+    WINDOW,
+    Tiling,
+)
 
 TABLE = "tiles"
 """The state's table of entries."""
@@ -90,7 +106,8 @@ class Tiles:
     def columns(self) -> dict[str, pl.DataType]:
         """The columns of an entry."""
         instants = {SINCE: pl.Int64(), UNTIL: pl.Int64()}
-        entered = {**instants, ENDED: pl.Int64(), RETRACTED: pl.Boolean()} if self.is_keyed else {}
+        counts = {ENDED: pl.Int64(), CHECKSUM: pl.Int64()}
+        entered = {**instants, **counts, RETRACTED: pl.Boolean()} if self.is_keyed else {}
         span = {WINDOW: pl.Int8(), FIRST: pl.Int64(), LAST: pl.Int64(), **entered}
         return {**span, WEIGHT: pl.Int64(), **self.partials.columns}
 
@@ -124,7 +141,8 @@ class Tiles:
     @cached_property
     def spans(self) -> list[pl.Expr]:
         """The merge expressions of the columns of entries other than the states."""
-        keyed = [pl.col(SINCE).min(), pl.col(UNTIL).max(), pl.col(ENDED).sum(), pl.col(RETRACTED).any()]
+        counts = [pl.col(ENDED).sum(), pl.col(CHECKSUM).sum()]
+        keyed = [pl.col(SINCE).min(), pl.col(UNTIL).max(), *counts, pl.col(RETRACTED).any()]
         entered = keyed if self.is_keyed else []
         return [pl.col(FIRST).min(), pl.col(LAST).max(), *entered, pl.col(WEIGHT).sum()]
 
@@ -132,6 +150,16 @@ class Tiles:
     def forever(self) -> int | None:
         """The number of the unbounded window; None if there is none."""
         return next((number for number, window in enumerate(self.windows) if window.is_forever), None)
+
+    def are_late(self, window: Ints, first: Ints, since: Ints) -> Flags:
+        """Return a mask of entries that take effect when their tile is leaving its window.
+
+        Those of keyed input can. They do not shape it: whether it is collapsed, and to where, is known before it matters. If it
+        is, they go with it.
+        """
+        grain = self.grains[window]
+        late: Flags = since >= first // grain * grain + self.lengths[window]
+        return late
 
     # rows to partial entries
 
@@ -177,12 +205,23 @@ class Tiles:
                 entered.alias(SINCE),
                 entered.alias(UNTIL),
                 ended.alias(ENDED),
+                pl.lit(0, pl.Int64).alias(CHECKSUM),
                 pl.lit(value=False).alias(RETRACTED),
             ]
         read = dict.fromkeys(
             [*self.keys, self.timestamp, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT]
         )
-        return rows.select(*read, *placed)
+        found = rows.select(*read, *placed)
+        return found.with_columns((pl.col(WEIGHT) * self._numbers(found)).alias(CHECKSUM)) if self.is_keyed else found
+
+    def _numbers(self, placed: pl.DataFrame) -> pl.Series:
+        """Return a positive number for each row of keyed input: a hash of its contents.
+
+        It has 40 bits, so that millions of them can be summed up.
+        """
+        names = dict.fromkeys([SEQ, UNTIL, *(at.of for _, at in self.partials.parts if at.of)])
+        hashes = hash64(placed.select(pl.struct(*names).alias(CHECKSUM)).to_series())
+        return (hashes // 2**24).cast(pl.Int64) + 1
 
     # partial entries to entries of windows
 
@@ -234,24 +273,15 @@ class Tiles:
         """Return an expression for entries with rows, or with rows that have ended.
 
         All rows of any other entry were retracted. Weights alone do not say so: the end of a row that began in another entry and
-        the beginning of one that ends in another entry cancel out, and their values do not.
+        the beginning of one that ends in another entry cancel out, and their values do not. Nor do the states: sums of floats
+        leave a remainder.
         """
-        states = (_holds(pl.col(name), dtype) for name, dtype in self.partials.contents.items())
-        ended = [pl.col(ENDED) != 0] if self.is_keyed else []
-        return pl.any_horizontal(pl.col(WEIGHT) != 0, *ended, *states)
+        counts = [WEIGHT, ENDED, CHECKSUM] if self.is_keyed else [WEIGHT]
+        return pl.any_horizontal(pl.col(*counts) != 0)
 
 
 IS_SINGLE = (pl.col(FIRST) == pl.col(LAST)) & (pl.col(SINCE) == pl.col(UNTIL))
 """An expression for entries of one effect, of keyed input."""
-
-
-def _holds(state: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """Return an expression for non-empty values of a state column."""
-    if isinstance(dtype, pl.List):
-        return state.list.len().fill_null(0) > 0
-    if isinstance(dtype, pl.Boolean):
-        return state.fill_null(value=False)
-    return state.fill_null(0) != 0 if dtype.is_numeric() else state.is_not_null()
 
 
 def exceeds(outer: Flags, inner: Flags, limit: int) -> Flags:

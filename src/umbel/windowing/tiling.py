@@ -14,6 +14,8 @@ from umbel.types.windows import Continuous
 WINDOW, FIRST, LAST, SINCE, UNTIL = "_time_window", "_time_first", "_time_last", "_at_first", "_at_last"
 ENDED = "_weight_ended"
 """The net number of ended rows: an entry has no rows if all have ended, or if all were retracted."""
+CHECKSUM = "_weight_checksum"
+"""The sum of a number for each change, the weight as its sign: 0 only if each change was retracted."""
 RETRACTED = "_has_retracted"
 """True if effects were retracted that the entry does not keep apart: its instants may be those of retracted effects."""
 ID = NUMBER

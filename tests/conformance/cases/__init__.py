@@ -12,6 +12,7 @@ from tests.conformance.cases import (
     joins,
     keyed,
     matrix,
+    nonfinite,
     orders,
     retractions,
     rowwise,
@@ -31,5 +32,6 @@ FAMILIES = (
     expressions,
     matrix,
     orders,
+    nonfinite,
 )
 CASES: list[Case] = [case for family in FAMILIES for case in family.CASES]

@@ -59,6 +59,16 @@ def test_slices_hash_like_wholes() -> None:
         assert hash64(column[1:]).to_list() == hash64(column).to_list()[1:]
 
 
-def test_floats_are_refused() -> None:
+def test_floats_hash_by_value() -> None:
+    """As contents of rows: unique counts of floats are refused where they are defined."""
+    nan, other = np.array([0x7FF8000000000000, 0xFFF8000000000001], np.uint64).view(np.float64)
+    zero, minus, *rest = hash64(pl.Series([0.0, -0.0, 0.1, 1.0, float("inf"), nan, other, None])).to_list()
+    assert zero == minus == hash64(pl.Series([0]))[0]
+    assert rest[3] == rest[4]
+    assert len({zero, *rest}) == 6
+    assert rest[0] == 0xF823E4ED2FB12A7D
+
+
+def test_objects_are_refused() -> None:
     with pytest.raises(InvalidType, match="'x'"):
-        hash64(pl.Series("x", [1.0]))
+        hash64(pl.Series("x", [object()]))

@@ -317,3 +317,50 @@ def test_grid_is_a_hundredth_of_the_window() -> None:
     assert Tiling().grain(Continuous("1d")) == timedelta(seconds=864) // timedelta(microseconds=1)
     assert Tiling(disorder="1h").grain(Continuous("forever")) == 36 * SECOND
     assert Tiling(disorder="0s").grain(Continuous("forever")) == 1
+
+
+TENTHS = (0.1, 0.2, 0.3)
+"""Their sum less each of them is not 0."""
+
+
+@pytest.mark.parametrize("kind", [Sum, Average, Stddev], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("window", [HOUR, Continuous("forever")], ids=str)
+def test_a_remainder_of_retracted_floats_is_no_row(kind: Any, window: Any) -> None:
+    """The state found a key with no rows ever, history did not: what was left of their sum counted as one."""
+    rows = [(1, Change(0, 0, {"f": value, "id": one}, 1, one)) for one, value in enumerate(TENTHS)]
+    back = [(key, replace(row, weight=-1)) for key, row in rows]
+    job = Job(aggregation(kind(of="f", window=window), keyed=True))
+    for batch in (rows, *([each] for each in back)):
+        job.feed(frame(batch, KEYED))
+    points = [(1, at * SECOND) for at in (0, 20)]
+    found, replayed = job.lookup(points), job.operator.replay(frame([*rows, *back], KEYED), job.points(points))
+    assert found["_found"].to_list() == replayed["_found"].to_list() == [False, False]
+
+
+ODD = (1.5, float("nan"), float("inf"), float("-inf"), 2.5)
+
+
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_lookups_of_points_restore_what_is_no_finite_number(is_keyed: bool) -> None:
+    """NaN and infinities are apart from the sums of what may be retracted, in frames as in points."""
+    kinds = (Sum(of="f"), Average(of="f"), Stddev(of="f"), ExpDecaySum(of="f", half_life="1s"), Average(of="x"))
+    job = Job(aggregation(*(replace(each, window=HOUR) for each in kinds), keyed=is_keyed, appends=False))
+    rows = [
+        (key, Change(at * SECOND, at * SECOND, {"f": value, "id": 10 * key + at}, 1, 10 * key + at))
+        for key in range(5)
+        for at, value in enumerate((ODD * 2)[key : key + 4])
+    ]
+    gone = [(key, replace(row, at=row.time, weight=-1)) for key, row in rows]
+    points, pointwise = [(key, at * SECOND) for key in range(5) for at in (0, 1, 3, 9)], Pointwise(job.operator.tiles)
+    for number, change in enumerate((*([each] for each in rows), *([each] for each in gone[::2]), gone[1::2])):
+        job.feed(frame(change, KEYED if is_keyed else STREAM))
+        framed = job.lookup(points)
+        with job.store.snapshot(0) as reader:
+            stored = pointwise.read(State(reader, job.operator.id), Job.points(points)["_key"].to_list())
+            found = pointwise.values(stored, np.array([at for _, at in points]))
+        assert found is not None
+        for place, values in enumerate(found.values):
+            there = framed["_found"].to_list()
+            expected = [each for each, is_there in zip(framed[f"a{place}"].to_list(), there, strict=True) if is_there]
+            actual = [each for each, is_there in zip(values, found.found, strict=True) if is_there]
+            assert_rows(actual, expected, what=f"batch {number}")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from umbel.errors import InvalidValue, Terminal
+from umbel.errors import InvalidValue
+from umbel.state.port import OldState
 from umbel.state.runs.addresses import Ints, grouped_frame, hash_key, merge_frames, stored_frame
 from umbel.state.runs.block import Block
 from umbel.state.runs.manifest import JournalPosition, Manifest
@@ -71,7 +72,7 @@ class ShardSnapshot:
         """Define a table by its full name.
 
         Raises:
-            Terminal: it is known with other columns.
+            OldState: it is known with other columns.
         """
         define(self._schemas, table, schema)
 
@@ -319,16 +320,16 @@ def define(schemas: dict[str, TableSchema], table: str, schema: TableSchema) -> 
         schema: must equal the one known, if there is one.
 
     Raises:
-        Terminal: the table is known with other columns.
+        OldState: the table is known with other columns.
     """
     known = schemas.get(table)
     if known is schema:
         return
     if known is not None and (dict(known.order), dict(known.columns)) != (dict(schema.order), dict(schema.columns)):
-        raise Terminal(
+        raise OldState(
             f"state {table!r} does not have the columns it is read with: it has {list(known.shown)}, "
             f"not {list(schema.shown)}",
-            hint="go on with the version of umbel that wrote it, or compute it anew",
+            hint="go on with the version of umbel that wrote it, or compute it anew: umbel rebuild DATASET, or --all",
         )
     schemas[table] = schema
 
