@@ -19,6 +19,9 @@ _OWN = f"{Path(__file__).parent}{os.sep}"
 _STDLIB = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
+LONGEST_TEXT = 2000
+"""Characters of the text of a user's exception that a message has."""
+
 
 class UmbelError(Exception):
     """The root of umbel's errors.
@@ -96,6 +99,20 @@ def line_of(error: BaseException) -> str | None:
             found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception of user code, shortened.
+
+    A class of the user's may fail to make one.
+    """
+    try:
+        text = error.message if isinstance(error, UmbelError) else str(error)
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as failed:  # noqa: BLE001  it is code of the user
+        return f"its text cannot be made: {type(failed).__name__}"
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({len(text)} characters)"
 
 
 def _is_users(frame: FrameType) -> bool:

@@ -3,7 +3,7 @@ import pickle
 import pytest
 
 from umbel import errors
-from umbel.errors import ErrorCollector, InvalidType, InvalidValue, UmbelError, did_you_mean, raise_all
+from umbel.errors import ErrorCollector, InvalidType, InvalidValue, UmbelError, did_you_mean, raise_all, text_of
 
 KINDS = {
     errors.InvalidValue: ValueError,
@@ -62,6 +62,17 @@ def test_errors_tell_the_users_line():
     assert error.raised_at.rpartition(":")[0] == __file__
     assert pickle.loads(pickle.dumps(error)).where == error.raised_at
     assert str(InvalidValue("wrong", where="app.py:3")) == "wrong (at app.py:3)"
+
+
+def test_the_text_of_an_exception_of_user_code_is_short_and_always_there():
+    class Mute(Exception):
+        def __str__(self):
+            raise SystemExit(1)
+
+    assert text_of(Mute()) == "its text cannot be made: SystemExit"
+    assert text_of(InvalidValue("wrong", hint="mend it")) == "wrong"
+    assert text_of(ValueError("x" * 2000)) == "x" * 2000
+    assert text_of(ValueError("x" * 2001)) == "x" * 2000 + "… (2001 characters)"
 
 
 def test_did_you_mean():
