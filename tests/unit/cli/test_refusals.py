@@ -114,3 +114,17 @@ def test_without_a_server_the_error_says_how_to_start_one(
         True,
         True,
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["status", "audit", "expectations", "dead-letters A", "token list", "token revoke a", "backup b", "erase --now"],
+)
+def test_a_command_about_what_is_there_makes_no_deployment(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    code, shown = refusal_of(command.split(), monkeypatch, capsys)
+    assert code == 2
+    assert "there is no deployment of umbel in .umbel" in shown
+    assert "--dir" in shown
+    assert [each.name for each in project.iterdir()] == ["file"]
