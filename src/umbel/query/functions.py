@@ -158,6 +158,10 @@ class FunctionStep(Step):
         return f"Extractor {self.name} in {self.featureset}"
 
     def run(self, rows: QueryRows, session: QuerySession) -> None:
+        if not rows.height:  # a function written for rows need not know what to do without any
+            for each in self.returns:
+                rows.add(each.fqn, pl.Series(each.fqn, [], each.dtype.polars()))
+            return
         columns = {each.fqn: rows.series(each.source) for each in self.arguments}
         call = ExtractorCall(rows.at, columns, tuple(each.fqn for each in self.returns if each.fqn not in rows.columns))
         caller = session.caller
