@@ -34,7 +34,8 @@ def create(
     from umbel.catalog.audit import AuditLog
     from umbel.catalog.tokens import Role, Tokens
 
-    deployment, granted = open_deployment(directory, catalog), Role.of(role)
+    granted = Role.of(role)
+    deployment = open_deployment(directory, catalog)
     with AuditLog(deployment.catalog).recorded("token create", f"{name} {granted.label}"):
         text = Tokens(deployment.catalog).create(name, granted)
     typer.echo(text)

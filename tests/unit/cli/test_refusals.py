@@ -128,3 +128,11 @@ def test_a_command_about_what_is_there_makes_no_deployment(
     assert "there is no deployment of umbel in .umbel" in shown
     assert "--dir" in shown
     assert [each.name for each in project.iterdir()] == ["file"]
+
+
+def test_a_token_of_no_role_makes_no_deployment(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown = refusal_of(["token", "create", "ci", "--role", "boss"], monkeypatch, capsys)
+    assert (code, [each.name for each in project.iterdir()]) == (2, ["file"])
+    assert "role 'boss' does not exist" in shown
