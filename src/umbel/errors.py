@@ -274,9 +274,9 @@ LONGEST_NAME, MOST_NAMES = 200, 50
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for a close match, else all known names."""
     names = sorted(set(known))
-    close = get_close_matches(name, names, n=1) if len(name) <= LONGEST_NAME else []
-    if close:
-        return f"; did you mean '{close[0]}'?"
+    close = _closest(name, names)
+    if close is not None:
+        return f"; did you mean '{close}'?"
     return f"; known: {', '.join(names)}" if names else ""
 
 
@@ -291,7 +291,16 @@ def misspelt(missing: Iterable[str], unknown: Iterable[object]) -> str:
     """
     required = list(missing)
     for name in map(str, islice(unknown, MOST_NAMES)):
-        close = get_close_matches(name, required, n=1) if len(name) <= LONGEST_NAME else []
-        if close:
-            return f"; is '{name}' meant to be '{close[0]}'?"
+        close = _closest(name, required)
+        if close is not None:
+            return f"; is '{name}' meant to be '{close}'?"
     return ""
+
+
+def _closest(name: str, names: Iterable[str]) -> str | None:
+    """Return the name most like another, in whatever case, None if none is."""
+    if len(name) > LONGEST_NAME:
+        return None
+    folded = {each.casefold(): each for each in names}
+    close = get_close_matches(name.casefold(), folded, n=1)
+    return folded[close[0]] if close else None

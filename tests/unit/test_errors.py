@@ -77,6 +77,8 @@ def test_the_text_of_an_exception_of_user_code_is_short_and_always_there():
 
 def test_did_you_mean():
     assert did_you_mean("uid", ["user_id", "uuid"]) == "; did you mean 'uuid'?"
+    assert did_you_mean("T", ["b", "t"]) == "; did you mean 't'?"
+    assert did_you_mean("userid", ["UserId", "b"]) == "; did you mean 'UserId'?"
     assert did_you_mean("zzz", ["b", "a"]) == "; known: a, b"
     assert did_you_mean("zzz", []) == ""
 
