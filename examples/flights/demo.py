@@ -56,7 +56,7 @@ def main() -> int:
 
 def _acts(server: Server, tables: Tables, kills: int) -> Comparison:
     begun = time.monotonic()
-    server.wait_until_ready()
+    server.wait_until_ready(console.print)
     console.print(f"umbel answers after {time.monotonic() - begun:.1f} s")
     sent = sum(len(rows) for _, rows in requests(tables, LIVE))
     archived = tables.flights.filter(pl.col("month").is_in(list(BACKFILLED))).height
