@@ -176,7 +176,7 @@ def _wait(server: Server, what: str, expected: dict[str, int], within: float = 9
             if all(taken.get(name, 0) >= count for name, count in expected.items()) and server.serves():
                 return
             if time.monotonic() > deadline:
-                raise SystemExit(f"only {taken} of {expected} after {within:.0f} s; the log is {server.log}")
+                raise SystemExit(f"only {taken} of {expected} after {within:.0f} s; {server.end_of_log}")
             time.sleep(0.2)
 
 

@@ -58,7 +58,12 @@ class Server:
                 said(f"umbel starts, for {now - begun:.0f} s now: Java and Spark first, then the files")
             time.sleep(0.1)
         seconds = time.monotonic() - begun
-        raise SystemExit(f"umbel did not start in {seconds:.0f} s; the end of its log:\n{self.log.read_text()[-3000:]}")
+        raise SystemExit(f"umbel did not start in {seconds:.0f} s; {self.end_of_log}")
+
+    @property
+    def end_of_log(self) -> str:
+        """The last lines that umbel printed, for a message: the log goes with the folder."""
+        return f"the end of its log:\n{self.log.read_text(errors='replace')[-3000:]}"
 
     def _is_ready(self) -> bool:
         try:
