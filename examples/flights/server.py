@@ -49,12 +49,12 @@ class Server:
             said: gets a line every half minute that it takes.
             within: seconds after which it is given up.
         """
-        begun = told = time.monotonic()
+        begun = reported = time.monotonic()
         while self._process.poll() is None and (now := time.monotonic()) < begun + within:
             if self._is_ready():
                 return
-            if now - told >= EVERY:
-                told = now
+            if now - reported >= EVERY:
+                reported = now
                 said(f"umbel starts, for {now - begun:.0f} s now: Java and Spark first, then the files")
             time.sleep(0.1)
         seconds = time.monotonic() - begun

@@ -224,7 +224,7 @@ def called(function: UserFunction, rows: pl.DataFrame, columns: Columns) -> Any:
 
 
 def _missing_column(error: KeyError | AttributeError, columns: Columns) -> str | None:
-    """Return the name that pandas did not find in a frame, None if the error is about something else."""
+    """Return the column that pandas did not find, None for another error."""
     name = error.name if isinstance(error, AttributeError) else error.args[0] if error.args else None
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
