@@ -76,7 +76,7 @@ lock: setup
 setup: $(READY)
 
 $(READY): requirements.lock pyproject.toml
-	@python="$$(.ci/python $(PYTHON))" && echo "setting up $(VENV) with $$python" && \
+	@python="$$(.ci/python $(PYTHON))" && echo "setting up $(VENV) with $$python: some minutes" && \
 	  { [ -x $(BIN)/python ] || "$$python" -m venv $(VENV); }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -18,7 +19,14 @@ from umbel.lib import inputs
 __owner__ = "tests@example.com"
 webhook = Webhook(name="web")
 FATAL = ("os_exit", "abort", "segv", "spin", "memory")
-KINDS = ("raise", "exit", *FATAL)
+KINDS = ("raise", "exit", "interrupt", "cancel", "mute", *FATAL)
+
+
+class Mute(Exception):
+    """An exception that has no text."""
+
+    def __str__(self) -> str:
+        raise KeyError("text")
 
 
 def act(what: str) -> int:
@@ -27,6 +35,12 @@ def act(what: str) -> int:
         raise LookupError("no such thing")
     if what == "exit":
         sys.exit(3)
+    if what == "interrupt":
+        raise KeyboardInterrupt
+    if what == "cancel":
+        raise asyncio.CancelledError("too late")
+    if what == "mute":
+        raise Mute
     if what == "os_exit":
         os._exit(7)
     if what == "abort":

@@ -56,7 +56,7 @@ def main() -> int:
 
 def _acts(server: Server, tables: Tables, kills: int) -> Comparison:
     begun = time.monotonic()
-    server.wait_until_ready()
+    server.wait_until_ready(console.print)
     console.print(f"umbel answers after {time.monotonic() - begun:.1f} s")
     sent = sum(len(rows) for _, rows in requests(tables, LIVE))
     archived = tables.flights.filter(pl.col("month").is_in(list(BACKFILLED))).height
@@ -176,7 +176,7 @@ def _wait(server: Server, what: str, expected: dict[str, int], within: float = 9
             if all(taken.get(name, 0) >= count for name, count in expected.items()) and server.serves():
                 return
             if time.monotonic() > deadline:
-                raise SystemExit(f"only {taken} of {expected} after {within:.0f} s; the log is {server.log}")
+                raise SystemExit(f"only {taken} of {expected} after {within:.0f} s; {server.end_of_log}")
             time.sleep(0.2)
 
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ import polars as pl
 import psutil
 
 INSTANT = pl.Datetime("us", "UTC")
+STARTS_WITHIN = 900.0
+"""Seconds; a start takes seconds on a machine with nothing else to do, and minutes on one that is busy."""
+EVERY = 30.0
 
 
 class Server:
@@ -39,16 +42,34 @@ class Server:
         self._process = subprocess.Popen([*command, *options], env=environment, stdout=self._log, stderr=self._log)
         self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
 
-    def wait_until_ready(self, within: float = 120) -> None:
-        """Return when it answers."""
-        deadline = time.monotonic() + within
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                if self._http.get("/readyz").status_code == 200:
-                    return
-            except httpx.TransportError:
-                time.sleep(0.1)
-        raise SystemExit(f"umbel did not start; its log is {self.log}:\n{self.log.read_text()[-3000:]}")
+    def wait_until_ready(self, said: Callable[[str], None] = lambda _: None, within: float = STARTS_WITHIN) -> None:
+        """Return when it answers.
+
+        Args:
+            said: gets a line every half minute that it takes.
+            within: seconds after which it is given up.
+        """
+        begun = reported = time.monotonic()
+        while self._process.poll() is None and (now := time.monotonic()) < begun + within:
+            if self._is_ready():
+                return
+            if now - reported >= EVERY:
+                reported = now
+                said(f"umbel starts, for {now - begun:.0f} s now: Java and Spark first, then the files")
+            time.sleep(0.1)
+        seconds = time.monotonic() - begun
+        raise SystemExit(f"umbel did not start in {seconds:.0f} s; {self.end_of_log}")
+
+    @property
+    def end_of_log(self) -> str:
+        """The last lines that umbel printed, for a message: the log goes with the folder."""
+        return f"the end of its log:\n{self.log.read_text(errors='replace')[-3000:]}"
+
+    def _is_ready(self) -> bool:
+        try:
+            return self._http.get("/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
 
     def post(self, endpoint: str, rows: Sequence[Mapping[str, Any]], batch: str) -> None:
         """Post rows to the webhook; try again while the server is away. The batch's name makes that harmless."""

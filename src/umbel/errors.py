@@ -19,6 +19,9 @@ _OWN = f"{Path(__file__).parent}{os.sep}"
 _STDLIB = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
+LONGEST_TEXT = 2000
+"""Characters of the text of a user's exception that a message has."""
+
 
 class UmbelError(Exception):
     """The root of umbel's errors.
@@ -96,6 +99,20 @@ def line_of(error: BaseException) -> str | None:
             found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception of user code, shortened.
+
+    A class of the user's may fail to make one.
+    """
+    try:
+        text = error.message if isinstance(error, UmbelError) else str(error)
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as failed:  # noqa: BLE001  it is code of the user
+        return f"its text cannot be made: {type(failed).__name__}"
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({len(text)} characters)"
 
 
 def _is_users(frame: FrameType) -> bool:
@@ -257,9 +274,9 @@ LONGEST_NAME, MOST_NAMES = 200, 50
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for a close match, else all known names."""
     names = sorted(set(known))
-    close = get_close_matches(name, names, n=1) if len(name) <= LONGEST_NAME else []
-    if close:
-        return f"; did you mean '{close[0]}'?"
+    close = _closest(name, names)
+    if close is not None:
+        return f"; did you mean '{close}'?"
     return f"; known: {', '.join(names)}" if names else ""
 
 
@@ -274,7 +291,16 @@ def misspelt(missing: Iterable[str], unknown: Iterable[object]) -> str:
     """
     required = list(missing)
     for name in map(str, islice(unknown, MOST_NAMES)):
-        close = get_close_matches(name, required, n=1) if len(name) <= LONGEST_NAME else []
-        if close:
-            return f"; is '{name}' meant to be '{close[0]}'?"
+        close = _closest(name, required)
+        if close is not None:
+            return f"; is '{name}' meant to be '{close}'?"
     return ""
+
+
+def _closest(name: str, names: Iterable[str]) -> str | None:
+    """Return the name most like another, in whatever case, None if none is."""
+    if len(name) > LONGEST_NAME:
+        return None
+    folded = {each.casefold(): each for each in names}
+    close = get_close_matches(name.casefold(), folded, n=1)
+    return folded[close[0]] if close else None

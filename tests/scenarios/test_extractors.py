@@ -26,6 +26,9 @@ SECONDS = 8.0
 EXPECTED = {
     "raise": ("extractor-failed", "no such thing"),
     "exit": ("extractor-failed", "SystemExit|3"),
+    "interrupt": ("extractor-failed", "KeyboardInterrupt"),
+    "cancel": ("extractor-failed", "too late"),
+    "mute": ("extractor-failed", "its text cannot be made: KeyError"),
     "os_exit": ("extractor-ended", "exit code 7"),
     "abort": ("extractor-ended", "SIGABRT"),
     "segv": ("extractor-ended", "SIGSEGV"),

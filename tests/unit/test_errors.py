@@ -3,7 +3,7 @@ import pickle
 import pytest
 
 from umbel import errors
-from umbel.errors import ErrorCollector, InvalidType, InvalidValue, UmbelError, did_you_mean, raise_all
+from umbel.errors import ErrorCollector, InvalidType, InvalidValue, UmbelError, did_you_mean, raise_all, text_of
 
 KINDS = {
     errors.InvalidValue: ValueError,
@@ -64,8 +64,21 @@ def test_errors_tell_the_users_line():
     assert str(InvalidValue("wrong", where="app.py:3")) == "wrong (at app.py:3)"
 
 
+def test_the_text_of_an_exception_of_user_code_is_short_and_always_there():
+    class Mute(Exception):
+        def __str__(self):
+            raise SystemExit(1)
+
+    assert text_of(Mute()) == "its text cannot be made: SystemExit"
+    assert text_of(InvalidValue("wrong", hint="mend it")) == "wrong"
+    assert text_of(ValueError("x" * 2000)) == "x" * 2000
+    assert text_of(ValueError("x" * 2001)) == "x" * 2000 + "… (2001 characters)"
+
+
 def test_did_you_mean():
     assert did_you_mean("uid", ["user_id", "uuid"]) == "; did you mean 'uuid'?"
+    assert did_you_mean("T", ["b", "t"]) == "; did you mean 't'?"
+    assert did_you_mean("userid", ["UserId", "b"]) == "; did you mean 'UserId'?"
     assert did_you_mean("zzz", ["b", "a"]) == "; known: a, b"
     assert did_you_mean("zzz", []) == ""
 

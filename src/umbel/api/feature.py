@@ -75,7 +75,7 @@ def feature(
         _deprecated(f"feature(id={id})")
     if len(ref) > 1:
         raise InvalidType(
-            f"feature: at most one reference, found {len(ref)}: {', '.join(map(repr, ref))}",
+            f"feature: at most one reference, found {len(ref)}: {', '.join(map(str, ref))}",
             hint='feature(User.name), feature(Other.feature) or feature(col("a") + 1)',
         )
     if ref and ref[0] is None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from umbel.cli.options import DIRECTORY, Catalog, Directory, open_deployment
+from umbel.cli.options import DIRECTORY, Catalog, Directory, existing_deployment
 
 
 def command(
@@ -26,6 +26,6 @@ def command(
     """
     from umbel.catalog.audit import AuditLog
 
-    for each in AuditLog(open_deployment(directory, catalog).catalog).entries(limit):
+    for each in AuditLog(existing_deployment(directory, catalog).catalog).entries(limit):
         report = (f"{each.at:%Y-%m-%dT%H:%M:%SZ}", each.actor, each.address, each.action, each.subject, each.outcome)
         typer.echo("\t".join("".join(sign if sign.isprintable() else "?" for sign in part) for part in report))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from umbel.cli.options import DIRECTORY, Catalog, Directory, Store, open_deployment
+from umbel.cli.options import DIRECTORY, Catalog, Directory, Store, existing_deployment
 
 if TYPE_CHECKING:
     from umbel.runtime.recovery.backup import BackupReport, Progress
@@ -57,7 +57,7 @@ def command(
             found = verify(repository, progress=progress)
         typer.echo(f"backup {found.id} is whole: {len(found.files)} files, {found.size / MIB:,.1f} MiB")
         return
-    deployment = open_deployment(directory, catalog, store)
+    deployment = existing_deployment(directory, catalog, store)
     with reported("backup") as progress:
         made = backup(deployment, repository, keep=keep, progress=progress)
     _print(made)

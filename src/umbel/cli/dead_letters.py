@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from umbel.cli.options import DIRECTORY, Catalog, Directory, open_deployment
+from umbel.cli.options import DIRECTORY, Catalog, Directory, existing_deployment
 
 if TYPE_CHECKING:
     from umbel.catalog.replays import LetterFilter
@@ -45,7 +45,7 @@ def command(
     from umbel.catalog.replays import LetterFilter
 
     dataset = words[-1]
-    deployment = open_deployment(directory, catalog)
+    deployment = existing_deployment(directory, catalog)
     _check(deployment, words)
     if words[0] == REPLAY and len(words) == 2:
         chosen = LetterFilter(dataset=dataset, reason=reason, source=source, since=since, until=until)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from umbel.cli.options import DIRECTORY, MAIN, Branch, Catalog, Directory, Store, open_deployment
+from umbel.cli.options import DIRECTORY, MAIN, Branch, Catalog, Directory, Store, existing_deployment
 from umbel.cli.tables import pairs
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def command(
     rows = _rows(keys or [], source)
     if dataset and not rows:
         raise InvalidValue(f"erase on dataset '{dataset}': no keys", hint=f"umbel erase {dataset} KEY=VALUE")
-    deployment = open_deployment(directory, catalog, store)
+    deployment = existing_deployment(directory, catalog, store)
     if dataset:
         revision = _erase(deployment, branch, dataset, rows)
         typer.echo(f"erased {len(rows)} key{'s' * (len(rows) != 1)} of {dataset}, from revision {revision} on")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from umbel.cli.options import DIRECTORY, Catalog, Directory, open_deployment
+from umbel.cli.options import DIRECTORY, Catalog, Directory, existing_deployment
 
 
 def command(
@@ -30,7 +30,7 @@ def command(
     from umbel.errors import UnknownName, did_you_mean
     from umbel.quality.totals import results
 
-    deployment = open_deployment(directory, catalog)
+    deployment = existing_deployment(directory, catalog)
     known, counts = deployment.definitions(deployment.catalog.revision()).datasets, deployment.catalog.counts()
     if dataset is not None and dataset not in known:
         hint = "commit it first"

@@ -8,7 +8,7 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from umbel.errors import InvalidValue, UnknownName, did_you_mean
+from umbel.errors import InvalidValue, UmbelError, UnknownName, did_you_mean, line_of, text_of
 from umbel.processes.user_folder import importable
 
 if TYPE_CHECKING:
@@ -64,14 +64,27 @@ def _imported(name: str) -> Any:
     if is_file and not path.is_file():
         raise UnknownName(f"there is no file {path}", hint="name a Python file, or a module that can be imported")
     importable(path.parent if is_file else Path.cwd())
-    if is_file:
-        return _loaded(path.absolute())
     try:
-        return import_module(name)
+        return _loaded(path.absolute()) if is_file else import_module(name)
+    except (UmbelError, KeyboardInterrupt, MemoryError):
+        raise
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module exists; one that it imports does not
-        raise UnknownName(f"there is no module '{name}'", hint="run umbel where the module can be imported") from None
+        if not is_file and error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            hint = "run umbel where the module can be imported"
+            raise UnknownName(f"there is no module '{name}'", hint=hint) from None
+        raise _failed(name, error, f"install it for {sys.executable}") from error
+    except BaseException as error:  # it is code of the user, and may even exit
+        raise _failed(
+            name, error, f"mend it; python {path if is_file else f'-m {name}'} shows the whole traceback"
+        ) from error
+
+
+def _failed(name: str, error: BaseException, hint: str) -> InvalidValue:
+    """Return the error for a module that raises when it is imported."""
+    text, where = text_of(error), line_of(error)
+    if isinstance(error, SyntaxError) and error.filename:
+        text, where = error.msg, f"{error.filename}:{error.lineno}"
+    return InvalidValue(f"module '{name}' cannot be imported: {type(error).__name__}: {text}", where=where, hint=hint)
 
 
 def _loaded(path: Path) -> Any:

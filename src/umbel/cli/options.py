@@ -190,3 +190,22 @@ def open_deployment(
             hint="leave --store out, or name a folder: file:///path",
         )
     return found
+
+
+def existing_deployment(directory: Path, catalog: str | None = None, store: str | None = None) -> Deployment:
+    """Return the deployment named by the options; make none where there is none.
+
+    Raises:
+        InvalidValue: there is none, or it cannot be used.
+        Damaged: its catalog is gone.
+    """
+    from umbel.errors import InvalidValue
+    from umbel.runtime.deployment import check_catalog
+
+    folder = directory.absolute()
+    if catalog is None and not (folder / "catalog.db").exists():
+        check_catalog(folder, None)
+        raise InvalidValue(
+            f"there is no deployment of umbel in {directory}", hint="name the folder of umbel run: --dir, or UMBEL_DIR"
+        )
+    return open_deployment(directory, catalog, store)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from umbel.cli.options import DIRECTORY, MAIN, Branch, Catalog, Directory, Store, open_deployment
+from umbel.cli.options import DIRECTORY, MAIN, Branch, Catalog, Directory, Store, existing_deployment
 
 if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
@@ -45,7 +45,7 @@ def command(
 
     if is_all == bool(datasets):
         raise InvalidValue("name the datasets to rebuild, or give --all")
-    deployment = open_deployment(directory, catalog, store)
+    deployment = existing_deployment(directory, catalog, store)
     if is_all:
         typer.echo("".join(f"{each}\n" for each in rebuild_all(deployment)) + "all sources are read again: umbel up")
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from umbel.cli.options import DIRECTORY, Catalog, Directory, open_deployment
+from umbel.cli.options import DIRECTORY, Catalog, Directory, existing_deployment
 
 if TYPE_CHECKING:
     from umbel.cli.checks import Finding
@@ -25,7 +25,7 @@ def command(directory: Directory = DIRECTORY, catalog: Catalog = None) -> None:
         umbel status --dir /var/lib/umbel
     """
     is_bad = False
-    for each in _findings(open_deployment(directory, catalog)):
+    for each in _findings(existing_deployment(directory, catalog)):
         is_bad = is_bad or each.level != "ok"
         typer.echo(f"{each.subject}: {each.found}")
         if each.remedy:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from umbel.cli.options import DIRECTORY, Catalog, Directory, open_deployment
+from umbel.cli.options import DIRECTORY, Catalog, Directory, existing_deployment, open_deployment
 
 group = typer.Typer(
     help="Create, list and revoke access tokens. Who can write umbel's folder may; see also: umbel audit.",
@@ -34,7 +34,8 @@ def create(
     from umbel.catalog.audit import AuditLog
     from umbel.catalog.tokens import Role, Tokens
 
-    deployment, granted = open_deployment(directory, catalog), Role.of(role)
+    granted = Role.of(role)
+    deployment = open_deployment(directory, catalog)
     with AuditLog(deployment.catalog).recorded("token create", f"{name} {granted.label}"):
         text = Tokens(deployment.catalog).create(name, granted)
     typer.echo(text)
@@ -54,7 +55,7 @@ def show(directory: Directory = DIRECTORY, catalog: Catalog = None) -> None:
     from umbel.catalog.tokens import Tokens
 
     table = Table("name", "role", "created", "revoked", box=None)
-    for each in Tokens(open_deployment(directory, catalog).catalog).all():
+    for each in Tokens(existing_deployment(directory, catalog).catalog).all():
         revoked = f"{each.revoked_at:%Y-%m-%d %H:%M:%S}" if each.revoked_at else ""
         table.add_row(*map(Text, (each.name, each.role.label, f"{each.created_at:%Y-%m-%d %H:%M:%S}", revoked)))
     Console().print(table)
@@ -70,7 +71,7 @@ def revoke(name: Name, directory: Directory = DIRECTORY, catalog: Catalog = None
     from umbel.catalog.audit import AuditLog
     from umbel.catalog.tokens import Tokens
 
-    deployment = open_deployment(directory, catalog)
+    deployment = existing_deployment(directory, catalog)
     with AuditLog(deployment.catalog).recorded("token revoke", name):
         Tokens(deployment.catalog).revoke(name)
     typer.echo(f"token '{name}' is revoked")

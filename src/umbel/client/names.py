@@ -84,13 +84,16 @@ def check_share(value: Any, what: str) -> float:
         raise InvalidType(f"{what} must be a number from 0 to 1, got {value!r:.80}", hint=f"{what}=0.1") from None
 
 
+_FRAME = 'pd.DataFrame({"uid": [1, 2]})'
+
+
 def check_frame(rows: Any, what: str) -> None:
     """Refuse rows that are not a frame."""
     import pandas as pd
 
     if not isinstance(rows, pd.DataFrame):
-        message = f"{what} must be a pandas DataFrame, got {type(rows).__name__}"
-        raise InvalidType(message, hint='pd.DataFrame({"uid": [1, 2]})')
+        found, hint = _found(rows)
+        raise InvalidType(f"{what} must be a pandas DataFrame, got {found}", hint=hint)
 
 
 def check_keys(keys: Any) -> None:
@@ -98,7 +101,15 @@ def check_keys(keys: Any) -> None:
     import pandas as pd
 
     if not isinstance(keys, pd.DataFrame):
-        raise InvalidValue(
-            f"keys must be a pandas DataFrame with one column per key field, got {type(keys).__name__}",
-            hint='pd.DataFrame({"uid": [1, 2]})',
-        )
+        found, hint = _found(keys)
+        raise InvalidValue(f"keys must be a pandas DataFrame with one column per key field, got {found}", hint=hint)
+
+
+def _found(rows: Any) -> tuple[str, str]:
+    """Return what was passed in place of a pandas frame, and what to pass.
+
+    Frames of Polars, Spark and Arrow can make one.
+    """
+    kind, package = type(rows).__name__, type(rows).__module__.partition(".")[0]
+    makes = next((name for name in ("to_pandas", "toPandas") if hasattr(rows, name)), None)
+    return (f"{package}.{kind}", f"pass what its .{makes}() returns") if makes else (kind, _FRAME)

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from umbel.errors import InvalidType, InvalidValue, RuntimeFailure, Terminal, UmbelError, line_of
+from umbel.errors import (
+    InvalidType,
+    InvalidValue,
+    RuntimeFailure,
+    Terminal,
+    UmbelError,
+    UnknownName,
+    did_you_mean,
+    line_of,
+    text_of,
+)
 from umbel.expr import Expr, evaluate, matches
 from umbel.functions.guarding import guard
 from umbel.functions.user_function import UserFunction
@@ -35,19 +45,16 @@ PARTS = 16
 def blamed(what: str) -> Iterator[None]:
     """Convert an exception inside the block into a `Terminal` error in `what`.
 
-    `RuntimeFailure` and `MemoryError` pass through.
+    `RuntimeFailure`, `MemoryError` and `KeyboardInterrupt` pass through.
     """
     try:
         yield
-    except RuntimeFailure:
+    except (RuntimeFailure, MemoryError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
-        if isinstance(error, MemoryError):
-            raise
-        message = error.message if isinstance(error, UmbelError) else error
+    except BaseException as error:  # user code raises anything, Polars panics
         hint = getattr(error, "hint", None) or "mend the function, or the rows it is given"
         raise Terminal(
-            f"Error in {what}, {type(error).__name__}: {message}", where=line_of(error), hint=hint
+            f"Error in {what}, {type(error).__name__}: {text_of(error)}", where=line_of(error), hint=hint
         ) from error
 
 
@@ -198,10 +205,32 @@ def inferred(computed: Computed, columns: Columns, subject: str) -> DType | None
 
 
 def called(function: UserFunction, rows: pl.DataFrame, columns: Columns) -> Any:
-    """Call a user function with the rows as a pandas frame."""
+    """Call a user function with the rows as a pandas frame.
+
+    Raises:
+        UnknownName: it reads a column that the frame does not have.
+    """
     from umbel.types.pandas import to_pandas
 
-    return function(to_pandas(rows, columns))
+    frame = to_pandas(rows, columns)
+    try:
+        return function(frame)
+    except (KeyError, AttributeError) as error:
+        name = _missing_column(error, columns)
+        if name is None:
+            raise
+        unknown = UnknownName(f"the frame has no column '{name}'{did_you_mean(name, columns)}")
+        raise unknown.with_traceback(error.__traceback__) from error
+
+
+def _missing_column(error: KeyError | AttributeError, columns: Columns) -> str | None:
+    """Return the column that pandas did not find, None for another error."""
+    name = error.name if isinstance(error, AttributeError) else error.args[0] if error.args else None
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    is_pandas = trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("pandas.")
+    return name if is_pandas and isinstance(name, str) and name not in columns else None
 
 
 def one_per_row(values: Any, height: int) -> pd.Series[Any]:
@@ -256,9 +285,13 @@ def judged_by_parts(values: Callable[[pl.DataFrame], pl.Series], rows: pl.DataFr
         return Checked(pl.Series("value", [], declared.polars()))
     try:
         checked = declared.ingest(values(rows))
-    except (Exception, SystemExit) as error:  # noqa: BLE001  user code raises anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001  user code raises anything, Polars panics
         if rows.height == 1:
-            return Checked(pl.Series("value", [None], declared.polars()), {0: f"{type(error).__name__}: {error}"})
+            return Checked(
+                pl.Series("value", [None], declared.polars()), {0: f"{type(error).__name__}: {text_of(error)}"}
+            )
         size = -(-rows.height // PARTS)
         return _together([judged_by_parts(values, part, declared) for part in rows.iter_slices(size)])
     return Checked(checked.values.alias("value"), checked.errors)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from umbel.errors import UmbelError, line_of
+from umbel.errors import UmbelError, line_of, text_of
 from umbel.isolation.memory import limited
 from umbel.isolation.wire import receive, send
 
@@ -85,17 +85,6 @@ def _end_of_fork(own: int) -> None:
         os._exit(0)
 
 
-def _text_of(error: BaseException) -> str:
-    """Return the text of an exception.
-
-    A class of the user's may fail to make one.
-    """
-    try:
-        return str(error)
-    except Exception as failed:  # noqa: BLE001
-        return f"its text cannot be made: {type(failed).__name__}"
-
-
 def report(error: BaseException) -> dict[str, Any]:
     """Return an error as plain data.
 
@@ -104,7 +93,7 @@ def report(error: BaseException) -> dict[str, Any]:
     own = error if isinstance(error, UmbelError) else None
     return {
         "kind": type(error).__name__,
-        "text": own.message if own else _text_of(error),
+        "text": text_of(error),
         "hint": own.hint if own else None,
         "where": (own.where if own else None) or line_of(error),
         "is_own": own is not None,

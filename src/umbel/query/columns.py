@@ -105,9 +105,12 @@ def strict(series: pd.Series[Any], dtype: DType) -> tuple[pl.Series, str]:
     The error is empty if there is none.
 
     Integers are accepted for floats, and integral floats for integers, since pandas stores integers with nulls as
-    floats. No other value is converted: text is not a number, and a number is not text.
+    floats. No other value is converted: text is not a number, and a number is not text. A column of nulls has any type: pandas
+    makes floats of them, and of an empty list.
     """
     raw = raw_series(series)
+    if raw.dtype.is_float() and not dtype.polars().is_float() and raw.is_nan().fill_null(True).all():
+        raw = pl.Series(raw.name, [None] * len(raw), dtype.polars())
     found, expected = _kind(raw.dtype), _kind(dtype.polars())
     if found and expected and found != expected:
         return raw, f"expected {dtype}, found {found}s ({series.dtype})"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import polars as pl
 
 from umbel.api.lookup import current
-from umbel.errors import InvalidValue, Terminal, UmbelError
+from umbel.errors import InvalidValue, Terminal, text_of
 from umbel.functions.computed import in_order
 from umbel.functions.user_function import UserFunction
 from umbel.query.columns import cast, strict
@@ -158,6 +158,10 @@ class FunctionStep(Step):
         return f"Extractor {self.name} in {self.featureset}"
 
     def run(self, rows: QueryRows, session: QuerySession) -> None:
+        if not rows.height:  # a function written for rows need not know what to do without any
+            for each in self.returns:
+                rows.add(each.fqn, pl.Series(each.fqn, [], each.dtype.polars()))
+            return
         columns = {each.fqn: rows.series(each.source) for each in self.arguments}
         call = ExtractorCall(rows.at, columns, tuple(each.fqn for each in self.returns if each.fqn not in rows.columns))
         caller = session.caller
@@ -176,11 +180,11 @@ class FunctionStep(Step):
         token = current.set(ExtractorLookups(session, self.title, self.datasets))
         try:
             returned = self.function(Datetime().to_pandas(call.at).rename("ts"), *provided)
-        except MemoryError:
+        except (MemoryError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # user code raises anything, Polars panics
             kind = ExtractorRefused if isinstance(error, ValueError) else ExtractorFailed
-            message = error.message if isinstance(error, UmbelError) else str(error) or type(error).__name__
+            message = text_of(error) or type(error).__name__
             hint = getattr(error, "hint", None) or "mend the extractor, or the rows it is given"
             where = self.function.where or None
             raise kind(f"{self.title} failed to run with error: {message}", where=where, hint=hint) from error

@@ -198,13 +198,18 @@ class WorkerGuard:
         if work.key in self._known.suspects:
             return self._apart(work, rows)
         if not self._is_marked:
-            return _raising(work, rows)
+            try:
+                return _raising(work, rows)
+            except KeyboardInterrupt:
+                return self._apart(work, rows)
         seconds, memory = self._limits.seconds(max(rows.height, 2)), self._limits.bytes(int(rows.estimated_size()))
         with self._process.inflight.calling(work.key, work.title, seconds, memory):
             try:
                 return _raising(work, rows)
             except MemoryError:
                 self._process.suspect(work.key, work.title, "took too much memory")
+            except KeyboardInterrupt:  # a child ignores Ctrl-C: what it raises is of the function
+                self._process.suspect(work.key, work.title, "raised KeyboardInterrupt")
         del self.__dict__["_known"]
         return self._apart(work, rows)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from umbel.errors import text_of
 from umbel.functions.fingerprint import fingerprint
 from umbel.functions.guarding import applied, guarded
 from umbel.graph.execution import InProcess
@@ -257,6 +258,8 @@ class StepBeside:
             step.run(state, sizes, since, is_live=False)
         except Exception as error:  # noqa: BLE001  raised again between two batches
             self._failure = error
+        except BaseException as error:  # noqa: BLE001  a panic of Polars: the step has not succeeded
+            self._failure = RuntimeError(f"{type(error).__name__}: {text_of(error)}")
         self.ended = monotonic()
 
 

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from umbel.catalog.purges import Purges
+from umbel.errors import text_of
 from umbel.runtime.batch import BatchReport, Counts, MicroBatch
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.maintenance import Maintenance
@@ -86,6 +87,16 @@ class LiveJob:
         self._backfill.stop()
 
     def _batch(self, _: DataFrame, number: int) -> None:
+        try:
+            self._run_batch(number)
+        except Exception:
+            raise
+        except (
+            BaseException
+        ) as error:  # a panic of Polars: it would end the thread that answers Spark, which waits for ever
+            raise RuntimeError(f"{type(error).__name__}: {text_of(error)}") from error
+
+    def _run_batch(self, number: int) -> None:
         planned = self._planned(number)
         if not planned:  # Spark begins a job that finds nothing new with a batch up to the offset before the first plan
             return

@@ -7,29 +7,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from umbel.errors import Terminal
+from umbel.errors import Terminal, text_of
 from umbel.transform.configuration import AppliedStep, Configuration, FieldDocument
 from umbel.transform.parts import Letter
 from umbel.transform.python_code import line_in_code
 from umbel.transform.values import BadRecord, dump, parse
 
 EXPLODE, FILTER = "explode", "filter"
-
-
-LONGEST_MESSAGE = 2000
-"""Characters of an exception's text that a dead letter has."""
-
-
-def message_of(error: BaseException) -> str:
-    """Return the text of an exception, shortened.
-
-    A class of the user's may fail to make one.
-    """
-    try:
-        text = str(error)
-    except Exception as failed:  # noqa: BLE001
-        return f"its text cannot be made: {type(failed).__name__}"
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}… ({len(text)} characters)"
 
 
 class StepFailed(Exception):
@@ -42,7 +26,7 @@ class StepFailed(Exception):
     """
 
     def __init__(self, document: FieldDocument, applied: AppliedStep, error: BaseException) -> None:
-        super().__init__(message_of(error))
+        super().__init__(text_of(error))
         self.document, self.applied, self.error = document, applied, error
 
 
@@ -104,7 +88,7 @@ class RecordTransform:
         except Terminal:
             raise
         except Exception as error:  # noqa: BLE001  what code returns may be anything
-            letter = Letter(row, line, "write", "", "", type(error).__name__, message_of(error))
+            letter = Letter(row, line, "write", "", "", type(error).__name__, text_of(error))
             return Outcome(letter=letter, nulls=len(nulls))
         return Outcome(lines, nulls=len(nulls))
 
@@ -164,7 +148,7 @@ def letter_of(row: int, line: bytes, failed: StepFailed, file: str) -> Letter:
     """Return the dead letter of a failed step."""
     at = location(failed.applied, failed.error, file)
     name = type(failed.error).__name__
-    return Letter(row, line, failed.applied.step.name, failed.document.title, at, name, message_of(failed.error))
+    return Letter(row, line, failed.applied.step.name, failed.document.title, at, name, text_of(failed.error))
 
 
 def applied_to(
@@ -185,7 +169,7 @@ def applied_to(
         if applied.on_error == "fail":
             at = location(applied, error, file)
             raise Terminal(
-                f"step '{step.name}' of '{document.title}': {type(error).__name__}: {message_of(error)}", where=at
+                f"step '{step.name}' of '{document.title}': {type(error).__name__}: {text_of(error)}", where=at
             ) from error
         raise StepFailed(document, applied, error) from error
 

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from umbel.errors import InvalidType
-from umbel.types.dtype import Checked, DType
+from umbel.types.dtype import Checked, DType, Refused
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,8 +66,10 @@ class Int(DType):
 
     def accept(self, value: Any) -> Any:
         number = self._integer(value)
-        if number is None or not INT_MIN <= number <= INT_MAX:
+        if number is None:
             raise self.refuse(value)
+        if not INT_MIN <= number <= INT_MAX:
+            raise Refused(f"{self.refuse(value).message}: it does not fit in 64 bits")
         return number
 
     def _integer(self, value: Any) -> int | None:

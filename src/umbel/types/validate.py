@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from umbel.errors import InvalidValue
+from umbel.errors import InvalidValue, misspelt
 from umbel.types.dtype import Checked, DType, nulls
 from umbel.types.raw import REJECTS, rejects
+
+MISSING = "the column is missing"
+"""How the reason begins why the rows of a frame without a column are rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,8 @@ def validate(frame: pl.DataFrame, schema: Mapping[str, DType], *, refused: pl.Da
         schema: the required columns, and their types.
         refused: rejects found before, as by `from_records`: these rows are not validated again.
     """
-    columns = {name: ingested(frame, name, dtype) for name, dtype in schema.items()}
+    spare = [name for name in frame.columns if name not in schema]
+    columns = {name: ingested(frame, name, dtype, spare) for name, dtype in schema.items()}
     known = pl.DataFrame(schema=REJECTS) if refused is None else refused
     parts = [rejects(column.errors, name) for name, column in columns.items() if column.errors]
     found = pl.concat([known, *(part.filter(~pl.col("row").is_in(known["row"].implode())) for part in parts)])
@@ -49,14 +53,20 @@ def validate(frame: pl.DataFrame, schema: Mapping[str, DType], *, refused: pl.Da
     return Validated(values.filter(pl.Series(good)), accepted, found.sort("row", maintain_order=True))
 
 
-def ingested(frame: pl.DataFrame, name: str, dtype: DType) -> Checked:
+def ingested(frame: pl.DataFrame, name: str, dtype: DType, spare: Iterable[str] = ()) -> Checked:
     """Return a column of a raw frame in storage form.
 
     All rows are invalid where it is missing.
+
+    Args:
+        frame: raw rows.
+        name: of the column.
+        dtype: its type.
+        spare: names of columns that nothing reads, one of which may be meant.
     """
     if name in frame.columns:
         return dtype.ingest(frame[name])
-    reason = f"the column is missing, expected {dtype}"
+    reason = f"{MISSING}, expected {dtype}{misspelt([name], spare)}"
     return Checked(nulls(frame.height, dtype.polars()), dict.fromkeys(range(frame.height), reason))
 
 
@@ -78,7 +88,13 @@ def refuse_rejects(validated: Validated, schema: Mapping[str, DType], dataset: s
         for field, row, reason, count in columns.iter_rows()
     ]
     message = f"Schema validation failed during data insertion to {dataset}: " + "; ".join(errors)
-    raise InvalidValue(message, hint="mend the rows, or make the field Optional or of another type in a new version")
+    is_missing = columns["reason"].str.starts_with(MISSING).all()
+    remedy = (
+        "add the column"
+        if is_missing
+        else "mend the rows, or make the field Optional or of another type in a new version"
+    )
+    raise InvalidValue(message, hint=remedy)
 
 
 def _others(count: int) -> str:

@@ -114,3 +114,56 @@ def test_without_a_server_the_error_says_how_to_start_one(
         True,
         True,
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["status", "audit", "expectations", "dead-letters A", "token list", "token revoke a", "backup b", "erase --now"],
+)
+def test_a_command_about_what_is_there_makes_no_deployment(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    code, shown = refusal_of(command.split(), monkeypatch, capsys)
+    assert code == 2
+    assert "there is no deployment of umbel in .umbel" in shown
+    assert "--dir" in shown
+    assert [each.name for each in project.iterdir()] == ["file"]
+
+
+def test_a_token_of_no_role_makes_no_deployment(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown = refusal_of(["token", "create", "ci", "--role", "boss"], monkeypatch, capsys)
+    assert (code, [each.name for each in project.iterdir()]) == (2, ["file"])
+    assert "role 'boss' does not exist" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "remedy"),
+    [
+        ("x = 1\n1 / 0", "ZeroDivisionError: division by zero (at {path}:2)", "mend it"),
+        ("x = 1\ndef f(:", "SyntaxError: invalid syntax (at {path}:2)", "mend it"),
+        (
+            "import no_such_package",
+            "ModuleNotFoundError: No module named 'no_such_package' (at {path}:1)",
+            "install it for",
+        ),
+        ("raise SystemExit(4)", "SystemExit: 4 (at {path}:1)", "mend it"),
+        ("class E(BaseException):\n    def __str__(self): 1 / 0\nraise E", "E: its text cannot be made", "mend it"),
+        ("\0", "SyntaxError: source code string cannot contain null bytes|ValueError", "mend it"),
+    ],
+)
+def test_a_module_that_cannot_be_imported(
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    said: str,
+    remedy: str,
+) -> None:
+    (project / "broken_features.py").write_text(text)
+    code, shown = refusal_of(["explain", "./broken_features.py"], monkeypatch, capsys)
+    assert code == 2
+    assert "module './broken_features.py' cannot be imported: " in shown
+    assert any(each.format(path=project / "broken_features.py") in shown for each in said.split("|"))
+    assert remedy in shown

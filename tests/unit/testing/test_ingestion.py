@@ -54,6 +54,10 @@ def test_rows_that_do_not_fit_are_refused_with_all_others(client, change, messag
         client.log("hook", "users", pd.concat([ROWS, ROWS.head(1).assign(**change)]))
     with refusal(ValueError, "column 'name' of type str: the column is missing"):
         client.log("hook", "users", ROWS.drop(columns="name"))
+    with refusal(ValueError, "expected str; is 'nmae' meant to be 'name'? (row 0", "add the column"):
+        client.log("hook", "users", ROWS.rename(columns={"name": "nmae"}))
+    with refusal(ValueError, "the column is missing, expected datetime; is 'T' meant to be 't'?"):
+        client.log("hook", "users", ROWS.rename(columns={"t": "T"}))
     assert client.get_dataset_df("Users").empty
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pandas as pd
+import polars as pl
 import pytest
 
 from tests.unit.refusals import refusal
@@ -141,6 +142,10 @@ def test_what_lookups_refuse(client):
         client.lookup("Users", keys, ["nme"])
     with refusal(ValueError, "keys must be a pandas DataFrame"):
         client.lookup("Users", [1])
+    with refusal(ValueError, "keys must be a pandas DataFrame", "got polars.DataFrame", "to_pandas()"):
+        client.lookup("Users", pl.from_pandas(keys))
+    with refusal(TypeError, "input_dataframe must be a pandas DataFrame, got polars.DataFrame", "to_pandas()"):
+        client.query(inputs=["A.b"], outputs=["A.c"], input_dataframe=pl.from_pandas(keys))
     with pytest.raises(ValueError, match=r"missing key columns \['uid'\]"):
         client.lookup("Users", pd.DataFrame({"id": [1]}))
     with pytest.raises(ValueError, match="1 keys, but 2 timestamps"):

@@ -117,3 +117,42 @@ def test_looked_up_columns_are_nullable(client) -> None:
     log(Items, ROWS)
     found = client.query([Found.sku], [Found.stock, Found.on, Found.name], pd.DataFrame({"Found.sku": [1, 7]}))
     assert [str(found[name].dtype) for name in found.columns] == ["Int64", "boolean", "string"]
+
+
+@featureset
+class Person:
+    uid: int
+    nick: Optional[str]
+    born: Optional[datetime]
+    tags: Optional[List[str]]
+    name: str
+
+    @extractor
+    @inputs("uid")
+    @outputs("nick", "born", "tags")
+    def unknown(cls, ts, uid):
+        return pd.DataFrame({"nick": uid.map({99: "x"}), "born": np.nan, "tags": [np.nan] * len(uid)})
+
+    @extractor
+    @inputs("uid")
+    @outputs("name")
+    def named(cls, ts, uid):
+        assert uid.iloc[0] > 0
+        return pd.Series([np.nan] * len(uid), name="name")
+
+
+@mock
+def test_a_column_of_nulls_has_any_type_if_it_is_optional(client):
+    client.commit("m", [], [Person])
+    requested = [Person.nick, Person.born, Person.tags]
+    found = client.query([Person.uid], requested, pd.DataFrame({"Person.uid": [1, 2]}))
+    assert found.isna().to_numpy().tolist() == [[True] * 3] * 2
+    with pytest.raises(Exception, match="feature 'name': null, and str is not Optional"):
+        client.query([Person.uid], [Person.name], pd.DataFrame({"Person.uid": [1, 2]}))
+
+
+@mock
+def test_no_extractor_is_called_without_rows(client):
+    client.commit("m", [], [Person])
+    found = client.query([Person.uid], [Person.name, Person.tags], pd.DataFrame({"Person.uid": []}))
+    assert (list(found.columns), len(found)) == (["Person.name", "Person.tags"], 0)

@@ -1,5 +1,6 @@
 """Errors when data flows: kinds, names, place and remedy (api §13)."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, List, Optional
@@ -80,8 +81,26 @@ def boom(df: pd.DataFrame) -> pd.Series:
     raise ZeroDivisionError("bang")
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def cancelled(df: pd.DataFrame) -> pd.Series:
+    raise asyncio.CancelledError("too late")  # a BaseException
+
+
+def mute(df: pd.DataFrame) -> pd.Series:
+    raise Mute
+
+
 BODIES: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
     "filter": (lambda a: a.filter(boom), ("filter", "boom", "D.pipe", "bang")),
+    "no Exception": (lambda a: a.filter(cancelled), ("filter", "cancelled", "D.pipe", "CancelledError", "too late")),
+    "no text": (lambda a: a.assign("v", int, mute), ("column v", "D.pipe", "Mute", "its text cannot be made: RuntimeError")),
+    "no such column": (lambda a: a.assign("v", int, lambda df: df["mani"]), ("column v", "D.pipe", "no column 'mani'; did you mean 'many'?", __file__)),
+    "no such attribute": (lambda a: a.filter(lambda df: df.zz > 1), ("filter", "D.pipe", "no column 'zz'; known: k, many, more, t, v")),
+    "a key of something else": (lambda a: a.filter(lambda df: {}["mani"]), ("filter", "D.pipe", "KeyError: 'mani'")),
     "filter type": (lambda a: a.filter(lambda df: df["v"]), ("filter", "D.pipe", "bool")),
     "assign": (lambda a: a.assign("v", int, boom), ("Error in assign node for column v for pipeline D.pipe", "bang")),
     "assign type": (lambda a: a.assign("v", int, lambda df: df["v"] * 1.5 + 0.25), ("Error in assign node for column v for pipeline D.pipe", "int")),

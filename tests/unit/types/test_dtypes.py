@@ -101,7 +101,7 @@ def test_dicts_of_columns():
     ("dtype", "value", "reason"),
     [
         (d.Int(), 1.5, "expected int, got 1.5 (float)"),
-        (d.Int(), 2**63, "expected int, got 9223372036854775808 (int)"),
+        (d.Int(), 2**63, "expected int, got 9223372036854775808 (int): it does not fit in 64 bits"),
         (d.Float(), True, "expected float, got True (bool)"),
         (d.Str(), b"x", "expected str, got b'x' (bytes)"),
         (d.List(d.Int()), [1, 1.5], "[1]: expected int, got 1.5 (float)"),
