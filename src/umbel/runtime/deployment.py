@@ -205,9 +205,10 @@ class Deployment:
         """
         if not self.is_home:
             raise elsewhere("read what was before")
-        return ChangeLogs(self.directory / "changes", self._dues)
+        return ChangeLogs(self.directory / "changes", self.dues)
 
-    def _dues(self) -> Dues:
+    def dues(self) -> Dues:
+        """Return the expected content of each change log after the last finished batch."""
         last = self.catalog.progress(JOB, sys.maxsize)
         dues: Dues = last.state.get("logs", {}) if last is not None else {}
         return dues

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from umbel.graph.graph import Graph
 from umbel.graph.stages import timed
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
+from umbel.runtime.completeness import note_since
 from umbel.runtime.history_reader import HistoryReader
 from umbel.runtime.history_slices import left
 from umbel.runtime.progress import EventTimeProgress
@@ -77,6 +78,8 @@ class Backfill:
         if fresh - waiting:
             for state_id in () if is_first else fresh - waiting:
                 self._deployment.store.drop(state_id)
+            if not is_first:
+                note_since(self._deployment, graph, fresh - waiting)
             catalog.backfill(fresh - waiting, done=True)
         if waiting:
             waiting -= self._some(graph, revision, stamp, waiting, time)
@@ -187,6 +190,7 @@ class Backfill:
 
     def _begin(self, graph: Graph, state_ids: frozenset[str], batch: int) -> BackfillState:
         """Delete the state of operators before a batch, and begin to compute it."""
+        note_since(self._deployment, graph, state_ids)
         deleted = set(self._deployment.backfill_state().deleted_before(batch))
         for node in graph.nodes:
             if node.state_id in state_ids:

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from umbel.connectors.staging import Stage
 from umbel.connectors.webhook import WebhookConnector
-from umbel.errors import Damaged, NotSupported
+from umbel.errors import Damaged, HistoryDropped, NotSupported
 from umbel.graph.graph import Graph, GraphNode
 from umbel.log.inspection import inspect as inspect_log
 from umbel.log.inspection import mend as mend_log
@@ -27,7 +27,7 @@ from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.integrity import damaged_features
 from umbel.runtime.recovery import checkpoint
 from umbel.runtime.recovery.cut import LINKS, ingest_logs
-from umbel.runtime.recovery.rebuild import planned, request, titles
+from umbel.runtime.recovery.rebuild import computable, request, titles
 from umbel.state.file import FileStore
 from umbel.state.runs.files import LocalFiles
 from umbel.state.runs.inspection import ShardInspection, inspect, repair
@@ -99,7 +99,7 @@ def repair_all(deployment: Deployment, found: list[CheckFinding]) -> Iterator[tu
         for each in found:
             try:
                 yield each, each.mend() if each.mend is not None else ""
-            except NotSupported as error:
+            except (HistoryDropped, NotSupported) as error:
                 yield each, ""
                 del error
 
@@ -170,7 +170,7 @@ def _of_shard(
     if lost or found.journal:
 
         def mend() -> str:
-            made = planned(graph, needed)
+            made = computable(deployment, graph, needed)
             repair(files, found)
             if needed:
                 request(deployment, made)
@@ -180,8 +180,8 @@ def _of_shard(
 
         remedy, can = ALL, True
         try:
-            planned(graph, needed)
-        except NotSupported as error:
+            computable(deployment, graph, needed)
+        except (HistoryDropped, NotSupported) as error:
             remedy, can = f"{error.message}: {ALL}", False
         text = (
             f"part {shard + 1} of {deployment.shards} of the state of {', '.join(titles(graph, needed)) or 'nothing'}"
@@ -224,8 +224,8 @@ def _change_logs(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding
 
 def _rebuilt(deployment: Deployment, graph: Graph, node: GraphNode) -> Callable[[], str] | None:
     try:
-        made = planned(graph, {node.state_id})
-    except NotSupported:
+        made = computable(deployment, graph, {node.state_id})
+    except (HistoryDropped, NotSupported):
         return None
 
     def mend() -> str:
