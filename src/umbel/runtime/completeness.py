@@ -18,7 +18,7 @@ from umbel.query.completeness import REMEDY, SETTINGS, computed_since, spelled
 from umbel.types.epochs import EPOCH
 
 if TYPE_CHECKING:
-    from umbel.catalog.catalog import Catalog
+    from umbel.catalog.catalog import Catalog, JobEpoch
     from umbel.graph.graph import Graph, GraphNode
     from umbel.runtime.deployment import Deployment
 
@@ -63,13 +63,24 @@ def since_of(deployment: Deployment, graph: Graph, fresh: Container[str]) -> dic
     return computed_since(nodes, DeploymentCompleteness(deployment))
 
 
-def note_since(deployment: Deployment, graph: Graph, fresh: AbstractSet[str]) -> None:
-    """Note the completeness of operators whose computation begins."""
+def note_since(deployment: Deployment, graph: Graph, fresh: AbstractSet[str], by: JobEpoch) -> None:
+    """Note the completeness of operators whose computation begins.
+
+    Args:
+        deployment: the deployment.
+        graph: with the operators.
+        fresh: their state ids.
+        by: the worker that computes them.
+
+    Raises:
+        Fenced: another worker has taken over.
+    """
+    deployment.catalog.check_epoch(by)
     before, found = noted_since(deployment.catalog), since_of(deployment, graph, fresh)
     after = {state_id: at for state_id, at in {**before, **found}.items() if at > ALWAYS}
     if after != before:
         plain = {state_id: None if at == NEVER else at for state_id, at in after.items()}
-        deployment.catalog.note(COMPLETE, plain)
+        deployment.catalog.note(COMPLETE, plain, by)
 
 
 def check_computable(deployment: Deployment, graph: Graph, fresh: AbstractSet[str], old: Iterable[str] = ()) -> None:

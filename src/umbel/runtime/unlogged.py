@@ -20,16 +20,21 @@ from umbel.runtime.deployment import JOB
 from umbel.runtime.recovery.rebuild import planned
 
 if TYPE_CHECKING:
+    from umbel.catalog.catalog import JobEpoch
     from umbel.runtime.deployment import Deployment
 
 
-def recompute_unlogged(deployment: Deployment, revision: int, dues: Dues) -> frozenset[str]:
+def recompute_unlogged(deployment: Deployment, revision: int, dues: Dues, by: JobEpoch) -> frozenset[str]:
     """Mark operators whose history new ones need as not backfilled; return their state ids.
 
     Args:
         deployment: the deployment.
         revision: the commit whose definitions apply next.
         dues: the content of the change logs after the last batch.
+        by: the worker that computes them.
+
+    Raises:
+        Fenced: another worker has taken over.
     """
     graph, done = deployment.graph(revision), deployment.catalog.backfilled()
     fresh = {node.state_id for node in graph.nodes if node.state_id not in done}
@@ -39,7 +44,7 @@ def recompute_unlogged(deployment: Deployment, revision: int, dues: Dues) -> fro
     except (HistoryDropped, NotSupported) as error:
         deployment.catalog.record_event("work", "warning", f"a new pipeline begins without history: {error.message}")
         return frozenset()
-    deployment.catalog.backfill(found, done=False)
+    deployment.catalog.backfill(found, done=False, by=by)
     return found
 
 

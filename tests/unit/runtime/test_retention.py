@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from tests.deployed import Deployed
+from umbel.catalog.catalog import JobEpoch
 from umbel.catalog.purges import Purges
 from umbel.cli.checks import _logs
 from umbel.connectors import Webhook, source
@@ -23,6 +24,7 @@ from umbel.query.history import replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.batch import drain
 from umbel.runtime.completeness import DeploymentCompleteness, note_since, noted_since
+from umbel.runtime.deployment import JOB
 from umbel.runtime.limits import Limits
 from umbel.runtime.recovery.check import check
 from umbel.runtime.recovery.rebuild import rebuild
@@ -222,13 +224,14 @@ def test_state_that_is_incomplete_answers_from_an_instant_on(shop: Shop) -> None
     shop.drop()
     node = shop.node("PerCity")
     before = shop.lookup("PerCity", CITIES, 1)
-    note_since(shop.place, shop.graph, {node.state_id})
+    by = JobEpoch(JOB, shop.place.catalog.take_over(JOB))
+    note_since(shop.place, shop.graph, {node.state_id}, by)
     (since,) = noted_since(shop.place.catalog).values()
     assert ago(6).timestamp() * 1e6 < since < ago(4).timestamp() * 1e6
     assert shop.lookup("PerCity", CITIES, 1) == before
     with pytest.raises(HistoryDropped, match="the oldest instant that can be answered"):
         shop.lookup("PerCity", CITIES, 7)
-    note_since(shop.place, shop.graph, {shop.node("PerUser").state_id})
+    note_since(shop.place, shop.graph, {shop.node("PerUser").state_id}, by)
     with pytest.raises(HistoryDropped, match="no instant can be answered"):
         shop.lookup("PerUser", USERS, 0)
 
