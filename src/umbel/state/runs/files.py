@@ -71,6 +71,10 @@ class ShardFiles(Protocol):
         """Delete a file, if it exists."""
         ...
 
+    def forget(self, name: str) -> None:
+        """Delete the copy of a file on this machine, if it is one of several."""
+        ...
+
     def sweep(self, folder: str) -> None:
         """Delete unfinished files of dead writers; only for the one writer of a folder."""
         ...
@@ -117,6 +121,10 @@ class ShardJournal(Protocol):
 
     def create(self) -> None:
         """Create the journal, unless there is one. The writers' lock must be held."""
+        ...
+
+    def begin(self, number: int) -> JournalPosition:
+        """Begin a new file, from which the journal goes on; return its beginning."""
         ...
 
     def since(self, at: JournalPosition) -> tuple[list[PlacedRecord], JournalPosition]:
@@ -270,6 +278,9 @@ class LocalFiles:
         except FileNotFoundError:
             return []
         return sorted(name for name in names if not name.endswith(_DRAFT))
+
+    def forget(self, name: str) -> None:
+        """Do nothing: the file is the only one."""
 
     def delete(self, name: str) -> None:
         reach("before a removal")
