@@ -359,11 +359,14 @@ def check_catalog(folder: Path, url: str | None) -> None:
         Damaged: the catalog is gone, and the data it describes is not.
     """
     own = folder / "catalog.db"
-    if url not in (None, f"sqlite:///{own}") or own.exists():
+    if url not in (None, f"sqlite:///{own}") or (own.is_file() and own.stat().st_size):
         return
+    if own.is_dir():
+        raise Damaged("the catalog is damaged: catalog.db is a folder", hint=RESTORE)
     left = [name for name in ("store/store.json", "plans", "changes") if (folder / name).exists()]
     if left:
-        raise Damaged(f"the catalog is missing: there is {', '.join(left)} and no catalog.db", hint=RESTORE)
+        what = "an empty catalog.db" if own.exists() else "no catalog.db"
+        raise Damaged(f"the catalog is missing: there is {', '.join(left)} and {what}", hint=RESTORE)
 
 
 @lru_cache(maxsize=4)

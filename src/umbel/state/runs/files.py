@@ -13,7 +13,7 @@ import os
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import pyarrow as pa
 
@@ -114,6 +114,11 @@ class AppendableFiles(ShardFiles, Protocol):
     def cut(self, name: str, size: int) -> None:
         """Truncate a file, durably."""
         ...
+
+
+def is_appendable(files: ShardFiles) -> TypeGuard[AppendableFiles]:
+    """Return whether files can be appended to: those of a folder can, objects cannot."""
+    return files.has_locks
 
 
 class ShardJournal(Protocol):
