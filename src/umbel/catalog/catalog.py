@@ -34,7 +34,9 @@ TOTAL = -1
 
 @dataclass(frozen=True, slots=True)
 class JobEpoch:
-    """The epoch in which a worker took over a job: what it writes later than its successor is refused.
+    """The epoch in which a worker took over a job.
+
+    Its writes are refused once another worker has.
 
     Args:
         job: the job.
@@ -482,8 +484,10 @@ class Catalog:
             self._check(session, by)
 
     @contextmanager
-    def held(self, by: JobEpoch) -> Iterator[None]:
-        """Let no other worker take over a job during a block, which must not write to the catalog.
+    def without_successor(self, by: JobEpoch) -> Iterator[None]:
+        """Let no other worker take over a job during a block.
+
+        The block must not write to the catalog.
 
         Raises:
             Fenced: one has.

@@ -126,7 +126,10 @@ def _opened(path: Path) -> Iterable[pl.DataFrame]:
 
 
 def _place(path: Path) -> int:
-    """Return a number for the log and the batch of a file, with which its checksum begins: no other file fits there."""
+    """Return the start of a file's checksum, from its log and batch.
+
+    So no other file fits there.
+    """
     return zlib.crc32(f"{path.parent.parent.name}/{path.name}".encode())
 
 

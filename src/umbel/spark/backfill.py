@@ -83,7 +83,7 @@ class Backfill:
         fresh = frozenset(node.state_id for node in graph.nodes) - catalog.backfilled()
         waiting = frozenset[str]() if is_first else graph.awaiting(fresh)
         if fresh - waiting:
-            with catalog.held(self._by):
+            with catalog.without_successor(self._by):
                 for state_id in () if is_first else fresh - waiting:
                     self._deployment.store.drop(state_id)
             if not is_first:
@@ -200,7 +200,7 @@ class Backfill:
         """Delete the state of operators before a batch, and begin to compute it."""
         note_since(self._deployment, graph, state_ids, self._by)
         deleted = set(self._deployment.backfill_state().deleted_before(batch))
-        with self._deployment.catalog.held(self._by):
+        with self._deployment.catalog.without_successor(self._by):
             for node in graph.nodes:
                 if node.state_id in state_ids:
                     self._deployment.store.drop(node.state_id)

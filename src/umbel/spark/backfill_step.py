@@ -116,7 +116,7 @@ class BackfillStep:
         else:
             self._run_in_tasks(todo, stamp, batch_report)
         nodes = self.graph.nodes
-        with self.deployment.catalog.held(self.by):  # a successor may begin anew, with these step numbers
+        with self.deployment.catalog.without_successor(self.by):  # a successor may begin anew, with these step numbers
             self.deployment.changes.commit_step(state.step, batch_report.parts, {node.log: node for node in nodes})
         self._bury(batch_report.letters, state.step)
         read = left(sizes, state.position) - left(sizes, state.end)
@@ -197,7 +197,7 @@ class BackfillStep:
             self.deployment.catalog.note(stream_time_name(nodes[number]), stream_time.isoformat(), self.by)
         ticked = [changes.write_part(nodes[n], stamp, "ticks", each) for n, each in batch_report.result.logged.items()]
         self._bury(Letters.of(guard), state.step)
-        with self.deployment.catalog.held(self.by):
+        with self.deployment.catalog.without_successor(self.by):
             changes.commit(BEFORE_ALL, ticked, {node.log: node for node in nodes})
 
     def _bury(self, letters: Letters, step: int) -> None:

@@ -89,7 +89,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "before it begins": (Backfill, "_current"),
     "before a step": (BackfillStep, "run"),
     "before the rows of a step": (BackfillStep, "_run_here"),
-    "before state is emptied, or change logs are added to": (Catalog, "held"),
+    "before state is emptied, or change logs are added to": (Catalog, "without_successor"),
     "after a step": (BackfillStep, "_bury"),
     "before its timers": (BackfillStep, "finish"),
     "before it is done": (Backfill, "_note"),

@@ -26,7 +26,7 @@ from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.integrity import damaged_features
 from umbel.runtime.recovery import checkpoint
 from umbel.runtime.recovery.cut import LINKS, ingest_logs
-from umbel.runtime.recovery.finding import ALL, BACKUP, CheckFinding, told
+from umbel.runtime.recovery.finding import ALL, BACKUP, CheckFinding, reason_of
 from umbel.runtime.recovery.rebuild import computable, request
 from umbel.runtime.recovery.state_check import check_state, looked, wrong
 from umbel.state.runs.files import LocalFiles
@@ -89,7 +89,7 @@ def _caught(subject: str, look: Callable[[], object], lost: str) -> Iterator[Che
     try:
         look()
     except (Damaged, OSError, pl.exceptions.PolarsError) as error:
-        yield CheckFinding(subject, told(error), lost)
+        yield CheckFinding(subject, reason_of(error), lost)
 
 
 def _guarded(subject: str, findings: Iterator[CheckFinding], lost: str) -> Iterator[CheckFinding]:
@@ -97,7 +97,7 @@ def _guarded(subject: str, findings: Iterator[CheckFinding], lost: str) -> Itera
     try:
         yield from findings
     except (Damaged, OSError, pl.exceptions.PolarsError) as error:
-        yield CheckFinding(subject, told(error), lost, ALL)
+        yield CheckFinding(subject, reason_of(error), lost, ALL)
 
 
 def _checkpoint(deployment: Deployment) -> Iterator[CheckFinding]:

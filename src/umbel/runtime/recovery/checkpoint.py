@@ -34,7 +34,7 @@ def is_lost(catalog: Catalog, directory: Path) -> bool:
 
 
 def _is_sound(folder: Path, number: int, finished: int, plan: Any) -> bool:
-    """Return whether Spark can read a checkpoint, and goes on with the plan that it has to.
+    """Return whether Spark can read a checkpoint, and resumes with the right plan.
 
     Args:
         folder: of the checkpoint.

@@ -31,7 +31,7 @@ class CheckFinding:
     mend: Callable[[], str] | None = None
 
 
-def told(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Return why something cannot be read."""
     if isinstance(error, Damaged):
         return error.message

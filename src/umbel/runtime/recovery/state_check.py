@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from umbel.errors import Damaged, HistoryDropped, NotSupported
 from umbel.graph.graph import Graph
-from umbel.runtime.recovery.finding import ALL, CheckFinding, told
+from umbel.runtime.recovery.finding import ALL, CheckFinding, reason_of
 from umbel.runtime.recovery.rebuild import computable, request, titles
 from umbel.state.description import NAME, StoreDescription
 from umbel.state.durable import DurableStore
@@ -46,7 +46,7 @@ def check_state(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]
         is_described = not isinstance(store, DurableStore) or store.identity is not None
         wrong = "" if is_described or deployment.noted_store is None else f"there is no {NAME}"
     except (Damaged, OSError) as error:
-        store, is_described, wrong = None, False, told(error)
+        store, is_described, wrong = None, False, reason_of(error)
     shards = [LocalFiles(folder / f"shard-{shard:03d}") for shard in range(deployment.shards)] if folder else []
     if wrong:
         yield from _undescribed(deployment, folder, shards, wrong)

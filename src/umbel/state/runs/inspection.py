@@ -105,7 +105,7 @@ def _stored(files: ShardFiles, name: str) -> pa.Buffer:
 
 
 def _look_at_objects(files: ShardFiles, found: ShardInspection) -> None:
-    """Look for damaged and missing records that are objects, and collect the state ids of the others."""
+    """Look for damaged and missing objects, and collect the state ids of the others."""
     journal, at = files.journal(0), found.manifest.position
     numbers, first = _numbers(files), at.number + (at.offset > JournalPosition().offset)
     later = [number for number in numbers if number >= first]

@@ -161,7 +161,7 @@ def _merge(shard: Shard, plan: MergePlan) -> bool:
 
 
 def _discard(shard: Shard, parts: Sequence[RunPart]) -> None:
-    """Delete runs that nobody will publish: in a bucket they would be there for a while."""
+    """Delete runs that nobody will publish."""
     for part in parts:
         shard.files.delete(f"{RUNS}/{part.name}")
 

@@ -77,7 +77,7 @@ def rewrite_without(shard: Shard, keys: Mapping[str, pl.Series]) -> int:
 
 
 def _delete_left(shard: Shard, before: ShardView, keys: Mapping[str, pl.Series]) -> None:
-    """Delete the runs that `clean` leaves although no manifest names them: replaced ones, and those with such rows."""
+    """Delete unnamed runs left by `clean`: replaced ones, and those with such rows."""
     named = set().union(*(manifest.names for manifest in retained(shard.files)))
     for name in shard.files.list(RUNS):
         if name not in named and (name in before.files or _has_rows(shard, name, keys)):
@@ -86,7 +86,7 @@ def _delete_left(shard: Shard, before: ShardView, keys: Mapping[str, pl.Series])
 
 
 def _has_rows(shard: Shard, name: str, keys: Mapping[str, pl.Series]) -> bool:
-    """Return whether a run that no manifest names has rows with one of the keys, or cannot be read."""
+    """Return whether an unnamed run has rows with the keys, or cannot be read."""
     try:
         run = RunFile(pa.py_buffer(shard.files.read(f"{RUNS}/{name}")), name)
         own = keys.get(state_id_of(run.table))
