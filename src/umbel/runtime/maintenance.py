@@ -122,10 +122,10 @@ class Maintenance:
             limits = Limits.from_environment()
             expire_features(self._deployment, limits)
             retire(self._deployment, graph)
-            drop_changes(self._deployment, graph, limits)
             for node in graph.nodes:
                 if node.is_logged:
                     self._deployment.changes.tidy(node)
+            drop_changes(self._deployment, graph, limits)
         except Exception as error:  # noqa: BLE001  the job goes on without maintenance; an event is recorded
             log.warning("maintenance: %s", error)
             self._deployment.catalog.record_event("work", "error", f"maintenance: {error}")

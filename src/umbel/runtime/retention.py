@@ -40,11 +40,11 @@ def drop_changes(deployment: Deployment, graph: Graph, limits: Limits) -> dict[s
         limits: with age and bytes.
     """
     dropped = dict[str, int]()
-    for node in graph.nodes:
-        if not node.is_logged or not _may_drop(deployment):
-            continue
-        found = _limits(deployment, graph, node, limits)
-        if found is None:
+    limited = [(node, _limits(deployment, graph, node, limits)) for node in graph.nodes if node.is_logged]
+    if not any(found for _, found in limited):
+        return dropped
+    for node, found in limited:
+        if found is None or not _may_drop(deployment):
             continue
         rows = deployment.changes.drop_oldest(node, found, lambda: _locked(deployment))
         if rows:
