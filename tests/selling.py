@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from tests.deployed import Deployed
 from tests.sales import USERS, Row, base, sales
@@ -17,9 +18,10 @@ from umbel.state.runs.maintenance import maintain
 class Shop:
     """A deployment that processes sales, and what was sold so far."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self._settings = settings
         self.folder, self.rows, self.users, self.waves = folder, list[Row](), list[Row](), 0
-        self.deployed = Deployed(folder / "umbel")
+        self.deployed = Deployed(folder / "umbel", **settings)
         self.deployed.commit(base(folder / "files"))
 
     def sell(self) -> None:
@@ -40,7 +42,7 @@ class Shop:
     def reopened(self) -> Deployed:
         """Open the deployment anew, as another process would."""
         self.deployed.close()
-        self.deployed = Deployed(self.folder / "umbel")
+        self.deployed = Deployed(self.folder / "umbel", **self._settings)
         return self.deployed
 
     def write_checkpoint(self) -> None:

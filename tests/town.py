@@ -66,9 +66,9 @@ def person(email: str, minute: int, name: str | None = "nobody", region: str = "
 class Town:
     """A deployment with people, in all of its places."""
 
-    def __init__(self, folder: Path, *, is_new: bool = False) -> None:
-        self.folder = folder
-        self.deployed = Deployed(folder)
+    def __init__(self, folder: Path, *, is_new: bool = False, **settings: Any) -> None:
+        self.folder, self._settings = folder, settings
+        self.deployed = Deployed(folder, **settings)
         if is_new:
             self.deployed.commit([People, PerRegion])
 
@@ -100,7 +100,7 @@ class Town:
 
     def reopen(self) -> None:
         self.deployed.close()
-        self.deployed = Deployed(self.folder)
+        self.deployed = Deployed(self.folder, **self._settings)
 
     def erase(self, *emails: str) -> int:
         keys = {"email": pl.Series(list(emails))}

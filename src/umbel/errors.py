@@ -187,6 +187,13 @@ class Damaged(Terminal):
     status = 503
 
 
+class HistoryDropped(Terminal, ValueError):
+    """An answer would need changes that the retention of change logs has dropped."""
+
+    code = "history-dropped"
+    status = 410
+
+
 class Transient(RuntimeFailure):
     """A retry may succeed: a connection, a lock, a full disk."""
 

@@ -195,7 +195,7 @@ def dataset(
     Args:
         cls: the class, if the decorator is used without arguments.
         version: from 1; a changed definition needs a higher one.
-        history: the history retention. A server retains all of it, and so far refuses any value other than "2y".
+        history: how long a server retains its changes; with "2y", as long as `UMBEL_CHANGE_LOG_AGE` says.
         index: True if rows can be looked up by key, now and as of any time.
         offline: True if rows can be looked up as of any time.
         online: True if the latest rows can be looked up.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
@@ -14,7 +15,8 @@ from sqlalchemy.orm import Session, sessionmaker
 from umbel.catalog import tables as t
 from umbel.catalog.checksums import opened, sealed, with_sum, without_sum
 from umbel.catalog.engine import check, migrated
-from umbel.errors import Conflict, Terminal, UnknownName, did_you_mean
+from umbel.errors import Conflict, UnknownName, did_you_mean
+from umbel.state.port import Fenced
 
 RAW_LIMIT = 64 << 10
 """Bytes stored of a rejected record."""
@@ -28,6 +30,21 @@ DELETED = b""
 """The definitions of a commit that deleted its branch."""
 TOTAL = -1
 """The batch number of counts that no replay can change any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEpoch:
+    """The epoch in which a worker took over a job.
+
+    Its writes are refused once another worker has.
+
+    Args:
+        job: the job.
+        epoch: as returned by `Catalog.take_over`.
+    """
+
+    job: str
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +136,19 @@ class Catalog:
             session.execute(self._insert(t.SettingRow).values(name=name, value=default).on_conflict_do_nothing())
             return session.get_one(t.SettingRow, name).value
 
-    def note(self, name: str, value: Any) -> None:
-        """Set a setting, replacing an existing value."""
+    def note(self, name: str, value: Any, by: JobEpoch | None = None) -> None:
+        """Set a setting, replacing an existing value.
+
+        Args:
+            name: of the setting.
+            value: JSON-compatible.
+            by: the worker that notes it, None for another process.
+
+        Raises:
+            Fenced: another worker has taken over the job.
+        """
         with self._session.begin() as session:
+            self._check(session, by)
             session.merge(t.SettingRow(name=name, value=value))
 
     def noted(self, name: str) -> Any:
@@ -296,7 +323,7 @@ class Catalog:
             epoch: the epoch returned by `take_over` to the caller.
 
         Raises:
-            Terminal: another worker has taken over the job.
+            Fenced: another worker has taken over the job.
         """
         number = progress.number
         key = {"job": job, "batch": number}
@@ -316,7 +343,14 @@ class Catalog:
                 for dataset in {letter.dataset for letter in dead if letter.reason.startswith(LATE)}:
                     _forget_late(session, dataset, late_bytes)
 
-    def bury(self, job: str, number: int, counts: Mapping[tuple[str, str], int], dead: Iterable[DeadLetter]) -> None:
+    def bury(
+        self,
+        job: str,
+        number: int,
+        counts: Mapping[tuple[str, str], int],
+        dead: Iterable[DeadLetter],
+        by: JobEpoch | None = None,
+    ) -> None:
         """Record dead letters outside the batches of the live job; repeating changes nothing.
 
         Args:
@@ -324,8 +358,13 @@ class Catalog:
             number: distinguishes the findings of different times.
             counts: by dataset and name of the count.
             dead: the rejected records.
+            by: the worker that found them, None for another process.
+
+        Raises:
+            Fenced: another worker has taken over the job.
         """
         with self._session.begin() as session:
+            self._check(session, by)
             for (of, name), value in counts.items():
                 session.merge(t.Counter(job=job, dataset=of, name=name, batch=number, value=value))
             self._bury(session, dead)
@@ -377,9 +416,19 @@ class Catalog:
         with self._session() as session:
             return set(session.scalars(select(t.BackfillRow.owner).where(t.BackfillRow.done)))
 
-    def backfill(self, owners: Iterable[str], *, done: bool) -> None:
-        """Record operators' states as complete, or as still to be computed."""
+    def backfill(self, owners: Iterable[str], *, done: bool, by: JobEpoch | None = None) -> None:
+        """Record operators' states as complete, or as still to be computed.
+
+        Args:
+            owners: their state ids.
+            done: whether they are complete.
+            by: the worker that records it, None for another process.
+
+        Raises:
+            Fenced: another worker has taken over the job.
+        """
         with self._session.begin() as session:
+            self._check(session, by)
             for owner in owners:
                 session.merge(t.BackfillRow(owner=owner, done=done))
 
@@ -429,12 +478,34 @@ class Catalog:
         dialect = postgresql if self._engine.dialect.name == "postgresql" else sqlite
         return dialect.insert(table)
 
+    def check_epoch(self, by: JobEpoch) -> None:
+        """Raise Fenced if another worker has taken over a job."""
+        with self._session.begin() as session:
+            self._check(session, by)
+
+    @contextmanager
+    def without_successor(self, by: JobEpoch) -> Iterator[None]:
+        """Let no other worker take over a job during a block.
+
+        The block must not write to the catalog.
+
+        Raises:
+            Fenced: one has.
+        """
+        with self._session.begin() as session:
+            self._check(session, by)
+            yield
+
+    def _check(self, session: Session, by: JobEpoch | None) -> None:
+        if by is not None:
+            self.check_owner(session, by.job, by.epoch)
+
     def check_owner(self, session: Session, job: str, epoch: int) -> None:
-        """Raise Terminal if another worker has taken over a job."""
+        """Raise Fenced if another worker has taken over a job."""
         # An update, not a query: it takes the write lock, so nobody can take over the job until this commits.
         mine = update(t.Job).where(t.Job.name == job, t.Job.epoch == epoch).values(epoch=epoch)
         if not cast("CursorResult[Any]", session.execute(mine)).rowcount:
-            raise Terminal(f"job '{job}': another worker has taken it over from epoch {epoch}")
+            raise Fenced(f"job '{job}': another worker has taken it over from epoch {epoch}")
 
     def _fold(self, session: Session, job: str, until: int) -> None:
         """Add the counts of batches that cannot run again to the totals."""

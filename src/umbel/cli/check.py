@@ -10,7 +10,7 @@ from umbel.cli.options import DIRECTORY, Catalog, Directory, Store
 
 if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
-    from umbel.runtime.recovery.check import CheckFinding
+    from umbel.runtime.recovery.finding import CheckFinding
 
 
 def command(
@@ -36,7 +36,8 @@ def command(
     """
     from umbel.errors import Damaged, InvalidValue
     from umbel.runtime.deployment import Deployment
-    from umbel.runtime.recovery.check import BACKUP, CheckFinding, check, check_files
+    from umbel.runtime.recovery.check import check, check_files
+    from umbel.runtime.recovery.finding import BACKUP, CheckFinding
 
     if not directory.is_dir():
         raise InvalidValue(f"there is no folder {directory}", hint="name umbel's folder: --dir")

@@ -230,10 +230,14 @@ def _logs(location: Deployment) -> Iterator[Finding]:
     """Describe the size of each log, and the oldest instant in it."""
     from datetime import UTC, datetime
 
-    from umbel.runtime.log_sizes import log_sizes
+    from umbel.runtime.log_sizes import CHANGES, log_sizes
+    from umbel.runtime.retention import retained_logs
 
+    cut = retained_logs(location)
     for each in log_sizes(location.directory):
         since = "" if each.oldest is None else f", from {datetime.fromtimestamp(each.oldest, UTC):%Y-%m-%d} on"
+        if each.kind == CHANGES and each.name in cut:
+            since += f"; complete from {datetime.fromtimestamp(cut[each.name], UTC):%Y-%m-%d %H:%M:%S} UTC on"
         yield ok(f"log {each.kind}/{each.name}", f"{each.size / MIB:,.1f} MiB{since}")
 
 

@@ -54,7 +54,7 @@ def rewrite_without(log: ChangeLog, columns: Sequence[str], mask: Mask) -> int:
             added += log.write_stored(left, "rewritten") if left.height else []
     if removed:
         reach("rewritten")
-        _commit(log, table, removed, added, rows)
+        replace_files(log, table, removed, added, rows)
         reach("committed")
     return rows
 
@@ -104,15 +104,36 @@ def forget_history(log: ChangeLog) -> None:
     disk.sync_directory(log.path)
 
 
-def _commit(
-    log: ChangeLog, table: DeltaTable, removed: Sequence[str], added: Sequence[ChangeLogFile], rows: int
+def replace_files(
+    log: ChangeLog,
+    table: DeltaTable,
+    removed: Sequence[str],
+    added: Sequence[ChangeLogFile],
+    rows: int,
+    numbers: Mapping[str, int] | None = None,
 ) -> None:
-    """Commit the replacement of files."""
+    """Commit the replacement of files, as the next version of a table.
+
+    Args:
+        log: the log.
+        table: its table.
+        removed: the names of the files that go, as the table spells them.
+        added: the files that come.
+        rows: the number of rows that are gone.
+        numbers: of further application transactions, by name.
+
+    Raises:
+        FileExistsError: another process has committed since the table was opened.
+        Damaged: another process has removed the files, or added others.
+    """
     now, version = time.time_ns() // 1_000_000, table.version() + 1
     erased = max(0, table.transaction_version(ERASED) or 0) + rows
     actions: list[Mapping[str, object]] = [
         {"commitInfo": {"timestamp": now, "operation": "DELETE", "operationParameters": {}}},
-        {"txn": {"appId": ERASED, "version": erased, "lastUpdated": now}},
+        *(
+            {"txn": {"appId": name, "version": number, "lastUpdated": now}}
+            for name, number in {ERASED: erased, **(numbers or {})}.items()
+        ),
         *({"remove": {"path": name, "deletionTimestamp": now, "dataChange": True}} for name in removed),
         *({"add": added_as_json(part)} for part in added),
     ]

@@ -23,7 +23,9 @@ from umbel.state import disk
 BATCH = "_batch"
 UNKNOWN = -(1 << 63)
 """The link to the batch before, if that is not known."""
-_MAGIC, _OLD, _CRC, _LINK = b"umbeltl1", b"ARROW1", struct.Struct("<I"), struct.Struct("<q")
+_MAGIC, _PLACELESS, _OLD = b"umbeltl2", b"umbeltl1", b"ARROW1"
+"""The first bytes of files whose checksum is also of their place, of those before them, and of the oldest."""
+_CRC, _LINK = struct.Struct("<I"), struct.Struct("<q")
 _HEAD = len(_MAGIC) + _CRC.size + _LINK.size
 
 
@@ -59,8 +61,9 @@ class FileTail:
             before: the last batch that was put before it.
         """
         link, packed = _LINK.pack(before), _packed(changes, batch)
-        checksum = _CRC.pack(zlib.crc32(packed, zlib.crc32(link)))
-        disk.replace(self.folder / f"{batch:012d}.arrow", b"".join((_MAGIC, checksum, link, packed)))
+        path = self.folder / f"{batch:012d}.arrow"
+        checksum = _CRC.pack(zlib.crc32(packed, zlib.crc32(link, _place(path))))
+        disk.replace(path, b"".join((_MAGIC, checksum, link, packed)))
 
     def missing(self, last: int, reached: int) -> int | None:
         """Return a required batch that is missing, None if none is.
@@ -75,7 +78,8 @@ class FileTail:
                     data = file.read(_HEAD)
             except FileNotFoundError:
                 return last
-            last = _LINK.unpack(data[-_LINK.size :])[0] if data.startswith(_MAGIC) and len(data) == _HEAD else UNKNOWN
+            is_linked = data.startswith((_MAGIC, _PLACELESS)) and len(data) == _HEAD
+            last = _LINK.unpack(data[-_LINK.size :])[0] if is_linked else UNKNOWN
         return None
 
     def size(self) -> tuple[int, int]:
@@ -113,12 +117,20 @@ def _opened(path: Path) -> Iterable[pl.DataFrame]:
     if data.startswith(_OLD):
         yield pl.read_ipc(io.BytesIO(data))
         return
-    if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : len(_MAGIC) + 4] != _CRC.pack(
-        zlib.crc32(data[len(_MAGIC) + 4 :])
-    ):
+    magic, found = data[: len(_MAGIC)], data[len(_MAGIC) : len(_MAGIC) + 4]
+    start = {_MAGIC: _place(path), _PLACELESS: 0}.get(magic)
+    if start is None or found != _CRC.pack(zlib.crc32(data[len(_MAGIC) + 4 :], start)):
         position = "/".join(path.parts[-3:])
         raise Damaged(f"the tail of a change log is damaged: {position} is not as it was written", hint=RESTORE)
     yield pl.read_ipc(io.BytesIO(memoryview(data)[_HEAD:]))
+
+
+def _place(path: Path) -> int:
+    """Return the start of a file's checksum, from its log and batch.
+
+    So no other file fits there.
+    """
+    return zlib.crc32(f"{path.parent.parent.name}/{path.name}".encode())
 
 
 def _packed(changes: pl.DataFrame, batch: int) -> memoryview:

@@ -229,6 +229,9 @@ def _within(block: bytes, low: bytes, high: bytes) -> Iterator[bytes]:
 def _lines(path: Path, damaged: Tell) -> Iterator[list[bytes]]:
     """Yield the undamaged lines of a file, a block at a time."""
     offset = 0
+    if path.is_dir():
+        damaged(DamagedLine(path, 0, 0))
+        return
     for block in _blocks(path):
         if not path.name.endswith(SEALED):
             yield [block]

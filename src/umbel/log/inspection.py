@@ -9,13 +9,16 @@ from pathlib import Path
 from umbel.log.appender import MARK
 from umbel.log.records import Gap, LogRecord
 from umbel.log.segments import (
+    OLDEST,
     ORIGIN,
     PREAMBLE_BYTES,
     LogPosition,
     Segment,
     is_torn,
+    preamble,
     read_oldest,
     segments_in,
+    write_oldest,
 )
 from umbel.log.tail import Tail
 from umbel.state import disk
@@ -44,6 +47,8 @@ class LogInspection:
         short: the log's end is before what was read; empty if it is not.
         lost_end: the rows that are missing at the end.
         indexes: sparse indexes that do not fit.
+        heads: segments whose first bytes are damaged, with the number of rows before them; the rows are there.
+        is_start_damaged: whether the record of the first position is damaged; the first segment tells it, too.
     """
 
     damage: list[LogDamage] = field(default_factory=list)
@@ -51,6 +56,8 @@ class LogInspection:
     short: str = ""
     lost_end: str = ""
     indexes: list[Path] = field(default_factory=list)
+    heads: list[tuple[Segment, int]] = field(default_factory=list)
+    is_start_damaged: bool = False
 
     @property
     def is_short(self) -> bool:
@@ -66,8 +73,11 @@ def inspect(directory: Path, *, deep: bool, read: LogPosition | None = None) -> 
         deep: True to verify every record.
         read: the position up to which it was read, None for unknown.
     """
-    found, at = LogInspection(), read_oldest(directory) or ORIGIN
+    oldest = read_oldest(directory)
+    found, at = LogInspection(is_start_damaged=oldest is None and (directory / OLDEST).exists()), oldest or ORIGIN
     number, row, received = at.segment, at.row, 0
+    if found.is_start_damaged and (begin := next(iter(segments_in(directory)), None)) is not None:
+        number, row = begin.number, begin.first_row() or 0
     segments = [each for each in segments_in(directory) if each.number >= number]
     end = LogPosition(number, PREAMBLE_BYTES, row)
     for segment in segments:
@@ -77,6 +87,8 @@ def inspect(directory: Path, *, deep: bool, read: LogPosition | None = None) -> 
             gone = "" if first is None else f"{first - row:,} rows"
             found.damage.append(LogDamage(f"{names} is missing", f"{gone} received after {_spelled(received)}"))
         row = first if first is not None else row
+        if segment.preamble_row() is None:
+            found.heads.append((segment, row))
         row, received, offset = _of_segment(found, segment, row, received, is_last=segment is segments[-1], deep=deep)
         number, end = segment.number + 1, LogPosition(segment.number, offset, row)
         if not _fits(segment):
@@ -128,6 +140,26 @@ def _fits(segment: Segment) -> bool:
     data = segment.index.read_bytes()
     marks = MARK.iter_unpack(data[: len(data) // MARK.size * MARK.size])
     return all(segment.row_at(offset) in (row, None) for offset, row, _ in marks)
+
+
+def mend_heads(found: LogInspection) -> str:
+    """Write the first bytes of segments again whose rows are there."""
+    for segment, row in found.heads:
+        file = segment.open()
+        try:
+            disk.write(file, preamble(segment.number, row), 0)
+            disk.sync(file)
+        finally:
+            disk.close(file)
+    return "written again"
+
+
+def mend_start(directory: Path) -> str:
+    """Record the first position of a log again, as its first segment tells it."""
+    first = next(iter(segments_in(directory)), None)
+    at = ORIGIN if first is None else LogPosition(first.number, PREAMBLE_BYTES, first.first_row() or 0)
+    write_oldest(directory, at)
+    return f"written again: it begins with row {at.row}"
 
 
 def mend(directory: Path, read: LogPosition | None) -> str:

@@ -285,7 +285,7 @@ def read_oldest(directory: Path) -> LogPosition | None:
     """Return the first position that must exist, None if no readable record has it."""
     try:
         check, _, data = (directory / OLDEST).read_bytes().partition(b" ")
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return None
     return LogPosition.from_json(json.loads(data)) if check == b"%08x" % zlib.crc32(data) else None
 

@@ -14,6 +14,7 @@ from umbel.query.answer import Answer
 from umbel.query.arrange import QueryPlan
 from umbel.query.execute import QueryEngine
 from umbel.query.session import QueryMode
+from umbel.runtime.completeness import DeploymentCompleteness
 from umbel.runtime.deployment import Deployment, replaced
 from umbel.runtime.engines import engine_of
 from umbel.runtime.erasures import erased_on
@@ -118,7 +119,8 @@ class Answering:
         check_same(graph, self._request.state_ids, self._branch)
         erased = erased_on(self._deployment, self._branch, latest)
         definitions = self._deployment.definitions(self._request.revision)
-        return latest, engine_of(definitions, graph, self._deployment.store, self._history, erased, self._extractors)
+        known, store = DeploymentCompleteness(self._deployment), self._deployment.store
+        return latest, engine_of(definitions, graph, store, self._history, erased, self._extractors, known)
 
     def _history(self, node: GraphNode) -> pl.DataFrame:
         """Return the input history of a node, cached for the next batches.

@@ -17,7 +17,7 @@ import polars as pl
 from umbel.aggregates import Aggregate
 from umbel.changes.versions import TIME
 from umbel.operators.aggregate_rules import check_aggregate
-from umbel.operators.operator import Clock, Keyed
+from umbel.operators.operator import NEVER, Clock, Keyed
 from umbel.state.tables import State
 from umbel.types import dtypes
 from umbel.types.schema import CHANGE_COLUMNS, SEQ, Schema
@@ -179,6 +179,22 @@ class LookedUpAggregation(Aggregation):
     @property
     def is_terminal(self) -> bool:
         return True
+
+    def complete_since(self, inputs: tuple[float, ...]) -> float:
+        if self.along is not None or max(inputs) == NEVER:
+            return NEVER
+        return max(inputs) + max((self._behind(each) for each in self.windows), default=NEVER)
+
+    def _behind(self, window: Continuous | Tumbling | Hopping | Session) -> float:
+        """Return the distance from an instant to the earliest row it depends on, µs."""
+        if isinstance(window, Session):
+            return NEVER
+        if isinstance(window, Continuous):
+            rows = window.duration_us or (0 if self.is_keyed else NEVER)  # a keyed input has all rows that are left
+            return rows + self.tiling.grain(window) + SECOND
+        return (
+            NEVER if window.duration_us is None else window.duration_us + window.stride_us + window.lookback_us + SECOND
+        )
 
     @abstractmethod
     def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:

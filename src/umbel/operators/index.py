@@ -62,6 +62,9 @@ class Index(Keyed):
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(self.schema.key_names) for _ in self.parents)
 
+    def complete_since(self, inputs: tuple[float, ...]) -> float:
+        return max(inputs)
+
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         rows = with_key(changes[0], self.schema.key_names)
         versions_table = state.timed("versions", version_columns(self.schema))

@@ -84,6 +84,9 @@ class Join(Keyed):
     def looked_up(self) -> tuple[int, ...]:
         return (1,)
 
+    def complete_since(self, inputs: tuple[float, ...]) -> float:
+        return max(inputs)
+
     def exchange(self) -> tuple[tuple[str, ...], ...]:
         return (self.left_on, self.right_on)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from keyword import kwlist
+from math import inf
 from typing import Any, ClassVar
 
 import polars as pl
@@ -23,6 +24,8 @@ from umbel.state.tables import State
 from umbel.types.schema import Schema
 
 NOT_IDENTITY = {"identity": False}
+ALWAYS, NEVER = -inf, inf
+"""The instants, in µs, from which on something is complete that was always, or never will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,15 @@ class Operator(ABC):
         """
         return 0
 
+    def complete_since(self, inputs: tuple[float, ...]) -> float:
+        """Return the instant since which its result is right, given incomplete inputs.
+
+        Args:
+            inputs: of each input, the instant in µs since which it has all changes; a keyed one has the rows of then, too.
+        """
+        del inputs
+        return NEVER
+
     @property
     def is_terminal(self) -> bool:
         """True if no operator may follow, because its value depends on the queried instant."""
@@ -168,6 +180,9 @@ class RowWise(Operator):
     @abstractmethod
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the output changes for `rows`; `_at`, `_weight` and `_seq` pass through."""
+
+    def complete_since(self, inputs: tuple[float, ...]) -> float:
+        return max(inputs)
 
     @property
     def functions(self) -> tuple[UserFunction, ...]:

@@ -12,7 +12,7 @@ from umbel.errors import InvalidType, Terminal
 from umbel.functions.computed import blamed, called, in_order
 from umbel.functions.user_function import UserFunction
 from umbel.operators.columns import quoted
-from umbel.operators.operator import RowWise
+from umbel.operators.operator import NEVER, RowWise
 from umbel.types.dtypes import Datetime, DType
 from umbel.types.schema import AT, CHANGE_COLUMNS, Schema
 
@@ -61,6 +61,10 @@ class Transform(RowWise):
                 )
         fixed = (rows.timestamp, *rows.key_names)
         return rows.with_values(item for item in self.columns if item[0] not in fixed)
+
+    def complete_since(self, inputs: tuple[float, ...]) -> float:
+        del inputs
+        return NEVER  # the function may move any row to any instant
 
     @property
     def functions(self) -> tuple[UserFunction, ...]:

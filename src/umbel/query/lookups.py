@@ -14,6 +14,7 @@ from umbel.changes.versions import ALIVE, KEY, TIME, version_columns
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
 from umbel.graph.graph import GraphNode
 from umbel.operators.aggregate import LookedUpAggregation
+from umbel.query.completeness import Complete, Completeness, check_instants, first_of, replayed_since
 from umbel.query.point_lookup import PointLookup, PointLookups, point_lookups
 from umbel.query.rows import Column, Instants
 from umbel.state.keys import encode_keys, shard_of
@@ -44,10 +45,11 @@ class Lookups:
         graph: the deployed graph.
         store: the state store.
         history: reads the input changes of a terminal aggregate.
+        known: tells from which instants on answers are right.
     """
 
-    def __init__(self, graph: Outputs, store: Store, history: History) -> None:
-        self._graph, self._store, self._history = graph, store, history
+    def __init__(self, graph: Outputs, store: Store, history: History, known: Completeness | None = None) -> None:
+        self._graph, self._store, self._history, self._known = graph, store, history, known or Complete()
         self._point_lookups: dict[str, PointLookups] = {}
 
     def online(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
@@ -64,6 +66,7 @@ class Lookups:
         node = self._node(dataset)
         if not keys.height:
             return pl.DataFrame(schema=node.operator.schema.polars()), pl.Series("_found", dtype=pl.Boolean)
+        self._check(node, first_of(at))
         point_lookup = self.point_lookup(
             dataset, {name: keys[name] for name in node.operator.schema.key_names}, Instants.of(at)
         )
@@ -86,7 +89,12 @@ class Lookups:
         """
         if not 0 < len(at) <= POINT_LOOKUP_ROWS:
             return None
+        self._check(self._node(dataset), int(at.micros.min()))
         return self._quick(dataset).answer(keys, at)
+
+    def _check(self, node: GraphNode, first: int) -> None:
+        """Refuse an answer from state that is right only from a later instant on."""
+        check_instants(node.dataset or node.state_id, self._known.of_state(node.state_id), first)
 
     def _quick(self, dataset: str) -> PointLookups:
         found = self._point_lookups.get(dataset)
@@ -141,7 +149,10 @@ class Lookups:
         found = pl.concat(known)
         lost = points.join(found.filter(HISTORY), on=ROW, how="semi", maintain_order="left")
         if lost.height:
-            report = operator.replay(self._history(node), lost.drop(KEY)).with_columns(lost[ROW])
+            changes = self._history(node)  # before it is asked what is missing: more may be dropped meanwhile
+            since, first = replayed_since(node, self._known), first_of(lost[TIME])
+            check_instants(node.dataset or node.state_id, since, first, "from history")
+            report = operator.replay(changes, lost.drop(KEY)).with_columns(lost[ROW])
             found = pl.concat(
                 [found.filter(~pl.col(HISTORY)).drop(HISTORY), report.select(found.drop(HISTORY).columns)]
             )

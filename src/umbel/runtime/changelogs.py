@@ -19,9 +19,11 @@ import polars as pl
 from umbel.changes.versions import consolidate
 from umbel.errors import Damaged
 from umbel.graph.graph import GraphNode
-from umbel.log import change_rewriting, changes
+from umbel.log import change_retention, change_rewriting, changes
 from umbel.log.change_files import ChangeLogFile
+from umbel.log.change_retention import Locked, RetentionLimits
 from umbel.log.change_tail import BATCH, FileTail
+from umbel.operators.operator import ALWAYS
 from umbel.query.erasure import ErasedKeys
 from umbel.state.keys import encode_columns
 from umbel.state.port import Stamp
@@ -168,6 +170,15 @@ class ChangeLogs:
         rows = change_rewriting.rewrite_without(log, erased.columns, erased.hits)
         change_rewriting.forget_history(log)
         return rows
+
+    def drop_oldest(self, node: GraphNode, limits: RetentionLimits, locked: Locked) -> int:
+        """Drop the oldest changes of a log; return their number. See `umbel.log.change_retention`."""
+        return change_retention.drop_oldest(self._log(node), node.operator.schema.key_names, limits, locked)
+
+    def retained_since(self, node: GraphNode) -> float:
+        """Return the instant since which a log is complete, in µs."""
+        found = change_retention.retained_since(self._bare(node).table())
+        return ALWAYS if found is None else float(found)
 
     def tidy(self, node: GraphNode) -> None:
         """Merge small files, and delete files without readers."""

@@ -17,9 +17,11 @@ from umbel.errors import Conflict, ErrorCollector, InvalidValue, located
 from umbel.functions.fingerprint import fingerprint
 from umbel.graph.graph import MAIN, Graph
 from umbel.runtime.deployment import Deployment
+from umbel.runtime.retention import no_drops
 from umbel.runtime.sources import open_sources
 from umbel.runtime.supported import check_supported
 from umbel.runtime.switching import must_wait, switches
+from umbel.runtime.unlogged import check_history
 
 
 def commit(
@@ -51,13 +53,17 @@ def commit(
 
     Raises:
         UmbelError: a definition changed without a new version or has an option that would be ignored, or needs a backfill.
+        HistoryDropped: new pipelines or sinks need changes that were dropped.
         Conflict: the branch has changed since `base`.
     """
     while True:
-        found = propose(deployment, definitions, branch=branch, incremental=incremental, backfill=backfill, base=base)
-        with suppress(Conflict):  # another commit since: this one is checked against that
-            head = None if preview else _put(deployment, branch, message, found)
-            return {"revision": head, **found.difference, **_serving(deployment, branch)}
+        with no_drops(deployment):
+            found = propose(
+                deployment, definitions, branch=branch, incremental=incremental, backfill=backfill, base=base
+            )
+            with suppress(Conflict):  # another commit since: this one is checked against that
+                head = None if preview else _put(deployment, branch, message, found)
+                return {"revision": head, **found.difference, **_serving(deployment, branch)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,7 @@ def _compared(
     """Return what differs after a commit, and the graph with it."""
     graph, now = deployment.graph_with(branch, after), deployment.graph(deployment.catalog.latest())
     _examine(deployment, now, graph)
+    check_history(deployment, now, graph)
     recomputed = _recomputed(now, graph, branch)
     return {**_difference(before, after), "recomputed": recomputed}, graph
 

@@ -26,7 +26,7 @@ from umbel.api.secrets import provide_secrets
 from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter, WriteOptions
 from umbel.definitions.records import SinkDefinition
 from umbel.functions.fingerprint import fingerprint
-from umbel.graph.graph import GraphNode
+from umbel.graph.graph import Graph, GraphNode
 from umbel.log.change_tail import BATCH
 from umbel.query.encode import to_json
 from umbel.runtime.deployment import JOB, Deployment
@@ -87,9 +87,25 @@ def sinks(deployment: Deployment, revision: int) -> dict[str, Sink]:
     for name, definition in declared:
         node = graph.outputs[name]
         if node.is_logged and node.state_id in done:
-            key = f"{own}-{fingerprint(node.state_id, definition.connector)}"
+            key = _id_of(own, node, definition)
             found[key] = Sink(key, name, node, definition)
     return found
+
+
+def delivered_batch(deployment: Deployment, graph: Graph, node: GraphNode) -> int | None:
+    """Return the last batch that all sinks of a node have, None without sinks."""
+    definitions = [
+        each for name, dataset in graph.datasets.items() if graph.outputs[name] is node for each in dataset.sinks
+    ]
+    if not definitions:
+        return None
+    own = deployment.catalog.setting(SINKS, uuid4().hex[:12])
+    noted = [deployment.catalog.noted(f"sink:{_id_of(own, node, each)}") for each in definitions]
+    return min(SinkPosition(*each).batch if each else SinkPosition().batch for each in noted)
+
+
+def _id_of(own: str, node: GraphNode, definition: SinkDefinition) -> str:
+    return f"{own}-{fingerprint(node.state_id, definition.connector)}"
 
 
 class SinkDelivery:

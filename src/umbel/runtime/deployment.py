@@ -205,9 +205,10 @@ class Deployment:
         """
         if not self.is_home:
             raise elsewhere("read what was before")
-        return ChangeLogs(self.directory / "changes", self._dues)
+        return ChangeLogs(self.directory / "changes", self.dues)
 
-    def _dues(self) -> Dues:
+    def dues(self) -> Dues:
+        """Return the expected content of each change log after the last finished batch."""
         last = self.catalog.progress(JOB, sys.maxsize)
         dues: Dues = last.state.get("logs", {}) if last is not None else {}
         return dues
@@ -358,11 +359,14 @@ def check_catalog(folder: Path, url: str | None) -> None:
         Damaged: the catalog is gone, and the data it describes is not.
     """
     own = folder / "catalog.db"
-    if url not in (None, f"sqlite:///{own}") or own.exists():
+    if url not in (None, f"sqlite:///{own}") or (own.is_file() and own.stat().st_size):
         return
+    if own.is_dir():
+        raise Damaged("the catalog is damaged: catalog.db is a folder", hint=RESTORE)
     left = [name for name in ("store/store.json", "plans", "changes") if (folder / name).exists()]
     if left:
-        raise Damaged(f"the catalog is missing: there is {', '.join(left)} and no catalog.db", hint=RESTORE)
+        what = "an empty catalog.db" if own.exists() else "no catalog.db"
+        raise Damaged(f"the catalog is missing: there is {', '.join(left)} and {what}", hint=RESTORE)
 
 
 @lru_cache(maxsize=4)

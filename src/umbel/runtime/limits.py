@@ -63,6 +63,8 @@ class Limits:
         ingest_bytes: bytes of an endpoint's log from which on events that are read are deleted before their retention; 0 for any.
         feature_log_age: seconds for which days of the feature log are retained; 0 for ever.
         feature_log_bytes: bytes of the feature log from which on its oldest days are deleted; 0 for any.
+        change_log_age: seconds for which changes are retained in change logs; 0 for ever.
+        change_log_bytes: bytes of a change log from which on its oldest changes are dropped; 0 for any.
     """
 
     backlog_bytes: int = 1 << 30
@@ -76,6 +78,8 @@ class Limits:
     ingest_bytes: int = 0
     feature_log_age: float = 0.0
     feature_log_bytes: int = 0
+    change_log_age: float = 0.0
+    change_log_bytes: int = 0
 
     @classmethod
     def from_environment(cls) -> Limits:
@@ -97,6 +101,8 @@ class Limits:
             _read("UMBEL_INGEST_BYTES", _size, usual.ingest_bytes),
             _read("UMBEL_FEATURE_LOG_AGE", _seconds, usual.feature_log_age),
             _read("UMBEL_FEATURE_LOG_BYTES", _size, usual.feature_log_bytes),
+            _read("UMBEL_CHANGE_LOG_AGE", _seconds, usual.change_log_age),
+            _read("UMBEL_CHANGE_LOG_BYTES", _size, usual.change_log_bytes),
         )
 
 

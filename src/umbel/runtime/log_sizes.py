@@ -41,7 +41,7 @@ def log_sizes(directory: Path) -> Iterator[LogSize]:
     for folder in _folders(directory / INGEST, 2):
         yield LogSize(INGEST, _name(folder), _bytes(folder), _first_received(folder))
     for folder in _folders(directory / CHANGES, 1):
-        months = [each.name.partition("=")[2] for each in folder.glob(f"{MONTH}=*")]
+        months = [each.name.partition("=")[2] for each in folder.glob(f"{MONTH}=*") if any(each.iterdir())]
         yield LogSize(CHANGES, folder.name, _bytes(folder), min(map(_instant, months), default=None))
     for folder in _folders(directory / FEATURES, 2):
         days = [each.name for each in folder.iterdir() if each.is_dir()]

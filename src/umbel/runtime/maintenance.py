@@ -21,6 +21,7 @@ from umbel.runtime.deployment import Deployment
 from umbel.runtime.limits import Limits
 from umbel.runtime.plans import BatchPlan
 from umbel.runtime.progress import EventTimeProgress
+from umbel.runtime.retention import drop_changes
 from umbel.runtime.sources import open_sources
 
 
@@ -118,11 +119,13 @@ class Maintenance:
         try:
             graph = self._deployment.graph(revision)
             expire(self._deployment, graph, read)
-            expire_features(self._deployment, Limits.from_environment())
+            limits = Limits.from_environment()
+            expire_features(self._deployment, limits)
             retire(self._deployment, graph)
             for node in graph.nodes:
                 if node.is_logged:
                     self._deployment.changes.tidy(node)
+            drop_changes(self._deployment, graph, limits)
         except Exception as error:  # noqa: BLE001  the job goes on without maintenance; an event is recorded
             log.warning("maintenance: %s", error)
             self._deployment.catalog.record_event("work", "error", f"maintenance: {error}")

@@ -10,6 +10,7 @@ import polars as pl
 from umbel.graph.graph import Branch
 from umbel.operators.aggregate import LookedUpAggregation
 from umbel.query.lookups import Lookups
+from umbel.runtime.completeness import DeploymentCompleteness
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.history import replayed
 from umbel.windowing.groups import Groups
@@ -36,7 +37,7 @@ def newest(deployment: Deployment, branch: Branch, dataset: str, limit: int) -> 
         limit
     )
     at = pl.Series([datetime.now(UTC)], dtype=pl.Datetime("us", "UTC")).new_from_index(0, groups.height)
-    rows, found = Lookups(branch, deployment.store, lambda each: replayed(deployment, each, changes.read)).online(
-        dataset, groups, at
-    )
+    known = DeploymentCompleteness(deployment)
+    lookups = Lookups(branch, deployment.store, lambda each: replayed(deployment, each, changes.read), known)
+    rows, found = lookups.online(dataset, groups, at)
     return rows.filter(found).sort(operator.schema.timestamp)

@@ -177,6 +177,8 @@ class Plans:
             splits = tuple(PlannedSplit(**split) for split in content["splits"])
             ended, behind = tuple(content.get("ended", ())), tuple(content.get("behind", ()))
             positions, latest = content["positions"], content.get("latest")
+            if content["number"] != number:
+                raise ValueError(f"it is plan {content['number']}")
             return BatchPlan(content["number"], content["revision"], splits, positions, ended, latest, behind)
         except FileNotFoundError:
             report = f"plan {number} is missing: {self._name(number)}; the last one there is {self.last()}"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from umbel.definitions.records import HISTORY, DatasetDefinition, Definitions
+from umbel.definitions.records import DatasetDefinition, Definitions
 from umbel.errors import ErrorCollector, NotSupported
-from umbel.types.durations import format_duration
 
 
 def check_supported(definitions: Definitions) -> None:
-    """Refuse options that a server would ignore: some sinks, and retention of history.
+    """Refuse options that a server would ignore: some sinks.
 
     Raises:
         NotSupported: there are some; the message lists all of them.
@@ -35,10 +34,3 @@ def _unsupported(datasets: Iterable[DatasetDefinition]) -> Iterator[NotSupported
                     where=sink.location,
                     hint="a dataset before the aggregation can have a sink, and one with discrete windows or emit='final'",
                 )
-        if each.history != HISTORY:
-            yield NotSupported(
-                f"dataset '{each.name}': history={format_duration(each.history)!r} cannot be kept to: a server keeps the "
-                "whole history of a dataset, and removes nothing by age yet",
-                where=each.location,
-                hint="leave history= out",
-            )

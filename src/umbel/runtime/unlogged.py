@@ -6,36 +6,67 @@ history of these: the operator is computed again from the change logs of its inp
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Container, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from umbel.errors import NotSupported
+from umbel.errors import HistoryDropped, NotSupported
 from umbel.graph.graph import Graph, GraphNode, history_sources
 from umbel.runtime.changelogs import Dues
+from umbel.runtime.completeness import check_computable, check_sinks
+from umbel.runtime.deployment import JOB
 from umbel.runtime.recovery.rebuild import planned
 
 if TYPE_CHECKING:
+    from umbel.catalog.catalog import JobEpoch
     from umbel.runtime.deployment import Deployment
 
 
-def recompute_unlogged(deployment: Deployment, revision: int, dues: Dues) -> frozenset[str]:
+def recompute_unlogged(deployment: Deployment, revision: int, dues: Dues, by: JobEpoch) -> frozenset[str]:
     """Mark operators whose history new ones need as not backfilled; return their state ids.
 
     Args:
         deployment: the deployment.
         revision: the commit whose definitions apply next.
         dues: the content of the change logs after the last batch.
+        by: the worker that computes them.
+
+    Raises:
+        Fenced: another worker has taken over.
     """
     graph, done = deployment.graph(revision), deployment.catalog.backfilled()
     fresh = {node.state_id for node in graph.nodes if node.state_id not in done}
     try:
         found = unlogged(graph, fresh, dues)
-    except NotSupported as error:
+        check_computable(deployment, graph, fresh | found, found)
+    except (HistoryDropped, NotSupported) as error:
         deployment.catalog.record_event("work", "warning", f"a new pipeline begins without history: {error.message}")
         return frozenset()
-    deployment.catalog.backfill(found, done=False)
+    deployment.catalog.backfill(found, done=False, by=by)
     return found
+
+
+def check_history(deployment: Deployment, now: Graph, after: Graph) -> None:
+    """Refuse a commit whose new operators and sinks need changes that were dropped.
+
+    Args:
+        deployment: the deployment.
+        now: the graph in force.
+        after: the graph with the commit.
+
+    Raises:
+        HistoryDropped: they do.
+    """
+    if not deployment.is_home or deployment.catalog.progress(JOB, sys.maxsize) is None:
+        return
+    known = {node.state_id for node in now.nodes}
+    fresh, old = {node.state_id for node in after.nodes} - known, frozenset[str]()
+    with suppress(NotSupported):  # the worker tells
+        old = unlogged(after, fresh, deployment.dues())
+    check_computable(deployment, after, fresh | old, old)
+    check_sinks(deployment, now, after)
 
 
 def unlogged(graph: Graph, fresh: AbstractSet[str], dues: Dues) -> frozenset[str]:

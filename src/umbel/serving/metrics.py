@@ -14,6 +14,7 @@ from umbel.runtime.deployment import JOB
 from umbel.runtime.freshness import Lag, lags
 from umbel.runtime.health import STATES, health
 from umbel.runtime.log_sizes import log_sizes
+from umbel.runtime.retention import retained_logs
 from umbel.runtime.source_lags import source_lags
 from umbel.runtime.switching import switches
 from umbel.serving.environment import SHARED
@@ -134,6 +135,10 @@ def _disk(registry: CollectorRegistry, service: Service) -> None:
         size.labels(each.kind, each.name).set(each.size)
         if each.oldest is not None:
             oldest.labels(each.kind, each.name).set(each.oldest)
+    report = "The instant from which on a change log has all changes, in seconds since the epoch; only of logs that were cut."
+    retained = Gauge("umbel_change_log_retained_seconds", report, ["name"], registry=registry)
+    for name, since in retained_logs(service.deployment).items():
+        retained.labels(name).set(since)
 
 
 def _backfills(registry: CollectorRegistry, service: Service) -> None:

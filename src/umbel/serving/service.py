@@ -22,6 +22,7 @@ from umbel.log.ingest import IngestLog, IngestLogs
 from umbel.query.erasure import Erased
 from umbel.query.execute import QueryEngine
 from umbel.request_errors import Backfilling
+from umbel.runtime.completeness import DeploymentCompleteness
 from umbel.runtime.deployment import RETAINED_FOR, Deployment, replaced
 from umbel.runtime.engines import engine_of
 from umbel.runtime.erasures import erased_on
@@ -137,6 +138,7 @@ class Service:
         self.backlog = Backlog(deployment, self.limits)
         self.extractors = Extractors()
         self._logs = IngestLogs(deployment.directory)
+        self._known = DeploymentCompleteness(deployment)
         self._loading = threading.Lock()
         self._hasty: int | None = None
         self._looked_at = time.monotonic()
@@ -149,6 +151,7 @@ class Service:
         self._graph, self._latest = self.deployment.graph(latest), latest
         self._others: dict[str, InForce] = {}
         self._endpoints = _endpoints(self._graph)
+        self._is_computing = self._computes()
         self.current = self._loaded(MAIN)
 
     def refresh(self) -> bool:
@@ -156,10 +159,17 @@ class Service:
         with self._loading:
             latest = self.deployment.catalog.latest()
             self._looked_at = time.monotonic()
+            if self._is_computing or latest != self._latest:
+                self._known.refresh()
+                self._is_computing = self._computes()
             if latest == self._latest:
                 return False
             self._load(latest)
             return True
+
+    def _computes(self) -> bool:
+        """Return whether operators are computed from history: what they lack is noted when that begins."""
+        return bool({node.state_id for node in self._graph.nodes} - self.deployment.catalog.backfilled())
 
     async def of(self, request: Request) -> InForce:
         """Return the definitions in force on the branch of a request.
@@ -248,14 +258,15 @@ class Service:
         later = None
         if head != revision:
             newer, coming = self._graph.branch(branch), self.deployment.definitions(head)
-            later = Committed(head, newer, engine_of(coming, newer, store, self._history, erased, self.extractors))
+            engine = engine_of(coming, newer, store, self._history, erased, self.extractors, self._known)
+            later = Committed(head, newer, engine)
         graph = self._graph.branch(branch if later is None else replaced(branch))
         definitions = self.deployment.definitions(revision)
         if any(
             isinstance(each, FunctionExtractor) for of in definitions.featuresets.values() for each in of.extractors
         ):
             self.extractors.start()
-        engine = engine_of(definitions, graph, store, self._history, erased, self.extractors)
+        engine = engine_of(definitions, graph, store, self._history, erased, self.extractors, self._known)
         return InForce(revision, definitions, graph, engine, erased, branch, later)
 
     def _history(self, node: GraphNode) -> pl.DataFrame:

@@ -20,8 +20,11 @@ from time import monotonic
 from time import time as now
 from typing import TYPE_CHECKING
 
+from umbel.catalog.catalog import JobEpoch
 from umbel.graph.graph import Graph
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
+from umbel.runtime.completeness import note_since
+from umbel.runtime.deployment import JOB
 from umbel.runtime.history_reader import HistoryReader
 from umbel.runtime.history_slices import left
 from umbel.runtime.progress import EventTimeProgress
@@ -60,6 +63,7 @@ class Backfill:
         self._timed: tuple[int, float] | None = None
         self._beside: StepBeside | None = None
         self._left = 0
+        self._by = JobEpoch(JOB, 0)
 
     def go_on(self, revision: int, stamp: Stamp, time: EventTimeProgress, is_first: bool) -> frozenset[str]:
         """Run a step if any is due; return the state ids of operators still waiting.
@@ -70,13 +74,20 @@ class Backfill:
             time: event time as of the batch before; gets the stream times of the operators that were computed.
             is_first: whether no batch was before the next one, so that there is no history.
         """
-        catalog, graph = self._deployment.catalog, self._deployment.graph(revision)
+        catalog, graph, self._by = (
+            self._deployment.catalog,
+            self._deployment.graph(revision),
+            JobEpoch(JOB, stamp.epoch),
+        )
         fresh = frozenset(node.state_id for node in graph.nodes) - catalog.backfilled()
         waiting = frozenset[str]() if is_first else graph.awaiting(fresh)
         if fresh - waiting:
-            for state_id in () if is_first else fresh - waiting:
-                self._deployment.store.drop(state_id)
-            catalog.backfill(fresh - waiting, done=True)
+            with catalog.without_successor(self._by):
+                for state_id in () if is_first else fresh - waiting:
+                    self._deployment.store.drop(state_id)
+            if not is_first:
+                note_since(self._deployment, graph, fresh - waiting, self._by)
+            catalog.backfill(fresh - waiting, done=True, by=self._by)
         if waiting:
             waiting -= self._some(graph, revision, stamp, waiting, time)
         else:
@@ -137,7 +148,7 @@ class Backfill:
                 self._begin(graph, step.state_ids, stamp.batch)
             self._failed(state.failures, error)
             return frozenset()
-        self._deployment.catalog.backfill(step.state_ids, done=True)
+        self._deployment.catalog.backfill(step.state_ids, done=True, by=self._by)
         last = self._deployment.backfill_state()
         record(self._deployment.catalog, LOGS, last.done, last.seconds)
         self._note(last.finished())
@@ -186,12 +197,14 @@ class Backfill:
 
     def _begin(self, graph: Graph, state_ids: frozenset[str], batch: int) -> BackfillState:
         """Delete the state of operators before a batch, and begin to compute it."""
+        note_since(self._deployment, graph, state_ids, self._by)
         deleted = set(self._deployment.backfill_state().deleted_before(batch))
-        for node in graph.nodes:
-            if node.state_id in state_ids:
-                self._deployment.store.drop(node.state_id)
-                self._deployment.changes.drop(node.log)
-                deleted.add(node.log)
+        with self._deployment.catalog.without_successor(self._by):
+            for node in graph.nodes:
+                if node.state_id in state_ids:
+                    self._deployment.store.drop(node.state_id)
+                    self._deployment.changes.drop(node.log)
+                    deleted.add(node.log)
         state = BackfillState(tuple(sorted(state_ids)), began=batch, deleted=tuple(sorted(deleted)))
         self._note(state)
         return state
@@ -219,7 +232,7 @@ class Backfill:
         self._note(replace(noted, failures=failures + 1, error=text, not_before=now() + wait))
 
     def _note(self, state: BackfillState) -> None:
-        self._deployment.catalog.note(BACKFILL, state.plain)
+        self._deployment.catalog.note(BACKFILL, state.plain, self._by)
 
     def _restore_stream_times(self, time: EventTimeProgress, graph: Graph) -> None:
         for node in (each for each in graph.nodes if each.is_timed):

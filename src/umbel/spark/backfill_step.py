@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from umbel.catalog.catalog import JobEpoch
 from umbel.errors import text_of
 from umbel.functions.fingerprint import fingerprint
 from umbel.functions.guarding import applied, guarded
@@ -22,6 +23,7 @@ from umbel.graph.stages import StageOutput, due, emit
 from umbel.operators.operator import Clock, Keyed, RowWise
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.batch import BatchReport
+from umbel.runtime.deployment import JOB
 from umbel.runtime.guard import WorkerGuard
 from umbel.runtime.history_reader import HistoryReader
 from umbel.runtime.history_slices import HistorySlice, after, left, slices
@@ -89,6 +91,11 @@ class BackfillStep:
         """The operators that are computed, and their inputs."""
         return self.deployment.graph(self.revision, self.others)
 
+    @property
+    def by(self) -> JobEpoch:
+        """The worker that runs it."""
+        return JobEpoch(JOB, self.stamp.epoch)
+
     def run(self, state: BackfillState, sizes: Mapping[int, int], begun: float, *, is_live: bool) -> bool:
         """Run the step; return whether all history is read.
 
@@ -110,12 +117,13 @@ class BackfillStep:
         else:
             self._run_in_tasks(todo, stamp, batch_report)
         nodes = self.graph.nodes
-        self.deployment.changes.commit_step(state.step, batch_report.parts, {node.log: node for node in nodes})
+        with self.deployment.catalog.without_successor(self.by):  # a successor may begin anew, with these step numbers
+            self.deployment.changes.commit_step(state.step, batch_report.parts, {node.log: node for node in nodes})
         self._bury(batch_report.letters, state.step)
         read = left(sizes, state.position) - left(sizes, state.end)
         seen = {nodes[number].state_id: at.isoformat() for number, at in batch_report.result.seen.items()}
         state = state.completed(read, seen, monotonic() - begun)
-        self.deployment.catalog.note(BACKFILL, state.plain)
+        self.deployment.catalog.note(BACKFILL, state.plain, self.by)
         return state.position.batch >= max(sizes)
 
     def _planned(self, state: BackfillState, sizes: Mapping[int, int], *, is_live: bool) -> BackfillState:
@@ -125,7 +133,7 @@ class BackfillStep:
         rows = LIVE_ROWS if is_live else self._rows_at_once() * self.slots
         total = state.done + left(sizes, state.position)
         state = state.begun(after(sizes, state.position, rows), total, in_driver=is_live)
-        self.deployment.catalog.note(BACKFILL, state.plain)
+        self.deployment.catalog.note(BACKFILL, state.plain, self.by)
         return state
 
     def _rows_at_once(self) -> int:
@@ -196,10 +204,11 @@ class BackfillStep:
         computed = [node for node in nodes if node.state_id in self.state_ids]
         for number, stream_time in due(computed, made.seen, clocks).items():
             # noted apart from the batch's progress: a batch that is run again does not compute history again
-            self.deployment.catalog.note(stream_time_name(nodes[number]), stream_time.isoformat())
+            self.deployment.catalog.note(stream_time_name(nodes[number]), stream_time.isoformat(), self.by)
         ticked = [changes.write_part(nodes[n], stamp, "ticks", each) for n, each in made.logged.items()]
         self._bury(Letters.of(guard), state.step)
-        changes.commit(BEFORE_ALL, ticked, {node.log: node for node in nodes})
+        with self.deployment.catalog.without_successor(self.by):
+            changes.commit(BEFORE_ALL, ticked, {node.log: node for node in nodes})
 
     def _bury(self, letters: Letters, step: int) -> None:
         """Record the rows that functions of the new operators rejected.
@@ -212,7 +221,7 @@ class BackfillStep:
         if letters:
             counts, dead = letters.counted(self.graph), letters.written(self.graph)
             job = f"backfill {fingerprint(sorted(self.state_ids))}"[:64]  # a backfill that begins anew counts once
-            self.deployment.catalog.bury(job, step, counts, dead)
+            self.deployment.catalog.bury(job, step, counts, dead, self.by)
 
 
 class StepBeside:

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from umbel.catalog.catalog import JobEpoch
 from umbel.catalog.purges import Purges
 from umbel.errors import text_of
 from umbel.runtime.batch import BatchReport, Counts, MicroBatch
@@ -102,13 +103,15 @@ class LiveJob:
             return
         self._on_begin(number)
         plan = self._plans.read(planned)
+        by = JobEpoch(JOB, self._epoch)
         if Purges(self._deployment.catalog).is_due():
+            self._deployment.catalog.check_epoch(by)
             self._maintenance.wait()  # it merges files of change logs
             purge_before(self._deployment, plan.revision, number, is_backfilling=self._backfill.is_running)
         batch = MicroBatch.begin(self._deployment, plan, Stamp(self._epoch, number))
         if batch.before not in (None, plan.revision):
             self._backfill.wait()
-            recompute_unlogged(self._deployment, plan.revision, batch.dues)
+            recompute_unlogged(self._deployment, plan.revision, batch.dues, by)
         batch.forget_removed()
         self._pace.before(plan.size)
         waiting = self._backfill.go_on(plan.revision, batch.stamp, batch.time, batch.before is None)

@@ -64,6 +64,17 @@ class StoreDescription:
         self._files.put_new(NAME, text.encode())
         self._read()
 
+    @staticmethod
+    def write(files: ShardFiles, shards: int, identity: str) -> None:
+        """Write the file of a store that has lost it.
+
+        Args:
+            files: of the store, above those of its shards.
+            shards: number of shards.
+            identity: of the store, as the catalog knows it.
+        """
+        files.put(NAME, json.dumps({"format": FORMAT, "shards": shards, "identity": identity}).encode())
+
     def _read(self) -> None:
         try:
             text = self._files.read(NAME)

@@ -69,6 +69,10 @@ class DurableStore(ShardedStore[Shard]):
         """Return the rows of each shard, its bytes on disk, and the parts of these."""
         return [_size(number, shard) for number, shard in enumerate(self._every())]
 
+    def files(self) -> list[ShardFiles]:
+        """Return the files of each shard."""
+        return [shard.files for shard in self._shards]
+
     def drop(self, state_id: str) -> None:
         """Delete all state of `state_id` in all shards."""
         shards = self._every()

@@ -18,9 +18,10 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from umbel.catalog import catalog as module
-from umbel.catalog.catalog import RAW_LIMIT, RETAINED_BATCHES, Catalog, DeadLetter, JobProgress
+from umbel.catalog.catalog import RAW_LIMIT, RETAINED_BATCHES, Catalog, DeadLetter, JobEpoch, JobProgress
 from umbel.catalog.tables import CatalogRow
 from umbel.errors import Terminal, UnknownName
+from umbel.state.port import Fenced
 
 JOB = "live"
 
@@ -114,6 +115,28 @@ def test_who_was_replaced_cannot_finish(catalog: Catalog) -> None:
     assert catalog.count_dead() == {}
     assert not catalog.finished(JOB, 1)
     catalog.finish(JOB, JobProgress(1, 1, {"by": "new"}), {}, epoch=new)
+
+
+def test_who_was_replaced_cannot_note(catalog: Catalog) -> None:
+    old = JobEpoch(JOB, catalog.take_over(JOB))
+    catalog.note("progress", 1, old)
+    catalog.backfill(["a"], done=True, by=old)
+    new = JobEpoch(JOB, catalog.take_over(JOB))
+    for write in (
+        lambda: catalog.note("progress", 2, old),
+        lambda: catalog.note("other", 2, old),
+        lambda: catalog.backfill(["a", "b"], done=False, by=old),
+        lambda: catalog.bury("backfill", 1, {("A", "dead"): 1}, [letter("a")], old),
+        lambda: catalog.check_epoch(old),
+        lambda: catalog.check_epoch(JobEpoch("never taken over", 0)),
+    ):
+        with pytest.raises(Fenced, match="taken it over"):
+            write()
+    assert (catalog.noted("progress"), catalog.noted("other")) == (1, None)
+    assert catalog.backfilled() == {"a"}
+    assert (catalog.counts(), catalog.count_dead()) == ({}, {})
+    catalog.note("progress", 3, new)
+    assert catalog.noted("progress") == 3
 
 
 def test_dead_letters_come_newest_first_and_cut(catalog: Catalog) -> None:

@@ -39,7 +39,7 @@ class Place:
     def graph(self, revision: int) -> Any:
         if revision == 13:
             raise RuntimeError("no such revision")
-        nodes = [SimpleNamespace(number=n, is_logged=n != 1) for n in range(3)]
+        nodes = [SimpleNamespace(number=n, is_logged=n != 1, dataset=None) for n in range(3)]
         return SimpleNamespace(sources=self._sources, nodes=nodes)
 
     def _sources(self) -> Any:

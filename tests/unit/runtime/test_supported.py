@@ -110,16 +110,10 @@ def test_a_sink_for_another_environment_is_no_hindrance(place: Deployment) -> No
     assert commit(place, check_commit([event, counts(event, env="prod")], (), "dev"))["revision"] == 1
 
 
-def test_a_history_that_would_not_be_applied_is_refused(place: Deployment) -> None:
-    event = events(history="30d")
-    with pytest.raises(NotSupported, match=r"dataset 'Event': history='30d'"):
-        commit(place, check_commit([event], ()))
-    assert MockClient().commit("m", datasets=[event]).ok
-    assert commit(place, check_commit([events(history="2y")], ()))["revision"] == 1  # the same as saying nothing
-    assert commit(place, check_commit([events()], ()))["new"] == []
-
-
 def test_all_errors_are_reported_at_once(place: Deployment) -> None:
-    event = events(history="1y")
-    with pytest.raises(NotSupported, match=r"(?s)2 options.*'Event': history='365d'.*'Counts' has a sink"):
-        commit(place, check_commit([event, counts(event)], ()))
+    event = events()
+    login = {"db_name": "d", "username": "u", "password": "p", "warehouse": "w", "schema": "s", "role": "r"}
+    snow = Snowflake(name="s", account="a", **login)
+    datasets = [event, large(event, snow.table("changes"), cdc=None, how="incremental"), counts(event)]
+    with pytest.raises(NotSupported, match=r"(?s)2 options.*'Large' has a sink.*'Counts' has a sink"):
+        commit(place, check_commit(datasets, ()))

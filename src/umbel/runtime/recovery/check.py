@@ -7,55 +7,30 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+
+import polars as pl
 
 from umbel.connectors.staging import Stage
 from umbel.connectors.webhook import WebhookConnector
-from umbel.errors import Damaged, NotSupported
+from umbel.errors import Damaged, HistoryDropped, NotSupported
 from umbel.graph.graph import Graph, GraphNode
 from umbel.log.inspection import inspect as inspect_log
 from umbel.log.inspection import mend as mend_log
+from umbel.log.inspection import mend_heads, mend_start
 from umbel.log.segments import LogPosition, directory_of
 from umbel.processes.locks import alone
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.integrity import damaged_features
 from umbel.runtime.recovery import checkpoint
 from umbel.runtime.recovery.cut import LINKS, ingest_logs
-from umbel.runtime.recovery.rebuild import planned, request, titles
-from umbel.state.file import FileStore
+from umbel.runtime.recovery.finding import ALL, BACKUP, CheckFinding, reason_of
+from umbel.runtime.recovery.rebuild import computable, request
+from umbel.runtime.recovery.state_check import check_state, looked, wrong
 from umbel.state.runs.files import LocalFiles
-from umbel.state.runs.inspection import ShardInspection, inspect, repair
-
-BACKUP = "restore a backup: umbel restore"
-LOOKS, PAUSE = 4, 0.1
-"""Times that something wrong is looked at, and seconds between them."""
-T = TypeVar("T")
-ALL = f"{BACKUP}; or read all sources again: umbel rebuild --all"
-
-
-@dataclass(frozen=True)
-class CheckFinding:
-    """Something that is missing, damaged or left over.
-
-    Args:
-        subject: the part of the deployment.
-        text: what is wrong with it.
-        lost: what is lost, in datasets, rows and times; empty if nothing is.
-        remedy: what to do where it cannot be mended.
-        mend: mends it, and returns what was done; None if that is not possible.
-    """
-
-    subject: str
-    text: str
-    lost: str = ""
-    remedy: str = BACKUP
-    mend: Callable[[], str] | None = None
+from umbel.state.runs.inspection import inspect
 
 
 def check(deployment: Deployment, *, deep: bool = True) -> Iterator[CheckFinding]:
@@ -68,11 +43,18 @@ def check(deployment: Deployment, *, deep: bool = True) -> Iterator[CheckFinding
     yield from _caught(
         "catalog", lambda: deployment.catalog.check(deep=deep), "definitions, positions, secrets or counts"
     )
+    try:
+        deployment.graph(deployment.catalog.latest())
+    except Damaged as error:
+        yield CheckFinding("catalog", error.message, "definitions")
+        yield from check_files(deployment.directory, deep=deep)
+        return
     yield from _checkpoint(deployment)
     yield from _plans(deployment)
-    yield from _state(deployment, deep=deep)
+    yield from _guarded("state", check_state(deployment, deep=deep), "all state")
     yield from _change_logs(deployment, deep=deep)
-    yield from _ingest(deployment, deep=deep)
+    for name, folder in ingest_logs(deployment.directory):
+        yield from _guarded(name, _ingest(deployment, name, folder, deep=deep), "rows that were not processed yet")
     yield from _staged(deployment, deep=deep)
     yield from _features(deployment, deep=deep)
     yield from _left_over(deployment)
@@ -83,7 +65,7 @@ def check_files(directory: Path, *, deep: bool = True) -> Iterator[CheckFinding]
     for folder in sorted((directory / "store").glob("shard-[0-9]*")):
         found = inspect(LocalFiles(folder), deep=deep)
         if found.lost or found.journal:
-            yield CheckFinding(f"state, {folder.name}", _wrong(found), f"state of {len(found.lost)} operators")
+            yield CheckFinding(f"state, {folder.name}", wrong(found), f"state of {len(found.lost)} operators")
     for name, folder in ingest_logs(directory):
         for each in inspect_log(folder, deep=deep).damage:
             yield CheckFinding(name, each.text, each.lost)
@@ -99,27 +81,23 @@ def repair_all(deployment: Deployment, found: list[CheckFinding]) -> Iterator[tu
         for each in found:
             try:
                 yield each, each.mend() if each.mend is not None else ""
-            except NotSupported as error:
+            except (Damaged, HistoryDropped, NotSupported, OSError):
                 yield each, ""
-                del error
 
 
 def _caught(subject: str, look: Callable[[], object], lost: str) -> Iterator[CheckFinding]:
     try:
         look()
-    except Damaged as error:
-        yield CheckFinding(subject, error.message, lost)
+    except (Damaged, OSError, pl.exceptions.PolarsError) as error:
+        yield CheckFinding(subject, reason_of(error), lost)
 
 
-def _looked(look: Callable[[], T], is_wrong: Callable[[T], bool]) -> T:
-    """Look again where something is wrong: files are replaced while a deployment runs."""
-    for _ in range(LOOKS - 1):
-        with suppress(FileNotFoundError):
-            found = look()
-            if not is_wrong(found):
-                return found
-        time.sleep(PAUSE)
-    return look()
+def _guarded(subject: str, findings: Iterator[CheckFinding], lost: str) -> Iterator[CheckFinding]:
+    """Yield findings; if they cannot be made, that is one."""
+    try:
+        yield from findings
+    except (Damaged, OSError, pl.exceptions.PolarsError) as error:
+        yield CheckFinding(subject, reason_of(error), lost, ALL)
 
 
 def _checkpoint(deployment: Deployment) -> Iterator[CheckFinding]:
@@ -142,74 +120,6 @@ def _plans(deployment: Deployment) -> Iterator[CheckFinding]:
             yield CheckFinding(each.subject, each.text, each.lost, remedy)
 
 
-def _state(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
-    """Yield the damage of the state, shard by shard."""
-    if not isinstance(deployment.store, FileStore):
-        return
-    store, graph = deployment.store, deployment.graph(deployment.catalog.latest())
-    if store.identity is None:
-        if deployment.noted_store is not None:
-            yield CheckFinding("state", f"there is no {store.directory.name}/store.json", "all state", ALL)
-        return
-    for shard in range(deployment.shards):
-        files = LocalFiles(store.directory / f"shard-{shard:03d}")
-        found = _looked(
-            partial(inspect, files, deep=deep), lambda it: bool(it.lost or it.journal or it.damaged or it.torn)
-        )
-        if not found.state_ids and not files.list("journal"):
-            found.journal = "all files of the journal are missing"
-            found.state_ids = {node.state_id for node in graph.nodes if node.is_keyed}
-        yield from _of_shard(deployment, graph, shard, files, found)
-
-
-def _of_shard(
-    deployment: Deployment, graph: Graph, shard: int, files: LocalFiles, found: ShardInspection
-) -> Iterator[CheckFinding]:
-    subject, known = f"state, shard {shard}", {node.state_id for node in graph.nodes}
-    lost, needed = found.lost, found.lost & known
-    if lost or found.journal:
-
-        def mend() -> str:
-            made = planned(graph, needed)
-            repair(files, found)
-            if needed:
-                request(deployment, made)
-            return (
-                f"given up; the worker rebuilds {', '.join(made.datasets)}" if needed else "given up: nothing needed it"
-            )
-
-        remedy, can = ALL, True
-        try:
-            planned(graph, needed)
-        except NotSupported as error:
-            remedy, can = f"{error.message}: {ALL}", False
-        text = (
-            f"part {shard + 1} of {deployment.shards} of the state of {', '.join(titles(graph, needed)) or 'nothing'}"
-        )
-        yield CheckFinding(subject, _wrong(found), text, remedy, mend if can else None)
-    elif found.damaged:
-
-        def restore() -> str:
-            repair(files, found)
-            return f"version {found.manifest.version}, the one before, counts"
-
-        yield CheckFinding(subject, f"manifest {', '.join(found.damaged)} is not as it was written", mend=restore)
-    elif found.torn:
-
-        def cut() -> str:
-            repair(files, found)
-            return f"{found.torn} bytes cut off, or committed where they were whole"
-
-        yield CheckFinding(subject, f"a write was cut: {found.torn} bytes that no batch relies on", mend=cut)
-
-
-def _wrong(found: ShardInspection) -> str:
-    runs = [error for errors in found.runs.values() for error in errors]
-    return "; ".join(
-        [*([found.journal] if found.journal else []), *runs[:5], *([f"and {len(runs) - 5} more"] if runs[5:] else [])]
-    )
-
-
 def _change_logs(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
     graph, done = deployment.graph(deployment.catalog.latest()), deployment.catalog.backfilled()
     for node in graph.nodes:
@@ -224,8 +134,8 @@ def _change_logs(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding
 
 def _rebuilt(deployment: Deployment, graph: Graph, node: GraphNode) -> Callable[[], str] | None:
     try:
-        made = planned(graph, {node.state_id})
-    except NotSupported:
+        made = computable(deployment, graph, {node.state_id})
+    except (Damaged, HistoryDropped, NotSupported):
         return None
 
     def mend() -> str:
@@ -235,20 +145,26 @@ def _rebuilt(deployment: Deployment, graph: Graph, node: GraphNode) -> Callable[
     return mend
 
 
-def _ingest(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
-    for name, folder in ingest_logs(deployment.directory):
-        read = _read(deployment, name)
-        look = partial(inspect_log, folder, deep=deep, read=read)
-        found = _looked(look, lambda it: bool(it.damage or it.torn or it.is_short))
-        for each in found.damage:
-            yield CheckFinding(name, each.text, each.lost, f"send the rows again; or {BACKUP}")
-        if found.torn or found.is_short:
-            text = f"a request was cut: {found.torn} bytes that were never answered" if found.torn else found.short
-            yield CheckFinding(name, text, found.lost_end, mend=partial(mend_log, folder, read))
-        if found.indexes:
-            yield CheckFinding(
-                name, f"{len(found.indexes)} indexes do not fit their segments", mend=partial(_without, found.indexes)
-            )
+def _ingest(deployment: Deployment, name: str, folder: Path, *, deep: bool) -> Iterator[CheckFinding]:
+    read = _read(deployment, name)
+    look = partial(inspect_log, folder, deep=deep, read=read)
+    found = looked(look, lambda it: bool(it.damage or it.torn or it.is_short))
+    for each in found.damage:
+        yield CheckFinding(name, each.text, each.lost, f"send the rows again; or {BACKUP}")
+    if found.torn or found.is_short:
+        text = f"a request was cut: {found.torn} bytes that were never answered" if found.torn else found.short
+        yield CheckFinding(name, text, found.lost_end, mend=partial(mend_log, folder, read))
+    if found.heads:
+        names = ", ".join(segment.path.name for segment, _ in found.heads)
+        text = f"{names}: the first bytes are not as they were written; the rows are there"
+        yield CheckFinding(name, text, mend=partial(mend_heads, found))
+    if found.is_start_damaged:
+        text = "oldest: the record of the first position is not as it was written"
+        yield CheckFinding(name, text, mend=partial(mend_start, folder))
+    if found.indexes:
+        yield CheckFinding(
+            name, f"{len(found.indexes)} indexes do not fit their segments", mend=partial(_without, found.indexes)
+        )
 
 
 def _without(paths: list[Path]) -> str:
@@ -269,7 +185,7 @@ def _read(deployment: Deployment, name: str) -> LogPosition | None:
                 if folder.relative_to(deployment.directory).as_posix() == name:
                     found.append(LogPosition.from_json(positions[each.key]))
         return max(found, default=None)
-    except Damaged:
+    except (Damaged, OSError):
         return None
 
 

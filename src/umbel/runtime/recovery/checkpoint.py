@@ -10,6 +10,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from umbel.catalog.catalog import Catalog
@@ -23,9 +24,40 @@ def folder_of(directory: Path) -> Path:
 
 
 def is_lost(catalog: Catalog, directory: Path) -> bool:
-    """Return whether batches have finished, and there is no checkpoint that has one."""
+    """Return whether batches have finished, and there is no readable checkpoint that has them."""
     last = catalog.progress(JOB, sys.maxsize)
-    return last is not None and _last(folder_of(directory)) is None
+    if last is None:
+        return False
+    folder = folder_of(directory)
+    number = _last(folder)
+    return number is None or not _is_sound(folder, number, last.number, last.state.get("plan"))
+
+
+def _is_sound(folder: Path, number: int, finished: int, plan: Any) -> bool:
+    """Return whether Spark can read a checkpoint, and resumes with the right plan.
+
+    Args:
+        folder: of the checkpoint.
+        number: the last batch that it has.
+        finished: the last batch that was finished.
+        plan: the plan of that batch.
+    """
+    try:
+        if "id" not in json.loads((folder / "metadata").read_bytes()):
+            return False
+        for each in {number, max(0, number - 1), min(number, finished)}:  # Spark looks for the one before, too
+            path = folder / "offsets" / str(each)
+            version, *lines = path.read_text().split("\n")
+            parts = [json.loads(line) for line in lines if line != "-"]
+            if not version.startswith("v") or (each == finished and plan is not None and parts[-1] != {"plan": plan}):
+                return False
+        commit = folder / "commits" / str(min(number, finished))
+        if commit.exists():
+            version, *lines = commit.read_text().split("\n")
+            return version.startswith("v") and all(isinstance(json.loads(line), dict) for line in lines)
+    except (OSError, ValueError, TypeError, IndexError):
+        return False
+    return True
 
 
 def _last(folder: Path) -> int | None:

@@ -18,8 +18,11 @@ from umbel.errors import NotSupported, UnknownName, did_you_mean
 from umbel.graph.graph import MAIN, Graph, GraphNode
 from umbel.log.segments import ORIGIN, read_oldest
 from umbel.processes.locks import alone
+from umbel.runtime.backfill_state import BACKFILL
+from umbel.runtime.completeness import COMPLETE, check_computable
 from umbel.runtime.deployment import JOB, STORE, Deployment
 from umbel.runtime.recovery.cut import ingest_logs
+from umbel.runtime.retention import no_drops
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ def rebuild(deployment: Deployment, datasets: Iterable[str], branch: str = MAIN)
     Raises:
         UnknownName: there is no such dataset.
         NotSupported: a dataset is read from a source.
+        HistoryDropped: its inputs do not have the changes any more.
     """
     graph, found = deployment.graph(deployment.catalog.latest()), set[str]()
     outputs = graph.branch(branch).outputs
@@ -113,8 +117,21 @@ def rebuild(deployment: Deployment, datasets: Iterable[str], branch: str = MAIN)
         if name not in outputs:
             raise UnknownName(f"there is no dataset '{name}' on branch '{branch}'{did_you_mean(name, outputs)}")
         found.add(outputs[name].state_id)
-    made = planned(graph, found)
-    request(deployment, made)
+    with no_drops(deployment):
+        made = computable(deployment, graph, found)
+        request(deployment, made)
+    return made
+
+
+def computable(deployment: Deployment, graph: Graph, state_ids: Container[str]) -> Rebuild:
+    """Return what has to be rebuilt, as `planned`.
+
+    Raises:
+        NotSupported: one belongs to a dataset that is read from a source.
+        HistoryDropped: the change logs do not have the changes any more that it would be computed from.
+    """
+    made = planned(graph, state_ids)
+    check_computable(deployment, graph, made.state_ids)
     return made
 
 
@@ -156,7 +173,7 @@ def rebuild_all(deployment: Deployment) -> list[str]:
             for row in (t.BatchRow, t.Counter, t.BackfillRow, t.Removal):
                 session.execute(delete(row))
             names = session.scalars(select(t.SettingRow.name)).all()
-            gone = [name for name in names if name in (STORE, "backfill") or name.startswith("frontier of ")]
+            gone = [name for name in names if name in (STORE, BACKFILL, COMPLETE) or name.startswith("frontier of ")]
             session.execute(delete(t.SettingRow).where(t.SettingRow.name.in_(gone)))
         for each in ("checkpoint", "plans", "changes", "store"):
             shutil.rmtree(deployment.directory / each, ignore_errors=True)

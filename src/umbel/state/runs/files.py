@@ -13,7 +13,7 @@ import os
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import pyarrow as pa
 
@@ -71,6 +71,10 @@ class ShardFiles(Protocol):
         """Delete a file, if it exists."""
         ...
 
+    def forget(self, name: str) -> None:
+        """Delete the copy of a file on this machine, if it is one of several."""
+        ...
+
     def sweep(self, folder: str) -> None:
         """Delete unfinished files of dead writers; only for the one writer of a folder."""
         ...
@@ -112,11 +116,20 @@ class AppendableFiles(ShardFiles, Protocol):
         ...
 
 
+def is_appendable(files: ShardFiles) -> TypeGuard[AppendableFiles]:
+    """Return whether files can be appended to: those of a folder can, objects cannot."""
+    return files.has_locks
+
+
 class ShardJournal(Protocol):
     """The journal of one shard: its records in order."""
 
     def create(self) -> None:
         """Create the journal, unless there is one. The writers' lock must be held."""
+        ...
+
+    def begin(self, number: int) -> JournalPosition:
+        """Begin a new file, from which the journal goes on; return its beginning."""
         ...
 
     def since(self, at: JournalPosition) -> tuple[list[PlacedRecord], JournalPosition]:
@@ -270,6 +283,9 @@ class LocalFiles:
         except FileNotFoundError:
             return []
         return sorted(name for name in names if not name.endswith(_DRAFT))
+
+    def forget(self, name: str) -> None:
+        """Do nothing: the file is the only one."""
 
     def delete(self, name: str) -> None:
         reach("before a removal")

@@ -9,9 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from umbel.errors import Damaged
+from umbel.state.runs.files import is_appendable
 from umbel.state.runs.journal import FOLDER as JOURNAL
-from umbel.state.runs.journal import HEADER_BYTES, Journal
+from umbel.state.runs.journal import HEADER_BYTES, JOURNAL_BYTES, Journal
 from umbel.state.runs.manifest import FOLDER as MANIFESTS
 from umbel.state.runs.manifest import JournalPosition, Manifest, publish, read_version
 from umbel.state.runs.memtable import state_id_of
@@ -19,7 +22,8 @@ from umbel.state.runs.run import RunFile
 from umbel.state.runs.shard import RUNS, WRITE_LOCK
 
 if TYPE_CHECKING:
-    from umbel.state.runs.files import AppendableFiles
+    from umbel.state.runs.files import AppendableFiles, ShardFiles
+    from umbel.state.runs.records import PlacedRecord
 
 
 @dataclass(slots=True)
@@ -50,7 +54,7 @@ class ShardInspection:
         return set(self.state_ids) if self.journal else set(self.runs)
 
 
-def inspect(files: AppendableFiles, *, deep: bool) -> ShardInspection:
+def inspect(files: ShardFiles, *, deep: bool) -> ShardInspection:
     """Look at the files of a shard.
 
     Args:
@@ -62,7 +66,7 @@ def inspect(files: AppendableFiles, *, deep: bool) -> ShardInspection:
     for name in reversed(files.list(MANIFESTS)):
         try:
             manifest = read_version(files, name)
-        except Damaged:
+        except (Damaged, OSError, ValueError, KeyError):
             found.damaged.append(name)
             continue
         named |= manifest.names
@@ -77,7 +81,7 @@ def inspect(files: AppendableFiles, *, deep: bool) -> ShardInspection:
     return found
 
 
-def _look_at_runs(files: AppendableFiles, found: ShardInspection, *, deep: bool) -> None:
+def _look_at_runs(files: ShardFiles, found: ShardInspection, *, deep: bool) -> None:
     for table, entries in found.manifest.runs.items():
         for part in (part for entry in entries for part in entry.parts):
             error, name = "", f"{RUNS}/{part.name}"
@@ -88,15 +92,52 @@ def _look_at_runs(files: AppendableFiles, found: ShardInspection, *, deep: bool)
                 error = f"{name} has {size} bytes instead of {part.size}"
             elif deep:
                 try:
-                    RunFile(files.map(name), part.name).check()
+                    RunFile(_stored(files, name), part.name).check()
                 except Damaged as damage:
                     error = damage.message
             if error:
                 found.runs.setdefault(state_id_of(table), []).append(f"{error}: {part.rows:,} rows")
 
 
-def _look_at_journal(files: AppendableFiles, found: ShardInspection) -> None:
+def _stored(files: ShardFiles, name: str) -> pa.Buffer:
+    """Return a file as it is stored, past any cache."""
+    return files.map(name) if files.has_locks else pa.py_buffer(files.read(name))
+
+
+def _look_at_objects(files: ShardFiles, found: ShardInspection) -> None:
+    """Look for damaged and missing objects, and collect the state ids of the others."""
+    journal, at = files.journal(0), found.manifest.position
+    numbers, first = _numbers(files), at.number + (at.offset > JournalPosition().offset)
+    later = [number for number in numbers if number >= first]
+    for number in [*(each.number for each in found.manifest.live), *range(first, max(later, default=0) + 1)]:
+        try:
+            for placed in journal.read(number, 0, 0):
+                found.state_ids |= set(placed.record.state_ids)
+        except FileNotFoundError:
+            found.journal = f"{JOURNAL}/{number:012d}.log is missing"
+        except Damaged as damage:
+            found.journal = damage.message
+        if found.journal:
+            return
+
+
+def _numbers(files: ShardFiles) -> list[int]:
+    return sorted(int(name.partition(".")[0]) for name in files.list(JOURNAL))
+
+
+def _look_at_journal(files: ShardFiles, found: ShardInspection) -> None:
     """Look for damaged records, and collect the state ids of the others."""
+    try:
+        if is_appendable(files):
+            _look_at_files(files, found)
+        else:
+            _look_at_objects(files, found)
+    except OSError as error:
+        found.journal = f"{JOURNAL} cannot be read: {error}"
+
+
+def _look_at_files(files: AppendableFiles, found: ShardInspection) -> None:
+    """Look for damaged records in files, and collect the state ids of the others."""
     journal, at = Journal(files), found.manifest.position
     numbers = [int(name.partition(".")[0]) for name in files.list(JOURNAL)]
     for live in found.manifest.live:
@@ -130,21 +171,27 @@ def _look_at_journal(files: AppendableFiles, found: ShardInspection) -> None:
         at = JournalPosition(at.number + 1)
 
 
-def _known(files: AppendableFiles) -> set[str]:
+def _known(files: ShardFiles) -> set[str]:
     """Return the state ids that any readable run or record tells of."""
-    found, journal = set[str](), Journal(files)
+    found = set[str]()
     for name in files.list(RUNS):
-        with suppress(Damaged):
-            found.add(state_id_of(RunFile(files.map(f"{RUNS}/{name}"), name).table))
-    for name in files.list(JOURNAL):
-        number, size = int(name.partition(".")[0]), files.size(f"{JOURNAL}/{name}") or 0
-        sound = journal.sound(number, HEADER_BYTES, size)
-        for placed in journal.read(number, HEADER_BYTES, sound):
-            found |= set(placed.record.state_ids)
+        with suppress(Damaged, OSError):
+            found.add(state_id_of(RunFile(_stored(files, f"{RUNS}/{name}"), name).table))
+    for number in _numbers(files):
+        with suppress(Damaged, OSError):
+            found |= {state_id for placed in _records(files, number) for state_id in placed.record.state_ids}
     return found
 
 
-def repair(files: AppendableFiles, found: ShardInspection) -> None:
+def _records(files: ShardFiles, number: int) -> list[PlacedRecord]:
+    """Return the readable records of a file of the journal."""
+    if not is_appendable(files):
+        return files.journal(0).read(number, 0, 0)
+    journal, size = Journal(files), files.size(f"{JOURNAL}/{number:012d}.log") or 0
+    return journal.read(number, HEADER_BYTES, journal.sound(number, HEADER_BYTES, size))
+
+
+def repair(files: ShardFiles, found: ShardInspection) -> None:
     """Give up lost state, so that the rest of a shard can be used.
 
     The deployment must be stopped.
@@ -154,16 +201,15 @@ def repair(files: AppendableFiles, found: ShardInspection) -> None:
         found: what is wrong with it.
     """
     with files.locked(WRITE_LOCK):
-        journal, manifest = Journal(files), found.manifest
+        journal, manifest = files.journal(JOURNAL_BYTES), found.manifest
         for name in found.damaged:
             files.delete(f"{MANIFESTS}/{name}")
         if found.journal:
-            numbers = [int(name.partition(".")[0]) for name in files.list(JOURNAL)]
-            end = journal.begin(max([*numbers, manifest.position.number]) + 1)
+            end = journal.begin(max([*_numbers(files), manifest.position.number]) + 1)
             manifest = replace(manifest, position=end, live=(), horizons={})
         else:
             journal.recover(manifest.position)
-            end = _end(journal, manifest)
+            _, end = journal.since(manifest.position)
         for state_id in found.lost:
             manifest = manifest.without(state_id, end)
         if found.lost or found.journal:
@@ -171,10 +217,3 @@ def repair(files: AppendableFiles, found: ShardInspection) -> None:
         for name in files.list(RUNS):
             if name in found.orphans:
                 files.delete(f"{RUNS}/{name}")
-
-
-def _end(journal: Journal, manifest: Manifest) -> JournalPosition:
-    at = manifest.position
-    for number, header in enumerate((header for _, header in journal.committed(at)), at.number):
-        at = JournalPosition(number, header.end)
-    return at

@@ -116,6 +116,7 @@ def _flush(shard: Shard, view: ShardView) -> bool:
             fresh[table] = RunEntry(0, parts)
     with _publishing(shard, begun) as now:
         if not now.manifest.has_same_journal(manifest):
+            _discard(shard, [part for entry in fresh.values() for part in entry.parts])
             return False
         runs = dict(now.manifest.runs)
         for table, entry in fresh.items():
@@ -147,6 +148,7 @@ def _merge(shard: Shard, plan: MergePlan) -> bool:
     with _publishing(shard, begun) as now:
         entries = now.manifest.runs.get(plan.table, ())
         if not set(plan.inputs) <= set(entries):
+            _discard(shard, parts)
             return False
         at = entries.index(plan.inputs[0])
         merged = (RunEntry(plan.inputs[0].tier + 1, parts),) if parts else ()
@@ -156,6 +158,12 @@ def _merge(shard: Shard, plan: MergePlan) -> bool:
         runs = {table: each for table, each in runs.items() if each}
         shard.publish(replace(now.manifest, runs=runs, written=written))
     return True
+
+
+def _discard(shard: Shard, parts: Sequence[RunPart]) -> None:
+    """Delete runs that nobody will publish."""
+    for part in parts:
+        shard.files.delete(f"{RUNS}/{part.name}")
 
 
 def _written(

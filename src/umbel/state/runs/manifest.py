@@ -253,7 +253,10 @@ def read_version(files: ShardFiles, name: str) -> Manifest:
         Damaged: it differs from its checksum.
         FileNotFoundError: it was deleted.
     """
-    return _parsed(files.read(f"{FOLDER}/{name}"), name)
+    found = _parsed(files.read(f"{FOLDER}/{name}"), name)
+    if _name(found.version) != name:
+        raise Damaged(f"the manifest {name} of the state is damaged: it is version {found.version}", hint=REMEDY)
+    return found
 
 
 def name_of(version: int) -> str:

@@ -177,6 +177,9 @@ class ObjectFiles:
             found = [each for page in pages for each in page]
         return [(each["path"].removeprefix(prefix), each["size"], each["last_modified"]) for each in found]
 
+    def forget(self, name: str) -> None:
+        self._cache.remove(name.rpartition("/")[2])
+
     def delete(self, name: str) -> None:
         reach("before a removal")
         try:
@@ -219,6 +222,10 @@ class ObjectJournal:
 
     def create(self) -> None:
         """Do nothing: a journal without records has no objects."""
+
+    def begin(self, number: int) -> JournalPosition:
+        """Return the position before the record with a number: an object of its own."""
+        return JournalPosition(number)
 
     def since(self, at: JournalPosition) -> tuple[list[PlacedRecord], JournalPosition]:
         """Return the records after a position, and the end of the journal.

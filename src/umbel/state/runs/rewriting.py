@@ -3,6 +3,10 @@
 All rows in memory become runs, the journal begins anew, and the files before that are deleted: they also have what was deleted or
 replaced before. Runs without such rows stay as they are. It takes the place of a manifest by another one, so it may be
 interrupted at any point and repeated.
+
+In a bucket other processes may maintain the shard meanwhile. What they began before cannot be published any more, since its runs
+and its journal were replaced; objects that are left of it are deleted if they have such rows. The others are left for as long
+as a process may be about to publish them.
 """
 
 from __future__ import annotations
@@ -13,16 +17,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
-from umbel.errors import NotSupported
+from umbel.errors import Damaged
 from umbel.state.failpoints import reach
 from umbel.state.runs.addresses import expanded, hash_keys
-from umbel.state.runs.journal import Journal
 from umbel.state.runs.maintenance import MAINTENANCE_LOCK, clean
-from umbel.state.runs.manifest import RunEntry, RunPart, WrittenRuns
+from umbel.state.runs.manifest import RunEntry, RunPart, WrittenRuns, retained
 from umbel.state.runs.memtable import state_id_of
 from umbel.state.runs.rules import HASH
-from umbel.state.runs.run import pack_run
+from umbel.state.runs.run import RunFile, pack_run
 from umbel.state.runs.shard import RUNS
 from umbel.state.runs.views import described_order
 
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from umbel.state.runs.addresses import Flags
+    from umbel.state.runs.files import ShardJournal
     from umbel.state.runs.manifest import Manifest
     from umbel.state.runs.reading import SortedRows
     from umbel.state.runs.shard import Shard
@@ -48,16 +53,14 @@ def rewrite_without(shard: Shard, keys: Mapping[str, pl.Series]) -> int:
     No batch of this shard may be running, and none that has written it may run again.
 
     Args:
-        shard: the shard, in files.
+        shard: the shard.
         keys: the encoded keys, by the state id whose rows have them.
 
     Raises:
-        NotSupported: the shard is in a bucket.
+        Fenced: another process has published runs meanwhile; the shard is as before.
         Transient: the disk is full or fails; the shard is as before.
         Damaged: a file differs from its checksum; the shard is as before.
     """
-    if not isinstance(shard.journal, Journal):
-        raise NotSupported("umbel rewrites state in files of this machine only: --store file:///folder")
     with shard.files.locked(MAINTENANCE_LOCK):
         shard.files.sweep(RUNS)
         with shard.writing() as view:
@@ -68,8 +71,30 @@ def rewrite_without(shard: Shard, keys: Mapping[str, pl.Series]) -> int:
             shard.publish(shard.publish(manifest))
         reach("published")
         clean(shard)
+        _delete_left(shard, view, keys)
         shard.refresh()
     return rewriting.removed
+
+
+def _delete_left(shard: Shard, before: ShardView, keys: Mapping[str, pl.Series]) -> None:
+    """Delete unnamed runs left by `clean`: replaced ones, and those with such rows."""
+    named = set().union(*(manifest.names for manifest in retained(shard.files)))
+    for name in shard.files.list(RUNS):
+        if name not in named and (name in before.files or _has_rows(shard, name, keys)):
+            shard.files.delete(f"{RUNS}/{name}")
+            reach("run removed")
+
+
+def _has_rows(shard: Shard, name: str, keys: Mapping[str, pl.Series]) -> bool:
+    """Return whether an unnamed run has rows with the keys, or cannot be read."""
+    try:
+        run = RunFile(pa.py_buffer(shard.files.read(f"{RUNS}/{name}")), name)
+        own = keys.get(state_id_of(run.table))
+        return own is not None and bool(_hits(run, own).any())
+    except FileNotFoundError:
+        return False
+    except Damaged:
+        return True
 
 
 class _Rewriting:
@@ -80,7 +105,7 @@ class _Rewriting:
         self._written = 0
         self.removed = 0
 
-    def manifest(self, journal: Journal) -> Manifest:
+    def manifest(self, journal: ShardJournal) -> Manifest:
         """Return a manifest of the rewritten runs; the journal goes on in a new file."""
         view, memtable = self._view, self._view.memtable
         tables = sorted({*view.manifest.runs, *memtable.tables})

@@ -209,6 +209,8 @@ class Shard(WritableShard):
             raise Damaged(f"the state {self.files} is missing", hint=REMEDY)
         if manifest is not view.manifest:
             files = {name: view.files.get(name) or self._opened(name) for name in manifest.names}
+            for name in view.files.keys() - files.keys():  # it may have rows whose bytes have to go
+                self.files.forget(f"{RUNS}/{name}")
             if not manifest.has_same_journal(view.manifest):
                 memtable, position = self._from_start(manifest), manifest.position
         try:

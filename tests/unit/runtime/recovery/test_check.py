@@ -17,7 +17,8 @@ from tests.unit.cli.conftest import Umbel, umbel
 from umbel.errors import NotSupported, Transient
 from umbel.log.segments import PREAMBLE_BYTES
 from umbel.processes.locks import alone
-from umbel.runtime.recovery.check import CheckFinding, check, repair_all
+from umbel.runtime.recovery.check import check, repair_all
+from umbel.runtime.recovery.finding import CheckFinding
 from umbel.runtime.recovery.rebuild import rebuild, rebuild_all
 
 __all__ = ["umbel"]

@@ -1,0 +1,136 @@
+"""Checks and repairs of state, in files and in buckets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from umbel.errors import Damaged, HistoryDropped, NotSupported
+from umbel.graph.graph import Graph
+from umbel.runtime.recovery.finding import ALL, CheckFinding, reason_of
+from umbel.runtime.recovery.rebuild import computable, request, titles
+from umbel.state.description import NAME, StoreDescription
+from umbel.state.durable import DurableStore
+from umbel.state.runs.files import LocalFiles, ShardFiles
+from umbel.state.runs.inspection import ShardInspection, inspect, repair
+
+if TYPE_CHECKING:
+    from umbel.runtime.deployment import Deployment
+
+LOOKS, PAUSE = 4, 0.1
+"""Times that something wrong is looked at, and seconds between them."""
+T = TypeVar("T")
+
+
+def looked(look: Callable[[], T], is_wrong: Callable[[T], bool]) -> T:
+    """Look again where something is wrong: files are replaced while a deployment runs."""
+    for _ in range(LOOKS - 1):
+        with suppress(FileNotFoundError):
+            found = look()
+            if not is_wrong(found):
+                return found
+        time.sleep(PAUSE)
+    return look()
+
+
+def check_state(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
+    """Yield the damage of the state, shard by shard."""
+    folder = _folder(deployment.store_url)
+    try:
+        store = deployment.store
+        is_described = not isinstance(store, DurableStore) or store.identity is not None
+        wrong = "" if is_described or deployment.noted_store is None else f"there is no {NAME}"
+    except (Damaged, OSError) as error:
+        store, is_described, wrong = None, False, reason_of(error)
+    shards = [LocalFiles(folder / f"shard-{shard:03d}") for shard in range(deployment.shards)] if folder else []
+    if wrong:
+        yield from _undescribed(deployment, folder, shards, wrong)
+    files: list[ShardFiles] = [*shards]
+    if not folder and isinstance(store, DurableStore):
+        files = store.files()
+    if not is_described and not any(each.list("journal") for each in files):
+        return
+    graph = deployment.graph(deployment.catalog.latest())
+    for number, each in enumerate(files):
+        yield from _of_shard(deployment, graph, number, each, deep=deep)
+
+
+def _folder(url: str) -> Path | None:
+    """Return the folder of a store in files, None for another one."""
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def _undescribed(
+    deployment: Deployment, folder: Path | None, shards: list[LocalFiles], wrong: str
+) -> Iterator[CheckFinding]:
+    """Yield the finding of a store whose description is missing or damaged."""
+    identity = deployment.noted_store
+    if folder is None or identity is None or not any(each.list("journal") for each in shards):
+        yield CheckFinding("state", wrong, "all state", ALL)
+        return
+
+    def mend() -> str:
+        StoreDescription.write(LocalFiles(folder), deployment.shards, identity)
+        return "written again, as the catalog knows it"
+
+    yield CheckFinding("state", wrong, mend=mend)
+
+
+def _of_shard(
+    deployment: Deployment, graph: Graph, shard: int, files: ShardFiles, *, deep: bool
+) -> Iterator[CheckFinding]:
+    subject = f"state, shard {shard}"
+    found = looked(partial(inspect, files, deep=deep), lambda it: bool(it.lost or it.journal or it.damaged or it.torn))
+    if not found.state_ids and not files.list("journal") and (files.has_locks or not found.manifest.version):
+        found.journal = "all files of the journal are missing"
+        found.state_ids = {node.state_id for node in graph.nodes if node.is_keyed}
+    if found.lost or found.journal:
+        yield _lost(deployment, graph, shard, files, found)
+    elif found.damaged:
+
+        def restore() -> str:
+            repair(files, found)
+            return f"version {found.manifest.version}, the one before, counts"
+
+        yield CheckFinding(subject, f"manifest {', '.join(found.damaged)} is not as it was written", mend=restore)
+    elif found.torn:
+
+        def cut() -> str:
+            repair(files, found)
+            return f"{found.torn} bytes cut off, or committed where they were whole"
+
+        yield CheckFinding(subject, f"a write was cut: {found.torn} bytes that no batch relies on", mend=cut)
+
+
+def _lost(deployment: Deployment, graph: Graph, shard: int, files: ShardFiles, found: ShardInspection) -> CheckFinding:
+    """Return the finding of a shard whose state is not whole."""
+    needed = found.lost & {node.state_id for node in graph.nodes}
+
+    def mend() -> str:
+        made = computable(deployment, graph, needed)
+        repair(files, found)
+        if needed:
+            request(deployment, made)
+        return f"given up; the worker rebuilds {', '.join(made.datasets)}" if needed else "given up: nothing needed it"
+
+    remedy, can = ALL, True
+    try:
+        computable(deployment, graph, needed)
+    except (Damaged, HistoryDropped, NotSupported) as error:
+        remedy, can = f"{error.message}: {ALL}", False
+    text = f"part {shard + 1} of {deployment.shards} of the state of {', '.join(titles(graph, needed)) or 'nothing'}"
+    return CheckFinding(f"state, shard {shard}", wrong(found), text, remedy, mend if can else None)
+
+
+def wrong(found: ShardInspection) -> str:
+    """Return what is wrong with a shard."""
+    runs = [error for errors in found.runs.values() for error in errors]
+    return "; ".join(
+        [*([found.journal] if found.journal else []), *runs[:5], *([f"and {len(runs) - 5} more"] if runs[5:] else [])]
+    )
