@@ -52,7 +52,10 @@ def step(
 
 
 def _others(lifetimes: CollectedTable, entries: pl.DataFrame, changed: pl.DataFrame) -> pl.DataFrame:
-    """Return the lifetimes of the rows at other entries that do not end before their key's first right change."""
+    """Return the lifetimes of other rows that right changes of their key concern.
+
+    These are the rows at other entries that do not end before the first of these changes.
+    """
     stored = lifetimes.scan(_whole(changed)).join(entries, on=[KEY, TIME], how="anti")
     found = _lifetimes(stored).join(changed.select(KEY, FIRST), on=KEY)
     return found.filter(pl.col(END).is_null() | (pl.col(END) > pl.col(FIRST))).drop(FIRST)
