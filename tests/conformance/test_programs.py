@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ from umbel.query.lookups import Lookups
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import JOB
 from umbel.runtime.progress import EventTimeProgress
+from umbel.types.schema import TRUNCATION
 
 COUNT = 24
 Failures = Mapping[int, Exception | None]
@@ -54,12 +56,17 @@ def drawn() -> list[Program]:
 
 
 def _upserting(program: Program) -> Program:
-    """Return a program as sources of a deployment have it: without deletes, each source counts its own rows."""
+    """Return a program as a webhook has it: rows of JSON, without deletes, each source counts its own rows."""
     sources = {}
     for name, source in program.sources.items():
-        rows = (replace(row, at=row.time, weight=1, seq=place) for place, row in enumerate(source.rows))
+        sent = [row for row in source.rows if row.weight != TRUNCATION and all(map(_is_json, row.values.values()))]
+        rows = (replace(row, at=row.time, weight=1, seq=place) for place, row in enumerate(sent))
         sources[name] = Source(source.schema, tuple(rows))
     return Program(sources, program.derived, CENTURY // SECOND)
+
+
+def _is_json(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 @dataclass(frozen=True)
