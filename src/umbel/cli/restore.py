@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from umbel.cli.backup import MIB, Repo, reported
-from umbel.cli.options import DIRECTORY, Directory
+from umbel.cli.options import DIRECTORY, Catalog, Directory
 
 
 def command(
@@ -19,15 +19,18 @@ def command(
             "--backup", help="Its id or number, as --list shows them; the newest when left out.", show_default=False
         ),
     ] = None,
+    catalog: Catalog = None,
 ) -> None:
     """Restore a backup into a new folder, with every byte verified.
 
-    The folder appears whole or not at all.
+    The folder appears whole or not at all. The catalog is in it, or with --catalog in an empty database of PostgreSQL.
 
     Examples:
         umbel restore s3://our-backups/umbel --dir /var/lib/umbel
 
         umbel restore /mnt/backups/umbel --dir /var/lib/umbel --backup 12
+
+        UMBEL_CATALOG=postgresql://… umbel restore /mnt/backups/umbel --dir /var/lib/umbel
     """
     from umbel.runtime.deployment import Deployment
     from umbel.runtime.recovery.repository import Repository
@@ -35,9 +38,9 @@ def command(
 
     repository = Repository.at(url)
     with reported("restore") as progress:
-        found = restore(repository, directory, backup, progress=progress)
+        found = restore(repository, directory, backup, catalog_url=catalog, progress=progress)
     typer.echo(f"restored backup {found.id} into {directory}: {len(found.files)} files, {found.size / MIB:,.1f} MiB")
-    secrets = Deployment.at(directory).vault.names()
+    secrets = Deployment.at(directory, catalog_url=catalog).vault.names()
     if secrets:
         typer.echo(
             f"copy secret.key, which is in no backup, into {directory}: without it nobody can read the secrets "

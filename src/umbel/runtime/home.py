@@ -35,6 +35,11 @@ def is_home(folder: Path, catalog: Catalog) -> bool:
     return bool(catalog.setting(SETTING, own) == own)
 
 
+def adopt(folder: Path, catalog: Catalog) -> None:
+    """Make a new folder the one that the worker reads."""
+    catalog.note(SETTING, _make_id(folder))
+
+
 def other_folder(folder: Path) -> InvalidValue:
     """Return the error for a folder that no worker reads.
 

@@ -79,7 +79,7 @@ def backup(
 
     Raises:
         Transient: another backup of the deployment runs, or the storage does not answer.
-        NotSupported: the deployment's catalog or state is not in files.
+        NotSupported: the deployment's state is not in files.
         InvalidValue: the repository is inside of the deployment's folder, or cannot be used.
     """
     _check_apart(deployment.directory, repository)

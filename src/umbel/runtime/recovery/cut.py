@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from umbel.catalog.snapshots import file_of, snapshot_of, unwritten
+from umbel.catalog.snapshots import unwritten
 from umbel.errors import NotSupported, Transient
 from umbel.log.features import ENDING
 from umbel.log.segments import OLDEST, SUFFIX
@@ -85,20 +85,19 @@ def cut(deployment: Deployment) -> Iterator[Cut]:
         deployment: the deployment; it may be running.
 
     Raises:
-        NotSupported: its catalog or its state is not in files.
+        NotSupported: its state is not in files.
         Transient: the catalog cannot be locked, or for too long.
     """
-    store, catalog = _folder_of(deployment), file_of(deployment.catalog_url)
+    store = _folder_of(deployment)
     links = deployment.directory / LINKS
     shutil.rmtree(links, ignore_errors=True)  # of a backup that was killed
     links.mkdir(mode=0o700)
     try:
         found, copy = Cut(), links / CATALOG
-        with unwritten(catalog):
+        with unwritten(deployment.catalog_url) as snapshot:
             begun, found.at = time.monotonic(), time.time()
             _Pins(found, links, begun + LONGEST).pin_all(deployment, store)
-            with snapshot_of(catalog) as snapshot:
-                snapshot.copy(copy)
+            snapshot.copy(copy)
             found.seconds = time.monotonic() - begun
         found.files[CATALOG] = CutFile(CATALOG, copy, copy.stat().st_size)
         yield found

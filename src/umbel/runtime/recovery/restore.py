@@ -9,9 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from sqlalchemy import make_url
+
 from umbel.catalog.catalog import Catalog
+from umbel.catalog.copies import load
 from umbel.errors import Damaged, InvalidValue, Transient
 from umbel.processes.locks import alone
+from umbel.runtime.home import adopt
 from umbel.runtime.recovery import checkpoint
 from umbel.runtime.recovery.backup import Progress
 from umbel.runtime.recovery.cut import CATALOG
@@ -24,7 +28,12 @@ READERS = 4
 
 
 def restore(
-    repository: Repository, directory: Path, backup: str | None = None, *, progress: Progress = lambda *_: None
+    repository: Repository,
+    directory: Path,
+    backup: str | None = None,
+    *,
+    catalog_url: str | None = None,
+    progress: Progress = lambda *_: None,
 ) -> BackupList:
     """Restore a backup into a folder; return its list.
 
@@ -32,15 +41,17 @@ def restore(
         repository: of the backups.
         directory: a folder that is empty, or not there.
         backup: its id or number; the newest when None.
+        catalog_url: of an empty database for the catalog; it is in the folder when None.
         progress: called with the bytes that are done, and all bytes.
 
     Raises:
-        InvalidValue: the folder is not empty, or cannot be made.
+        InvalidValue: the folder or the database is not empty, or cannot be made.
         UnknownName: there is no such backup.
         Damaged: a file of the backup is damaged or missing; nothing was restored.
     """
     directory = directory.absolute()
     _check_empty(directory)
+    _check_catalog(catalog_url)
     found = repository.read_list(repository.chosen(backup))
     with _drafted(directory) as draft:
         done, lost = 0, list[str]()
@@ -52,6 +63,8 @@ def restore(
         _finish(draft)
         reach("restored")
         _check_empty(directory)
+        if catalog_url is not None:
+            _move_catalog(draft, catalog_url)
         _appear(draft, directory)
     return found
 
@@ -159,6 +172,27 @@ def _finish(draft: Path) -> None:
     assert not (draft / f"{CATALOG}-wal").exists()
     for folder, _, _ in os.walk(draft):
         disk.sync_directory(Path(folder))
+
+
+def _check_catalog(url: str | None) -> None:
+    if url is not None and make_url(url).get_backend_name() == "sqlite":
+        raise InvalidValue(
+            "--catalog: a catalog in SQLite is restored into the folder", hint="leave --catalog and UMBEL_CATALOG out"
+        )
+
+
+def _move_catalog(draft: Path, url: str) -> None:
+    """Move the catalog of a draft into another database, as that of this folder."""
+    file = f"sqlite:///{draft / CATALOG}"
+    catalog = Catalog(file)
+    try:
+        adopt(draft, catalog)
+    finally:
+        catalog.close()
+    load(file, url)
+    for each in draft.glob(f"{CATALOG}*"):
+        each.unlink()
+    disk.sync_directory(draft)
 
 
 def _appear(draft: Path, directory: Path) -> None:

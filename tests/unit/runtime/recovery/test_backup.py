@@ -321,7 +321,7 @@ def test_no_batch_ends_while_the_cut_is_taken(
 
 def test_nobody_writes_the_catalog_while_it_is_locked(shop: Shop) -> None:
     path = shop.folder / "umbel" / CATALOG
-    with unwritten(path):
+    with unwritten(f"sqlite:///{path}"):
         assert shop.deployed.deployment.catalog.latest() == 1
         with (
             closing(sqlite3.connect(path, timeout=0)) as other,
