@@ -23,7 +23,7 @@ drain(Deployment.at(Path(sys.argv[1])))
 """
 LIMITS = {
     "UMBEL_FUNCTION_ROW_SECONDS": "0.5",
-    "UMBEL_FUNCTION_BATCH_SECONDS": "2",
+    "UMBEL_FUNCTION_BATCH_SECONDS": "6",
     "UMBEL_FUNCTION_MEMORY": "512",
 }
 

@@ -65,7 +65,7 @@ def check_progress(seen: list[dict[str, Any]]) -> None:
 def test_a_plan_then_its_backfill_then_the_measured_rate(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("ROWS_AT_ONCE", "LIVE_ROWS"):
+    for name in ("ROWS_AT_ONCE", "ROWS_BESIDE", "LIVE_ROWS"):
         monkeypatch.setattr(backfill_step, name, ROWS)
     deployed = Deployed(tmp_path, budget=1)  # a batch for each request
     place: Deployment = deployed.deployment
@@ -78,7 +78,7 @@ def test_a_plan_then_its_backfill_then_the_measured_rate(
     with live(deployed, spark, small=1 << 40) as caught_up:
         caught_up({"Visit": ROWS * REQUESTS})
         monkeypatch.setattr(
-            place.catalog, "note", lambda name, value: (noted(name, value), seen.append(branch_status(place, "main")))
+            place.catalog, "note", lambda *given: (noted(*given), seen.append(branch_status(place, "main")))
         )
         raised = check_commit([Visit, counted(2, "1d")], ())
         made = plan(place, raised)
@@ -134,8 +134,8 @@ def test_steps_have_fewer_rows_where_rows_are_wide(
         deployed.log_bytes("notes", orjson.dumps(rows), 200)
     done, noted = list[int](), deployed.deployment.catalog.note
 
-    def note(name: str, value: Any) -> None:
-        noted(name, value)
+    def note(name: str, value: Any, *by: Any) -> None:
+        noted(name, value, *by)
         if name == BACKFILL:
             done.append(value["done"])
 

@@ -42,8 +42,12 @@ class FunctionLimits:
         )
 
     def seconds(self, rows: int) -> float:
-        """Return the seconds a call for this many rows may take."""
-        return self.row_seconds if rows == 1 else max(self.batch_seconds, rows * ROW_TIME)
+        """Return the seconds a call for this many rows may take: for few, those of each row."""
+        return min(rows * self.row_seconds, self.seconds_of_batch(rows))
+
+    def seconds_of_batch(self, rows: int) -> float:
+        """Return the seconds the first call for all rows of a batch may take."""
+        return max(self.batch_seconds, rows * ROW_TIME)
 
     def bytes(self, size: int) -> int:
         """Return the memory a process may gain in a call, for `size` bytes of input."""

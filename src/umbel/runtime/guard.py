@@ -202,7 +202,7 @@ class WorkerGuard:
                 return _raising(work, rows)
             except KeyboardInterrupt:
                 return self._apart(work, rows)
-        seconds, memory = self._limits.seconds(max(rows.height, 2)), self._limits.bytes(int(rows.estimated_size()))
+        seconds, memory = self._limits.seconds_of_batch(rows.height), self._limits.bytes(int(rows.estimated_size()))
         with self._process.inflight.calling(work.key, work.title, seconds, memory):
             try:
                 return _raising(work, rows)
