@@ -33,7 +33,7 @@ def test_a_bucket_has_backups(url: str, umbel: Umbel, s3: S3Server, tmp_path: Pa
         shop.flush()
         made = umbel("backup", url, *where)
         assert made.exit_code == 0, made.output
-    assert int(made.output.split("written: ")[1].split(" bytes")[0].replace(",", "")) < 300_000
+    assert int(made.output.split("written: ")[1].split(" bytes")[0].replace(",", "")) < 400_000
     listed = umbel("backup", url, "--list").output.splitlines()
     assert [line.split("_")[0] for line in listed] == ["000001", "000002"]
     assert umbel("backup", url, *where, "--keep", "1").exit_code == 0
