@@ -59,7 +59,7 @@ def check_history(deployment: Deployment, now: Graph, after: Graph) -> None:
     Raises:
         HistoryDropped: they do.
     """
-    if not deployment.is_home or deployment.catalog.progress(JOB, sys.maxsize) is None:
+    if deployment.catalog.progress(JOB, sys.maxsize) is None or not deployment.is_home:
         return
     known = {node.state_id for node in now.nodes}
     fresh, old = {node.state_id for node in after.nodes} - known, frozenset[str]()
