@@ -78,7 +78,7 @@ def test_a_plan_then_its_backfill_then_the_measured_rate(
     with live(deployed, spark, small=1 << 40) as caught_up:
         caught_up({"Visit": ROWS * REQUESTS})
         monkeypatch.setattr(
-            place.catalog, "note", lambda *given: (noted(*given), seen.append(branch_status(place, "main")))
+            place.catalog, "note", lambda *note: (noted(*note), seen.append(branch_status(place, "main")))
         )
         raised = check_commit([Visit, counted(2, "1d")], ())
         made = plan(place, raised)

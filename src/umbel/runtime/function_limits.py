@@ -42,7 +42,7 @@ class FunctionLimits:
         )
 
     def seconds(self, rows: int) -> float:
-        """Return the seconds a call for this many rows may take: for few, those of each row."""
+        """Return the seconds a call for this many rows may take."""
         return min(rows * self.row_seconds, self.seconds_of_batch(rows))
 
     def seconds_of_batch(self, rows: int) -> float:

@@ -189,7 +189,11 @@ FILTER = r"Error in filter function <lambda> for pipeline D\.p"
 ASSIGN = r"Error in assign node for column c for pipeline D\.p"
 TRANSFORM = r"Error in transform function <lambda> for pipeline D\.p"
 FAILING: list[tuple[type[Operator], dict[str, Any], str]] = [
-    (Filter, {"condition": function(lambda df: df["nope"])}, FILTER + ", KeyError"),
+    (
+        Filter,
+        {"condition": function(lambda df: df["nope"])},
+        FILTER + ", UnknownName: the frame has no column 'nope'; known: a, b, s, t",
+    ),
     (Filter, {"condition": function(lambda df: df["s"])}, FILTER),
     (Filter, {"condition": function(lambda df: None)}, "expected a Series, found NoneType"),
     (Filter, {"condition": function(lambda df: (df["a"] > 1).head(1))}, "each of 4 rows, found 1"),

@@ -235,7 +235,7 @@ def test_a_limit_is_a_positive_number(monkeypatch: pytest.MonkeyPatch, text: str
         FunctionLimits.from_environment()
 
 
-def test_a_few_rows_get_the_seconds_of_each() -> None:
+def test_a_call_has_the_seconds_of_its_rows() -> None:
     limits = FunctionLimits(row_seconds=0.5, batch_seconds=2.0)
     assert [limits.seconds(rows) for rows in (1, 2, 4, 5, 100)] == [0.5, 1.0, 2.0, 2.0, 2.0]
     assert limits.seconds_of_batch(1) == 2.0
