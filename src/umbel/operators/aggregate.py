@@ -27,6 +27,7 @@ from umbel.windowing.grids import LATER
 from umbel.windowing.panes import BEGIN, END, Panes
 from umbel.windowing.partials import Partials
 from umbel.windowing.sessions import Sessions
+from umbel.windowing.stored_windows import whole
 from umbel.windowing.tile_reads import TileReader
 from umbel.windowing.tile_writes import TileWriter
 from umbel.windowing.tiles import Tiles
@@ -302,7 +303,7 @@ class QueriedAggregation(LookedUpAggregation):
         return pane_kernel.moments(self.panes, changes)
 
     def _tables(self, state: State) -> pane_kernel.Tables:
-        return pane_kernel.Tables.of(state, self.panes, self.groups)
+        return pane_kernel.Tables.of(state, whole(state, self.panes, self.panes.columns), self.groups)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -342,7 +343,7 @@ class EmittedAggregation(Aggregation):
         return self._emitted(pane_kernel.tick(self.stored, self._tables(state), horizon, self._final(clock)))
 
     def _tables(self, state: State) -> pane_kernel.Tables:
-        return pane_kernel.Tables.of(state, self.stored, self.groups)
+        return pane_kernel.Tables.of(state, self.stored.entries(state), self.groups)
 
     def _horizon(self, clock: Clock) -> int | None:
         """Return the instant, in µs, up to which results are emitted."""

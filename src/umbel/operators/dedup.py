@@ -6,7 +6,7 @@ Class `Dedup`; fields `by` (columns; all values when empty), `window`; property 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 import polars as pl
@@ -80,18 +80,25 @@ class Dedup(Keyed):
 
     def step(self, changes: tuple[pl.DataFrame, ...], state: State, clock: Clock) -> pl.DataFrame:
         is_bucketed = isinstance(self.window, Tumbling)
-        chosen = self._in_bucket(changes[0], state) if is_bucketed else self._nearby(changes[0], state)
+        apply = self._in_bucket if is_bucketed else self._nearby
+        chosen = apply(
+            changes[0], state, None if clock.watermark is None else clock.watermark - timedelta(microseconds=1)
+        )
         return chosen.select(list(self.schema.changes()))
 
-    def _in_bucket(self, rows: pl.DataFrame, state: State) -> pl.DataFrame:
+    def _in_bucket(self, rows: pl.DataFrame, state: State, final: datetime | None) -> pl.DataFrame:
         assert isinstance(self.window, Tumbling)
-        stored = state.table("rows", self.schema.changes())
+        stored = state.table("rows", self.schema.changes(), expires=(self.schema.timestamp, self.delay))
+        if final is not None:
+            stored.expire(final)
         bucket = pl.col(self.schema.timestamp).dt.epoch("us") // self.window.duration_us
         keyed = with_key(rows.with_columns(bucket.alias("_bucket")), [*self.columns, "_bucket"]).drop("_bucket")
         return among_all(keyed, stored, newest(self.schema.timestamp), forget=self.parents[0].inserts_only)
 
-    def _nearby(self, rows: pl.DataFrame, state: State) -> pl.DataFrame:
-        stored = state.timed("rows", self.schema.changes())
+    def _nearby(self, rows: pl.DataFrame, state: State, final: datetime | None) -> pl.DataFrame:
+        stored = state.timed("rows", self.schema.changes(), expires=(TIME, self.delay))
+        if final is not None:
+            stored.expire(final)
         keyed = with_key(rows, self.columns).with_columns(pl.col(self.schema.timestamp).alias(TIME))
         gap = self.window.gap_us if isinstance(self.window, Session) else None
         return nearby(keyed, stored, last_of_instant if gap is None else last_of_session(timedelta(microseconds=gap)))

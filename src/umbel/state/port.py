@@ -107,6 +107,7 @@ class Reader(Protocol):
         *,
         before: bool = False,
         after: bool = False,
+        once: bool = False,
     ) -> pl.DataFrame:
         """Return the entries of keys within ranges of the first column of the order.
 
@@ -117,6 +118,7 @@ class Reader(Protocol):
             high: the value from which on each range ends; null is unbounded.
             before: with the last entry before each range; only of a table that replaces its entries.
             after: with the first entry at or after the end of each range; likewise.
+            once: an entry in several ranges of its key only with one of them.
 
         Returns:
             `_key_id` (the number of the range), `_key`, the order and the columns, sorted by the number and the order.

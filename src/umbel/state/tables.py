@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from umbel.state.port import Reader, Transaction
+    from umbel.state.runs.addresses import Ints
 
 NUMBER = KEY_ID
 """The column with a key's index among the requested keys, in place of the key."""
@@ -27,6 +29,23 @@ INSTANT = pl.Datetime("us", "UTC")
 TIME = "_time"
 _TIMED = (KEY, TIME)
 Kind = Literal["table", "timed", "collected"]
+Expiry = tuple[str, int]
+"""When rows expire: a column, an instant or whole µs since the epoch, and how many µs after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRanges:
+    """Time ranges of keys: low <= time < high, in µs.
+
+    Args:
+        owners: the index of each range's key.
+        low: of each range.
+        high: of each range.
+    """
+
+    owners: Ints
+    low: Ints
+    high: Ints
 
 
 class State:
@@ -43,23 +62,25 @@ class State:
         self.reader = reader
         self.state_id = state_id
 
-    def table(self, name: str, columns: Mapping[str, Any]) -> Table:
+    def table(self, name: str, columns: Mapping[str, Any], expires: Expiry | None = None) -> Table:
         """Return the table `name`, of groups of rows addressed by a key.
 
         Args:
             name: at most 24 ascii characters, unique within the operator.
             columns: name and Polars type of each column; always the same for one table.
+            expires: when rows expire, never earlier than those they replace.
         """
-        return Table(self.reader, self._define(name, columns, "table"), columns)
+        return Table(self.reader, self._define(name, columns, "table", expires), columns)
 
-    def timed(self, name: str, columns: Mapping[str, Any]) -> TimedTable:
+    def timed(self, name: str, columns: Mapping[str, Any], expires: Expiry | None = None) -> TimedTable:
         """Return the table `name`, of groups of rows addressed by a key and an instant.
 
         Args:
             name: at most 24 ascii characters, unique within the operator.
             columns: name and Polars type of each column; always the same for one table.
+            expires: when rows expire, never earlier than those they replace.
         """
-        return TimedTable(self.reader, self._define(name, columns, "timed"), columns)
+        return TimedTable(self.reader, self._define(name, columns, "timed", expires), columns)
 
     def folded(self, name: str, schema: TableSchema) -> FoldedTable:
         """Return the table `name`, of groups of rows addressed by a key.
@@ -89,21 +110,26 @@ class State:
         """Return the state of another operator in the same shard."""
         return State(self.reader, state_id)
 
-    def _define(self, name: str, columns: Mapping[str, Any], kind: Kind) -> str:
+    def _define(self, name: str, columns: Mapping[str, Any], kind: Kind, expires: Expiry | None = None) -> str:
         full = f"{self.state_id}/{name}"
-        self.reader.define(full, _schema(name, tuple(columns.items()), kind))
+        self.reader.define(full, _schema(name, tuple(columns.items()), kind, expires))
         return full
 
 
 @lru_cache(maxsize=1024)
-def _schema(name: str, columns: tuple[tuple[str, Any], ...], kind: Kind) -> TableSchema:
+def _schema(name: str, columns: tuple[tuple[str, Any], ...], kind: Kind, expires: Expiry | None) -> TableSchema:
     check_name("the table name", name, MAX_TABLE)
     dtypes = {column: dtype() if isinstance(dtype, type) else dtype for column, dtype in sorted(columns)}
     for column, dtype in dtypes.items():
         check_type(column, dtype)
     if kind == "collected":
         return TableSchema(dtypes, CollectRule(), {TIME: INSTANT}, expires=pl.col(TIME))
-    return TableSchema(dtypes, ReplaceRule(), {TIME: INSTANT} if kind == "timed" else {})
+    order = {TIME: INSTANT} if kind == "timed" else {}
+    if expires is None:
+        return TableSchema(dtypes, ReplaceRule(), order)
+    column, after = expires
+    at = (pl.col(column).cast(pl.Int64) + after).cast(INSTANT)
+    return TableSchema(dtypes, ReplaceRule(in_order=True), order, expires=at)
 
 
 class _Rows:
@@ -117,6 +143,13 @@ class _Rows:
     def _ordered(self, found: pl.DataFrame, *address: pl.Series) -> pl.DataFrame:
         """Return found rows with their address and the columns as defined."""
         return pl.DataFrame([*address, *(found.get_column(name) for name in self._columns)])
+
+    def expire(self, until: datetime) -> None:
+        """Drop the rows that expire up to an instant.
+
+        They are not returned any more, and the next merge removes them. Of a folded table, merges may drop what is behind it.
+        """
+        cast("Transaction", self._reader).expire(self._name, until)
 
     def _put(self, touched: pl.DataFrame, rows: pl.DataFrame) -> None:
         cast("Transaction", self._reader).replace(self._name, touched, rows)
@@ -154,10 +187,6 @@ class FoldedTable(_KeyedRows):
         """
         owners = rows[NUMBER].to_numpy().astype(np.int64)
         cast("Transaction", self._reader).append_groups(self._name, keys, owners, rows)
-
-    def expire(self, until: datetime) -> None:
-        """Set the horizon behind which merges of stored rows may drop what is not needed."""
-        cast("Transaction", self._reader).expire(self._name, until)
 
     def slices(self, keys: Sequence[bytes]) -> list[list[RowSlice]]:
         """Return the stored rows of some keys for `PointRecords`.
@@ -243,13 +272,6 @@ class CollectedTable(_Rows):
         """Add rows: [_key, _time, *columns, _weight]. A negative weight takes equal rows away."""
         cast("Transaction", self._reader).append(self._name, rows)
 
-    def expire(self, until: datetime) -> None:
-        """Drop the rows up to an instant.
-
-        They are not returned any more, and the next merge removes them.
-        """
-        cast("Transaction", self._reader).expire(self._name, until)
-
 
 class TimedTable(_Rows):
     """Groups of rows, addressed by an encoded key and an instant.
@@ -271,11 +293,28 @@ class TimedTable(_Rows):
             [_key, _time, *columns] sorted by key and time, each entry once.
         """
         keys, low, high = (ranges[name] for name in (KEY, "_low", "_high"))
-        found = self._reader.ranges(self._name, keys, low, high, before=before, after=after)
-        if keys.n_unique() < len(keys):  # an entry may be in several ranges of its key
-            found = found.filter(pl.col(NUMBER) == pl.col(NUMBER).min().over(_TIMED))
+        found = self._reader.ranges(self._name, keys, low, high, before=before, after=after, once=True)
         found = found.sort(_TIMED, maintain_order=True)
         return self._ordered(found, found[KEY], found[TIME])
+
+    def numbered(
+        self, keys: pl.Series, ranges: KeyRanges, *, before: bool = False, after: bool = False
+    ) -> pl.DataFrame:
+        """Return the entries of keys within time ranges, each once.
+
+        Its columns are [`NUMBER`, _time, *columns]; it is sorted by the first two.
+
+        Args:
+            keys: encoded keys, each once.
+            ranges: of these keys.
+            before: add the last entry before each range.
+            after: add the first entry at or after the end of each range.
+        """
+        owners, low, high = (pl.Series(values) for values in (ranges.owners, ranges.low, ranges.high))
+        bounds = keys.gather(owners), low.cast(INSTANT), high.cast(INSTANT)
+        found = self._reader.ranges(self._name, *bounds, before=before, after=after, once=True)
+        number = owners.gather(found[NUMBER]).cast(pl.UInt32)
+        return self._ordered(found, number.alias(NUMBER), found[TIME]).sort(NUMBER, TIME, maintain_order=True)
 
     def floor(self, points: pl.DataFrame) -> pl.DataFrame:
         """Return for each point its latest entry at or before the point's time.

@@ -20,8 +20,9 @@ from umbel.windowing.grids import ALWAYS, LATER
 from umbel.windowing.groups import KEY, Groups, numbered_keys, with_ids
 from umbel.windowing.panes import Panes, Results
 from umbel.windowing.points import HISTORY, Points, shown
+from umbel.windowing.stored_windows import Entries, WholeGroups
 from umbel.windowing.tiles import Moments
-from umbel.windowing.tiling import ID
+from umbel.windowing.tiling import ID, instant_of
 
 MARK = pl.Series(KEY, [b"\x00"])
 
@@ -58,26 +59,35 @@ class Windows(Protocol):
     def due(self, entries: pl.DataFrame, after: int, keys: int) -> Ints:
         """Return for each key its first emission instant after `after`; `LATER` if none."""
 
-    def forget(self, entries: pl.DataFrame, final: int, keys: int) -> pl.DataFrame:
-        """Return entries without those no longer needed once everything up to `final` is final."""
+    def entries(self, state: State) -> Entries:
+        """Return the stored entries of an operator that emits results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
     """The tables of one shard: entries, timers and the mark."""
 
-    entries: Table
+    entries: Entries
     timers: TimedTable
     marks: Table
 
     @classmethod
-    def of(cls, state: State, windows: Windows, groups: dict[str, pl.DataType]) -> Tables:
-        """Return the tables of an operator."""
-        return cls(
-            state.table("windows", windows.columns),
-            state.timed("timers", groups),
-            state.table("mark", {"mark": pl.Int64()}),
-        )
+    def of(cls, state: State, entries: Entries, groups: dict[str, pl.DataType]) -> Tables:
+        """Return the tables of an operator.
+
+        Args:
+            state: of the operator in the shard.
+            entries: of its windows.
+            groups: the columns of a group.
+        """
+        timers = state.timed("timers", groups, expires=(TIME, 0))
+        return cls(entries, timers, state.table("mark", {"mark": pl.Int64()}))
+
+    @property
+    def groups(self) -> WholeGroups:
+        """The entries, of windows that are looked up."""
+        assert isinstance(self.entries, WholeGroups)
+        return self.entries
 
     def mark(self) -> int:
         """Return the instant up to which results have been emitted, µs."""
@@ -101,12 +111,13 @@ def step(windows: Windows, tables: Tables, changes: pl.DataFrame, final: int | N
     numbered, keys = numbered_keys(partial, windows.keys)
     groups = numbered.unique(ID, keep="first", maintain_order=True).sort(ID).select(windows.keys)
     mark = tables.mark()
-    before = tables.entries.numbered(keys)
     added = windows.for_windows(numbered)
+    before = tables.entries.near(keys, added)
     after = windows.fold(pl.concat([before, added]))
     emitted = windows.corrections(before, after, added, mark)
     _set_timers(tables, keys, groups, windows.due(before, mark, len(keys)), windows.due(after, mark, len(keys)))
-    _store(windows, tables, keys, after, None if final is None or mark == ALWAYS else min(final, mark))
+    until = None if final is None or mark == ALWAYS else min(final, mark)
+    tables.entries.write(keys, before, after, added, until)
     return _with_groups(emitted, groups)
 
 
@@ -128,14 +139,14 @@ def tick(windows: Windows, tables: Tables, horizon: int, final: int | None) -> p
     fired = tables.timers.until(horizon)
     if fired.is_empty():
         return pl.DataFrame()
-    tables.timers.replace(fired, fired.clear())
+    tables.timers.expire(instant_of(horizon))
     numbered, keys = numbered_keys(fired.drop(KEY, TIME), windows.keys)
     groups = numbered.unique(ID, keep="first", maintain_order=True).sort(ID).select(windows.keys)
-    entries = tables.entries.numbered(keys)
+    entries = tables.entries.due(keys, mark, horizon)
     emitted = windows.emitted(entries, mark, horizon)
     nothing = np.full(len(keys), LATER)
     _set_timers(tables, keys, groups, nothing, windows.due(entries, horizon, len(keys)))
-    _store(windows, tables, keys, entries, None if final is None else min(final, horizon))
+    tables.entries.emitted(keys, entries, None if final is None else min(final, horizon))
     return _with_groups(emitted, groups)
 
 
@@ -152,15 +163,10 @@ def store(windows: Windows, tables: Tables, changes: pl.DataFrame, final: int | 
     """
     partial = changes if windows.is_partial(changes) else windows.combine(changes)
     numbered, keys = numbered_keys(partial, windows.keys)
-    before = tables.entries.numbered(keys)
-    _store(windows, tables, keys, windows.fold(pl.concat([before, windows.for_windows(numbered)])), final)
+    before, added = tables.groups.all(keys), windows.for_windows(numbered)
+    tables.groups.write(keys, before, windows.fold(pl.concat([before, added])), added, final)
     if final is not None:
         tables.marks.replace(MARK, pl.DataFrame({KEY: MARK, "mark": [max(final, tables.mark())]}))
-
-
-def _store(windows: Windows, tables: Tables, keys: pl.Series, entries: pl.DataFrame, final: int | None) -> None:
-    entries_left = entries if final is None else windows.forget(entries, final, len(keys))
-    tables.entries.renumber(keys, entries_left)
 
 
 def _set_timers(tables: Tables, keys: pl.Series, groups: pl.DataFrame, before: Ints, after: Ints) -> None:
@@ -189,7 +195,7 @@ def lookup(panes: Panes, tables: Tables, points: pl.DataFrame) -> pl.DataFrame:
         points: `_key` and `_time`.
     """
     keys = points[KEY].unique().sort()
-    entries = tables.entries.numbered(keys)
+    entries = tables.groups.all(keys)
     queries = with_ids(points, keys)
     at = Points.of(queries).at
     return _answer(panes, entries, queries, len(keys)).insert_column(1, pl.Series(HISTORY, at < tables.mark()))

@@ -23,10 +23,12 @@ from umbel.aggregates.hashing import hash64
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints, Sorted
 from umbel.changes.versions import ALIVE, KEY, TIME, changelog, difference
+from umbel.state.tables import KeyRanges, State
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import Continuous, Hopping, Tumbling
-from umbel.windowing.grids import ALWAYS, LATER, Grid, grid_of
+from umbel.windowing.grids import ALWAYS, LATER, Grid, HoppingGrid, grid_of
 from umbel.windowing.partials import Partials, fold
+from umbel.windowing.stored_windows import Entries, nearby, whole
 from umbel.windowing.tiling import ENDED, FIRST, ID, UNTIL, WINDOW
 
 PANE = "_time_pane"
@@ -274,6 +276,63 @@ class Panes:
         sizes = np.array([grid.size for grid in self.grids], np.int64)
         compacted = panes[PANE].to_numpy() + sizes[panes[WINDOW].to_numpy()] <= final
         return pl.concat([self.partials.settle(panes.filter(compacted)), panes.filter(~compacted)])
+
+    # the entries near others
+
+    def entries(self, state: State) -> Entries:
+        """Return the stored panes of an operator that emits results.
+
+        Apart where each result has a row of its own and depends on a bounded time.
+        """
+        is_near = self.is_key and isinstance(self.grids[0], HoppingGrid)
+        return nearby(state, self) if is_near else whole(state, self, self.columns)
+
+    @property
+    def stored(self) -> dict[str, pl.DataType]:
+        """The columns of a stored pane, whose place is its begin."""
+        return {name: dtype for name, dtype in self.columns.items() if name != PANE}
+
+    @property
+    def expiry(self) -> tuple[str, int]:
+        """The column, and how many µs after it a pane is final."""
+        return TIME, self.grids[0].retention()
+
+    def placed(self, entries: pl.DataFrame) -> pl.DataFrame:
+        """Return panes as they are stored."""
+        return entries.select(ID, pl.col(PANE).alias(TIME), *self.stored)
+
+    def restored(self, found: pl.DataFrame) -> pl.DataFrame:
+        """Return stored panes as panes."""
+        return found.rename({TIME: PANE}).select(ID, *self.columns)
+
+    @property
+    def is_wide(self) -> bool:
+        """False: a pane is within its windows."""
+        return False
+
+    def around(self, added: pl.DataFrame) -> KeyRanges:
+        """Return the ranges of panes that concern added ones.
+
+        These are the panes of their windows, and of the windows before these.
+        """
+        reach = self.grids[0].retention()
+        places = added.select(ID, PANE).unique().sort(ID, PANE)
+        ids, pane = places[ID].to_numpy().astype(np.int64), places[PANE].to_numpy()
+        starts = np.flatnonzero(runs.changes(ids) | (np.diff(pane, prepend=pane[:1]) > 2 * reach))
+        if not len(starts):
+            return KeyRanges(ids, pane, pane)
+        return KeyRanges(ids[starts], pane[starts] - reach, np.maximum.reduceat(pane, starts) + reach)
+
+    def between(self, mark: int, horizon: int) -> tuple[int, int]:
+        """Return the range of panes with results in a time.
+
+        The time is after `mark` and up to `horizon`.
+        """
+        return mark - self.grids[0].retention(), horizon
+
+    def changed(self, before: pl.DataFrame, after: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
+        """Return the addresses of the panes that changed."""
+        return added.select(ID, pl.col(PANE).alias(TIME)).unique()
 
     # emission
 

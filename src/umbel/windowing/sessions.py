@@ -1,7 +1,8 @@
 """Session windows: rows of a key with gaps below a limit form one window.
 
-Columns of an entry: `_time_first` and `_time_last` (the span of its instants, µs), `_weight` and the partial states. Where rows
-may be retracted, which can split a session, an entry is an instant until it is final; otherwise an entry is a session.
+An entry is a session or, where rows may be retracted, which can split one, an instant of it. Its columns are `_time_first` and
+`_time_last` (the span of its instants, µs), of an instant also `_at_last` (the last instant that its session ever had),
+`_weight` and the partial states. Entries are stored by the first instant of their session.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from umbel.aggregates.aggregate import Aggregate
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints
 from umbel.changes.versions import TIME, difference
+from umbel.state.tables import KeyRanges, State
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import SECOND, Session
 from umbel.windowing.grids import ALWAYS, LATER
 from umbel.windowing.panes import BEGIN, END, INSTANT
 from umbel.windowing.partials import Partials
-from umbel.windowing.tiling import FIRST, ID, LAST
+from umbel.windowing.stored_windows import Entries, nearby
+from umbel.windowing.tiling import FIRST, ID, LAST, UNTIL
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class Sessions:
     @cached_property
     def columns(self) -> dict[str, pl.DataType]:
         """The columns of an entry."""
-        return {FIRST: pl.Int64(), LAST: pl.Int64(), WEIGHT: pl.Int64(), **self.partials.columns}
+        ever = {UNTIL: pl.Int64()} if self.is_retractable else {}
+        return {FIRST: pl.Int64(), LAST: pl.Int64(), **ever, WEIGHT: pl.Int64(), **self.partials.columns}
 
     def is_partial(self, changes: pl.DataFrame) -> bool:
         """Return True if changes have been pre-aggregated by `combine`."""
@@ -69,8 +73,8 @@ class Sessions:
         return self.partials.lift(ordered, begins, others)
 
     def for_windows(self, partial: pl.DataFrame) -> pl.DataFrame:
-        """Return partial entries, with `_key_id`, in stored form."""
-        return partial.select(ID, *self.columns)
+        """Return partial entries, with `_key_id`, as entries."""
+        return partial.with_columns(pl.col(LAST).alias(UNTIL)).select(ID, *self.columns)
 
     def fold(self, entries: pl.DataFrame) -> pl.DataFrame:
         """Return entries, old and new of some keys in any order, merged and in order."""
@@ -85,7 +89,8 @@ class Sessions:
         return self._merged(entries, self._begins(entries)) if self.is_retractable else entries
 
     def _merged(self, ordered: pl.DataFrame, begins: Flags) -> pl.DataFrame:
-        return self.partials.merge(ordered, begins, [pl.col(ID).first(), *_SPANS])
+        spans = [*_SPANS, pl.col(UNTIL).max()] if self.is_retractable else _SPANS
+        return self.partials.merge(ordered, begins, [pl.col(ID).first(), *spans])
 
     def _begins(self, ordered: pl.DataFrame) -> Flags:
         """Return a mask of the first entry of each session.
@@ -136,11 +141,74 @@ class Sessions:
             np.minimum.at(due, sessions[ID].to_numpy()[over > after], over[over > after])
         return due
 
-    def forget(self, entries: pl.DataFrame, final: int, keys: int) -> pl.DataFrame:
-        """Return the entries of sessions that are not final."""
-        sessions = self.sessions(entries)
-        ids = runs.numbers(self._begins(entries)) if self.is_retractable else np.arange(len(entries))
-        return entries.filter((self._over(sessions) > final)[ids])
+    # the entries near others
+
+    def entries(self, state: State) -> Entries:
+        """Return the stored entries of an operator: one concerns its own session and adjacent ones."""
+        return nearby(state, self)
+
+    @cached_property
+    def stored(self) -> dict[str, pl.DataType]:
+        """The columns of a stored entry.
+
+        Its place is the first instant of its session, which is not stored again.
+        """
+        known = LAST if self.is_retractable else FIRST
+        return {name: dtype for name, dtype in self.columns.items() if name != known}
+
+    @property
+    def expiry(self) -> tuple[str, int]:
+        """The column, and how many µs after it an entry is final.
+
+        That is when its session is over, wherever that ever ended.
+        """
+        return UNTIL if self.is_retractable else LAST, self.window.gap_us + SECOND
+
+    def placed(self, entries: pl.DataFrame) -> pl.DataFrame:
+        """Return entries as they are stored."""
+        if not self.is_retractable:
+            return entries.select(ID, pl.col(FIRST).alias(TIME), *self.stored)
+        number = pl.Series("_session", runs.numbers(self._begins(entries)))
+        begin = pl.col(FIRST).min().over(number.name).alias(TIME)
+        until = pl.max_horizontal(UNTIL, LAST).max().over(number.name).alias(UNTIL)
+        return entries.with_columns(number).with_columns(begin, until).select(ID, TIME, *self.stored)
+
+    def restored(self, found: pl.DataFrame) -> pl.DataFrame:
+        """Return stored entries as entries."""
+        at = pl.col(FIRST).alias(LAST) if self.is_retractable else pl.col(TIME).alias(FIRST)
+        return found.with_columns(at).select(ID, *self.columns)
+
+    @property
+    def is_wide(self) -> bool:
+        """True: a session may reach from before a range into it."""
+        return True
+
+    def around(self, added: pl.DataFrame) -> KeyRanges:
+        """Return the ranges of the first instants of sessions that added ones may join."""
+        ordered = runs.ordered(added.select(ID, FIRST, LAST), [ID, FIRST, LAST])
+        starts = np.flatnonzero(self._begins(ordered))
+        reached = np.maximum.reduceat(ordered[LAST].to_numpy(), starts) if len(starts) else starts
+        owners, low = (ordered[name].to_numpy()[starts].astype(np.int64) for name in (ID, FIRST))
+        return KeyRanges(owners, low, reached // SECOND * SECOND + self.window.gap_us + SECOND)
+
+    def between(self, mark: int, horizon: int) -> tuple[int, int]:
+        """Return the range of first instants of sessions that end in a time.
+
+        They are over after `mark` and up to `horizon`.
+        """
+        return mark - self.window.gap_us - 2 * SECOND, horizon
+
+    def changed(self, before: pl.DataFrame, after: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
+        """Return the addresses of the sessions that changed."""
+        address = [ID, TIME]
+        if not self.is_retractable:  # a session only gets more rows
+            longer = after.select(*address, WEIGHT).join(before, on=[*address, WEIGHT], how="anti")
+            return pl.concat([longer.select(address), before.select(address).join(after, on=address, how="anti")])
+        old, new = (each.select(*address, FIRST) for each in (before, after))
+        touched = added.select(ID, FIRST).unique()
+        moved = [one.join(other, on=[*address, FIRST], how="anti") for one, other in ((old, new), (new, old))]
+        own = [each.join(touched, on=[ID, FIRST], how="semi") for each in (old, new)]
+        return pl.concat([*moved, *own]).select(address).unique()
 
 
 _SPANS = [pl.col(FIRST).min(), pl.col(LAST).max(), pl.col(WEIGHT).sum()]

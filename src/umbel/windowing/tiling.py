@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from umbel.errors import InvalidValue
 from umbel.state.tables import NUMBER
+from umbel.types import epochs
 from umbel.types.durations import parse_duration
 from umbel.types.epochs import EPOCH
 from umbel.types.windows import Continuous
@@ -55,3 +56,11 @@ class Tiling:
 def micros(instant: datetime) -> int:
     """Return an instant in microseconds since the epoch."""
     return (instant - EPOCH) // timedelta(microseconds=1)
+
+
+def instant_of(number: int) -> datetime:
+    """Return the instant of microseconds since the epoch.
+
+    It is the last or the first one there is, if the number is beyond.
+    """
+    return EPOCH + timedelta(microseconds=min(max(number, epochs.FIRST), epochs.LAST))

@@ -69,7 +69,13 @@ class MergeRule(ABC):
 
 @dataclass(frozen=True, slots=True)
 class ReplaceRule(MergeRule):
-    """The newest group of rows of an address wins; a tombstone removes the address."""
+    """The newest group of rows of an address wins; a tombstone removes the address.
+
+    Args:
+        in_order: True if no group of an address expires after a newer one of it: when one is dropped, all before it have expired.
+    """
+
+    in_order: bool = False
 
     @property
     def marks(self) -> dict[str, pl.DataType]:
@@ -77,7 +83,7 @@ class ReplaceRule(MergeRule):
 
     @property
     def drops_early(self) -> bool:
-        return False  # the group before it would come back
+        return self.in_order  # else the group before it would come back
 
     def merge(self, rows: pl.DataFrame, begins: Flags, *, complete: bool, horizon: int | None = None) -> pl.DataFrame:
         source = rows[SOURCE].to_numpy()

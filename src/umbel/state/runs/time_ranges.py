@@ -126,6 +126,20 @@ class TimeRanges:
             where = where[~exists & (earliest < HIGHEST)]
         return TimeRanges(self.schema, self.found, self.low, high)
 
+    def apart(self, keys: pl.Series) -> TimeRanges:
+        """Return the ranges without what an earlier one of the same key has.
+
+        Args:
+            keys: of the ranges.
+        """
+        if keys.n_unique() == len(keys):
+            return self
+        ordered = pl.DataFrame({KEY: keys, "low": self.low, "high": self.high}).with_row_index(KEY_ID).sort(KEY, "low")
+        read = pl.col("high").cum_max().shift(1).over(KEY)
+        cut = ordered.with_columns(pl.max_horizontal("low", read.fill_null(LOWEST)).alias("low")).sort(KEY_ID)
+        low = cut["low"].to_numpy()
+        return TimeRanges(self.schema, self.found, low, np.maximum(low, self.high))
+
     @staticmethod
     def _seen(each: _KeyRows, rows: Ints, known: Flags, nearest: Ints, exists: Flags, *, is_later: bool) -> None:
         """Take a source's nearest entries into account: a newer source decides whether an entry exists."""

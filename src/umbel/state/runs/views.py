@@ -101,6 +101,7 @@ class ShardSnapshot:
         *,
         before: bool = False,
         after: bool = False,
+        once: bool = False,
     ) -> pl.DataFrame:
         """Return the entries of keys within ranges of the first column of the order.
 
@@ -111,6 +112,7 @@ class ShardSnapshot:
             high: the value from which on each range ends; null is unbounded.
             before: with the last entry before each range; only of a table that replaces its entries.
             after: with the first entry at or after the end of each range; likewise.
+            once: an entry in several ranges of its key only with one of them.
 
         Returns:
             `_key_id` (the number of the range), `_key`, the order and the columns, sorted by the number and the order.
@@ -119,6 +121,7 @@ class ShardSnapshot:
         found = TimeRanges.of(self.sources(table), schema, keys, low, high)
         found = found.with_last_before() if before else found
         found = found.with_first_after() if after else found
+        found = found.apart(keys) if once else found
         return schema.unexpired(found.read(), self.horizon(table))
 
     def before(self, table: str, bound: int) -> pl.DataFrame:
@@ -131,7 +134,8 @@ class ShardSnapshot:
         Returns:
             `_key`, the order and the columns, sorted by address.
         """
-        return entries_before(self.sources(table), self.schema(table), bound)
+        schema = self.schema(table)
+        return schema.unexpired(entries_before(self.sources(table), schema, bound), self.horizon(table))
 
     def groups(self, table: str, keys: Sequence[bytes]) -> list[RowSlice | None]:
         """Return the rows of keys in a table without an order; None for none."""
