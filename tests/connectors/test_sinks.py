@@ -1,4 +1,4 @@
-"""HTTP, Postgres and Delta as sinks: their content, also after crashes at any point and kills of the worker."""
+"""HTTP, Postgres, Delta and Snowflake as sinks: their content, also after crashes at any point and kills of the worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from tests.deployed import wait_until
 from tests.docs.test_snippets import ROOT
 from tests.s3server import S3Server
 from tests.servers.postgres import PostgresServer
-from umbel.connectors import HTTP, S3
+from tests.servers.snowflake import PASSWORD, USER, FakeSnowflake, running
+from umbel.connectors import HTTP, S3, Snowflake
+from umbel.connectors.snowflake.server import ADDRESS
 from umbel.errors import Transient, UmbelError
 from umbel.runtime import deliveries
 
@@ -105,7 +107,25 @@ def delta(server: S3Server) -> Target:
     return found
 
 
-@pytest.fixture(params=["http", "postgres", "delta"])
+def snowflake(snow: FakeSnowflake) -> Target:
+    at = {"AT": "TIMESTAMP_LTZ(9)"}
+    snow.create("LARGE", {"USER": "NUMBER(38,0)", "AMOUNT": "FLOAT", **at})
+    snow.create('Norse "100%', {"USER": "NUMBER(38,0)", "CITY": "VARCHAR(100)", **at}, ["USER"])
+    login = {"username": USER, "password": PASSWORD, "role": "WRITER"}
+    source = Snowflake(name="shop", account="org-acc", db_name="SHOP", schema="PUBLIC", warehouse="W", **login)
+
+    def read() -> Any:
+        amounts = [row[0] for row in snow.run("SELECT AMOUNT FROM LARGE ORDER BY AMOUNT")]
+        rows = snow.run('SELECT "USER", CITY FROM "Norse ""100%"')
+        assert len({row[0] for row in rows}) == len(rows)
+        return amounts, dict(rows)
+
+    made = Target((source.table("large"), source.table('"Norse ""100%"')), {"how": "incremental"}, read)
+    made.environment = {ADDRESS: snow.address}
+    return made
+
+
+@pytest.fixture(params=["http", "postgres", "delta", "snowflake"])
 def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
     with contextlib.ExitStack() as stack:
         if request.param == "http":
@@ -113,6 +133,8 @@ def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
             made = http(endpoint, stack.enter_context(endpoint.running()), limit=7)
         elif request.param == "postgres":
             made = postgres(request.getfixturevalue("postgres_server"))
+        elif request.param == "snowflake":
+            made = snowflake(stack.enter_context(running()))
         else:
             made = delta(request.getfixturevalue("s3_server"))
         for name, value in made.environment.items():
@@ -179,7 +201,9 @@ def test_a_crash_leaves_nothing_out_and_writes_nothing_twice(
     assert target.matches(made), target.read()
 
 
-@pytest.mark.parametrize("target", ["postgres", "delta"], indirect=True)  # a server of HTTP knows only keys of requests
+@pytest.mark.parametrize(
+    "target", ["postgres", "delta", "snowflake"], indirect=True
+)  # a server of HTTP knows only keys of requests
 def test_a_former_writer_cannot_write(target: Target, made: Shop) -> None:
     made.sell(20)
     made.drain()

@@ -11,8 +11,9 @@ import base64
 import gzip
 import json
 import re
+import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -22,50 +23,12 @@ from urllib.parse import urlsplit
 import duckdb
 import pyarrow as pa
 
+from tests.servers.snowflake_sql import MACROS, NAME, Failure, Locks, Session, bound, column
+
 USER, PASSWORD, ROLE = "UMBEL", "hidden-4711", "READER"
 CHUNK = 4000
 """Rows of a part of a result."""
-TYPES = {
-    "VARCHAR": "VARCHAR",
-    "FLOAT": "DOUBLE",
-    "BOOLEAN": "BOOLEAN",
-    "DATE": "DATE",
-    "TIME": "TIME",
-    "TIMESTAMP_NTZ": "TIMESTAMP_NS",
-    "TIMESTAMP_LTZ": "TIMESTAMPTZ",
-    "TIMESTAMP_TZ": "TIMESTAMPTZ",
-    "VARIANT": "JSON",
-    "ARRAY": "JSON",
-    "OBJECT": "JSON",
-    "BINARY": "BLOB",
-}
-_DUCKDB = [
-    (r"'YYYY-MM-DD HH24:MI:SS\.FF9'", "'%Y-%m-%d %H:%M:%S.%n'"),
-    (r"'YYYY-MM-DD'", "'%Y-%m-%d'"),
-    (r"TO_VARCHAR\(([^(),]+), 'HH24:MI:SS\.FF9'\)", r"CAST(\1 AS VARCHAR)"),
-    (r"TO_VARCHAR\(([^(),]+)\)", r"CAST(\1 AS VARCHAR)"),
-    (r"TO_VARCHAR\(", "strftime("),
-    (r"CONVERT_TIMEZONE\('UTC', ([^()]+)\)::TIMESTAMP_NTZ", r"(\1 AT TIME ZONE 'UTC')"),
-    (r"TO_JSON\(([^():]+)(?:::\w+)+\)", r"CAST(\1 AS VARCHAR)"),
-    (r"::TIMESTAMP_NTZ", "::TIMESTAMP_NS"),
-    (r" \+00:00'::TIMESTAMP_TZ", "+00:00'::TIMESTAMPTZ"),
-    (r"\\(['\\])", lambda found: "''" if found[1] == "'" else "\\"),
-]
 _ARROW = {pa.float64(): "REAL", pa.binary(): "BINARY", pa.bool_(): "BOOLEAN", pa.string(): "TEXT"}
-
-
-class Failure(Exception):
-    """An answer that something is wrong.
-
-    Args:
-        code: of the error.
-        state: its SQLSTATE.
-        message: what is wrong.
-    """
-
-    def __init__(self, code: str, state: str, message: str) -> None:
-        super().__init__(message)
-        self.code, self.state = code, state
 
 
 class FakeSnowflake:
@@ -79,15 +42,22 @@ class FakeSnowflake:
         """Tables that the role may describe, not read."""
         self.away = False
         """True to answer all requests with the status 503."""
+        self.read_only: set[str] = set()
+        """Tables that the role may read, not change."""
+        self.loses: Callable[[str], bool] = lambda _: False
+        """Whether the answer to a statement is lost, after the statement was done."""
         self.chunks, self.numbers = dict[str, bytes](), count(1)
-        self.address = ""
-        self.database.execute("SET TimeZone = 'UTC'")
+        self.answers = dict[str, dict[str, Any]]()
+        """Answers by the ids of requests: a request that is sent again is done once."""
+        self.address, self.open, self.locks = "", dict[str, Session](), Locks()
+        self.run("SET TimeZone = 'UTC'", *MACROS)
 
     def create(self, name: str, columns: Mapping[str, str], primary: Sequence[str] = ()) -> None:
         """Make a table; names are exact, types those of Snowflake."""
         self.tables[name] = [(each, kind, each in primary) for each, kind in columns.items()]
-        listed = ", ".join(f'"{each}" {_duckdb(kind)}' for each, kind in columns.items())
-        self.run(f'CREATE TABLE "{name}"({listed})')
+        listed = ", ".join(column(each, kind) for each, kind in columns.items())
+        quoted = name.replace('"', '""')
+        self.run(f'CREATE OR REPLACE TABLE "{quoted}"({listed})')
 
     def run(self, *statements: str) -> list[Any]:
         """Run statements of DuckDB; return the rows of the last one."""
@@ -104,6 +74,7 @@ class FakeSnowflake:
             raise Failure("390100", "08001", "Incorrect username or password was specified.")
         token = f"token-{next(self.numbers)}"
         self.sessions.append(token)
+        self.open[token] = Session(self.database, self.locks)
         return {
             "token": token,
             "masterToken": f"master-{token}",
@@ -115,19 +86,46 @@ class FakeSnowflake:
             "sessionInfo": {"databaseName": "SHOP", "schemaName": "PUBLIC", "warehouseName": "W", "roleName": ROLE},
         }
 
-    def query(self, token: str, statement: str) -> dict[str, Any]:
+    def logout(self, token: str) -> None:
+        """End a session, and its transaction."""
+        if token in self.open:
+            self.open.pop(token).end()
+        self.ended += 1
+
+    def query(self, token: str, request: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the data of an answer to a statement."""
-        if token not in self.sessions:
+        if token not in self.open:
             raise Failure("390104", "08001", "Session token not found or invalid data")
-        self.statements.append(statement)
-        if found := re.fullmatch(r'DESCRIBE TABLE "([^"]+)"', statement):
-            return self._described(found[1])
-        table = re.search(r' FROM "([^"]+)"', statement)
-        assert table, statement
-        self._columns(table[1])
-        if table[1] in self.forbidden:
-            raise Failure("003001", "42501", f"Insufficient privileges to operate on table '{table[1]}'.")
-        return self._selected(statement)
+        if request not in self.answers:
+            self.statements.append(body["sqlText"])
+            self.answers[request] = self._done(self.open[token], body["sqlText"], bound(body.get("bindings")))
+        return self.answers[request]
+
+    def _done(self, session: Session, statement: str, values: Sequence[Any]) -> dict[str, Any]:
+        if statement in {"BEGIN", "COMMIT", "ROLLBACK"}:
+            session.run(statement)
+            return _answered({"status": "Statement executed successfully."}, 4096)
+        if found := re.fullmatch(r"CREATE TABLE IF NOT EXISTS (\w+)\((.*)\)", statement):
+            session.end("COMMIT")  # as each DDL does
+            kinds = dict(each.split(" ", 1) for each in re.split(r", (?![^(]*\))", found[2]))
+            if found[1].upper() not in self.tables:
+                self.create(found[1].upper(), {name.upper(): kind for name, kind in kinds.items()})
+            return _answered({"status": "Table successfully created."}, 4096)
+        named = re.search(rf"(?:DESCRIBE TABLE|UPDATE|INTO| FROM) {NAME}", statement)
+        assert named, statement
+        table = named[1][1:-1].replace('""', '"') if named[1][0] == '"' else named[1].upper()
+        if statement.startswith("DESCRIBE"):
+            return self._described(table)
+        self._columns(table)
+        is_read = statement.startswith("SELECT")
+        if table in self.forbidden or (table in self.read_only and not is_read):
+            raise Failure("003001", "42501", f"Insufficient privileges to operate on table '{table}'.")
+        if is_read:
+            return self._selected(session, statement, values)
+        kinds = {"INSERT": 0x3100, "UPDATE": 0x3200, "MERGE": 0x3400}
+        done = session.changed(statement, values, table)
+        counts = {f"number of rows {each}": count for each, count in done.items()}
+        return _answered(counts, kinds[statement.split(maxsplit=1)[0]])
 
     def _columns(self, table: str) -> list[tuple[str, str, bool]]:
         if table not in self.tables:
@@ -151,14 +149,8 @@ class FakeSnowflake:
         ]
         return {**_answer(len(rows), kinds), "queryResultFormat": "json", "rowset": rows}
 
-    def _selected(self, statement: str) -> dict[str, Any]:
-        for pattern, replacement in _DUCKDB:
-            statement = re.sub(pattern, replacement, statement)
-        try:
-            with self.lock:
-                table = self.database.execute(statement).to_arrow_table()
-        except duckdb.Error as error:
-            raise Failure("001003", "42000", f"SQL compilation error: {error}") from None
+    def _selected(self, session: Session, statement: str, values: Sequence[Any]) -> dict[str, Any]:
+        table = session.run(statement, values).to_arrow_table()
         schema = pa.schema(
             pa.field(
                 each.name,
@@ -196,9 +188,13 @@ class FakeSnowflake:
         return {"url": f"{self.address}{path}", "rowCount": table.num_rows, **sizes}
 
 
-def _duckdb(kind: str) -> str:
-    base, _, rest = kind.partition("(")
-    return f"DECIMAL({rest}" if base == "NUMBER" else TYPES[base]
+def _answered(row: Mapping[str, Any], type_of: int) -> dict[str, Any]:
+    """Return an answer of one row."""
+    is_text = isinstance(next(iter(row.values())), str)
+    shape = {"nullable": False, "length": None, "byteLength": None, "precision": None if is_text else 19, "scale": 0}
+    kinds = [{"name": name, "type": "text" if is_text else "fixed", **shape} for name in row]
+    found = [str(each) for each in row.values()]
+    return {**_answer(1, kinds), "statementTypeId": type_of, "queryResultFormat": "json", "rowset": [found]}
 
 
 def _answer(rows: int, kinds: Sequence[Any]) -> dict[str, Any]:
@@ -248,10 +244,19 @@ class Handler(BaseHTTPRequestHandler):
         if path.path == "/session/v1/login-request":
             return self.fake.login(body["data"])
         if path.path == "/queries/v1/query-request":
-            token = re.search(r'Token="([^"]*)"', self.headers.get("Authorization", ""))
-            return self.fake.query(token[1] if token else "", body["sqlText"])
-        self.fake.ended += "delete=true" in path.query
+            request = re.search(r"requestId=([^&]+)", path.query)
+            found = self.fake.query(self.token(), request[1] if request else "", body)
+            if self.fake.loses(body["sqlText"]):
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+            return found
+        if "delete=true" in path.query:
+            self.fake.logout(self.token())
         return None
+
+    def token(self) -> str:
+        found = re.search(r'Token="([^"]*)"', self.headers.get("Authorization", ""))
+        return found[1] if found else ""
 
     def do_GET(self) -> None:
         content = self.fake.chunks.get(self.path)

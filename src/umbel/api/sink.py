@@ -45,7 +45,7 @@ def sink(
     """Declare a sink for a dataset's changes; several sinks each receive all of them.
 
     Args:
-        conn: a connector: `kafka.topic("t")`. A server writes to Kafka, Postgres, Delta tables on S3 and HTTP endpoints.
+        conn: a connector: `kafka.topic("t")`. A server writes to Kafka, Postgres, Snowflake, Delta on S3 and HTTP endpoints.
         cdc: the form of the changes.
         every: the period.
         how: "incremental".

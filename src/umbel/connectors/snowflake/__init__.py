@@ -1,9 +1,9 @@
-"""Snowflake: tables, read by a cursor column."""
+"""Snowflake: tables, read by a cursor column, or written to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from umbel.connectors.credentials import check_credential
 from umbel.connectors.splits import SplitSource
@@ -11,6 +11,9 @@ from umbel.connectors.table import TableConnector
 from umbel.definitions.arguments import DataSource, Delivery, ReadOptions, refuse_options, require_incremental
 from umbel.definitions.secret import Credential
 from umbel.errors import InvalidType, InvalidValue
+
+if TYPE_CHECKING:
+    from umbel.connectors.sinks import SinkWriter, WriteOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,19 +31,35 @@ class SnowflakeConnector(TableConnector):
         refuse_options(owner, cdc=delivery.cdc, cursor=self.cursor)
         require_incremental(owner, delivery.how)
 
+    def check_writer(self) -> None:
+        """Refuse a table where the client library is missing, or a credential cannot be read."""
+        from umbel.connectors.snowflake.server import driver
+
+        driver()
+        for each in (self._account.username, self._account.password):
+            check_credential(each, self.title)
+
+    def writer_of(self, options: WriteOptions) -> SinkWriter:
+        from umbel.connectors.snowflake.server import SnowflakeServer
+        from umbel.connectors.snowflake.sink import RIGHTS, SnowflakeWriter
+
+        return SnowflakeWriter(SnowflakeServer.of_account(self.title, self._account, RIGHTS), self.table, options)
+
     def reader_of(self, options: ReadOptions) -> SplitSource:
         from umbel.connectors.snowflake.columns import same_name, unquoted
         from umbel.connectors.snowflake.cursor import SnowflakeCursor
-        from umbel.connectors.snowflake.server import SnowflakeServer, driver
+        from umbel.connectors.snowflake.server import SnowflakeServer
 
-        assert isinstance(self.source, Snowflake)
         assert self.cursor is not None
-        driver()
-        for each in (self.source.username, self.source.password):
-            check_credential(each, self.title)
-        server = SnowflakeServer.of_account(self.title, self.source)
+        self.check_writer()
+        server = SnowflakeServer.of_account(self.title, self._account)
         cursor = next((name for name in options.columns or () if same_name(name, self.cursor)), unquoted(self.cursor))
         return SnowflakeCursor(server, self.table, options, cursor)
+
+    @property
+    def _account(self) -> Snowflake:
+        assert isinstance(self.source, Snowflake)
+        return self.source
 
 
 @dataclass(frozen=True, kw_only=True)

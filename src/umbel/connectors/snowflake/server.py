@@ -22,6 +22,8 @@ ADDRESS = "UMBEL_SNOWFLAKE"
 """The variable with an address to connect to, instead of the account's own."""
 LONGEST, REQUEST = 3600, 120
 """Seconds after which a statement, and one request for it, are given up."""
+SESSION = {"QUERY_TAG": "umbel", "TIMEZONE": "UTC"}
+"""Parameters of each session."""
 _LOGIN = {
     "390100": "correct username= and password= of the source",
     "390144": "correct username= and password= of the source",
@@ -42,17 +44,19 @@ class SnowflakeServer(DatabaseServer):
         schema: of the tables.
         warehouse: runs the statements.
         role: that the user acts in.
+        rights: on the table, which the role needs.
     """
 
     schema: str
     warehouse: str
     role: str
+    rights: str = "SELECT"
 
     names: ClassVar[Sequence[str]] = ()
     example: ClassVar[str] = ""
 
     @classmethod
-    def of_account(cls, title: str, source: Snowflake) -> Self:
+    def of_account(cls, title: str, source: Snowflake, rights: str = "SELECT") -> Self:
         """Return the server of a source."""
         return cls(
             title=title,
@@ -64,6 +68,7 @@ class SnowflakeServer(DatabaseServer):
             schema=source.schema,
             warehouse=source.warehouse,
             role=source.role,
+            rights=rights,
         )
 
     @contextmanager
@@ -76,7 +81,7 @@ class SnowflakeServer(DatabaseServer):
         """
         client = driver()
         try:
-            with closing(client.connect(**self._arguments(), **options)) as connection:
+            with closing(client.connect(**(self._arguments() | options))) as connection:
                 yield connection
         except client.errors.Error as error:
             raise self._translated(error) from None
@@ -98,7 +103,7 @@ class SnowflakeServer(DatabaseServer):
             "query_timeout": LONGEST,
             "platform_detection_timeout_seconds": 0,  # else it asks the cloud around for credentials, at each login
             "enable_server_session_keep_alive_auto_detection": False,
-            "session_parameters": {"QUERY_TAG": "umbel", "TIMEZONE": "UTC"},
+            "session_parameters": SESSION,
             **other,
         }
 
@@ -113,8 +118,8 @@ class SnowflakeServer(DatabaseServer):
         if state in {"42501", "42S02", "02000"} or code in {"002003", "003001", "002043"}:
             return InvalidValue(
                 f"{self.title}: {text}",
-                hint=f"GRANT SELECT on it, and USAGE on its schema and database, TO ROLE {self.role}; names are those of SQL: "
-                "upper and lower case are the same unless they are in quotes, as .table('\"Orders\"')",
+                hint=f"GRANT {self.rights} on it, and USAGE on its schema and database, TO ROLE {self.role}; names are those of "
+                "SQL: upper and lower case are the same unless they are in quotes, as .table('\"Orders\"')",
             )
         if state.startswith(("22", "42")):
             return InvalidValue(f"{self.title}: {text} (SQLSTATE {state})")
