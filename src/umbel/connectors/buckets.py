@@ -117,6 +117,44 @@ class Bucket:
             found = file.read_at(max(0, min(whole - start if size is None else size, whole - start)), start)
         return bytes(found)
 
+    def content_beside(self, key: str) -> bytes | None:
+        """Return the content of an object in any bucket of the storage.
+
+        It is None if there is none.
+
+        Args:
+            key: bucket and path.
+        """
+        try:
+            with self._files.open_input_stream(key, compression=None) as source:
+                return bytes(source.read())
+        except OSError:  # another bucket may be anywhere, and have other credentials
+            return None
+
+    def copy_from(self, key: str, path: str, size: int) -> None:
+        """Copy an object of any bucket of the storage into this one, within the storage.
+
+        Args:
+            key: bucket and path of the object.
+            path: of the copy.
+            size: in bytes, of both.
+
+        Raises:
+            Transient: the copy is not whole.
+        """
+        self._copy(key, self._at(path), size)
+
+    def copy_to(self, path: str, key: str, size: int) -> None:
+        """Copy an object of this bucket to any one of the storage; see `copy_from`."""
+        self._copy(self._at(path), key, size)
+
+    def _copy(self, source: str, target: str, size: int) -> None:
+        with self.described():
+            self._files.copy_file(source, target)
+            found = self._files.get_file_info(target).size
+        if found != size:
+            raise Transient(f"{self._title}: the copy {target} has {found} bytes instead of {size}", hint="try again")
+
     def delete(self, path: str) -> None:
         """Delete an object, if it exists."""
         with self.described(), suppress(FileNotFoundError):

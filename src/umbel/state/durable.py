@@ -69,6 +69,11 @@ class DurableStore(ShardedStore[Shard]):
         """Return the rows of each shard, its bytes on disk, and the parts of these."""
         return [_size(number, shard) for number, shard in enumerate(self._every())]
 
+    @property
+    def root(self) -> ShardFiles:
+        """The files of the store itself, above those of its shards."""
+        return self._files
+
     def files(self) -> list[ShardFiles]:
         """Return the files of each shard."""
         return [shard.files for shard in self._shards]

@@ -56,6 +56,8 @@ class BucketStore(DurableStore):
         from umbel.state.runs.object_files import ObjectClient, ObjectFiles
 
         title = f"s3://{bucket}" + f"/{prefix}" * bool(prefix)
+        self.location = f"{bucket}/{prefix}".rstrip("/")
+        """Bucket and prefix."""
         client, runs = ObjectClient(title, partial(_connected, bucket, prefix)), RunCache(cache, cache_bytes)
         super().__init__(lambda folder: ObjectFiles(client, folder, runs), shards, options)
 

@@ -11,14 +11,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
 
 import umbel
 from umbel.catalog.purges import Purges
 from umbel.errors import Damaged, InvalidValue
 from umbel.processes.locks import alone
 from umbel.runtime.deployment import Deployment
-from umbel.runtime.recovery.cut import CATALOG, Cut, CutFile, cut
+from umbel.runtime.recovery.cut import CATALOG, Cut, CutFile, CutObject, ObjectGone, Readable, cut
+from umbel.runtime.recovery.cut_reading import Opened, ahead
 from umbel.runtime.recovery.listing import BackupList, FileEntry, Part, id_of, number_of
 from umbel.runtime.recovery.repository import Repository, writer_of
 from umbel.state.failpoints import reach
@@ -32,6 +32,7 @@ PACKED = 1 << 20
 MANY_PARTS = 64
 """A file of more parts than its size explains is written anew."""
 UPLOADS = 4
+CUTS = 3
 DRAFT_EVERY = 10.0
 """Seconds between two drafts."""
 
@@ -84,12 +85,24 @@ def backup(
     """
     _check_apart(deployment.directory, repository)
     repository.check()
-    with alone(deployment.directory, "backup"), cut(deployment) as found:
-        reach("cut")
-        report = _written(deployment, repository, found, progress)
+    with alone(deployment.directory, "backup"):
+        report = _cut_and_written(deployment, repository, progress)
     if keep is not None:
         _prune(repository, keep, writer_of(deployment.directory), report)
     return report
+
+
+def _cut_and_written(deployment: Deployment, repository: Repository, progress: Progress) -> BackupReport:
+    """Write a cut, or another one after an erasure has deleted objects of it."""
+    for left in reversed(range(CUTS)):
+        try:
+            with cut(deployment) as found:
+                reach("cut")
+                return _written(deployment, repository, found, progress)
+        except ObjectGone:
+            if not left:
+                raise
+    raise AssertionError
 
 
 def _written(deployment: Deployment, repository: Repository, found: Cut, progress: Progress) -> BackupReport:
@@ -98,7 +111,13 @@ def _written(deployment: Deployment, repository: Repository, found: Cut, progres
     earlier, known = _earlier(repository, Purges(deployment.catalog).progress.at)
     number = max((number_of(each) for each in repository.ids()), default=0) + 1
     made = BackupList(
-        id_of(number, found.at), found.at, socket.gethostname(), str(folder), umbel.__version__, found.batch
+        id_of(number, found.at),
+        found.at,
+        socket.gethostname(),
+        str(folder),
+        umbel.__version__,
+        found.batch,
+        is_in_bucket=found.is_in_bucket,
     )
     own = repository.drafts().get(writer)
     repository.write_draft(writer, replace(made, files=own.files if own is not None else {}))
@@ -159,6 +178,10 @@ def _mostly_unused(newest: BackupList, objects: Mapping[str, int]) -> set[str]:
     return {name for name, size in used.items() if 2 * size < objects.get(name, 0)}
 
 
+Sums = dict[str, tuple[CutFile | CutObject, tuple[int, int], list[str]]]
+"""By name a file, by what it is known again, and the sums of its parts."""
+
+
 @dataclass(slots=True)
 class _Writing:
     """The writing of one backup's objects."""
@@ -169,6 +192,7 @@ class _Writing:
     earlier: dict[str, FileEntry]
     made: BackupList
     progress: Progress
+    copies: bool = False
     files: dict[str, FileEntry] = field(default_factory=dict)
     report: BackupReport = field(init=False)
     pack: bytearray = field(default_factory=bytearray)
@@ -179,10 +203,11 @@ class _Writing:
     def run(self, found: Cut) -> BackupReport:
         """Write what the repository does not have; return the whole list."""
         self.report = BackupReport(self.made)
-        sums, done = dict[str, tuple[CutFile, tuple[int, int], list[str]]](), 0
-        with _pool() as pool:
-            for name, file in sorted(found.files.items()):
-                sums[name] = (file, _stat(file.path), self._sums(file, pool))
+        sums, done = Sums(), 0
+        self.copies = bool(found.mark[0]) and self.repository.reads(*found.mark)
+        with _pool() as pool, ahead(found, PACKED, lambda file: self._known(file) is None) as files:
+            for name, file, opened in files:
+                sums[name] = (file, file.stat, self._sums(file, opened, pool))
                 done += file.size
                 self.progress(done, found.size)
                 if time.monotonic() - self.drafted_at > DRAFT_EVERY:
@@ -192,21 +217,39 @@ class _Writing:
         self.report.backup = replace(self.made, files=self.files)
         return self.report
 
-    def _sums(self, file: CutFile, pool: ThreadPoolExecutor) -> list[str]:
+    def _sums(self, file: CutFile | CutObject, opened: Opened, pool: ThreadPoolExecutor) -> list[str]:
         """Return the sums of a file's parts, having written those that are not known."""
-        before = self.earlier.get(file.name)
-        if before is not None and self._is_same(file, before):
-            return [part.sum for part in before.parts]
-        found = list[str]()
-        with file.path.open("rb") as opened:
-            opened.seek(len(file.head))
-            for data in _pieces(opened, file, before):
-                found.append(self._have(data, pool))
-        return found
+        if (known := self._known(file)) is not None:
+            return known
+        with opened() as source:
+            if isinstance(file, CutObject) and file.size >= PACKED and self.copies:
+                return self._copied(file, _pieces(source, file, None))
+            return [self._have(data, pool) for data in _pieces(source, file, self.earlier.get(file.name))]
 
-    def _is_same(self, file: CutFile, before: FileEntry) -> bool:
+    def _copied(self, file: CutObject, pieces: Iterator[bytes]) -> list[str]:
+        """Copy an object into the repository within the storage; return its parts' sums."""
+        whole, parts, at = hashlib.sha256(), list[tuple[str, int, int]](), 0
+        for data in pieces:
+            whole.update(data)
+            parts.append((hashlib.sha256(data).hexdigest(), len(data), at))
+            at += len(data)
+        if any(each not in self.known for each, _, _ in parts):
+            name = whole.hexdigest()
+            self.repository.copy_object(file.key, name, file.size)
+            self.known |= {each: Part(each, size, name, start) for each, size, start in parts}
+            self.report.written += file.size
+            self.report.objects += 1
+            reach("object")
+        return [each for each, _, _ in parts]
+
+    def _known(self, file: CutFile | CutObject) -> list[str] | None:
+        """Return the sums of a file's parts if an earlier backup has it, else None."""
+        before = self.earlier.get(file.name)
+        return [part.sum for part in before.parts] if before is not None and self._is_same(file, before) else None
+
+    def _is_same(self, file: CutFile | CutObject, before: FileEntry) -> bool:
         return (
-            before.stat == _stat(file.path)
+            before.stat == file.stat
             and before.size == file.size
             and before.head == file.head
             and all(part.sum in self.known for part in before.parts)
@@ -253,14 +296,14 @@ class _Writing:
         self._write_pack(pool)
         self._collect("ALL_COMPLETED")
 
-    def _draft(self, sums: dict[str, tuple[CutFile, tuple[int, int], list[str]]], pool: ThreadPoolExecutor) -> None:
+    def _draft(self, sums: Sums, pool: ThreadPoolExecutor) -> None:
         self._settle(pool)
         self._list(sums)
         self.repository.write_draft(self.writer, replace(self.made, files=self.files))
         self.drafted_at = time.monotonic()
         reach("drafted")
 
-    def _list(self, sums: dict[str, tuple[CutFile, tuple[int, int], list[str]]]) -> None:
+    def _list(self, sums: Sums) -> None:
         for name, (file, stat, parts) in sums.items():
             if name not in self.files:
                 self.files[name] = FileEntry(file.size, tuple(self.known[each] for each in parts), file.head, stat)
@@ -276,7 +319,7 @@ def _pool() -> Iterator[ThreadPoolExecutor]:
             raise
 
 
-def _pieces(opened: IO[bytes], file: CutFile, before: FileEntry | None) -> Iterator[bytes]:
+def _pieces(opened: Readable, file: CutFile | CutObject, before: FileEntry | None) -> Iterator[bytes]:
     """Yield the bytes of a file in pieces, the same as in the earlier backup.
 
     They are cut anew if there are too many.
@@ -293,11 +336,6 @@ def _pieces(opened: IO[bytes], file: CutFile, before: FileEntry | None) -> Itera
             raise Damaged(f"{file.name} is shorter than it was: {left - len(data)} bytes are missing")
         left -= len(data)
         yield data
-
-
-def _stat(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_mtime_ns
 
 
 def _prune(repository: Repository, keep: int, writer: str, report: BackupReport) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from umbel.errors import Damaged, Terminal
 
-FORMAT = 1
+FORMATS = (1, 2)
+"""The second one has the state of a bucket: a journal of objects."""
 _ID = re.compile(r"(\d{6})_\d{8}T\d{6}Z")
 
 
@@ -63,6 +64,7 @@ class BackupList:
         version: of umbel.
         batch: the last finished batch, None for none.
         files: by name.
+        is_in_bucket: True if the state was in a bucket: its journal is then objects.
     """
 
     id: str
@@ -72,6 +74,7 @@ class BackupList:
     version: str
     batch: int | None
     files: Mapping[str, FileEntry] = field(default_factory=dict)
+    is_in_bucket: bool = False
 
     @property
     def size(self) -> int:
@@ -100,7 +103,9 @@ class BackupList:
             for name, each in self.files.items()
         }
         content = {name: getattr(self, name) for name in ("id", "at", "host", "folder", "version", "batch")}
-        data = json.dumps({"format": FORMAT, **content, "files": files}, separators=(",", ":")).encode()
+        data = json.dumps(
+            {"format": FORMATS[self.is_in_bucket], **content, "files": files}, separators=(",", ":")
+        ).encode()
         return gzip.compress(b"%08x\n%b" % (zlib.crc32(data), data), 1, mtime=0)
 
     @classmethod
@@ -118,14 +123,15 @@ class BackupList:
             found = json.loads(data)
         except (OSError, EOFError, ValueError, zlib.error) as error:
             raise Damaged(f"the list of backup {name} is damaged: {error}", hint="use another backup: --list") from None
-        if found["format"] != FORMAT:
+        if found["format"] not in FORMATS:
             raise Terminal(
-                f"backup {name} was written in format {found['format']} by another version of umbel; this one reads {FORMAT}",
+                f"backup {name} was written in format {found['format']} by another version of umbel; this one "
+                f"reads up to {FORMATS[-1]}",
                 hint=f"restore it with umbel {found.get('version', '')}",
             )
         files = {name: _entry(*each) for name, each in found.pop("files").items()}
-        del found["format"]
-        return cls(**found, files=files)
+        is_in_bucket = found.pop("format") == FORMATS[1]
+        return cls(**found, files=files, is_in_bucket=is_in_bucket)
 
 
 def _entry(size: int, stat: list[int], head: str, parts: list[list[Any]]) -> FileEntry:

@@ -142,6 +142,32 @@ class Repository:
         self.bucket.put_bytes(data, self._object(name))
         return name
 
+    def reads(self, key: str, content: bytes) -> bool:
+        """Return whether the repository is in the same storage as an object.
+
+        Args:
+            key: bucket and path of the object.
+            content: of the object; random, so that no other storage has it.
+        """
+        return self.folder is None and self.bucket.content_beside(key) == content
+
+    def copy_object(self, key: str, name: str, size: int) -> None:
+        """Copy an object of the same storage, within it.
+
+        Args:
+            key: bucket and path of the object.
+            name: of the copy.
+            size: in bytes.
+
+        Raises:
+            Transient: the copy is not whole.
+        """
+        self.bucket.copy_from(key, self._object(name), size)
+
+    def copy_out(self, name: str, key: str, size: int) -> None:
+        """Copy an object of the repository to another bucket of the same storage; see `copy_object`."""
+        self.bucket.copy_to(self._object(name), key, size)
+
     def read_part(self, part: Part) -> bytes:
         """Return the bytes of a part.
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from sqlalchemy import make_url
 
 from umbel.catalog.catalog import Catalog
 from umbel.catalog.copies import load
-from umbel.errors import Damaged, InvalidValue, Transient
+from umbel.errors import Damaged, InvalidValue, UmbelError
 from umbel.processes.locks import alone
 from umbel.runtime.home import adopt
 from umbel.runtime.recovery import checkpoint
@@ -21,6 +22,15 @@ from umbel.runtime.recovery.backup import Progress
 from umbel.runtime.recovery.cut import CATALOG
 from umbel.runtime.recovery.listing import BackupList, FileEntry
 from umbel.runtime.recovery.repository import Repository
+from umbel.runtime.recovery.state_targets import (
+    STATE,
+    StateTarget,
+    contents,
+    finish,
+    is_translated,
+    target_of,
+    write_file,
+)
 from umbel.state import disk
 from umbel.state.failpoints import reach
 
@@ -33,6 +43,7 @@ def restore(
     backup: str | None = None,
     *,
     catalog_url: str | None = None,
+    store_url: str | None = None,
     progress: Progress = lambda *_: None,
 ) -> BackupList:
     """Restore a backup into a folder; return its list.
@@ -42,10 +53,11 @@ def restore(
         directory: a folder that is empty, or not there.
         backup: its id or number; the newest when None.
         catalog_url: of an empty database for the catalog; it is in the folder when None.
+        store_url: of an empty folder, or of an empty prefix in a bucket, for the state; it is in the folder when None.
         progress: called with the bytes that are done, and all bytes.
 
     Raises:
-        InvalidValue: the folder or the database is not empty, or cannot be made.
+        InvalidValue: the folder, the database or the place of the state is not empty, or cannot be made.
         UnknownName: there is no such backup.
         Damaged: a file of the backup is damaged or missing; nothing was restored.
     """
@@ -53,13 +65,9 @@ def restore(
     _check_empty(directory)
     _check_catalog(catalog_url)
     found = repository.read_list(repository.chosen(backup))
-    with _drafted(directory) as draft:
-        done, lost = 0, list[str]()
-        for error, size in _written(repository, found, draft):
-            lost += [error] if error else []
-            progress(done := done + size, found.size)
-        if lost:
-            raise _damaged(found, lost)
+    with _drafted(directory) as draft, (target := target_of(store_url, draft, found, repository)).filled():
+        _each(found, partial(_write, repository, found, draft, target), progress)
+        finish(target, found, repository)
         _finish(draft)
         reach("restored")
         _check_empty(directory)
@@ -67,6 +75,18 @@ def restore(
             _move_catalog(draft, catalog_url)
         _appear(draft, directory)
     return found
+
+
+def _write(
+    repository: Repository, found: BackupList, draft: Path, target: StateTarget, name: str, entry: FileEntry
+) -> None:
+    """Write a file of a backup, verified; one that is translated later is verified only."""
+    if is_translated(name, found, target):
+        _read(repository, entry)
+    elif name.startswith(STATE):
+        target.write(_safe(name.removeprefix(STATE)), entry, repository)
+    else:
+        write_file(draft / _safe(name), contents(repository, entry))
 
 
 def verify(repository: Repository, backup: str | None = None, *, progress: Progress = lambda *_: None) -> BackupList:
@@ -77,13 +97,13 @@ def verify(repository: Repository, backup: str | None = None, *, progress: Progr
         Damaged: a file is damaged or missing.
     """
     found = repository.read_list(repository.chosen(backup))
-    done, lost = 0, list[str]()
-    for error, size in _written(repository, found, None):
-        lost += [error] if error else []
-        progress(done := done + size, found.size)
-    if lost:
-        raise _damaged(found, lost)
+    _each(found, lambda _, entry: _read(repository, entry), progress)
     return found
+
+
+def _read(repository: Repository, entry: FileEntry) -> None:
+    for _ in contents(repository, entry):
+        pass
 
 
 def _damaged(found: BackupList, lost: list[str]) -> Damaged:
@@ -119,45 +139,37 @@ def _drafted(directory: Path) -> Iterator[Path]:
             shutil.rmtree(beside, ignore_errors=True)
 
 
-def _written(repository: Repository, found: BackupList, draft: Path | None) -> Iterator[tuple[str, int]]:
-    """Write the files below a folder; yield the error and the size of each."""
+def _each(found: BackupList, write: Callable[[str, FileEntry], None], progress: Progress) -> None:
+    """Do something with each file of a backup.
+
+    Raises:
+        Damaged: files are damaged or missing.
+    """
 
     def one(item: tuple[str, FileEntry]) -> tuple[str, int]:
         name, entry = item
         try:
-            _write_file(repository, entry, None if draft is None else draft / _safe(name))
+            write(name, entry)
         except ValueError as error:
+            if isinstance(error, UmbelError):  # of the storage, not of the file
+                raise
             return f"{name}: {error}", entry.size
         return "", entry.size
 
+    done, lost = 0, list[str]()
     with ThreadPoolExecutor(READERS, thread_name_prefix="restore") as pool:
-        yield from pool.map(one, sorted(found.files.items()))
+        for error, size in pool.map(one, sorted(found.files.items())):
+            lost += [error] if error else []
+            progress(done := done + size, found.size)
+    if lost:
+        raise _damaged(found, lost)
 
 
-def _safe(name: str) -> PurePosixPath:
+def _safe(name: str) -> str:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ValueError("it is no name of a file in the folder")
-    return path
-
-
-def _write_file(repository: Repository, entry: FileEntry, path: Path | None) -> None:
-    if len(entry.head) + sum(part.size for part in entry.parts) != entry.size:
-        raise ValueError("its parts are not all listed")
-    if path is None:
-        for part in entry.parts:
-            repository.read_part(part)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        with path.open("wb") as file:
-            file.write(entry.head)
-            for part in entry.parts:
-                file.write(repository.read_part(part))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise Transient(f"{path} cannot be written: {error.strerror}", hint="nothing was restored") from error
+    return name
 
 
 def _finish(draft: Path) -> None:

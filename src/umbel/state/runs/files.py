@@ -83,6 +83,10 @@ class ShardFiles(Protocol):
         """Return the files of a folder that may be deleted if no manifest names them."""
         ...
 
+    def is_pinned(self) -> bool:
+        """Return True while somebody copies files that no manifest may name any more."""
+        ...
+
     def journal(self, file_bytes: int) -> ShardJournal:
         """Return the shard's journal.
 
@@ -298,6 +302,9 @@ class LocalFiles:
 
     def deletable(self, folder: str) -> Sequence[str]:
         return self.list(folder)  # the lock of maintenance is held: nobody else writes new ones
+
+    def is_pinned(self) -> bool:
+        return False  # copies are made of hard links, which outlive a deletion
 
     @contextmanager
     def locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:

@@ -182,13 +182,19 @@ def _written(
     return tuple(parts)
 
 
-def clean(shard: Shard) -> None:
-    """Delete the files that no retained manifest names; readers that mapped them keep them."""
+def clean(shard: Shard, *, pinned: bool = False) -> None:
+    """Delete the files that no retained manifest names; readers that mapped them keep them.
+
+    Args:
+        shard: the shard.
+        pinned: True to delete them also while somebody copies them.
+    """
     with shard.writing():
         for folder in (MANIFESTS, JOURNAL):
             shard.files.sweep(folder)
         manifests = retained(shard.files)
-    if not manifests:
+    # A copy pins first, then reads the latest manifest: seen after the manifests, no pin means that no copy needs older files.
+    if not manifests or (not pinned and shard.files.is_pinned()):
         return
     names = set().union(*(manifest.names for manifest in manifests))
     for name in shard.files.deletable(RUNS):

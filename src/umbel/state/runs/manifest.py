@@ -35,6 +35,11 @@ class JournalPosition:
     number: int = 1
     offset: int = _START
 
+    @property
+    def next_object(self) -> int:
+        """The number of the object with the record that follows, in a bucket."""
+        return self.number + (self.offset > _START)
+
 
 @dataclass(frozen=True, slots=True)
 class RunPart:
@@ -164,6 +169,27 @@ class Manifest:
         """The numbers of the journal's files before the position that still count."""
         return {record.number for record in self.live}
 
+    def pack(self) -> bytes:
+        """Return the bytes of its file."""
+        data = json.dumps(_encoded(self), separators=(",", ":")).encode()
+        return b"%08x\n%b" % (zlib.crc32(data), data)
+
+    @classmethod
+    def unpack(cls, data: bytes, name: str) -> Manifest:
+        """Return the manifest of a file's bytes.
+
+        Args:
+            data: the bytes.
+            name: of the file, without its folder.
+
+        Raises:
+            Damaged: they differ from their checksum.
+        """
+        found = _parsed(data, name)
+        if _name(found.version) != name:
+            raise Damaged(f"the manifest {name} of the state is damaged: it is version {found.version}", hint=REMEDY)
+        return found
+
     def without(self, state_id: str, position: JournalPosition) -> Manifest:
         """Return the manifest after the deletion of a state id.
 
@@ -222,8 +248,7 @@ def publish(files: ShardFiles, manifest: Manifest) -> Manifest:
         Fenced: another writer has published a version since then.
     """
     found = replace(manifest, version=manifest.version + 1)
-    data = json.dumps(_encoded(found), separators=(",", ":")).encode()
-    is_new = files.put_new(f"{FOLDER}/{_name(found.version)}", b"%08x\n%b" % (zlib.crc32(data), data))
+    is_new = files.put_new(name_of(found.version), found.pack())
     if not is_new or files.list(FOLDER)[-1] != _name(found.version):
         raise Fenced(f"version {found.version} of a shard's manifest was published by another writer")
     for name in files.list(FOLDER)[:-RETAINED]:
@@ -253,10 +278,7 @@ def read_version(files: ShardFiles, name: str) -> Manifest:
         Damaged: it differs from its checksum.
         FileNotFoundError: it was deleted.
     """
-    found = _parsed(files.read(f"{FOLDER}/{name}"), name)
-    if _name(found.version) != name:
-        raise Damaged(f"the manifest {name} of the state is damaged: it is version {found.version}", hint=REMEDY)
-    return found
+    return Manifest.unpack(files.read(f"{FOLDER}/{name}"), name)
 
 
 def name_of(version: int) -> str:

@@ -8,17 +8,19 @@ this machine, and mapped from there.
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import uuid4
 
 import obstore
 import pyarrow as pa
 from obstore import exceptions
 
-from umbel.errors import Damaged, InvalidValue, Terminal, Transient
+from umbel.errors import Damaged, InvalidValue, Terminal, Transient, UmbelError
 from umbel.state.failpoints import reach
 from umbel.state.port import ConcurrentWrite
 from umbel.state.runs.journal import FOLDER, journal_name
@@ -38,6 +40,8 @@ GRACE = 3600.0
 """Seconds for which an object that no manifest names is left: a process may be about to publish it."""
 LONG = 500
 """Records of the journal from which on they are flushed into runs: each is an object to read for whoever starts anew."""
+PINS = "pins"
+"""The folder of the objects that let maintenance delete nothing."""
 _FIRST = JournalPosition().offset
 _AT_ONCE = 16
 """Objects that are read at once."""
@@ -147,10 +151,15 @@ class ObjectFiles:
         return self._cache.mapped(name.rpartition("/")[2], lambda: self.read(name))
 
     def put(self, name: str, data: bytes | memoryview) -> None:
+        self.put_uncached(name, data)
+        self._cache.add(name.rpartition("/")[2], data)
+
+    def put_uncached(self, name: str, data: bytes | memoryview | Iterator[bytes]) -> None:
+        """Write a whole object, from an iterator in parts; it appears after the last one."""
         reach("before a write")
         with self._writing():
-            obstore.put(self._client.store, self._prefix + name, data, use_multipart=False)
-        self._cache.add(name.rpartition("/")[2], data)
+            is_whole = isinstance(data, bytes | memoryview)
+            obstore.put(self._client.store, self._prefix + name, data, use_multipart=not is_whole, max_concurrency=2)
 
     def put_new(self, name: str, data: bytes | memoryview) -> bool:
         reach("before a name")
@@ -171,11 +180,22 @@ class ObjectFiles:
 
     def listed(self, folder: str) -> Sequence[tuple[str, int, datetime]]:
         """Return name, size and time of the last change of the objects in a folder."""
-        prefix = f"{self._prefix}{folder}/"
+        return [(name, size, changed) for name, size, changed, _ in self.stamped(folder)]
+
+    def stamped(self, folder: str) -> Sequence[tuple[str, int, datetime, str]]:
+        """Return the same, and the tag that the storage gives to each content.
+
+        Args:
+            folder: the folder; empty for all below the prefix.
+        """
+        prefix = f"{self._prefix}{folder}/" if folder else self._prefix
         with self._client.explained():
-            pages: Any = obstore.list(self._client.store, prefix)
+            pages: Any = obstore.list(self._client.store, prefix or None)
             found = [each for page in pages for each in page]
-        return [(each["path"].removeprefix(prefix), each["size"], each["last_modified"]) for each in found]
+        return [
+            (each["path"].removeprefix(prefix), each["size"], each["last_modified"], each["e_tag"] or "")
+            for each in found
+        ]
 
     def forget(self, name: str) -> None:
         self._cache.remove(name.rpartition("/")[2])
@@ -195,6 +215,37 @@ class ObjectFiles:
     def deletable(self, folder: str) -> Sequence[str]:
         until = datetime.now(UTC) - timedelta(seconds=self.grace)
         return sorted(name for name, _, changed in self.listed(folder) if changed < until)
+
+    def is_pinned(self) -> bool:
+        until = datetime.now(UTC) - timedelta(seconds=self.grace)
+        return any(changed > until for _, _, changed in self.listed(PINS))
+
+    @contextmanager
+    def pinned(self, content: bytes) -> Iterator[str]:
+        """Let maintenance delete nothing during a block.
+
+        Yields the name of the object that says so. One that is left behind ends by itself.
+
+        Args:
+            content: of that object.
+        """
+        name, is_over = f"{PINS}/{uuid4().hex}", threading.Event()
+
+        def renew() -> None:
+            while not is_over.wait(self.grace / 8):
+                with suppress(UmbelError):  # the next one comes long before the pin ends
+                    self.put_uncached(name, content)
+
+        self.put_uncached(name, content)
+        thread = threading.Thread(target=renew, name="state-pin", daemon=True)
+        thread.start()
+        try:
+            yield name
+        finally:
+            is_over.set()
+            thread.join()
+            with suppress(UmbelError):
+                self.delete(name)
 
     @contextmanager
     def locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:
@@ -233,7 +284,7 @@ class ObjectJournal:
         Raises:
             Damaged: a record differs from its checksum.
         """
-        number, found = _next(at), list[PlacedRecord]()
+        number, found = at.next_object, list[PlacedRecord]()
         while (placed := self._placed(number)) is not None:
             found.append(placed)
             number += 1
@@ -263,7 +314,7 @@ class ObjectJournal:
             Damaged: a record is missing before a later one.
         """
         if not self._is_checked:
-            numbers, first = self._numbers(), _next(at)
+            numbers, first = self._numbers(), at.next_object
             later = [number for number in numbers if number >= first]
             if later != list(range(first, first + len(later))):
                 lost = journal_name(next(number for number in range(first, later[-1]) if number not in later))
@@ -278,7 +329,7 @@ class ObjectJournal:
             ConcurrentWrite: another process has put this record.
             Transient: the storage fails.
         """
-        number, data = _next(at), record.pack()
+        number, data = at.next_object, record.pack()
         if not self._files.put_new(journal_name(number), data):
             raise ConcurrentWrite(f"another process has written to {self._files} meanwhile")
         return PlacedRecord(number, _FIRST, _FIRST + len(data), record)
@@ -313,8 +364,3 @@ class ObjectJournal:
             raise FileNotFoundError(f"record {first} of the journal")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return [placed for (placed,) in pool.map(lambda number: self.read(number, 0, 0), numbers)]
-
-
-def _next(at: JournalPosition) -> int:
-    """Return the number of the record that follows a position."""
-    return at.number + (at.offset > _FIRST)

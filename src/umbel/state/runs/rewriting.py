@@ -70,7 +70,7 @@ def rewrite_without(shard: Shard, keys: Mapping[str, pl.Series]) -> int:
             # Twice: the files of the version before the last one are retained, too.
             shard.publish(shard.publish(manifest))
         reach("published")
-        clean(shard)
+        clean(shard, pinned=True)  # a backup that copies them begins again
         _delete_left(shard, view, keys)
         shard.refresh()
     return rewriting.removed

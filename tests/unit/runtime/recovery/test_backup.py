@@ -216,7 +216,7 @@ def test_one_backup_at_a_time(shop: Shop, repository: Repository) -> None:
 
 def test_state_in_memory_is_refused(repository: Repository, tmp_path: Path) -> None:
     place = Deployment.at(tmp_path / "other", store_url="memory://")
-    with pytest.raises(NotSupported, match="files of this machine"):
+    with pytest.raises(NotSupported, match="a folder or a bucket"):
         backup(place, repository)
 
 
