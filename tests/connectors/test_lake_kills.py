@@ -5,17 +5,20 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.connectors.killing import Worker
 from tests.connectors.shop_datasets import deployed, letters, orders, rows_of
 from tests.deployed import Deployed, wait_until
+from tests.seeds import new_seed
 from tests.unit.connectors import hudi_lake, iceberg_lake
+from tests.unit.connectors.iceberg_deltas import Delta
 from umbel.connectors import source
 from umbel.datasets import dataset
 
@@ -54,6 +57,36 @@ class IcebergTables:
     def rows(self, name: str) -> Rows:
         found = self.lake.catalog.load_table(f"shop.{name}").scan().to_arrow()
         return sorted(zip(*(found[each].to_pylist() for each in ("id", "note", "updated_at")), strict=True))
+
+
+class StreamedTables(IcebergTables):
+    """The same in Iceberg, with changes as a stream writer commits them: by equality deletes, and positions within a snapshot."""
+
+    def __init__(self, folder: Path) -> None:
+        self.notes = dict.fromkeys(range(FIRST), "first")
+        super().__init__(folder)
+
+    def change(self, low: int, new: range) -> None:
+        """Add, replace and delete rows."""
+        self._commit([*new, *range(low, low + 100)], "merged")
+        self._commit([], "", deleted=range(low + 50, low + 90))
+        self._commit(range(low + 80, low + 95), "again", deleted=range(low + 200, low + 210))
+        self.lake.catalog.load_table("shop.events").append(iceberg_lake.table(new, "new"))
+
+    def _commit(self, ids: Sequence[int], note: str, deleted: Sequence[int] = ()) -> None:
+        delta = Delta(self.lake.opened)
+        delta.equality(iceberg_lake.table([*ids, *deleted], ""), [1])
+        if ids:
+            file = delta.data(pa.concat_tables([iceberg_lake.table(ids, each) for each in ("before", note)]))
+            delta.positions((file, row) for row in range(len(ids)))
+        delta.commit()
+        notes = {**self.notes, **dict.fromkeys(ids, note)}
+        self.notes = {each: text for each, text in notes.items() if each not in deleted}
+
+    def rows(self, name: str) -> Rows:
+        if name == "events":
+            return super().rows(name)
+        return [(each, text, iceberg_lake.START + timedelta(seconds=each)) for each, text in sorted(self.notes.items())]
 
 
 class HudiTables:
@@ -123,10 +156,9 @@ def differences(made: Deployed, tables: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("make", [IcebergTables, HudiTables], ids=["iceberg", "hudi"])
+@pytest.mark.parametrize("make", [IcebergTables, StreamedTables, HudiTables], ids=["iceberg", "streamed", "hudi"])
 def test_the_datasets_are_what_the_tables_are(make: Callable[[Path], Any], tmp_path: Path) -> None:
-    chance = random.Random(seed := random.randrange(1 << 30))
-    print(f"seed {seed}")
+    chance = random.Random(seed := new_seed())
     tables = make(tmp_path / "lake")
     keyed = orders(tables, cdc="native", every="1s", disorder="60d")
     with deployed(tmp_path, keyed, events(tables)) as made:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from urllib.parse import parse_qs
 from pyiceberg.exceptions import NoSuchTableError
 
 TOKEN, CREDENTIAL = "tok-4711", "client:hidden"
+SILENCE = 120.0
+"""Seconds for which a request that is not answered stays open."""
 
 
 class RestCatalog:
@@ -26,6 +29,8 @@ class RestCatalog:
         self.catalog, self.requests = catalog, list[str]()
         self.failure: tuple[int, str] | None = None
         """A status and a type of error that all requests for tables are answered with."""
+        self.is_silent = threading.Event()
+        """Set while no request is answered."""
         self.uri = ""
 
     def answer(self, method: str, path: str, token: str, body: str) -> tuple[int, Any]:
@@ -58,7 +63,7 @@ def _error(code: int, kind: str, message: str) -> Any:
 @contextmanager
 def running(catalog: Any) -> Iterator[RestCatalog]:
     """Run a REST catalog for a block."""
-    rest = RestCatalog(catalog)
+    rest, closed = RestCatalog(catalog), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
@@ -66,6 +71,9 @@ def running(catalog: Any) -> Iterator[RestCatalog]:
             status, content = rest.answer(
                 self.command, self.path.partition("?")[0], self.headers.get("Authorization", ""), body
             )
+            if rest.is_silent.is_set():
+                self.close_connection = not closed.wait(SILENCE)
+                return
             encoded = json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -85,6 +93,38 @@ def running(catalog: Any) -> Iterator[RestCatalog]:
     try:
         yield rest
     finally:
+        closed.set()
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def silent(first: bytes) -> Iterator[str]:
+    """Accept connections for a block, send some bytes on each, and no more; yield the address.
+
+    Args:
+        first: what is sent once a request came.
+    """
+    opened = list[socket.socket]()
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            opened.append(connection)
+            if connection.recv(1 << 16):
+                connection.sendall(first)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for each in opened:
+                each.close()

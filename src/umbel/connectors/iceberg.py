@@ -27,8 +27,9 @@ class IcebergConnector(DataConnector):
     cdcs: ClassVar[frozenset[str]] = frozenset({"native"})
 
     def reader_of(self, options: ReadOptions) -> SplitSource:
+        from umbel.connectors.iceberg_catalogs import iceberg
         from umbel.connectors.iceberg_source import IcebergSource
-        from umbel.connectors.iceberg_tables import IcebergPlace, iceberg
+        from umbel.connectors.iceberg_tables import IcebergPlace
 
         iceberg()
         assert isinstance(self.source, Iceberg)
@@ -66,7 +67,7 @@ class Iceberg(DataSource):
 
 
 def _loaded(source: Iceberg, table: str) -> object:
-    from umbel.connectors.iceberg_tables import from_catalog
+    from umbel.connectors.iceberg_catalogs import from_catalog
 
     properties = {name: resolved(value) for name, value in source.properties.items()}
     return from_catalog(source.name, resolved(source.uri), properties, table)

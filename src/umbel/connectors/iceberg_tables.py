@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
 
-from umbel.connectors.versioned_source import KIND
+from umbel.connectors.iceberg_deletes import (
+    NO_DELETES,
+    AppliedDeletes,
+    DeletedValues,
+    comparable,
+    fields_of,
+    planned,
+)
+from umbel.connectors.versioned_source import KIND, moved_removed
 from umbel.errors import InvalidValue, PackageError, Transient, UmbelError
 
-_NUMBERED = re.compile(r"(?:v(\d+)|(\d+)-[0-9a-fA-F-]+)(?:\.gz)?\.metadata\.json")
-_HINT = "version-hint.text"
 EXAMINE = "see what wrote it"
+_ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +30,17 @@ class IcebergFile:
 
     Args:
         table: that it is of, in pyiceberg.
-        entry: its description there, with the positions deleted from it.
-        kind: insert for a file whose rows came, delete for one whose rows went.
+        entry: its description there, with the files of positions deleted from it.
+        deletions: the files of values deleted from it.
+        kind: insert for a file whose rows came, delete for one whose rows went, change for one that has other deletions.
+        former: the file with the deletions before the change.
     """
 
     table: Any
     entry: Any
+    deletions: AppliedDeletes = NO_DELETES
     kind: str = "insert"
+    former: IcebergFile | None = None
 
     @property
     def name(self) -> str:
@@ -38,7 +48,7 @@ class IcebergFile:
         return str(self.entry.file.file_path)
 
     @property
-    def deletes(self) -> frozenset[str]:
+    def positions(self) -> frozenset[str]:
         """The files that list rows of it as deleted."""
         return frozenset(each.file_path for each in self.entry.delete_files)
 
@@ -102,9 +112,13 @@ class IcebergPlace:
             FileNotFoundError: a file that lists them was deleted.
             InvalidValue: rows were deleted in a way that cannot be read.
         """
+        return self._planned(table, number, DeletedValues(self.title, table))
+
+    def _planned(self, table: Any, number: int, values: DeletedValues) -> list[IcebergFile]:
+        """Return the data files of a snapshot, ordered, with their deletions."""
         with self.described():
-            tasks = list(table.scan(snapshot_id=number).plan_files())
-        return sorted((IcebergFile(table, task) for task in tasks), key=lambda file: file.name)
+            found = planned(table, table.snapshot_by_id(number), values)
+        return sorted((IcebergFile(table, *each) for each in found), key=lambda file: file.name)
 
     def snapshot(self, table: Any, number: int) -> TableSnapshot:
         """Return what a snapshot added and removed.
@@ -135,7 +149,7 @@ class IcebergPlace:
                     if entry.status not in kinds or entry.snapshot_id != snapshot.snapshot_id:
                         continue
                     if entry.data_file.content == DataFileContent.DATA:
-                        found.append(IcebergFile(table, FileScanTask(entry.data_file), kinds[entry.status]))
+                        found.append(IcebergFile(table, FileScanTask(entry.data_file), kind=kinds[entry.status]))
                     else:
                         deleted = True
         is_merged = any(each.content == ManifestContent.DELETES for each in manifests)
@@ -151,14 +165,27 @@ class IcebergPlace:
         parent = snapshot.parent_snapshot_id
         if parent is not None and table.snapshot_by_id(parent) is None:
             raise FileNotFoundError
-        before = {each.name: each for each in self.files(table, parent)} if parent is not None else {}
-        after = {each.name: each for each in self.files(table, snapshot.snapshot_id)}
-        gone = [each for name, each in before.items() if name not in after or each.deletes != after[name].deletes]
-        came = [each for name, each in after.items() if name not in before or each.deletes != before[name].deletes]
-        return [replace(each, kind="delete") for each in gone] + came
+        values, known = DeletedValues(self.title, table), dict[tuple[int, int], tuple[AppliedDeletes, AppliedDeletes]]()
+        before = {each.name: each for each in self._planned(table, parent, values)} if parent is not None else {}
+        after = {each.name: each for each in self._planned(table, snapshot.snapshot_id, values)}
+        found = [replace(each, kind="delete") for name, each in before.items() if name not in after]
+        for name, each in after.items():
+            former = before.get(name)
+            if former is None:
+                found.append(each)
+                continue
+            pair = former.deletions, each.deletions
+            if pair[0] is not pair[1] and (id(pair[0]), id(pair[1])) not in known:
+                known[id(pair[0]), id(pair[1])] = pair[1].without(pair[0]), pair[0].without(pair[1])
+            others = known.get((id(pair[0]), id(pair[1])), ())
+            if each.positions != former.positions or any(other.narrowed(each.entry.file).files for other in others):
+                found.append(replace(each, kind="change", former=former))
+        return found
 
     def rows(self, file: IcebergFile, types: Mapping[str, Any]) -> Iterator[pl.DataFrame]:
         """Yield the rows of a file in order, with their kind.
+
+        Of a file that has other deletes than before, these are the rows that went and came.
 
         Args:
             file: of the table.
@@ -167,21 +194,63 @@ class IcebergPlace:
         Raises:
             FileNotFoundError: it was deleted.
         """
+        with self.described():
+            if file.former is None:
+                kind = pl.lit(file.kind).alias(KIND)
+                yield from (rows.with_columns(kind) for rows in self._present(file, types))
+            elif file.former.positions == file.positions:
+                yield from self._differing_values(file, file.former, types)
+            else:
+                sides = [
+                    rows.with_columns(pl.lit(kind).alias(KIND))
+                    for each, kind in ((file.former, "delete"), (file, "insert"))
+                    for rows in self._present(each, types)
+                ]
+                yield from [moved_removed(pl.concat(sides))] if sides else []
+
+    def _present(self, file: IcebergFile, types: Mapping[str, Any]) -> Iterator[pl.DataFrame]:
+        """Yield the rows of a file that are not deleted."""
+        deletions = file.deletions.narrowed(file.entry.file)
+        read = self._read(file, types, deletions.ids)
+        if not deletions.files:
+            yield from (rows for rows, _ in read)
+        elif frames := list(read):
+            rows, keys = (pl.concat(each) for each in zip(*frames, strict=True))
+            yield from rows.filter(~deletions.matching(keys)).iter_slices(_ROWS_AT_ONCE)
+
+    def _differing_values(
+        self, file: IcebergFile, former: IcebergFile, types: Mapping[str, Any]
+    ) -> Iterator[pl.DataFrame]:
+        """Yield the rows of a file that other values delete than before."""
+        now, before = (each.deletions.narrowed(each.entry.file) for each in (file, former))
+        if not (frames := list(self._read(file, types, now.ids | before.ids))):
+            return
+        rows, keys = (pl.concat(each) for each in zip(*frames, strict=True))
+        touched = now.without(before).matching(keys) | before.without(now).matching(keys)
+        rows, keys = rows.filter(touched), keys.filter(touched)
+        was_gone, is_gone = before.matching(keys), now.matching(keys)
+        yield rows.filter(is_gone & ~was_gone).with_columns(pl.lit("delete").alias(KIND))
+        yield rows.filter(was_gone & ~is_gone).with_columns(pl.lit("insert").alias(KIND))
+
+    def _read(
+        self, file: IcebergFile, types: Mapping[str, Any], compared: Collection[int]
+    ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+        """Yield the rows of a file without deleted positions, and their compared columns."""
         import pyarrow as pa
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
         from pyiceberg.schema import Schema
 
-        table = file.table
-        fields = {each.field_id: each for each in _fields(table)}
-        schema = Schema(*(fields[kind["id"]] for kind in types.values()))
-        with self.described():
-            batches = ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_record_batches([file.entry])
-            for batch in batches:
-                frame = pl.DataFrame(pl.from_arrow(pa.Table.from_batches([batch])))
-                yield frame.rename(dict(zip(frame.columns, types, strict=True))).with_columns(
-                    pl.lit(file.kind).alias(KIND)
-                )
+        table, fields = file.table, fields_of(file.table)
+        chosen = [kind["id"] for kind in types.values()]
+        numbers = [*chosen, *sorted(set(compared) - set(chosen))]
+        # of older schemas there may be fields of the same name, and required ones that the file has not
+        changes = [{} if each in chosen else {"name": f"\0{each}", "required": False} for each in numbers]
+        schema = Schema(*(fields[each].model_copy(update=more) for each, more in zip(numbers, changes, strict=True)))
+        for batch in ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_record_batches([file.entry]):
+            read = pl.DataFrame(pl.from_arrow(pa.Table.from_batches([batch.select(range(len(chosen)))])))
+            keys = [comparable(each, batch.column(numbers.index(each))) for each in sorted(compared)]
+            yield read.rename(dict(zip(read.columns, types, strict=True))), pl.DataFrame(keys)
 
     @contextmanager
     def described(self) -> Iterator[None]:
@@ -204,11 +273,6 @@ def _translated(title: str, error: Exception) -> UmbelError | None:
     from sqlalchemy.exc import SQLAlchemyError
 
     reason = f"{title}: {_first_line(error)}"
-    if "equality deletes" in reason:
-        return InvalidValue(
-            f"{title}: rows were deleted by equality delete files, which are not read",
-            hint="rewrite the table's data files (compaction) before it is read; write with copy-on-write",
-        )
     match error:
         case exceptions.NoSuchTableError() | exceptions.NoSuchNamespaceError():
             return InvalidValue(reason, hint="create it first")
@@ -232,6 +296,11 @@ def _translated(title: str, error: Exception) -> UmbelError | None:
             return InvalidValue(f"{title}: it cannot be read: {_first_line(error)}", hint=EXAMINE)
         case NotImplementedError() | EOFError():
             return InvalidValue(f"{title}: it cannot be read: {_first_line(error)}", hint=EXAMINE)
+        case OSError() if "timed out" in reason:
+            return Transient(
+                f"{title}: its catalog or its storage does not answer in time: {_first_line(error)}",
+                hint="see that they work; `rest.client.socket-timeout-ms` in its properties gives a REST catalog more time",
+            )
         case OSError():
             return Transient(reason, hint="see that its storage and its catalog can be reached")
     return None
@@ -248,88 +317,5 @@ def types_of(table: Any, schema: int | None) -> dict[str, Any]:
     return {each.name: {"id": each.field_id, "type": str(each.field_type)} for each in chosen.fields}
 
 
-def _fields(table: Any) -> Iterator[Any]:
-    """Yield the columns of all schemas of a table, the present one last."""
-    for schema in [*table.schemas().values(), table.schema()]:
-        yield from schema.fields
-
-
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-
-
-def iceberg() -> None:
-    """Check that the package that reads Iceberg tables is there.
-
-    Raises:
-        PackageError: it is not installed.
-    """
-    try:
-        import pyiceberg  # noqa: F401
-    except ImportError as error:
-        raise PackageError("Iceberg tables need the package pyiceberg", hint="pip install 'umbel[iceberg]'") from error
-
-
-def from_path(title: str, address: Callable[[], tuple[str, dict[str, str]]]) -> Any:
-    """Return the table whose folder or metadata file is at an address.
-
-    Args:
-        title: of it, for messages.
-        address: returns the address and the options of its storage.
-    """
-    from pyiceberg.table import StaticTable
-
-    path, options = address()
-    properties = properties_of(options)
-    location = path if path.endswith(".metadata.json") else _newest(title, path, properties)
-    return StaticTable.from_metadata(location, properties)
-
-
-def from_catalog(name: str, uri: str, properties: Mapping[str, str], table: str) -> Any:
-    """Return a table of a catalog."""
-    from pyiceberg.catalog import load_catalog
-
-    return load_catalog(name, **{"uri": uri, "init_catalog_tables": "false", **properties}).load_table(table)
-
-
-def properties_of(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a storage as pyiceberg names them."""
-    names = {
-        "AWS_ENDPOINT_URL": "s3.endpoint",
-        "AWS_REGION": "s3.region",
-        "AWS_ACCESS_KEY_ID": "s3.access-key-id",
-        "AWS_SECRET_ACCESS_KEY": "s3.secret-access-key",
-        "AWS_SESSION_TOKEN": "s3.session-token",
-    }
-    return {names[name]: value for name, value in options.items() if name in names}
-
-
-def _newest(title: str, path: str, properties: Mapping[str, str]) -> str:
-    """Return the newest metadata file of a table's folder.
-
-    Raises:
-        FileNotFoundError: there is none.
-        InvalidValue: two of them are the newest.
-    """
-    from pyarrow import fs
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-
-    scheme, netloc, below = PyArrowFileIO.parse_location(path.rstrip("/"))
-    files = PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, netloc)
-    names = [each.base_name for each in files.get_file_info(fs.FileSelector(f"{below}/metadata"))]
-    numbered = sorted((int(found[1] or found[2]), found[0]) for name in names if (found := _NUMBERED.fullmatch(name)))
-    if _HINT in names:
-        hint = files.open_input_stream(f"{below}/metadata/{_HINT}").read().decode().strip()
-        numbered = [each for each in numbered if str(each[0]) == hint and each[1].startswith("v")]
-    if not numbered:
-        raise FileNotFoundError(
-            f"{path}/metadata has no metadata file" + (" of its version hint" if _HINT in names else "")
-        )
-    newest = [name for number, name in numbered if number == numbered[-1][0]]
-    if len(newest) > 1:
-        raise InvalidValue(
-            f"{title}: two metadata files have the number {numbered[-1][0]}, and only the table's catalog knows which is in "
-            f"force: {', '.join(newest)}",
-            hint="read the table by its catalog: Iceberg(name=..., uri=...).table(...)",
-        )
-    return f"{path.rstrip('/')}/metadata/{newest[0]}"

@@ -92,12 +92,11 @@ def reasons(made: Deployed) -> list[str]:
     return reports or [each.reason for each in letters(made)]
 
 
-def as_deletes(lake: Lake, content: int, positions: Sequence[tuple[str, int]] = ()) -> None:
-    """Make the files that the newest snapshot added files of deletions, as PyIceberg does not write them.
+def as_deletes(lake: Lake, positions: Sequence[tuple[str, int]]) -> None:
+    """Make the files that the newest snapshot added files of deleted positions, as PyIceberg does not write them.
 
     Args:
         lake: has the table.
-        content: 1 for positions, 2 for equality.
         positions: the data files and rows that are deleted.
     """
     snapshot = lake.opened.current_snapshot()
@@ -112,12 +111,11 @@ def as_deletes(lake: Lake, content: int, positions: Sequence[tuple[str, int]] = 
             fastavro.writer(file, schema, records, metadata=header)
 
     def entry(record: Any) -> Any:
-        data = {**record["data_file"], "content": content, "equality_ids": [1] if content == 2 else None}
-        if positions:
-            paths, rows = zip(*positions, strict=True)
-            at = Path(data["file_path"].removeprefix("file://"))
-            pq.write_table(pa.table({"file_path": list(paths), "pos": pa.array(rows, pa.int64())}), at)
-            data["file_size_in_bytes"] = at.stat().st_size
+        data = {**record["data_file"], "content": 1}
+        paths, rows = zip(*positions, strict=True)
+        at = Path(data["file_path"].removeprefix("file://"))
+        pq.write_table(pa.table({"file_path": list(paths), "pos": pa.array(rows, pa.int64())}), at)
+        data["file_size_in_bytes"] = at.stat().st_size
         return {**record, "data_file": data}
 
     for manifest in snapshot.manifests(lake.opened.io):

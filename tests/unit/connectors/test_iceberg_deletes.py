@@ -27,7 +27,7 @@ def file_of(lake: Lake) -> str:
 def without(lake: Lake, *positions: tuple[str, int]) -> None:
     """Delete rows by a file of positions."""
     lake.add([10**6])
-    as_deletes(lake, 1, positions)
+    as_deletes(lake, positions)
 
 
 def test_positions_deleted_before_the_first_read_are_applied(lake: Lake, tmp_path: Path) -> None:

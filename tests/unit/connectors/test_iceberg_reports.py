@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, TimestamptzType
 
 from tests.connectors.shop_datasets import deployed, letters, process
-from tests.unit.connectors.iceberg_lake import Lake, as_deletes, lake, reasons, table, taken
+from tests.unit.connectors.iceberg_lake import Lake, lake, reasons, table, taken
 from tests.unit.connectors.lakes import keyed, keyless, until
 from umbel.connectors import Files, Iceberg
 from umbel.connectors.polling import stop_polling
@@ -114,27 +114,6 @@ def test_a_damaged_metadata_file_is_reported(tmp_path: Path) -> None:
         newest.write_bytes(content)
         lake.add([3])
         until(made, lambda: len(taken(made, "Copies")) == 4)
-
-
-def test_later_equality_deletes_are_reported(lake: Lake, tmp_path: Path) -> None:
-    lake.add(range(5))
-    with deployed(tmp_path, keyed(lake)) as made:
-        until(made, lambda: len(taken(made)) == 5)
-        stop_polling(tmp_path)
-        lake.add([5])
-        lake.add([9])
-        as_deletes(lake, 2)
-        until(made, lambda: letters(made))
-        assert "equality delete files" in reasons(made)[0]
-        until(made, lambda: len(taken(made)) == 6)
-
-
-def test_equality_deletes_are_refused_at_commit(lake: Lake, tmp_path: Path) -> None:
-    lake.add(range(5))
-    lake.add([9])
-    as_deletes(lake, 2)
-    with pytest.raises(InvalidValue, match="equality delete"), deployed(tmp_path, keyed(lake)):
-        pass
 
 
 def test_errors_at_commit_say_what_to_do(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.connectors.shop_datasets import deployed, letters, process
-from tests.servers.iceberg_rest import CREDENTIAL, TOKEN, RestCatalog, running
+from tests.servers.iceberg_rest import CREDENTIAL, TOKEN, RestCatalog, running, silent
 from tests.unit.connectors.iceberg_lake import Lake, reasons, taken
 from tests.unit.connectors.lakes import keyed, until
 from umbel.connectors import Iceberg
@@ -113,3 +113,46 @@ def test_a_catalog_that_fails_for_a_while(
         lake.rest.failure = None
         until(made, lambda: taken(made) == lake.rows())
         assert bool(letters(made)) == is_reported
+
+
+QUICK = {"rest.client.connection-timeout-ms": "300", "rest.client.socket-timeout-ms": "300"}
+
+
+@pytest.mark.parametrize("properties", [{"token": TOKEN}, {"credential": CREDENTIAL}])
+@pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"])
+def test_a_catalog_that_never_answers_fails_the_commit(
+    lake: RestLake, tmp_path: Path, properties: dict[str, str], first: bytes
+) -> None:
+    lake.add(range(3))
+    lake.properties = {**properties, **QUICK}
+    with (
+        silent(first) as lake.rest.uri,
+        pytest.raises(Transient, match=r"Iceberg 'lake', table 'shop\.orders': its catalog .* in time: .*timed out"),
+        deployed(tmp_path, keyed(lake)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "1.5", ""])
+def test_a_timeout_that_is_none_is_refused(lake: RestLake, tmp_path: Path, value: str) -> None:
+    lake.properties = {"token": TOKEN, "rest.client.socket-timeout-ms": value}
+    with (
+        pytest.raises(InvalidValue, match=f"rest.client.socket-timeout-ms is '{value}'"),
+        deployed(tmp_path, keyed(lake)),
+    ):
+        pass
+
+
+def test_a_catalog_that_stops_answering_is_polled_again(lake: RestLake, tmp_path: Path) -> None:
+    lake.add(range(3))
+    lake.properties = {"token": TOKEN, **QUICK}
+    with deployed(tmp_path, keyed(lake)) as made:
+        until(made, lambda: len(taken(made)) == 3)
+        lake.rest.is_silent.set()
+        lake.add([3])
+        before = len(lake.rest.requests)
+        until(made, lambda: len(lake.rest.requests) >= before + 3)
+        assert len(taken(made)) == 3
+        lake.rest.is_silent.clear()
+        until(made, lambda: taken(made) == lake.rows())
+        assert not letters(made)
