@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -14,14 +15,18 @@ from tests.laws.transform_menu import CODES, PATHS, RAW, STEPS, VALUES, batches,
 from tests.profiles import examples
 from umbel.transform.batches import BatchTransform
 from umbel.transform.configuration import loads
+from umbel.transform.record_lines import RecordLines
 from umbel.transform.values import BadRecord, dump, parse
 
 
 def check(text: str, lines: list[bytes]) -> None:
     transform = BatchTransform(loads(text))
     expected = transform.record_by_record(lines)
-    for _ in range(2):  # with a plan made of these records, and with the same plan again
-        found = transform(lines)
+    with patch("umbel.transform.record_lines.PIECE_BYTES", 30):
+        pieces = RecordLines(b"\n".join(lines))
+        assert sum(map(len, pieces.pieces)) == len(lines)
+    for batch in (lines, lines, pieces):  # with a plan made of these records, with it again, and decoded in pieces
+        found = transform(batch)
         assert found.data == expected.data
         assert found.letters == expected.letters
         assert (found.records, found.written, found.dropped, found.nulls) == (
@@ -61,7 +66,8 @@ def test_a_plan_made_for_other_records_changes_nothing(lines: list[bytes], other
     text = json.dumps(
         {"source_field": "a", "target_field": "t", "transformations": [{"name": "lower", "on_error": "null"}]}
     )
-    transform = BatchTransform(loads(text + "\n---\n" + json.dumps({"source_field": "b", "target_field": "u"})))
+    copies = ({"source_field": each, "target_field": f"u.{each[0]}"} for each in ("b", "c.a"))
+    transform = BatchTransform(loads("\n---\n".join([text, *map(json.dumps, copies)])))
     transform(others)
     assert transform(lines).data == transform.record_by_record(lines).data
 

@@ -13,6 +13,7 @@ import pytest
 from tests import kills
 from tests.connectors import killing
 from tests.deployed import Deployed, wait_until
+from tests.seeds import new_seed
 from umbel.connectors import Webhook, source
 from umbel.datasets import Count, Sum, dataset, field, pipeline
 from umbel.dtypes import Continuous
@@ -132,8 +133,7 @@ def run(folder: Path, worker: Any, waves: list[range], victims: list[str], chanc
 
 
 def check(folder: Path, kind: Any, victims: list[str]) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")
+    seed = new_seed()
     waves = [range(each * 2000, (each + 1) * 2000) for each in range(len(victims))]
     made = []
     for name, chosen in (("killed", victims), ("calm", [""] * len(victims))):

@@ -200,7 +200,7 @@ def existing_deployment(directory: Path, catalog: str | None = None, store: str 
         Damaged: its catalog is gone.
     """
     from umbel.errors import InvalidValue
-    from umbel.runtime.deployment import check_catalog
+    from umbel.runtime.home import check_catalog
 
     folder = directory.absolute()
     if catalog is None and not (folder / "catalog.db").exists():

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from umbel.processes.privacy import as_the_user_wants
+
 if TYPE_CHECKING:
     from umbel.transform.inputs import InputFile
     from umbel.transform.workers import WorkLimits
@@ -51,6 +53,7 @@ Sample = Annotated[
 
 
 @group.callback()
+@as_the_user_wants()
 def transform(
     context: typer.Context,
     config: Config = None,

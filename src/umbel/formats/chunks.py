@@ -84,8 +84,10 @@ def _plain(file: IO[bytes], begin: int, end: int | None) -> Iterator[bytes]:
 
 def _gunzip(file: IO[bytes]) -> Iterator[bytes]:
     # Not gzip.open: it loses the bytes decompressed in the call that meets the damage.
-    decoder = None
+    decoder, has_ended = None, False
     while packed := file.read(_PACKED_BYTES):
+        if has_ended and decoder is None:
+            packed = packed.lstrip(b"\0")  # padding
         while packed:
             decoder = decoder or zlib.decompressobj(wbits=31)
             try:
@@ -96,7 +98,7 @@ def _gunzip(file: IO[bytes]) -> Iterator[bytes]:
                 yield plain
             packed = decoder.unconsumed_tail
             if decoder.eof:
-                packed, decoder = decoder.unused_data.lstrip(b"\0"), None
+                packed, decoder, has_ended = decoder.unused_data.lstrip(b"\0"), None, True
     if decoder is not None:
         raise _Damaged("the gzip data breaks off before its end")
 

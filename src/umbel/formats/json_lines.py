@@ -140,7 +140,8 @@ class JsonLines:
         missing = [nulls(len(rows), pl.Null()).alias(name) for name in self._requested if name not in raw.frame.columns]
         frame = revive(raw.frame.with_columns(missing), self._requested)
         found = pl.concat([rejects(errors), raw.rejects]).sort("row")
-        return Raw(frame.select(list(self._requested)) if self._exact and self._requested else frame, found)
+        chosen = frame.select(list(self._requested)) if self._exact and self._requested else frame
+        return Raw(chosen, found, objects=None if self._requested else rows)
 
 
 def parse_value(line: bytes) -> Any:

@@ -1,4 +1,7 @@
-"""Messages between a process and its isolated children: length-prefixed pickles."""
+"""Messages between a process and its isolated children: length-prefixed pickles.
+
+Bytes that an object pickles as a `PickleBuffer` follow the pickle, uncopied; they arrive as a `bytearray`.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,21 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-LENGTH = struct.Struct(">Q")
+HEAD, LENGTH = struct.Struct(">BQ"), struct.Struct(">Q")
 
 
 def send(connection: socket.socket, message: Any) -> None:
     """Send a message."""
-    body = pickle.dumps(message, protocol=5)
-    head = LENGTH.pack(len(body))
+    apart = list[pickle.PickleBuffer]()
+    body = pickle.dumps(message, protocol=5, buffer_callback=lambda each: not _is_apart(each, apart))
+    head = HEAD.pack(len(apart), len(body)) + b"".join(LENGTH.pack(each.raw().nbytes) for each in apart)
     if len(body) < 1 << 16:
         connection.sendall(head + body)
-        return
-    connection.sendall(head)
-    connection.sendall(body)
+    else:
+        connection.sendall(head)
+        connection.sendall(body)
+    for each in apart:
+        connection.sendall(each)
 
 
 def receive(connection: socket.socket, each_wait: Callable[[], None] | None = None) -> Any:
@@ -32,8 +38,21 @@ def receive(connection: socket.socket, each_wait: Callable[[], None] | None = No
     Raises:
         EOFError: the other side has closed.
     """
-    (size,) = LENGTH.unpack(_exactly(connection, LENGTH.size, each_wait))
-    return pickle.loads(_exactly(connection, size, each_wait))
+    count, length = HEAD.unpack(_exactly(connection, HEAD.size, each_wait))
+    lengths = LENGTH.iter_unpack(_exactly(connection, count * LENGTH.size, each_wait))
+    body = _exactly(connection, length, each_wait)
+    return pickle.loads(body, buffers=[_exactly(connection, size, each_wait) for (size,) in lengths])
+
+
+def _is_apart(each: pickle.PickleBuffer, apart: list[pickle.PickleBuffer]) -> bool:
+    """Add a buffer of bytes to those sent apart.
+
+    Arrays stay in the pickle: bytes that arrive as a `bytearray` would become writable there.
+    """
+    is_apart = type(each.raw().obj) is bytes
+    if is_apart:
+        apart.append(each)
+    return is_apart
 
 
 def _exactly(connection: socket.socket, size: int, each_wait: Callable[[], None] | None) -> bytearray:

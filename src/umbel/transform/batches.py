@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
@@ -26,6 +26,7 @@ MOST_MISFITS = 0.2
 """The share of records outside of a plan above which it is made anew."""
 
 Rows = list[bytes | None]
+_ROW, _FIT, _KEEP, _LINE = "row", "fit", "keep", "line"
 
 
 @dataclass
@@ -104,6 +105,13 @@ class BatchTransform:
             self._plan = None  # other types have come: the next batch makes another plan
         return result
 
+    @property
+    def without_plan(self) -> BatchTransform:
+        """The same, record by record."""
+        found = copy(self)
+        found._is_planned = False
+        return found
+
     def record_by_record(self, lines: Sequence[bytes]) -> TransformedBatch:
         """Return the same as a call, without a plan."""
         result = TransformedBatch([None] * len(lines), records=len(lines))
@@ -130,11 +138,11 @@ class _PlanRunner:
         self._reader = LeafReader(plan.leaves, whole=plan.needs_records)
         self._targets = [each.target for each in plan.configuration.documents if each.target is not None]
         self._make = _maker([each.parts for each in self._targets])
-        columns = [each.alias(f"value{number}") for number, each in self._natives()]
+        self._columns = [each.alias(f"value{number}") for number, each in self._natives()]
         if plan.is_native:
-            columns = nested([(self._targets[number].parts, each) for number, each in self._natives()])
-        self._columns = [pl.struct(columns).alias("values")] if columns else []
-        self._checks = [plan.fit.alias("fit"), plan.keep.alias("keep")]
+            values = nested([(self._targets[number].parts, each) for number, each in self._natives()])
+            self._columns = [pl.struct(values).struct.json_encode().alias(_LINE)]
+        self._checks = [plan.fit.alias(_FIT), plan.keep.alias(_KEEP)]
 
     def _natives(self) -> Iterator[tuple[int, pl.Expr]]:
         """Yield the columns of the plan with the numbers of their targets."""
@@ -143,41 +151,50 @@ class _PlanRunner:
 
     def run(self, batch: RecordLines) -> TransformedBatch | None:
         """Return the result of some lines, None where Polars fails for them."""
-        values = self._reader.read_at_once(batch) or self._reader.read(batch.cut)
+        values = self._reader.read(batch)
         count = len(batch)
         try:
             frame = self._computed(values, count)
         except pl.exceptions.PolarsError:
             return None
-        bad = values.misfits if frame["fit"].all() else values.misfits | set((~frame["fit"]).arg_true().to_list())
-        result = TransformedBatch([None] * count, records=count)
+        fit, keep = frame.drop_in_place(_FIT), frame.drop_in_place(_KEEP)
+        bad = values.misfits if fit.all() else values.misfits | set((~fit).arg_true().to_list())
+        result = TransformedBatch(records=count)
         if self._plan.is_native:
-            _write(frame, bad, result)
+            _write(frame[_LINE], keep, bad, result)
         else:
-            self._write_with_python(frame, values, bad, result)
+            self._write_with_python(frame, keep.to_list(), values, bad, result)
         for row in sorted(bad):
-            result.add(row, self._one_by_one.outcome(batch.cut[row], row))
+            result.add(row, self._one_by_one.outcome(batch.line(row), row))
         return result
 
     def _computed(self, values: LeafValues, height: int) -> pl.DataFrame:
+        """Return the values of rows, and the checks.
+
+        Eagerly: to optimize a plan anew for each batch takes longer than what there is left to optimize.
+        """
         columns = [each for each in values.columns.values() if isinstance(each, pl.Series)]
-        rows = pl.Series("row", range(height), dtype=pl.UInt32)
         constants = [pl.lit(make()).alias(name) for name, make in self._plan.constants.items()]
-        lazy = pl.DataFrame([rows, *columns]).lazy().with_columns(constants)
-        return lazy.select("row", *self._columns, *self._checks).drop("row").collect()
+        frame = pl.DataFrame([pl.int_range(height, dtype=pl.UInt32, eager=True).alias(_ROW), *columns])
+        for stage in (constants, *self._plan.stages):
+            frame = frame.with_columns(stage) if stage else frame
+        found = frame.select(_ROW, *self._columns, *self._checks)  # constants alone would be one row
+        found.drop_in_place(_ROW)
+        return found
 
     def _write_with_python(
-        self, frame: pl.DataFrame, values: LeafValues, bad: set[int], result: TransformedBatch
+        self, frame: pl.DataFrame, keeps: list[bool], values: LeafValues, bad: set[int], result: TransformedBatch
     ) -> None:
         """Write the rows of a plan with Python documents.
 
         The rows where that fails are added to `bad`.
         """
-        keeps = frame["keep"].to_list()
-        records = values.records or [None] * frame.height
+        height = result.records
+        result.lines = [None] * height
+        records = values.records or [None] * height
         columns = dict[int, list[Any]]()
         for number, _ in self._natives():
-            columns[number] = frame["values"].struct.field(f"value{number}").to_list()
+            columns[number] = frame[f"value{number}"].to_list()
         number = 0
         for each in self._plan.documents:
             found = [] if each.native else _by_python(each, list(values.columns[each.leaf]), records, keeps, bad)
@@ -185,7 +202,7 @@ class _PlanRunner:
                 columns.setdefault(number, found)
                 number += 1
         listed = [columns[number] for number in range(len(self._targets))]
-        for row, made in enumerate(zip(*listed, strict=True) if listed else repeat((), frame.height)):
+        for row, made in enumerate(zip(*listed, strict=True) if listed else repeat((), height)):
             if row in bad or not keeps[row]:
                 continue
             try:
@@ -204,21 +221,17 @@ class _PlanRunner:
         return found
 
 
-def _write(frame: pl.DataFrame, bad: set[int], result: TransformedBatch) -> None:
-    """Write the rows of a plan without Python, except for `bad` ones."""
-    mask = frame["keep"]
-    if bad:
-        mask = mask & ~pl.Series(range(frame.height), dtype=pl.Int64).is_in(list(bad))
-    chosen = frame if mask.all() else frame.filter(mask)
-    target = io.BytesIO()
-    if chosen.height:
-        chosen["values"].struct.unnest().write_ndjson(target)
-    result.written = chosen.height
-    if chosen is frame:
-        result.text = target.getvalue()
+def _write(lines: pl.Series, mask: pl.Series, bad: set[int], result: TransformedBatch) -> None:
+    """Write the records in the mask, except for `bad` ones."""
+    if not bad and mask.all():
+        result.written = len(lines)
+        result.text = b"".join([lines.str.join("\n").item().encode(), b"\n"])
         return
-    for row, line in zip(mask.arg_true().to_list(), target.getvalue().split(b"\n"), strict=False):
-        result.lines[row] = line
+    result.lines = [None] * len(lines)
+    for row, (line, is_chosen) in enumerate(zip(lines.to_list(), mask.to_list(), strict=True)):
+        if is_chosen and row not in bad:
+            result.lines[row] = line.encode()
+            result.written += 1
 
 
 def _by_python(

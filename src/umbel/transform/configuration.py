@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from umbel.errors import ErrorCollector, InvalidType, InvalidValue, UmbelError, did_you_mean, located
+from umbel.errors import ErrorCollector, InvalidType, InvalidValue, UmbelError, did_you_mean, located, misspelt
 from umbel.transform.documents import Written, read_file, read_toml, read_yaml
-from umbel.transform.parameters import check_names
+from umbel.transform.parameters import check_names, json_value
 from umbel.transform.paths import FieldPath
 from umbel.transform.registry import ON_ERROR, TransformStep, step_named
 
 DOCUMENT = {"source_field": True, "target_field": False, "transformations": False}
+READ, WRITE = "read", "write"
+"""In place of a step, in the dead letters of records that cannot be read, or written."""
 CASE = {"name": False, "input": True, "output": False, "dead_letter": False}
 
 
@@ -50,6 +53,12 @@ class FieldDocument:
     target: FieldPath | None
     steps: tuple[AppliedStep, ...]
     line: int = 0
+
+    @cached_property
+    def may_mutate(self) -> bool:
+        """True if its code may change the record in place."""
+        codes = [each.step.python() for each in self.steps]
+        return any(code is not None and code.may_mutate for code in codes)
 
     @property
     def title(self) -> str:
@@ -100,9 +109,9 @@ class Configuration:
         return (each for document in self.documents for each in document.steps)
 
     @property
-    def has_python(self) -> bool:
-        """True if it runs code of the user."""
-        return any(each.step.python() is not None for each in self.applied)
+    def needs_limits(self) -> bool:
+        """True if a step may take any time, or any memory, for a record."""
+        return any(each.step.needs_limits for each in self.applied)
 
 
 def load(path: str | Path) -> Configuration:
@@ -144,18 +153,22 @@ class _Checking:
                 if "passthrough" in names:
                     passthrough = self._passthrough(names, number)
                 elif "tests" in names:
-                    check_names(names, {"tests": True}, "the tests")
+                    self._check(names, {"tests": True}, "the tests")
                     cases += self._cases(names["tests"])
                 else:
                     found.append(self._document(document))
         self._check_targets(found)
+        self._check_cases(cases, {each.step.name for document in found for each in document.steps})
         if not found and not self.errors.found:
             self.errors.add(InvalidValue("there is no document with a source_field", where=f"{self.file}:1"))
         self.errors.check()
         return Configuration(tuple(found), passthrough, tuple(cases), self.file, text)
 
     def _passthrough(self, names: dict[str, Written], number: int) -> bool:
-        check_names(names, {"passthrough": True}, "the document with passthrough")
+        for name in names.keys() & DOCUMENT.keys():
+            hint = "passthrough is a document of its own, before the others"
+            raise InvalidValue(f"'{name}' is in the document with passthrough", hint=hint)
+        self._check(names, {"passthrough": True}, "the document with passthrough")
         if number:
             raise InvalidValue("passthrough is the first document")
         return bool(self._typed(names["passthrough"], bool, "passthrough", "true or false"))
@@ -164,8 +177,9 @@ class _Checking:
         names = document.value
         for name in names if "source_field" not in names else ():
             if "did you mean" in (meant := did_you_mean(name, ("passthrough", "tests"))):
-                raise InvalidValue(f"document: there is no '{name}'{meant}")
-        check_names(names, DOCUMENT, "document")
+                where = f"{self.file}:{names[name].key_line or document.line}"
+                raise InvalidValue(f"document: there is no '{name}'{meant}", where=where)
+        self._check(names, DOCUMENT, "document")
         with located(f"{self.file}:{names['source_field'].line}"):
             source = FieldPath.parse(self._typed(names["source_field"], str, "source_field", "a path"))
         steps = self._steps(names["transformations"]) if "transformations" in names else ()
@@ -196,14 +210,15 @@ class _Checking:
 
     def _step(self, written: Written) -> AppliedStep:
         names = dict(self._mapping(written, "a step"))
-        if "name" not in names:
-            raise InvalidValue("a step has no name", hint="- {name: lower}")
-        name = str(names.pop("name").plain)
+        if "name" not in names or not isinstance(names["name"].value, str):
+            raise InvalidValue(
+                f"a step has no name{misspelt(['name'], names.keys() - {'name'})}", hint="- {name: lower}"
+            )
+        name = names.pop("name").value
         kind = step_named(name)
         own = {each.name: each for each in kind.parameters}
-        check_names(
-            names, {**{each.name: each.is_required for each in kind.parameters}, "on_error": False}, f"step '{name}'"
-        )
+        known = {each.name: each.is_required for each in kind.parameters}
+        self._check(names, {**known, "on_error": False}, f"step '{name}'")
         on_error = names.pop("on_error", Written(ON_ERROR[0], 0)).plain
         on_error = "null" if on_error is None else on_error  # YAML's null
         if on_error not in ON_ERROR:
@@ -233,7 +248,7 @@ class _Checking:
         for number, each in enumerate(written.value, 1):
             with self._at(each.line):
                 names = self._mapping(each, "a case")
-                check_names(names, CASE, "case")
+                self._check(names, CASE, "case")
                 yield self._case(names, number, each.line)
 
     def _case(self, names: dict[str, Written], number: int, line: int) -> TransformCase:
@@ -241,6 +256,9 @@ class _Checking:
             raise InvalidValue("case: a case has 'output' or 'dead_letter'")
         output = names["output"].plain if "output" in names else None
         listed = output if isinstance(output, list) else [] if output is None else [output]
+        for each in listed:
+            if not isinstance(each, dict):
+                raise InvalidType(f"case: an output is a record, a list of records or null, found {each!r:.60}")
         name = names["name"].plain if "name" in names else f"case {number}"
         letter = names["dead_letter"].plain if "dead_letter" in names else ""
         return TransformCase(str(name), self._mapping_plain(names["input"]), tuple(listed), str(letter), line)
@@ -248,22 +266,40 @@ class _Checking:
     def _mapping_plain(self, written: Written) -> dict[str, Any]:
         self._mapping(written, "the input")
         found: dict[str, Any] = written.plain
+        json_value(found)
         return found
 
+    def _check_cases(self, cases: list[TransformCase], names: set[str]) -> None:
+        for case in cases:
+            if case.dead_letter and case.dead_letter not in names | {READ, WRITE}:
+                meant = did_you_mean(case.dead_letter, names)
+                message = f"case: there is no step '{case.dead_letter}' that could fail{meant}"
+                self.errors.add(InvalidValue(message, where=f"{self.file}:{case.line}"))
+
     def _check_targets(self, documents: list[FieldDocument]) -> None:
+        """Check that no target is another one, or inside of it."""
         seen: dict[tuple[Any, ...], FieldDocument] = {}
+        inside: dict[tuple[Any, ...], FieldDocument] = {}
         for document in documents:
-            parts = document.target.parts if document.target else None
-            for other in seen if parts else ():
-                short = min(len(other), len(parts or ()))
-                if other[:short] == (parts or ())[:short]:
-                    message = (
-                        f"target_field '{document.title}' and '{seen[other].title}' of line {seen[other].line} overlap"
-                    )
-                    self.errors.add(InvalidValue(message, where=f"{self.file}:{document.line}"))
-                    break
+            parts = document.target.parts if document.target else ()
+            outer = [parts[:size] for size in range(1, len(parts))]
+            found = [seen.get(each) for each in (*outer, parts)] + [inside.get(parts)]
+            for other in filter(None, found):
+                message = f"target_field '{document.title}' and '{other.title}' of line {other.line} overlap"
+                self.errors.add(InvalidValue(message, where=f"{self.file}:{document.line}"))
+                break
             if parts:
-                seen[parts] = document
+                seen.setdefault(parts, document)
+                inside.update((each, document) for each in outer if each not in inside)
+
+    def _check(self, found: dict[str, Written], known: Mapping[str, bool], subject: str) -> None:
+        """Check the names of a mapping.
+
+        An error is at the line of the first unknown one.
+        """
+        line = next((each.key_line for name, each in found.items() if name not in known), 0)
+        with located(f"{self.file}:{line}") if line else nullcontext():
+            check_names(found, known, subject)
 
     @contextmanager
     def _at(self, line: int) -> Iterator[None]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from umbel.errors import InvalidValue
+from umbel.errors import InvalidValue, did_you_mean
 
+_TABLES = ("passthrough", "fields", "tests")
 ENDINGS = (".yaml", ".yml", ".toml")
+_MERGE = "tag:yaml.org,2002:merge"
 MOST_VALUES = 1_000_000
 """Values of a configuration, those behind aliases counted each time."""
 
@@ -23,10 +25,12 @@ class Written:
     Args:
         value: a mapping of names to written values, a list of them, or a plain value.
         line: where it begins, from 1.
+        key_line: of the name it has in a mapping.
     """
 
     value: Any
     line: int
+    key_line: int = 0
 
     @property
     def plain(self) -> Any:
@@ -59,7 +63,7 @@ def read_file(path: str | Path) -> ConfigurationFile:
     if file.suffix.lower() not in ENDINGS:
         raise InvalidValue(f"{file}: a configuration is YAML or TOML, by its ending: {', '.join(ENDINGS)}")
     try:
-        return ConfigurationFile(file.read_text(encoding="utf-8"), str(path))
+        return ConfigurationFile(file.read_text(encoding="utf-8-sig"), str(path))
     except UnicodeDecodeError as error:
         raise InvalidValue(f"{file}: it is not UTF-8: {error}") from None
 
@@ -102,26 +106,53 @@ class _YamlReader:
 
     def _written(self, node: Any) -> Written:
         line = node.start_mark.line + 1
-        self._count += 1
-        if self._count > MOST_VALUES:
-            raise InvalidValue(f"aliases make more than {MOST_VALUES:,} values", where=f"{self._file}:{line}")
+        self._add(line)
         if isinstance(node, self._yaml.MappingNode):
             return Written(dict(self._members(node)), line)
         if isinstance(node, self._yaml.SequenceNode):
             return Written([self._written(each) for each in node.value], line)
-        return Written(self._loader.construct_object(node), line + (node.style in {"|", ">"}))
+        return Written(self._scalar(node), line + (node.style in {"|", ">"}))
+
+    def _add(self, line: int) -> None:
+        """Count a value."""
+        self._count += 1
+        if self._count > MOST_VALUES:
+            raise InvalidValue(f"aliases make more than {MOST_VALUES:,} values", where=f"{self._file}:{line}")
+
+    def _scalar(self, node: Any) -> Any:
+        where = f"{self._file}:{node.start_mark.line + 1}"
+        try:
+            found = self._loader.construct_object(node)
+        except ValueError as error:  # an integer of too many digits
+            raise InvalidValue(f"broken YAML: {error}", where=where) from None
+        if isinstance(found, str) and not found.isascii() and any("\ud800" <= each <= "\udfff" for each in found):
+            raise InvalidValue("a text has half of a character: a surrogate alone", where=where)
+        return found
 
     def _members(self, node: Any) -> Iterator[tuple[Any, Written]]:
-        seen = set()
+        """Yield the members of a mapping, then those of `<<` that it lacks."""
+        seen, merged = set(), list[Any]()
         for key, value in node.value:
-            where = f"{self._file}:{key.start_mark.line + 1}"
+            line = key.start_mark.line + 1
             if not isinstance(key, self._yaml.ScalarNode):
-                raise InvalidValue("a key is a list or a mapping", where=where)
-            name = self._loader.construct_object(key)
+                raise InvalidValue("a key is a list or a mapping", where=f"{self._file}:{line}")
+            if key.tag == _MERGE:
+                merged += value.value if isinstance(value, self._yaml.SequenceNode) else [value]
+                continue
+            name = self._scalar(key)
             if name in seen:
-                raise InvalidValue(f"'{name}' is there twice", where=where)
+                raise InvalidValue(f"'{name}' is there twice", where=f"{self._file}:{line}")
             seen.add(name)
-            yield name, self._written(value)
+            yield name, replace(self._written(value), key_line=line)
+        for each in merged:
+            line = each.start_mark.line + 1
+            self._add(line)
+            if not isinstance(each, self._yaml.MappingNode):
+                raise InvalidValue("'<<' merges mappings", where=f"{self._file}:{line}")
+            for name, written in self._members(each):
+                if name not in seen:
+                    seen.add(name)
+                    yield name, written
 
 
 def read_toml(text: str, file: str) -> list[Written]:
@@ -131,56 +162,79 @@ def read_toml(text: str, file: str) -> list[Written]:
         InvalidValue: it is not TOML, or has other tables.
     """
     try:
-        found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        found = tomllib.loads(text.removeprefix("\ufeff"))
+    except ValueError as error:
         line = re.search(r"line (\d+)", str(error))
         raise InvalidValue(f"broken TOML: {error}", where=f"{file}:{line[1]}" if line else file) from None
+    except RecursionError:
+        raise InvalidValue("broken TOML: it is nested too deeply", where=file) from None
     lines = _Lines(text)
-    documents = []
-    for name, value in found.items():
-        if name == "fields" and isinstance(value, list):
-            continue
-        documents.append(Written({name: _written(value, lines.of_key(name))}, lines.of_key(name)))
+    for name in found:
+        if name not in _TABLES:
+            where = f"{file}:{lines.of_key(name)}"
+            raise InvalidValue(f"there is no '{name}'{did_you_mean(name, _TABLES)}", where=where)
     fields = found.get("fields", [])
-    documents[len(documents) if "tests" not in found else -1 :] = [
-        *(_field(each, lines) for each in (fields if isinstance(fields, list) else [])),
-        *(documents[-1:] if "tests" in found else []),
+    if not isinstance(fields, list):
+        hint = "each field is a table of its own: [[fields]]"
+        raise InvalidValue("'fields' must be tables", where=f"{file}:{lines.of_key('fields')}", hint=hint)
+    whole = {
+        name: Written({name: _written(found[name], lines.of_key(name))}, lines.of_key(name))
+        for name in ("passthrough", "tests")
+        if name in found
+    }
+    listed = [_field(each, *lines.of_field(number), lines) for number, each in enumerate(fields)]
+    return [
+        *([whole["passthrough"]] if "passthrough" in whole else []),
+        *listed,
+        *([whole["tests"]] if "tests" in whole else []),
     ]
-    return sorted(documents, key=lambda each: "tests" in each.value)
 
 
 class _Lines:
-    """The lines of the tables of a TOML text, in order.
+    """The lines of the tables of a TOML text.
 
     `tomllib` does not report them.
     """
 
     def __init__(self, text: str) -> None:
         self._lines = text.split("\n")
-        self._steps = iter(self._headers("fields.transformations"))
-        self._fields = iter(self._headers("fields"))
+        self._fields: list[tuple[int, list[int]]] = []
+        for number, line in enumerate(self._lines, 1):
+            if re.match(r"\s*\[\[\s*fields\s*\]\]", line):
+                self._fields.append((number, []))
+            elif re.match(r"\s*\[\[\s*fields\s*\.\s*transformations\s*\]\]", line) and self._fields:
+                self._fields[-1][1].append(number)
 
-    def _headers(self, name: str) -> list[int]:
-        pattern = re.compile(rf"\s*\[\[\s*{re.escape(name)}\s*\]\]")
-        return [number for number, line in enumerate(self._lines, 1) if pattern.match(line)]
+    def of_field(self, number: int) -> tuple[int, list[int]]:
+        """Return the lines of a field and of its steps.
 
-    def field(self) -> int:
-        return next(self._fields, 1)
+        Steps without tables of their own have none.
+        """
+        return self._fields[number] if number < len(self._fields) else (1, [])
 
-    def step(self) -> int | None:
-        return next(self._steps, None)
+    def of_code(self, step: int) -> int:
+        """Return the first line of the code of a step."""
+        for number, line in enumerate(self._lines[step:], step + 1):
+            if found := re.match(r"""\s*code\s*=\s*(\"{3}\r?$|'{3}\r?$)?""", line):
+                return number + (found[1] is not None)
+        return step
 
     def of_key(self, name: str) -> int:
         pattern = re.compile(rf"\s*(?:\[\[?\s*)?{re.escape(name)}\b")
         return next((number for number, line in enumerate(self._lines, 1) if pattern.match(line)), 1)
 
 
-def _field(found: Any, lines: _Lines) -> Written:
-    line = lines.field()
-    if not isinstance(found, dict) or not isinstance(found.get("transformations"), list):
-        return _written(found, line)
-    steps = [_written(each, lines.step() or line) for each in found["transformations"]]
-    return Written({**_written(found, line).value, "transformations": Written(steps, line)}, line)
+def _field(found: Any, line: int, steps: list[int], lines: _Lines) -> Written:
+    field = _written(found, line)
+    if not steps or not isinstance(found, dict) or len(steps) != len(found["transformations"]):
+        return field
+    written = []
+    for each, begin in zip(found["transformations"], steps, strict=True):
+        step = _written(each, begin)
+        if "code" in each:
+            step.value["code"] = _written(each["code"], lines.of_code(begin))
+        written.append(step)
+    return Written({**field.value, "transformations": Written(written, line)}, line)
 
 
 def _written(value: Any, line: int) -> Written:

@@ -53,7 +53,7 @@ class TransformedRows(IncomingRows):
     def made(self, raw: Raw, columns: Mapping[str, DType]) -> tuple[Raw, pl.Series]:
         rejected = dict(raw.rejects.select("row", "reason").iter_rows())
         rows, errors = list[dict[str, Any]](), dict[int, str]()
-        numbers, outputs = list[int](), self._outputs(raw, rejected)
+        numbers, outputs = list[int](), self.outputs(raw, rejected)
         for number, output in enumerate(outputs):
             if output is None:
                 continue
@@ -63,11 +63,11 @@ class TransformedRows(IncomingRows):
             numbers.append(number)
         return JsonLines(columns, exact=False).values(rows, errors), pl.Series(numbers, dtype=pl.UInt32)
 
-    def _outputs(self, raw: Raw, rejected: Mapping[int, str]) -> list[bytes | str | None]:
+    def outputs(self, raw: Raw, rejected: Mapping[int, str]) -> list[bytes | str | None]:
         """Return for each row JSON, the reason of its rejection, or None."""
         found: list[bytes | str | None] = [rejected.get(row) for row in range(raw.frame.height)]
         good, lines = list[int](), list[bytes]()
-        for row, values in enumerate(raw.frame.iter_rows(named=True)):
+        for row, values in enumerate(raw.frame.iter_rows(named=True) if raw.objects is None else raw.objects):
             if row not in rejected:
                 try:
                     lines.append(dump(values))

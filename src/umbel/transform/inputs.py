@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import glob
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,6 +17,8 @@ from umbel.transform.parts import Lines
 
 PART_BYTES = 2 << 20
 """Bytes of a part: several thousand records, which a worker transforms at once."""
+RANGE_BYTES = 3 << 20
+"""Bytes of a part that the worker reads itself: it is never in more than one process."""
 SHOWN_BYTES = 1 << 10
 """Bytes of a line that is too long which its dead letter has."""
 PARQUET_ROWS = 8192
@@ -47,18 +50,17 @@ class InputFile:
         if str(self.path) == STDIN:
             if sys.stdin is None:
                 raise InvalidValue("standard input is closed", hint="give files: -f FILE")
-            yield from _stream(sys.stdin.buffer, "standard input")
+            yield from _without_mark(_stream(sys.stdin.buffer, "standard input"))
         elif self.path.suffix == ".parquet":
             yield from _parquet(self.path, advance)
         elif self.path.suffix in PACKED:
-            for chunk in chunks(LocalFile(self.path), 0, None, last_line):
-                yield Lines(str(self.path), chunk.data, error=chunk.error or "")
+            yield from _without_mark(_unpacked(self.path))
             advance(self.size)
         elif self.path.is_file():
             yield from _ranges(self.path, advance)
         else:  # a pipe
             with self.path.open("rb") as file:
-                yield from _stream(file, str(self.path))
+                yield from _without_mark(_stream(file, str(self.path)))
 
 
 def inputs(names: list[str]) -> list[InputFile]:
@@ -91,14 +93,64 @@ def _is_records(path: Path) -> bool:
     return plain.suffix in ENDINGS and not path.name.startswith((".", "_"))
 
 
+def _without_mark(parts: Iterator[Lines]) -> Iterator[Lines]:
+    """Leave out the byte order mark that an input may begin with, as Spark does."""
+    for part in parts:
+        yield replace(part, data=part.data.removeprefix(BOM_UTF8))
+        break
+    yield from parts
+
+
+def _unpacked(path: Path) -> Iterator[Lines]:
+    """Yield the lines of a compressed file, of which small pieces come, in parts."""
+    pieces, size = list[bytes](), 0
+    for chunk in chunks(LocalFile(path), 0, None, last_line):
+        if pieces and (chunk.error is not None or size + len(chunk.data) > RANGE_BYTES):
+            yield Lines(str(path), b"".join(pieces))
+            pieces, size = [], 0
+        if chunk.error is not None:
+            yield Lines(str(path), chunk.data, error=chunk.error)
+        else:
+            pieces.append(chunk.data)
+            size += len(chunk.data)
+    if pieces:
+        yield Lines(str(path), b"".join(pieces))
+
+
 def _ranges(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:
     """Yield ranges of a file, which the workers read themselves."""
-    size, begin = path.stat().st_size, 0
+    size, name, whole = path.stat().st_size, str(path), str(path.absolute())
+    with path.open("rb") as file:
+        begin = len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0
     while begin < size:
-        end = next_line(LocalFile(path), min(begin + PART_BYTES, size))
-        yield Lines(str(path), path=str(path.absolute()), begin=begin, end=end)
+        middle = min(begin + RANGE_BYTES, size)
+        end = next_line(LocalFile(path), middle)
+        if end - middle <= MAX_ROW:
+            yield Lines(name, path=whole, begin=begin, end=end)
+        else:
+            yield from _around_long_line(path, begin, middle, end)
         advance(end - begin)
         begin = end
+
+
+def _around_long_line(path: Path, begin: int, middle: int, end: int) -> Iterator[Lines]:
+    """Yield the lines of a range whose last one is too long to be read.
+
+    Args:
+        path: the file.
+        begin: the start of the range.
+        middle: a byte of the line that is too long.
+        end: the end of the line.
+    """
+    name, head = str(path), Lines("", path=str(path), begin=begin, end=middle).read()
+    start, is_ended = last_line(head), Lines("", path=str(path), begin=end - 1, end=end).read() == b"\n"
+    if start:
+        yield Lines(name, head[:start])
+    yield Lines(name, head[start:][:SHOWN_BYTES], error=_too_long(end - begin - start - is_ended))
+
+
+def _too_long(size: int) -> str:
+    return f"a record of {size} bytes is longer than {MAX_ROW}"
 
 
 def _stream(file: BinaryIO, name: str) -> Iterator[Lines]:
@@ -112,7 +164,7 @@ def _stream(file: BinaryIO, name: str) -> Iterator[Lines]:
         elif len(unread) > 2 * MAX_ROW:
             begin = unread[:SHOWN_BYTES]
             size, unread = _skipped(file, len(unread))
-            yield Lines(name, begin, error=f"a record of {size} bytes is longer than {MAX_ROW}")
+            yield Lines(name, begin, error=_too_long(size))
     if unread:
         yield Lines(name, unread)
 
@@ -157,11 +209,11 @@ def _is_binary(kind: Any) -> bool:
 
 
 def _parquet(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:
-    import io
-
     import polars as pl
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+    from umbel.transform.rows import lines_of
 
     try:
         file = pq.ParquetFile(path)
@@ -171,10 +223,7 @@ def _parquet(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:
                 hint = "cast it to a text, base64 for example"
                 raise InvalidValue(f"{path}: column '{column.name}' is {column.type}: JSON has no bytes", hint=hint)
         for batch in file.iter_batches(PARQUET_ROWS):
-            frame = pl.DataFrame(pl.from_arrow(batch))
-            target = io.BytesIO()
-            frame.write_ndjson(target)
-            yield Lines(str(path), target.getvalue())
+            yield Lines(str(path), lines_of(pl.DataFrame(pl.from_arrow(batch))))
             advance(path.stat().st_size * batch.num_rows // rows)
     except (pa.ArrowException, OSError) as error:
         yield Lines(str(path), error=f"not a readable Parquet file: {error}")

@@ -35,6 +35,14 @@ class RecordLeaf:
     is_object: bool = False
 
 
+def identity(expr: pl.Expr) -> bytes:
+    """Return what is equal for equal expressions only.
+
+    Their texts do not have all: that of `strptime` is without its format.
+    """
+    return expr.meta.serialize()
+
+
 @dataclass
 class Leaves:
     """The leaves of a plan, collected while it is made.
@@ -46,6 +54,7 @@ class Leaves:
     kinds: Callable[[FieldPath], ColumnKind | None]
     found: dict[RecordLeaf, str] = field(default_factory=dict)
     constants: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    computed: dict[bytes, tuple[str, pl.Expr]] = field(default_factory=dict)
 
     def column(self, path: FieldPath) -> Native:
         """Return the values at a path as a column.
@@ -56,7 +65,7 @@ class Leaves:
         kind = self.kinds(path)
         if kind is None:
             raise NotNative(f"'{path}' is a list, an object, or of several types")
-        return Native(pl.col(self.name(RecordLeaf(path, kind))), kind)
+        return Native(pl.col(self.name(RecordLeaf(path, kind))), kind, share=self.share)
 
     def is_object(self, path: FieldPath) -> tuple[pl.Expr, ...]:
         """Return the condition that there is an object at a path."""
@@ -66,7 +75,14 @@ class Leaves:
         """Return a value that is computed once per batch."""
         name = f"constant{len(self.constants)}"
         self.constants[name] = make
-        return Native(pl.col(name), kind)
+        return Native(pl.col(name), kind, share=self.share)
+
+    def share(self, expr: pl.Expr) -> pl.Expr:
+        """Return a column of the plan with the values of an expression."""
+        if expr.meta.is_column() or expr.meta.is_literal():
+            return expr
+        name, _ = self.computed.setdefault(identity(expr), (f"computed{len(self.computed)}", expr))
+        return pl.col(name)
 
     def name(self, leaf: RecordLeaf) -> str:
         """Return the column of a leaf, adding it."""

@@ -6,6 +6,7 @@ adds a guard: the rows in which Polars and Python agree. All other rows are proc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -50,6 +51,10 @@ JSON_KINDS = (ColumnKind.TEXT, ColumnKind.INT, ColumnKind.FLOAT, ColumnKind.BOOL
 """Kinds that a value of JSON can have."""
 
 
+def _unshared(expr: pl.Expr) -> pl.Expr:
+    return expr
+
+
 @dataclass(frozen=True)
 class Native:
     """A column of a plan.
@@ -58,15 +63,21 @@ class Native:
         expr: its values.
         kind: their type.
         fits: the conditions under which a row's value is proven; a null condition holds.
+        share: returns a column of the plan that has the values of an expression, which are then computed once.
     """
 
     expr: pl.Expr
     kind: ColumnKind
     fits: tuple[pl.Expr, ...] = ()
+    share: Callable[[pl.Expr], pl.Expr] = _unshared
 
     def then(self, expr: pl.Expr, kind: ColumnKind | None = None, *guards: pl.Expr) -> Native:
         """Return the result of an operation on it, proven where `guards` hold; null stays null."""
-        return Native(expr, kind or self.kind, (*self.fits, *guards))
+        return replace(self, expr=expr, kind=kind or self.kind, fits=(*self.fits, *guards))
+
+    def shared(self) -> Native:
+        """Return the same, as a column that later operations read without computing it again."""
+        return replace(self, expr=self.share(self.expr))
 
     def of_kind(self, *kinds: ColumnKind) -> Native:
         """Return the same, if its values are of one of the kinds.
@@ -90,12 +101,7 @@ class Native:
 
 def holds(*guards: pl.Expr) -> pl.Expr:
     """Return the condition that all guards hold; a null guard holds."""
-    if not guards:
-        return pl.lit(value=True)
-    found = guards[0].fill_null(value=True)
-    for each in guards[1:]:
-        found = found & each.fill_null(value=True)
-    return found
+    return pl.all_horizontal(guards).fill_null(value=True) if guards else pl.lit(value=True)
 
 
 def is_ascii(text: pl.Expr) -> pl.Expr:

@@ -82,16 +82,15 @@ def _completed(unfinished: Path, path: Path) -> None:
         return
     import polars as pl
 
+    from umbel.transform.parquet import write_parquet
+
     made = path.with_name(f".{path.name}.made")
     try:
-        if unfinished.stat().st_size:
-            pl.scan_ndjson(unfinished, infer_schema_length=None).sink_parquet(made)
-        else:
-            pl.DataFrame().write_parquet(made)
+        write_parquet(unfinished, made)
         made.replace(path)
     except pl.exceptions.PolarsError as error:
         raise Terminal(
-            f"{path}: the records have no common columns: {error}", hint="write .json.zst, or cast the fields"
+            f"{path}: the records cannot be columns: {error}", hint="write .json.zst, or cast the fields"
         ) from None
     finally:
         made.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
+from datetime import date
 from typing import Any, get_type_hints
 
 from umbel.errors import InvalidType, InvalidValue, UmbelError, did_you_mean, misspelt
@@ -49,12 +50,15 @@ class StepParameter:
         Raises:
             UmbelError: it is invalid; the message names the parameter.
         """
-        if self.kind in _KINDS and (not isinstance(value, _plain(self.kind)) or (self.kind is int and value is True)):
+        if self.kind in _KINDS and (
+            not isinstance(value, _plain(self.kind)) or (self.kind is int and isinstance(value, bool))
+        ):
             if value is None and self.default is None:
                 return None
             raise InvalidType(f"'{self.name}' must be {_KINDS[self.kind][1]}, found {value!r:.60}")
         if self.choices and value not in self.choices:
             raise InvalidValue(f"'{self.name}' cannot be {value!r:.60}{did_you_mean(str(value), self.choices)}")
+        json_value(value, f"'{self.name}'")
         if self.check is not None and value is not None:
             try:
                 self.check(value)
@@ -118,6 +122,23 @@ def check_names(found: Mapping[str, Any], known: Mapping[str, bool], subject: st
         raise InvalidValue(f"{subject}: '{missing[0]}' is missing{close}")
     if unknown:
         raise InvalidValue(f"{subject}: there is no '{unknown[0]}'{did_you_mean(str(unknown[0]), known)}")
+
+
+def json_value(value: Any, subject: str = "the record") -> None:
+    """Check that a value of a configuration is one of JSON.
+
+    Raises:
+        InvalidValue: it, or one inside of it, is not.
+    """
+    if isinstance(value, dict):
+        for name, each in value.items():
+            json_value(name, subject)
+            json_value(each, subject)
+    elif isinstance(value, list):
+        for each in value:
+            json_value(each, subject)
+    elif not isinstance(value, str | int | float | date | None):
+        raise InvalidValue(f"{subject}: {value!r:.60} is not a value of JSON")
 
 
 def _base(hint: Any) -> Any:

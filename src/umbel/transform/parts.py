@@ -5,9 +5,11 @@ Nothing is loaded here that only workers need.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from pickle import PickleBuffer
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 
 if TYPE_CHECKING:
     from umbel.transform.batches import BatchTransform
@@ -60,6 +62,7 @@ class Lines:
         end: the byte behind the last.
         error: why the input cannot be read further; empty if it can.
         is_each: whether the output of each line is needed.
+        is_apart: whether a plan is not used: it is the line of a batch that failed as a whole.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Lines:
     end: int = 0
     error: str = ""
     is_each: bool = False
+    is_apart: bool = False
 
     def read(self) -> bytes:
         """Return the lines."""
@@ -93,7 +97,7 @@ class Done:
     """
 
     name: str
-    data: bytes
+    data: bytes | bytearray
     letters: list[Letter]
     lines: int = 0
     records: int = 0
@@ -103,10 +107,20 @@ class Done:
     one_by_one: int = 0
     each: list[bytes | None] = field(default_factory=list)
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Callable[..., Done], tuple[Any, ...]]:
+        """Let the output records, which are most of it, follow the pickle."""
+        _, _, *others = (getattr(self, each.name) for each in fields(self))
+        return _received, (self.name, PickleBuffer(self.data), *others)
 
-def split(data: bytes) -> list[bytes]:
+
+def _received(name: str, data: bytes | memoryview, *others: Any) -> Done:
+    found: Any = data.obj if isinstance(data, memoryview) else data
+    return Done(name, found, *others)
+
+
+def split(data: bytes | bytearray) -> list[bytes]:
     """Return the lines of some bytes, blank ones too."""
-    lines = data.split(b"\n")
+    lines = bytes(data).split(b"\n")
     if not lines[-1]:
         lines.pop()
     return lines

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from umbel.errors import InvalidValue
 
 Part = str | int
+MOST_PARTS = 100
 
-_PART = re.compile(r"\.?(?:(?P<name>[^.\[\]\"]+)|\[(?P<index>-?[0-9]+)\]|\[\"(?P<quoted>[^\"]+)\"\])")
+_PART = re.compile(r"\.?(?:(?P<name>[^.\[\]\"]+)|\[(?P<index>-?[0-9]{1,18})\]|\[\"(?P<quoted>[^\"]+)\"\])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,10 @@ class FieldPath:
         """
         if text == "$":
             return cls(())
-        return cls(tuple(_parts(text.removeprefix("$."))))
+        found = tuple(islice(_parts(text.removeprefix("$.")), MOST_PARTS + 1))
+        if len(found) > MOST_PARTS:
+            raise InvalidValue(f"the path '{text:.40}…' has more than {MOST_PARTS} parts")
+        return cls(found)
 
     def __str__(self) -> str:
         texts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.parts)
@@ -81,7 +86,7 @@ def _parts(text: str) -> Iterator[Part]:
     while position < len(text):
         found = _PART.match(text, position)
         if found is None or ((position == 0) == (found.group().startswith(".")) and not found.group().startswith("[")):
-            raise InvalidValue(f"'{text}' is no path", hint="write a.b, a[0].b, or $ for the whole record")
+            raise InvalidValue(f"'{text:.60}' is no path", hint="write a.b, a[0].b, or $ for the whole record")
         position = found.end()
         name = found["name"] or found["quoted"]
         yield int(found["index"]) if name is None else name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +10,11 @@ import polars as pl
 
 from umbel.transform.analysis import analysed
 from umbel.transform.configuration import Configuration, FieldDocument
-from umbel.transform.leaves import Leaves, RecordLeaf
+from umbel.transform.leaves import Leaves, RecordLeaf, identity
 from umbel.transform.native import ColumnKind, Native, NotNative, holds
 from umbel.transform.paths import FieldPath
 from umbel.transform.records import EXPLODE, FILTER
+from umbel.transform.rows import instant_texts
 from umbel.transform.steps.code import CustomCodeStep
 
 
@@ -45,6 +46,7 @@ class Plan:
         documents: how each of its documents runs.
         leaves: the columns to read.
         constants: values computed once per batch, by column.
+        stages: columns computed before the values, each stage of those before it.
         reason: why no document can run in the plan; empty if some can.
     """
 
@@ -52,6 +54,7 @@ class Plan:
     documents: tuple[PlannedDocument, ...]
     leaves: Mapping[RecordLeaf, str] = field(default_factory=dict)
     constants: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    stages: tuple[tuple[pl.Expr, ...], ...] = ()
     reason: str = ""
 
     @property
@@ -76,7 +79,7 @@ class Plan:
         """The condition under which all values of a row are proven."""
         natives = [each.native for each in self.documents if each.native is not None]
         fits = [fit for each in (*natives, *self.keeps) for fit in each.fits]
-        return holds(*{str(each): each for each in fits}.values())
+        return holds(*{identity(each): each for each in fits}.values())
 
     @property
     def keeps(self) -> list[Native]:
@@ -104,7 +107,18 @@ def compiled(configuration: Configuration, kinds: Callable[[FieldPath], ColumnKi
         )
     leaves = Leaves(kinds)
     documents = tuple(_document(each, leaves) for each in configuration.documents)
-    return Plan(configuration, documents, leaves.found, leaves.constants)
+    return Plan(configuration, documents, leaves.found, leaves.constants, _stages(leaves.computed.values()))
+
+
+def _stages(computed: Iterable[tuple[str, pl.Expr]]) -> tuple[tuple[pl.Expr, ...], ...]:
+    """Return computed columns in stages, each of columns that read only those of earlier stages."""
+    stages: list[list[pl.Expr]] = []
+    depths: dict[str, int] = {}
+    for name, expr in computed:
+        depth = max((depths.get(each, 0) for each in expr.meta.root_names()), default=0)
+        depths[name] = depth + 1
+        stages[depth : depth + 1] = [[*(stages[depth] if depth < len(stages) else []), expr.alias(name)]]
+    return tuple(map(tuple, stages))
 
 
 def one_by_one(configuration: Configuration) -> str:
@@ -120,13 +134,13 @@ def one_by_one(configuration: Configuration) -> str:
 
 
 def _document(document: FieldDocument, leaves: Leaves) -> PlannedDocument:
-    trial = Leaves(leaves.kinds, dict(leaves.found), dict(leaves.constants))
+    trial = Leaves(leaves.kinds, dict(leaves.found), dict(leaves.constants), dict(leaves.computed))
     try:
         value, keeps = _lowered(document, trial)
     except NotNative as reason:
         leaf = leaves.name(RecordLeaf(document.source, None))
         return PlannedDocument(document, None, leaf, reason=str(reason))
-    leaves.found, leaves.constants = trial.found, trial.constants
+    leaves.found, leaves.constants, leaves.computed = trial.found, trial.constants, trial.computed
     return PlannedDocument(document, value, keeps=keeps)
 
 
@@ -143,7 +157,7 @@ def _lowered(document: FieldDocument, leaves: Leaves) -> tuple[Native, tuple[Nat
         if step.name == FILTER:
             keeps.append(step.native(value))
         elif value.kind is not ColumnKind.NULL or step.takes_null:
-            value = step.native(value)
+            value = step.native(value.shared())
     value = leaves.column(document.source) if value is None else value
     return written(value), tuple(keeps)
 
@@ -152,10 +166,8 @@ def written(value: Native) -> Native:
     """Return values as JSON has them: instants as RFC 3339."""
     if value.kind is not ColumnKind.INSTANT:
         return value
-    whole = value.expr.dt.strftime("%Y-%m-%dT%H:%M:%SZ")
-    parts = value.expr.dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
-    found = pl.when(value.expr.dt.microsecond() == 0).then(whole).otherwise(parts)
-    return value.then(found, ColumnKind.TEXT, value.expr.dt.year() >= 1000)
+    value = value.shared()
+    return value.then(instant_texts(value.expr), ColumnKind.TEXT, value.expr.dt.year() >= 1000)
 
 
 def nested(values: Sequence[tuple[tuple[Any, ...], pl.Expr]]) -> list[pl.Expr]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from typing import Annotated, Any
 
 import msgspec
@@ -13,7 +15,7 @@ from umbel.formats.chunks import MAX_ROW
 from umbel.transform.leaves import RecordLeaf
 from umbel.transform.native import ColumnKind
 from umbel.transform.paths import Part
-from umbel.transform.record_lines import RecordLines
+from umbel.transform.record_lines import MOST_DIGITS, RecordLines
 from umbel.transform.values import parse
 
 _INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -31,6 +33,10 @@ _PYTHON: dict[ColumnKind, type] = {
     ColumnKind.BOOL: bool,
     ColumnKind.NULL: type(None),
 }
+_ODD = re.compile(r'[\x00-\x1f"\\\ud800-\udfff]')
+"""Characters that names of members in JSON have escaped, if at all."""
+_LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (MOST_DIGITS + 1))
+"""Digits that, unread, are a number that Python does not read."""
 Getter = Callable[[Sequence[Any]], list[Any]]
 
 
@@ -61,13 +67,17 @@ class _Node:
     def is_loose(self) -> bool:
         """True if it is decoded as a Python object, in which leaves are looked up."""
         typed = {each.kind for _, each in self.leaves if not each.is_object}
-        is_list = any(isinstance(each, int) for each in self.children)
         return (
             None in typed
             or len(typed) > 1
-            or is_list
+            or not all(map(_is_attribute, self.children))
             or bool(typed and (self.children or len(self.leaves) > len(typed)))
         )
+
+
+def _is_attribute(part: Part) -> bool:
+    """Return True if a projection can have the member of this name."""
+    return isinstance(part, str) and _ODD.search(part) is None
 
 
 class LeafReader:
@@ -96,25 +106,26 @@ class LeafReader:
             kind = self._struct(root, ())
             decoder = msgspec.json.Decoder(kind)
             self._decode, self._empty = decoder.decode, kind()
-        self._decode_lines: Callable[[bytes], list[Any]] = decoder.decode_lines
+        self._decode_lines: Callable[[bytes | memoryview], list[Any]] = decoder.decode_lines
 
-    def read_at_once(self, batch: RecordLines) -> LeafValues | None:
+    def read(self, batch: RecordLines) -> LeafValues:
+        """Return the leaves of some lines."""
+        found = [self._at_once(each) or self._columns(*self._decoded(each.cut)) for each in batch.pieces]
+        return found[0] if len(found) == 1 else _joined(found, [len(each) for each in batch.pieces])
+
+    def _at_once(self, piece: RecordLines) -> LeafValues | None:
         """Return the leaves of some lines, None where one does not fit.
 
         The lines are not cut apart, which takes longer than to decode them.
         """
-        count, data = batch.objects, batch.data
-        if not count or len(data) > MAX_ROW or not _is_utf8(data):
+        count, data = piece.objects, piece.data
+        if not count or len(data) > MAX_ROW or not piece.is_utf8 or piece.may_have_long_numbers:
             return None
         try:
             records = self._decode_lines(data)
         except (ValueError, RecursionError):
             return None
         return self._columns(records, set()) if len(records) == count else None
-
-    def read(self, lines: Sequence[bytes]) -> LeafValues:
-        """Return the leaves of some lines."""
-        return self._columns(*self._decoded(lines))
 
     def _columns(self, records: list[Any], misfits: set[int]) -> LeafValues:
         columns = {}
@@ -126,7 +137,7 @@ class LeafReader:
         decode, records, misfits = self._decode, [], set[int]()
         for number, line in enumerate(lines):
             try:
-                if len(line) > MAX_ROW:
+                if len(line) > MOST_DIGITS and (len(line) > MAX_ROW or _LONG_NUMBER.search(line)):
                     raise ValueError
                 line.isascii() or line.decode()
                 records.append(decode(line))
@@ -173,13 +184,16 @@ class LeafReader:
             self._add_loose(child, path, depth + 1)
 
 
-def _is_utf8(data: bytes) -> bool:
-    if not data.isascii():
-        try:
-            data.decode()
-        except UnicodeDecodeError:
-            return False
-    return True
+def _joined(found: Sequence[LeafValues], counts: Sequence[int]) -> LeafValues:
+    """Return the leaves of pieces of a batch in one."""
+    columns: dict[str, pl.Series | list[Any]] = {}
+    for name, first in found[0].columns.items():
+        parts: list[Any] = [each.columns[name] for each in found]
+        columns[name] = pl.concat(parts) if isinstance(first, pl.Series) else list(chain.from_iterable(parts))
+    misfits = {
+        begin + row for begin, each in zip(accumulate(counts, initial=0), found, strict=False) for row in each.misfits
+    }
+    return LeafValues(columns, list(chain.from_iterable(each.records for each in found)), misfits)
 
 
 def _attribute(path: Sequence[str], *, is_object: bool) -> Getter:
@@ -192,7 +206,29 @@ def _attribute(path: Sequence[str], *, is_object: bool) -> Getter:
     found = f"None if {text} is None else {text}.{last}" if outer else f"{text}.{last}"
     test = f"({found}) is not None" if is_object else found
     getter: Getter = eval(f"lambda records: [{test} for each in {source}]")  # noqa: S307  of our own names
-    return getter
+    if is_object or not outer:
+        return getter
+    direct: Getter = eval(f"lambda records: [each.{'.'.join(path)} for each in records]")  # noqa: S307
+    return _first_direct(direct, getter)
+
+
+def _first_direct(direct: Getter, getter: Getter) -> Getter:
+    """Return a getter that tries a faster one first.
+
+    It fails where an object is missing; from then on it is not tried any more.
+    """
+    has_all = True
+
+    def get(records: Sequence[Any]) -> list[Any]:
+        nonlocal has_all
+        if has_all:
+            try:
+                return direct(records)
+            except AttributeError:
+                has_all = False
+        return getter(records)
+
+    return get
 
 
 def _composed(first: Getter, second: Getter) -> Getter:

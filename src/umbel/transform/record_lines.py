@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
+from umbel.formats.chunks import MAX_ROW
 from umbel.transform.parts import split
 
+PIECE_BYTES = 1 << 19
+"""Bytes that are decoded at once: the objects made of them stay in the caches of the processor."""
 _NEWLINE, _OPENING, _CLOSING = b"\n{}"
+MOST_DIGITS = sys.get_int_max_str_digits() or MAX_ROW
+"""Digits of an integer that Python reads."""
+_IN_ROW = 8
+_STRIDE = max(1, MOST_DIGITS // _IN_ROW)
+"""Distance of the bytes looked at to find a longer number: at least `_IN_ROW` of them, one after the other, are its digits."""
+_WORD = 8
+"""Bytes that are compared at once."""
 
 
 class RecordLines:
@@ -17,22 +28,40 @@ class RecordLines:
 
     Args:
         data: the lines, each ended by a newline, except perhaps the last.
+        is_whole: True if it is not decoded in pieces.
     """
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | memoryview, *, is_whole: bool = False) -> None:
         self.data = data
+        self._is_whole = is_whole or len(data) <= PIECE_BYTES
 
     @classmethod
     def of(cls, lines: Sequence[bytes]) -> RecordLines:
         """Return lines that have been cut apart."""
-        found = cls(b"\n".join(lines))
+        found = cls(b"\n".join(lines), is_whole=True)
         found.cut = list(lines)
         return found
 
     @cached_property
     def cut(self) -> list[bytes]:
         """The lines, one by one."""
-        return split(self.data)
+        return split(bytes(self.data))
+
+    @property
+    def pieces(self) -> Sequence[RecordLines]:
+        """The same lines in pieces of about `PIECE_BYTES`, uncopied."""
+        return (self,) if self._is_whole else self._pieces
+
+    @cached_property
+    def _pieces(self) -> Sequence[RecordLines]:
+        data, begin, found = bytes(self.data), 0, list[RecordLines]()
+        view = memoryview(data)
+        while begin < len(data):
+            end = data.rfind(b"\n", begin, begin + PIECE_BYTES) + 1 or data.find(b"\n", begin + PIECE_BYTES) + 1
+            end = end or len(data)
+            found.append(RecordLines(view[begin:end], is_whole=True))
+            begin = end
+        return found
 
     @cached_property
     def objects(self) -> int:
@@ -40,13 +69,59 @@ class RecordLines:
 
         No JSON has a newline between `}` and `{`: if there are as many objects as lines, each line is one.
         """
+        if not self._is_whole:
+            return sum(map(len, self.pieces)) if all(each.objects for each in self.pieces) else 0
         signs = np.frombuffer(self.data, np.uint8)
         if not signs.size or signs[0] != _OPENING or signs[-1] not in {_CLOSING, _NEWLINE}:
             return 0
-        ends = np.flatnonzero(signs == _NEWLINE)
+        ends = _positions(signs == _NEWLINE)
         inner = ends[:-1] if signs[-1] == _NEWLINE else ends
         is_each = (signs[inner + 1] == _OPENING).all() and (signs[ends - 1] == _CLOSING).all()
         return len(inner) + 1 if is_each else 0
 
+    @property
+    def is_utf8(self) -> bool:
+        """True if it is UTF-8."""
+        if np.frombuffer(self.data, np.uint8).max(initial=0) >= 0x80:
+            try:
+                bytes(self.data).decode()
+            except UnicodeDecodeError:
+                return False
+        return True
+
+    @property
+    def may_have_long_numbers(self) -> bool:
+        """False if no line has a number of more digits than Python reads."""
+        samples = np.frombuffer(self.data, np.uint8)[::_STRIDE]
+        digits = samples - np.uint8(48) < 10
+        return (
+            bool(np.lib.stride_tricks.sliding_window_view(digits, _IN_ROW).all(axis=1).any())
+            if digits.size >= _IN_ROW
+            else False
+        )
+
+    @property
+    def has_blank_lines(self) -> bool:
+        """True if a line is empty or white space."""
+        return any(not each.objects and not all(map(bytes.strip, each.cut)) for each in self.pieces)
+
+    def line(self, row: int) -> bytes:
+        """Return a line by its number."""
+        for piece in self.pieces:
+            if row < len(piece):
+                return piece.cut[row]
+            row -= len(piece)
+        raise IndexError(row)
+
     def __len__(self) -> int:
+        if not self._is_whole:
+            return sum(map(len, self.pieces))
         return self.objects or len(self.cut)
+
+
+def _positions(found: np.ndarray) -> np.ndarray:
+    """Return where there is True, fast where there is little."""
+    whole = found.size // _WORD * _WORD
+    words = np.flatnonzero(found[:whole].view(np.uint64) != 0)
+    inner = np.flatnonzero(found[:whole].reshape(-1, _WORD)[words])
+    return np.concatenate([words[inner // _WORD] * _WORD + inner % _WORD, whole + np.flatnonzero(found[whole:])])

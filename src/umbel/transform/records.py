@@ -8,10 +8,10 @@ from itertools import product
 from typing import Any
 
 from umbel.errors import Terminal, text_of
-from umbel.transform.configuration import AppliedStep, Configuration, FieldDocument
+from umbel.transform.configuration import READ, WRITE, AppliedStep, Configuration, FieldDocument
 from umbel.transform.parts import Letter
 from umbel.transform.python_code import line_in_code
-from umbel.transform.values import BadRecord, dump, parse
+from umbel.transform.values import BadRecord, copied, dump, parse
 
 EXPLODE, FILTER = "explode", "filter"
 
@@ -77,10 +77,12 @@ class RecordTransform:
             Terminal: a step with `on_error: fail` failed.
         """
         nulls = list[str]()
+        outputs: Sequence[dict[str, Any]] = ()
         try:
-            lines = tuple(map(dump, self.outputs(parse(line), nulls)))
+            outputs = self.outputs(parse(line), nulls)
+            lines = tuple(map(dump, outputs))
         except BadRecord as error:
-            return Outcome(letter=Letter(row, line, "read", "", "", "BadRecord", str(error)))
+            return Outcome(letter=Letter(row, line, READ, "", "", "BadRecord", str(error)))
         except StepFailed as failed:
             return Outcome(letter=self._letter(row, line, failed), nulls=len(nulls))
         except RecordDropped:
@@ -88,7 +90,8 @@ class RecordTransform:
         except Terminal:
             raise
         except Exception as error:  # noqa: BLE001  what code returns may be anything
-            letter = Letter(row, line, "write", "", "", type(error).__name__, text_of(error))
+            field, at = self._unwritable(outputs)
+            letter = Letter(row, line, WRITE, field, at, type(error).__name__, text_of(error))
             return Outcome(letter=letter, nulls=len(nulls))
         return Outcome(lines, nulls=len(nulls))
 
@@ -123,6 +126,8 @@ class RecordTransform:
 
     def _values(self, document: FieldDocument, record: dict[str, Any], nulls: list[str]) -> list[Any] | None:
         """Return the values of a document; None if the record is left out."""
+        if document.may_mutate:
+            record = copied(record)  # other documents read the input
         values = [document.source.get(record)]
         for applied in document.steps:
             name = applied.step.name
@@ -139,6 +144,16 @@ class RecordTransform:
                 return None
             values = found
         return values
+
+    def _unwritable(self, outputs: Sequence[dict[str, Any]]) -> tuple[str, str]:
+        """Return the target, and its last step's location, of what JSON cannot have."""
+        for document, output in product(self.configuration.documents, outputs):
+            try:
+                dump(document.target and document.target.get(output))
+            except Exception:  # noqa: BLE001  what code returns may be anything
+                line = document.steps[-1].line if document.steps else document.line
+                return document.title, f"{self.configuration.file}:{line}"
+        return "", ""
 
     def _letter(self, row: int, line: bytes, failed: StepFailed) -> Letter:
         return letter_of(row, line, failed, self.configuration.file)

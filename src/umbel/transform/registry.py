@@ -62,6 +62,11 @@ class TransformStep(ABC):
         """Return the code of the user that it runs, None if there is none."""
         return None
 
+    @property
+    def needs_limits(self) -> bool:
+        """True if it may take any time, or any memory, for a record."""
+        return self.python() is not None
+
     @classmethod
     def doc(cls) -> str:
         """Return its documentation."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,13 +79,15 @@ class _Transforming:
 def _lines(batch: pa.RecordBatch, *, is_text: bool) -> bytes:
     """Return the rows of a batch as lines of JSON."""
     import polars as pl
+    import pyarrow as pa
 
-    frame: Any = pl.from_arrow(batch)
+    from umbel.transform.rows import lines_of
+
     if is_text:
-        return b"\n".join(each.encode().replace(b"\n", b" ") for each in frame[VALUE].drop_nulls().to_list())
-    target = io.BytesIO()
-    frame.write_ndjson(target)
-    return target.getvalue()
+        texts = batch.column(VALUE).cast(pa.binary()).drop_null()  # Spark's texts may be no UTF-8
+        return b"\n".join(each.replace(b"\n", b"\r") for each in texts.to_pylist())
+    frame: Any = pl.from_arrow(batch)
+    return lines_of(frame)
 
 
 def _letters(done: Done, first: int) -> pa.RecordBatch:

@@ -18,6 +18,8 @@ import orjson
 from umbel.formats.chunks import MAX_ROW
 
 _decode = msgspec.json.Decoder().decode
+_OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATETIME
+_CONTAINERS = {dict, list}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -51,6 +53,15 @@ def _parse_slowly(line: bytes) -> Any:
         raise BadRecord(f"broken JSON: {error}") from None
 
 
+def copied(value: Any) -> Any:
+    """Return a copy of a value of JSON that shares nothing with it."""
+    if type(value) is dict:
+        return {name: copied(each) if type(each) in _CONTAINERS else each for name, each in value.items()}
+    if type(value) is list:
+        return [copied(each) if type(each) in _CONTAINERS else each for each in value]
+    return value
+
+
 def dump(value: Any) -> bytes:
     """Return a value as compact JSON in UTF-8.
 
@@ -60,7 +71,7 @@ def dump(value: Any) -> bytes:
         TypeError, ValueError, RecursionError: the value has no form in JSON.
     """
     try:
-        found = orjson.dumps(value, default=_plain, option=orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATETIME)
+        found = orjson.dumps(value, default=_plain, option=_OPTIONS)
     except TypeError:  # an integer beyond 64 bits, a lone surrogate, a key that is not a text
         return _dump_slowly(value)
     return _dump_slowly(value) if b"null" in found and _has_odd_float(value) else found
@@ -83,8 +94,16 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not a value of JSON")
 
 
+def _plain_as_fast(value: Any) -> Any:
+    """Return a value that the faster encoder knows as it writes it."""
+    try:
+        return _plain(value)
+    except TypeError:
+        return json.loads(orjson.dumps(value, default=_plain, option=_OPTIONS))
+
+
 def _dump_slowly(value: Any) -> bytes:
-    text = json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(value, default=_plain_as_fast, ensure_ascii=False, separators=(",", ":"))
     return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
+from umbel.isolation.process import ForkServer
 from umbel.transform.batches import BatchTransform, TransformedBatch
 from umbel.transform.configuration import loads
 from umbel.transform.parts import Done, Letter, Lines, LinesTransform
 from umbel.transform.record_lines import RecordLines
-from umbel.transform.workers import TransformWorkers
+from umbel.transform.workers import ALLOCATION, MODULES, TransformWorkers
+
+MOST_CONFIGURATIONS = 64
+"""Configurations whose processes one process keeps."""
 
 
 def batch_transform(text: str, file: str) -> BatchTransform:
@@ -39,7 +43,9 @@ def transformed(transform: BatchTransform, lines: Lines) -> Done:
 
 def _transformed(transform: BatchTransform, lines: Lines) -> Done:
     found = RecordLines(lines.read())
-    if found.objects or all(map(bytes.strip, found.cut)):
+    if lines.is_apart:
+        transform = transform.without_plan
+    if not found.has_blank_lines:
         result = transform(found)
         done = _done(lines.name, found, result)
         if lines.is_each:
@@ -58,11 +64,17 @@ def _done(name: str, lines: RecordLines, result: TransformedBatch) -> Done:
     return Done(name, result.data, letters, *counts)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=1)
+def _server() -> ForkServer:
+    return ForkServer(MODULES, ALLOCATION)
+
+
+@lru_cache(maxsize=MOST_CONFIGURATIONS)
 def runner(text: str, file: str) -> Callable[[Lines], Done]:
-    """Return what transforms lines, in a process with limits if there is code.
+    """Return what transforms lines, in a process with limits if a step needs them.
 
     It is cached: the processes of Spark and of umbel's workers run many batches.
     """
     configuration = loads(text, file)
-    return TransformWorkers(configuration, 1).result if configuration.has_python else LinesTransform(text, file)
+    workers = TransformWorkers(configuration, 1, server=_server())
+    return workers.result if configuration.needs_limits else LinesTransform(text, file)

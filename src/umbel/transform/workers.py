@@ -133,7 +133,9 @@ class TransformWorkers:
         found = Done(part.name, b"", [])
         for number, line in enumerate(split(part.read())):
             try:
-                one = self._called(process, Lines(part.name, line, is_each=part.is_each), self.limits.row_seconds)
+                one = self._called(
+                    process, Lines(part.name, line, is_each=part.is_each, is_apart=True), self.limits.row_seconds
+                )
             except CallFailed as failed:
                 _raise_own(failed)
                 one = Done(part.name, b"", [self._letter(line, failed)], records=1)
@@ -149,7 +151,7 @@ class TransformWorkers:
         from umbel.transform.configuration import loads
 
         applied = loads(self.configuration.text, self.configuration.file).applied
-        names = dict.fromkeys(each.step.name for each in applied if each.step.python() is not None)
+        names = dict.fromkeys(each.step.name for each in applied if each.step.needs_limits)
         error, message = "LimitExceeded", failed.reason
         if failed.error is not None:  # an exception that is no Exception
             error, message = failed.error["kind"], failed.error["text"]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import mmap
 import os
 import signal
+import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
+from pickle import PickleBuffer
 from typing import Any
 
 import cloudpickle
@@ -19,6 +22,7 @@ from umbel.errors import InvalidValue, UnknownName
 from umbel.isolation import child as child_side
 from umbel.isolation.memory import limited, resident
 from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
+from umbel.isolation.wire import receive, send
 
 MEBIBYTE = 1 << 20
 
@@ -143,6 +147,7 @@ def test_a_function_asks_and_is_answered(child: IsolatedProcess) -> None:
 def test_children_end_with_the_process_that_started_them(tmp_path: Any) -> None:
     script = """
 import sys, os, time, cloudpickle
+from umbel.isolation.wire import receive, send
 from umbel.isolation.process import IsolatedProcess, ForkServer
 child = IsolatedProcess(ForkServer(()))
 call = lambda f, **named: child.call(f.__qualname__ + str(named), lambda: cloudpickle.dumps(f), None, memory=1 << 30, **named)
@@ -177,3 +182,21 @@ def test_the_limit_of_memory_holds_only_within() -> None:
     assert len(bytearray(512 * MEBIBYTE)) == 512 * MEBIBYTE
     assert resident(os.getpid()) > 0
     assert resident(1 << 22) == 0
+
+
+def test_bytes_travel_beside_the_pickle() -> None:
+    import numpy as np
+
+    ours, theirs = socket.socketpair()
+    fixed = np.frombuffer(b"x" * 100, np.uint8)
+    message = [PickleBuffer(b"a" * 300_000), PickleBuffer(b""), b"in it", np.arange(5), fixed, bytearray(b"own")]
+    with ours, theirs:
+        sender = threading.Thread(target=send, args=(ours, message))
+        sender.start()
+        large, empty, plain, array, other, own = receive(theirs)
+        sender.join()
+        send(ours, {"after": 1})
+        assert receive(theirs) == {"after": 1}
+    assert (bytes(large), bytes(empty), plain, own) == (b"a" * 300_000, b"", b"in it", bytearray(b"own"))
+    assert array.tolist() == [0, 1, 2, 3, 4]
+    assert (array.flags.writeable, other.flags.writeable) == (True, False)

@@ -31,6 +31,7 @@ transformations:
   - {name: cast, type: epoch_ms}
 """
 
+COPY = "source_field: a\ntarget_field: b"
 TOML = '''
 [[fields]]
 source_field = "properties"
@@ -76,7 +77,7 @@ def test_toml_says_the_same() -> None:
             "sourcefield: a\ntarget_field: b",
             "'source_field' is missing; is 'sourcefield' meant to be 'source_field'? (at c.yaml:1)",
         ),
-        ("source_field: a\ntarget_field: b\ntransformation: []", "did you mean 'transformations'? (at c.yaml:1)"),
+        ("source_field: a\ntarget_field: b\ntransformation: []", "did you mean 'transformations'? (at c.yaml:3)"),
         (
             "source_field: a\ntarget_field: b\ntransformations:\n  - {name: lowr}",
             "there is no step 'lowr'; did you mean 'lower'? (at c.yaml:4)",
@@ -130,12 +131,94 @@ def test_toml_says_the_same() -> None:
         ("source_field: a\ntarget_field: b\n---\npassthrough: true", "passthrough is the first document (at c.yaml:4)"),
         ("- a", "a document must be a mapping, found ['a'] (at c.yaml:1)"),
         ("tests:\n  - {input: {a: 1}}", "a case has 'output' or 'dead_letter' (at c.yaml:2)"),
+        (f"{COPY}\n---\ntests:\n  - {{input: {{}}, output: b}}", "null, found 'b' (at c.yaml:5)"),
+        (
+            f"{COPY}\n---\ntests:\n  - {{input: {{}}, dead_letter: lower}}",
+            "no step 'lower' that could fail (at c.yaml:5)",
+        ),
+        (
+            f"{COPY}\n---\ntests:\n  - {{input: {{a: !!binary aGk=}}, output: {{}}}}",
+            "b'hi' is not a value of JSON (at c.yaml:5)",
+        ),
+        (
+            f"{COPY}\n---\n{COPY}\n---\nsource_field: a\ntarget_field: b.c",
+            "'b.c' and 'b' of line 1 overlap (at c.yaml:7)",
+        ),
+        ("source_field: a\ntarget_field: b.c\n---\nsource_field: a\ntarget_field: b", "overlap (at c.yaml:4)"),
+        ("passthrough: true\nsource_field: a", "passthrough is a document of its own"),
+        (f"{COPY}\ntransformations:\n  - {{nme: lower}}", "is 'nme' meant to be 'name'? (at c.yaml:4)"),
+        (f"{COPY}\ntransformations:\n  - {{name: [lower]}}", "a step has no name (at c.yaml:4)"),
+        (f"{COPY}\ntransformations:\n  - name: mask\n    kep: 1", "did you mean 'keep'? (at c.yaml:5)"),
+        (f"{COPY}\ntransformations:\n  - {{name: mask, keep: false}}", "an integer, found False (at c.yaml:4)"),
+        (
+            f"{COPY}\ntransformations:\n  - {{name: default, value: !!binary aGk=}}",
+            "is not a value of JSON (at c.yaml:4)",
+        ),
+        (f"{COPY}\ntransformations:\n  - {{name: default, value: {'9' * 5000}}}", "broken YAML: Exceeds the limit"),
+        (f'{COPY}\ntransformations:\n  - {{name: hash, salt: "\\ud800"}}', "a surrogate alone (at c.yaml:4)"),
+        (
+            f"{COPY}\ntransformations:\n  - {{name: expr, expr: 1/0}}",
+            "is no expression: division by zero (at c.yaml:4)",
+        ),
+        (f"{COPY}\ntransformations:\n  - {{name: expr, expr: cl('value')}}", "did you mean 'col'? (at c.yaml:4)"),
+        (f"source_field: {'.'.join('a' * 101)}\ntarget_field: b", "more than 100 parts (at c.yaml:1)"),
+        (f"source_field: 'a[{'9' * 5000}]'\ntarget_field: b", "is no path"),
+        ("<<: 3\nsource_field: a", "'<<' merges mappings (at c.yaml:1)"),
     ],
 )
 def test_an_error_has_its_line_and_a_suggestion(text: str, message: str) -> None:
     with pytest.raises(UmbelError) as found:
         loads(text, "c.yaml")
     assert message in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[field]]\nsource_field = 'a'", "there is no 'field'; did you mean 'fields'? (at c.toml:1)"),
+        ("\npasthrough = true", "did you mean 'passthrough'? (at c.toml:2)"),
+        ("[fields]\nsource_field = 'a'", "'fields' must be tables (at c.toml:1)"),
+        ("fields = [1]", "a document must be a mapping, found 1"),
+        (f"x = {'[' * 3000}", "nested too deeply"),
+        (f"x = {'9' * 5000}", "broken TOML: Exceeds the limit"),
+        (TOML.replace("return source", "return (source"), "'(' was never closed (at c.toml:10)"),
+    ],
+)
+def test_an_error_in_toml_has_a_suggestion(text: str, message: str) -> None:
+    with pytest.raises(UmbelError) as found:
+        loads(text, "c.toml")
+    assert message in str(found.value)
+
+
+def test_lines_of_toml() -> None:
+    inline = TOML.partition("[[tests]]")[0] + TOML.partition("[[tests]]")[0].replace('"config_value"', '"c"').replace(
+        '"ts"', '"t"'
+    )
+    found = loads(inline, "c.toml")
+    assert [[each.line for each in document.steps] for document in found.documents] == [[6], [14, 14], [24], [32, 32]]
+    assert [each.code_line for each in found.applied] == [10, 0, 0, 28, 0, 0]
+    assert len(loads("\ufeff" + TOML, "c.toml").documents) == 2
+
+
+def test_mappings_are_merged() -> None:
+    text = (
+        COPY
+        + """
+transformations:
+  - &number {name: cast, type: int, on_error: drop}
+  - &other {name: default, value: 1}
+  - {<<: *number, type: float}
+  - {<<: [{name: cast, type: str}, *number]}
+"""
+    )
+    found = loads(text, "c.yaml")
+    assert [(getattr(each.step, "type", None), each.on_error) for each in found.applied][2:] == [
+        ("float", "drop"),
+        ("str", "drop"),
+    ]
+    bomb = "a0: &a0 {}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12))
+    with pytest.raises(InvalidValue, match="aliases make more"):
+        loads(bomb, "c.yaml")
 
 
 def test_all_errors_are_listed_at_once() -> None:

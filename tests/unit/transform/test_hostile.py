@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
 import sys
+from codecs import BOM_UTF8
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from umbel.errors import UmbelError
 from umbel.formats.chunks import MAX_ROW
-from umbel.transform.configuration import loads
-from umbel.transform.parts import Lines
-from umbel.transform.workers import TransformWorkers
+from umbel.isolation.process import CallFailed
+from umbel.transform.batches import BatchTransform, _PlanRunner
+from umbel.transform.configuration import Configuration, loads
+from umbel.transform.inputs import RANGE_BYTES, InputFile
+from umbel.transform.parts import Done, Lines
+from umbel.transform.work import runner, transformed
+from umbel.transform.workers import TransformWorkers, WorkLimits
 
 COMMAND = [sys.executable, "-m", "umbel", "transform"]
 COPY = "source_field: a\ntarget_field: b\n"
@@ -107,6 +115,8 @@ def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
         ["bash", "-c", f"{' '.join(COMMAND)} -c {config} <&-"], capture_output=True, text=True, check=False
     )
     assert (found.returncode, "standard input is closed" in found.stderr) == (2, True)
+    assert ran(tmp_path, "-c", config, "-f", source, "-o", tmp_path / "new", umask=0o22).returncode == 0
+    assert oct((tmp_path / "new").stat().st_mode & 0o777) == "0o644"
     missing = ran(tmp_path, "-c", config, "-f", source, "-o", tmp_path / "no" / "out.json")
     assert (missing.returncode, "there is no folder" in missing.stderr) == (2, True)
     same = ran(tmp_path, "-c", config, "-f", source, "-o", tmp_path / "o", "--dead-letters", tmp_path / "o")
@@ -120,6 +130,120 @@ def test_a_line_that_is_too_long_costs_no_other(tmp_path: Path) -> None:
     assert found.stdout == b'{"b":1}\n{"b":2}\n'
     assert b"standard input:2: read: Damaged: a record of 41943048 bytes" in found.stderr
     assert b"2 dead letters (read 2)" in found.stderr
+
+
+def test_a_file_with_lines_that_are_too_long(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(COPY)
+    (tmp_path / "in.json").write_bytes(
+        b'{"a":1}\n{"a":"' + b"x" * (5 * MAX_ROW) + b'"}\n{"a":2}\n' + b"y" * (3 * MAX_ROW)
+    )
+    command = [*COMMAND, "-c", tmp_path / "c.yaml", "-f", tmp_path / "in.json", "--dead-letters", tmp_path / "dead"]
+    found = subprocess.run(command, capture_output=True, check=True)
+    assert found.stdout == b'{"b":1}\n{"b":2}\n'
+    first, second = map(json.loads, (tmp_path / "dead").read_text().splitlines())
+    assert (first["line"], first["message"]) == (2, "a record of 41943048 bytes is longer than 8388608")
+    assert (second["line"], second["message"]) == (4, "a record of 25165824 bytes is longer than 8388608")
+    assert len(first["record"]) == 1024
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path: Path, ending: str) -> None:
+    data, source = BOM_UTF8 + b'{"a":1}\n' + BOM_UTF8 + b'{"a":2}\n', tmp_path / f"in.json{ending}"
+    if ending == ".zst":
+        with pa.output_stream(str(source), compression="zstd") as file:
+            file.write(data)
+    else:
+        source.write_bytes(gzip.compress(data) if ending else data)
+    (tmp_path / "c.yaml").write_bytes(BOM_UTF8 + COPY.encode())
+    command = [*COMMAND, "-c", tmp_path / "c.yaml"]
+    found = subprocess.run([*command, "-f", source], capture_output=True, check=True)
+    assert found.stdout == b'{"b":1}\n'
+    assert b"1 dead letters (read 1)" in found.stderr
+    if not ending:
+        assert subprocess.run(command, input=data, capture_output=True, check=True).stdout == found.stdout
+
+
+def test_small_pieces_of_a_compressed_file_are_gathered(tmp_path: Path) -> None:
+    with pa.output_stream(str(tmp_path / "in.json.zst"), compression="zstd") as file:
+        file.write(b'{"a":1}\n' * (RANGE_BYTES // 4))
+    parts = list(InputFile(tmp_path / "in.json.zst").parts(lambda _: None))
+    assert sum(len(each.data) for each in parts) == RANGE_BYTES * 2
+    assert len(parts) == 2
+
+
+def test_the_padding_of_a_tape_ends_a_compressed_file(tmp_path: Path) -> None:
+    (tmp_path / "in.json.gz").write_bytes(gzip.compress(b'{"a":1}\n') + bytes(5 << 20))
+    (part,) = InputFile(tmp_path / "in.json.gz").parts(lambda _: None)
+    assert (part.data, part.error) == (b'{"a":1}\n', "")
+
+
+def test_a_value_without_form_in_json_has_its_field() -> None:
+    failing = code("return {1}").replace('"b"', '"x.y"')
+    transform = BatchTransform(loads(f"{COPY}---\n{failing}"))
+    (letter,) = transform([b'{"a":1}']).letters
+    assert (letter.step, letter.field, letter.at) == ("write", "x.y", "configuration.yaml:4")
+
+
+def test_documents_read_the_input_though_code_changes_its_record() -> None:
+    changing = code("record['z'] = 1\nsource_field.append(record.pop('c', 0))")
+    documents = ["source_field: $\ntarget_field: t", changing, COPY.replace("b", "u"), changing.replace('"b"', '"v"')]
+    transform = BatchTransform(loads("\n---\n".join(documents)))
+    result = transform([b'{"a":[1],"c":2}'])
+    assert json.loads(result.data) == {"t": {"a": [1], "c": 2}, "b": [1, 2], "u": [1], "v": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    "step", ["{name: default, value: {n: []}}", "{name: map_values, values: {}, default: {n: []}}"]
+)
+def test_constants_are_not_changed_by_code(step: str) -> None:
+    append = json.dumps({"name": "custom_code", "code": "source_field['n'].append(1)\nreturn source_field"})
+    transform = BatchTransform(loads(f"{COPY}transformations: [{step}, {append}]"))
+    assert transform([b"{}"] * 2).data == b'{"b":{"n":[1]}}\n' * 2
+
+
+def test_values_that_only_the_faster_encoder_knows() -> None:
+    text = code("import uuid\nreturn [uuid.UUID(int=5), source_field]")
+    result = BatchTransform(loads(text))([b'{"a":1}', b'{"a":1' + b"0" * 30 + b"}"])
+    uuid = b'"00000000-0000-0000-0000-000000000005"'
+    assert result.data == b'{"b":[%b,1]}\n{"b":[%b,1%b]}\n' % (uuid, uuid, b"0" * 30)
+
+
+@pytest.mark.parametrize(
+    "step", ["{name: regex_extract, pattern: '(a+)+$'}", "{name: replace, pattern: '(a+)+$', by: x, regex: true}"]
+)
+def test_a_regular_expression_without_end_has_limits(step: str) -> None:
+    config = loads(f"{COPY}transformations: [{step}]")
+    assert isinstance(getattr(runner(config.text, config.file), "__self__", None), TransformWorkers)
+    with TransformWorkers(config, 1, WorkLimits(row_seconds=5.0, batch_seconds=0.5)) as workers:
+        (done,) = workers.results([Lines("in", b'{"a":"%b!"}\n{"a":"c"}\n' % (b"a" * 60))])
+    assert done.records == 2
+    assert [(each.row, each.step) for each in done.letters] == [(0, yaml.safe_load(step)["name"])]
+
+
+def test_a_plan_that_ends_its_process_costs_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise AssertionError
+
+    config = loads(f"{COPY}transformations: [{{name: lower}}]")
+    monkeypatch.setattr(_PlanRunner, "run", broken)
+    line = Lines("in", b'{"a":"X"}', is_apart=True)
+    assert transformed(BatchTransform(config), line).data == b'{"b":"x"}\n'
+    assert [each.is_apart for each in _apart(config)] == [False, True, True]
+
+
+def _apart(config: Configuration) -> list[Lines]:
+    calls = list[Lines]()
+
+    def call(_: object, __: str, ___: object, part: Lines, **____: object) -> Done:
+        calls.append(part)
+        if len(calls) == 1:
+            raise CallFailed("it ended")
+        return Done("in", part.data, [], lines=1)
+
+    workers = TransformWorkers(config, 1)
+    with patch("umbel.isolation.process.IsolatedProcess.call", call):
+        assert workers.result(Lines("in", b"1\n2\n")).data == b"12"
+    return calls
 
 
 def test_bytes_in_parquet(tmp_path: Path) -> None:

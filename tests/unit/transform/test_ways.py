@@ -7,6 +7,7 @@ import json
 import shlex
 import subprocess
 import sys
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -147,6 +148,114 @@ def test_a_data_frame_of_spark(spark: SparkSession, folder: Path) -> None:
         typed, folder / "c.yaml", schema="config_value string, amount long, tags struct<sorted: array<string>>"
     ).collect()
     assert (row.config_value, row.amount, row.tags.sorted) == ("a", 1, ["a", "b"])
+
+
+HOSTILE_CONFIG = """
+passthrough: true
+---
+source_field: $
+target_field: whole
+---
+source_field: a
+target_field: t.kind
+transformations:
+  - {name: custom_code, code: "return type(source_field).__name__"}
+---
+source_field: a
+target_field: t.text
+transformations: [{name: cast, type: str}, {name: lower}]
+---
+source_field: a[0].b
+target_field: t.inner
+transformations: [{name: custom_code, code: "return record.get('b', 'none')"}]
+---
+source_field: c
+target_field: t.number
+transformations: [{name: cast, type: int, on_error: drop}]
+---
+source_field: skip
+transformations: [{name: filter, code: "return not source_field"}]
+"""
+HOSTILE = [
+    b'{"a":1}',
+    b'{"a":"X","b":"\xc2\x85\xe2\x80\xa8\x7f"}\r',
+    b"",
+    b"{}",
+    b'{"a":null,"b":null}',
+    b'{"a":1,"a":"Y"}',
+    b'{"a":123456789012345678901234567890}',
+    b'{"a":-0.0,"c":"12"}',
+    b'{"a":1e16,"c":"x"}',
+    b'{"a":[{"b":"q"}]}',
+    b'{"a":{"":[]},"":1}',
+    b'{"skip":true}',
+    b'{"a":"\\u0000\\ud83d\\ude00 \xf0\x9f\x98\x80"}',
+    b'{"a":' + b"[" * 200 + b"]" * 200 + b"}",
+    b'{"a":"' + b"x" * (1 << 20) + b'"}',
+    b'{"z":' + b"9" * 5000 + b"}",
+    b'{"a":1}{"a":2}',
+    b'{"a":',
+    b"[]",
+    b"7",
+    b" \t",
+    b'{"a":"last"}',
+]
+NOT_STRICT = [b'{"a":NaN}', b'{"a":[Infinity]}', b'{"a":"\\ud800"}']
+"""Lines that Python reads, and that are no JSON for a dataset."""
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("hostile")
+    (made / "c.yaml").write_text(HOSTILE_CONFIG)
+    (made / "in.json").write_bytes(BOM_UTF8 + b"\n".join([*HOSTILE, *NOT_STRICT, *HOSTILE]))
+    subprocess.run([*COMMAND, "-c", made / "c.yaml", "-f", made / "in.json", "-o", made / "out.json"], check=True)
+    return made
+
+
+def test_hostile_records_by_the_definition_and_as_a_filter(hostile: Path) -> None:
+    from umbel.transform import load
+    from umbel.transform.batches import BatchTransform
+
+    lines = [each for each in (*HOSTILE, *NOT_STRICT, *HOSTILE) if each.strip()]
+    expected = BatchTransform(load(hostile / "c.yaml")).record_by_record(lines).data
+    assert (hostile / "out.json").read_bytes() == expected
+    assert expected.count(b"\n") == 2 * 13 + 3
+    source = (hostile / "in.json").read_bytes()
+    command = [*COMMAND, "-q", "-c", hostile / "c.yaml"]
+    assert subprocess.run(command, input=source, stdout=subprocess.PIPE, check=True).stdout == expected
+
+
+def test_hostile_records_in_front_of_a_dataset(hostile: Path) -> None:
+    from umbel.formats.json_lines import JsonLines
+    from umbel.transform import load
+    from umbel.transform.incoming import TransformedRows
+
+    expected = (hostile / "out.json").read_bytes().split(b"\n")[:-1]
+    lines = [each for each in HOSTILE if each.strip()]
+    for texts in (lines, [*lines, *NOT_STRICT, *lines]):
+        (raw,) = JsonLines({}, exact=False).texts(texts)
+        rejected = dict(raw.rejects.select("row", "reason").iter_rows())
+        found = TransformedRows.of(load(hostile / "c.yaml"), "e").outputs(raw, rejected)
+        strict = expected[:13] + (expected[16:] if len(texts) > len(lines) else [])
+        assert [each for each in found if isinstance(each, bytes)] == strict
+
+
+@pytest.mark.spark
+def test_hostile_records_in_spark(spark: SparkSession, hostile: Path) -> None:
+    from umbel.transform.spark import dead_letters, transform
+
+    expected = (hostile / "out.json").read_bytes()
+    command = f"{shlex.join(COMMAND)} --quiet --config {hostile / 'c.yaml'}"
+    found = spark.sparkContext.textFile(str(hostile / "in.json"), 3).pipe(command).collect()
+    assert "\n".join([*found, ""]).encode() == expected
+    lines = spark.read.text(str(hostile / "in.json"))
+    assert "\n".join([*(row.value for row in transform(lines, hostile / "c.yaml").collect()), ""]).encode() == expected
+    (hostile / "bytes.json").write_bytes(b'{"a":"\xff"}\n{"a":1}\n')
+    damaged = spark.read.text(str(hostile / "bytes.json"))
+    assert transform(damaged, hostile / "c.yaml").count() + dead_letters(damaged, hostile / "c.yaml").count() == 2
+    several = spark.createDataFrame([('{"a":\n"x"}',), ('{"a":"x\ny"}',), (None,), ("",)], "value string")
+    assert [row.error for row in dead_letters(several, hostile / "c.yaml").collect()] == ["BadRecord"]
 
 
 def test_subcommands(folder: Path) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
 
 from umbel.errors import Terminal
+from umbel.isolation.process import ForkServer
 from umbel.transform.configuration import loads
 from umbel.transform.parts import Lines
+from umbel.transform.work import runner
 from umbel.transform.workers import TransformWorkers, WorkLimits
 
+COPY = "source_field: a\ntarget_field: b\n"
 CODE = """source_field: a
 target_field: b
 transformations:
@@ -69,3 +73,22 @@ def test_workers_read_ranges_of_files_themselves(tmp_path: Path) -> None:
     with TransformWorkers(loads(text), 2) as workers:
         parts = [Lines("in", path=str(file), begin=0, end=8), Lines("in", path=str(file), begin=8, end=23)]
         assert [each.data for each in workers.results(parts)] == [b'{"b":1}\n', b'{"b":2}\n{"b":3}\n']
+
+
+def test_many_configurations_start_a_process_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    forks = list[ForkServer]()
+    fork = ForkServer.fork
+
+    def counted(server: ForkServer) -> tuple[int, socket.socket]:
+        forks.append(server)
+        return fork(server)
+
+    monkeypatch.setattr(ForkServer, "fork", counted)
+    text = COPY + "transformations: [{{name: custom_code, code: 'return {}'}}]"
+    for _ in range(2):
+        for number in range(10):
+            done = runner(text.format(number), "many.yaml")(Lines("in", b'{"a":1}'))
+            assert done.data == b'{"b":%d}\n' % number
+    assert len(forks) == 10
+    assert len(set(forks)) == 1
+    runner.cache_clear()

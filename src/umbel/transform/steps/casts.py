@@ -145,8 +145,8 @@ def _instant(value: Native) -> Native:
 def _count(unit: int) -> Callable[[Native], Native]:
     def cast(value: Native) -> Native:
         instant = parsed(value, RFC_3339) if value.kind is ColumnKind.TEXT else value
-        micros = instant.expr.dt.timestamp("us")
-        return instant.then(micros // unit, ColumnKind.INT, micros >= 0)
+        micros = instant.then(instant.expr.dt.timestamp("us"), ColumnKind.INT).shared()
+        return micros.then(micros.expr // unit, None, micros.expr >= 0)
 
     return cast
 

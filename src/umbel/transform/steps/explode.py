@@ -15,10 +15,14 @@ from umbel.transform.registry import TransformStep, step
 class ExplodeStep(TransformStep):
     """Make one record of each element of a list.
 
-    The steps after it have the element.     An empty list makes no record; null makes one, with null.
+    The steps after it have the element. An empty list makes no record; null makes one, with null.
     """
 
     name = "explode"
+
+    @property
+    def needs_limits(self) -> bool:
+        return True  # two lists make their product
 
     def apply(self, value: Any, record: dict[str, Any]) -> Any:
         if type(value) is not list:

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from umbel.errors import UmbelError
+from umbel.errors import UmbelError, did_you_mean
 from umbel.transform.parameters import parameter
 from umbel.transform.registry import TransformStep, step
 
@@ -28,8 +28,9 @@ def _parsed(text: str) -> Any:
     names = {name: getattr(expr, name) for name in ("col", "lit", "when", "now", "from_epoch", "repeat", "make_struct")}
     try:
         found = eval(text, {"__builtins__": {}, **names})  # noqa: S307  a configuration is code of its user
-    except (UmbelError, SyntaxError, NameError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{text!r:.60} is no expression: {_message(error)}") from None
+    except Exception as error:  # noqa: BLE001  an expression may raise anything: 1/0
+        meant = did_you_mean(str(error.name), names) if isinstance(error, NameError) else ""
+        raise ValueError(f"{text!r:.60} is no expression: {_message(error)}{meant}") from None
     found = getattr(found, "expr", found)
     if not isinstance(found, expr.Expr):
         raise ValueError(f"{text!r:.60} is no expression of umbel")

@@ -85,6 +85,10 @@ class ReplaceStep(TransformStep):
             except (re.error, IndexError) as error:
                 raise ValueError(f"{self.by!r} is no replacement of {self.pattern!r}: {error}") from None
 
+    @property
+    def needs_limits(self) -> bool:
+        return self.regex
+
     def apply(self, value: Any, record: dict[str, Any]) -> Any:
         text = text_of(value)
         return re.sub(self.pattern, self.by, text) if self.regex else text.replace(self.pattern, self.by)
@@ -116,6 +120,10 @@ class RegexExtractStep(TransformStep):
         groups = re.compile(self.pattern).groups
         if not 0 <= self.group <= groups:
             raise ValueError(f"the pattern has {groups} groups, there is no group {self.group}")
+
+    @property
+    def needs_limits(self) -> bool:
+        return True  # Python's regular expressions may try without end
 
     def apply(self, value: Any, record: dict[str, Any]) -> Any:
         found = re.search(self.pattern, text_of(value))

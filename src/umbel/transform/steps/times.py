@@ -129,7 +129,8 @@ def parsed(text: Native, layout: str) -> Native:
         found = text.expr.str.to_date(written, strict=False).cast(pl.Datetime("us"))
     else:
         found = text.expr.str.to_datetime(written, strict=False, time_unit="us")
-    return text.then(found, ColumnKind.INSTANT, contains(text.expr, pattern), text.expr.is_null() | found.is_not_null())
+    instant = text.then(found, ColumnKind.INSTANT, contains(text.expr, pattern)).shared()
+    return instant.guarded(text.expr.is_null() | instant.expr.is_not_null())
 
 
 def directives(layout: str) -> str:

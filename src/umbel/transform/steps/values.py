@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 import polars as pl
@@ -10,7 +11,7 @@ import polars as pl
 from umbel.transform.native import ColumnKind, Native, NotNative
 from umbel.transform.parameters import parameter
 from umbel.transform.registry import TransformStep, step
-from umbel.transform.values import dump
+from umbel.transform.values import copied, dump
 
 _KINDS: dict[type, ColumnKind] = {
     str: ColumnKind.TEXT,
@@ -21,9 +22,16 @@ _KINDS: dict[type, ColumnKind] = {
 
 
 def _constant(value: Any, kind: ColumnKind) -> pl.Expr:
-    if _KINDS.get(type(value)) is not kind or (kind is ColumnKind.INT and not -(2**63) <= value < 2**63):
+    if _KINDS.get(type(value)) is not kind or not _is_plain(value):
         raise NotNative("a constant of another type than the values")
     return pl.lit(value, dtype=kind.polars)
+
+
+def _is_plain(value: Any) -> bool:
+    """Return True unless a value is a number that columns or JSON cannot have."""
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    return type(value) is not float or isfinite(value)
 
 
 @step
@@ -35,7 +43,7 @@ class DefaultStep(TransformStep):
     value: Any = parameter("The value in place of null.")
 
     def apply(self, value: Any, record: dict[str, Any]) -> Any:
-        return self.value if value is None else value
+        return copied(self.value) if value is None else value
 
     def native(self, value: Native) -> Native:
         kind = _KINDS.get(type(self.value), ColumnKind.NULL) if value.kind is ColumnKind.NULL else value.kind
@@ -59,7 +67,7 @@ class MapValuesStep(TransformStep):
         return {dump(old): new for old, new in self.values.items()}
 
     def apply(self, value: Any, record: dict[str, Any]) -> Any:
-        return self.default if value is None else self._by_text.get(dump(value), self.default)
+        return copied(self.default if value is None else self._by_text.get(dump(value), self.default))
 
     def native(self, value: Native) -> Native:
         text = value.of_kind(ColumnKind.TEXT)
@@ -69,7 +77,7 @@ class MapValuesStep(TransformStep):
             _KINDS.get(type(each), ColumnKind.NULL)
             for each in [*news, *([] if self.default is None else [self.default])]
         }
-        if len(kinds) != 1 or kinds == {ColumnKind.NULL}:
+        if len(kinds) != 1 or kinds == {ColumnKind.NULL} or not all(map(_is_plain, news)):
             raise NotNative("new values of several types")
         kind = kinds.pop()
         default = None if self.default is None else _constant(self.default, kind)
