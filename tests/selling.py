@@ -19,10 +19,18 @@ class Shop:
     """A deployment that processes sales, and what was sold so far."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        self._settings = settings
+        self.settings = settings
         self.folder, self.rows, self.users, self.waves = folder, list[Row](), list[Row](), 0
         self.deployed = Deployed(folder / "umbel", **settings)
         self.deployed.commit(base(folder / "files"))
+
+    @classmethod
+    def opened(cls, folder: Path, waves: int) -> Shop:
+        """Open what a shop has left, after so many waves."""
+        shop = cls.__new__(cls)
+        shop.settings, shop.folder, shop.rows, shop.users, shop.waves = {}, folder, [], [], waves
+        shop.deployed = Deployed(folder / "umbel")
+        return shop
 
     def sell(self) -> None:
         """Send a wave of rows, and process it."""
@@ -42,7 +50,7 @@ class Shop:
     def reopened(self) -> Deployed:
         """Open the deployment anew, as another process would."""
         self.deployed.close()
-        self.deployed = Deployed(self.folder / "umbel", **self._settings)
+        self.deployed = Deployed(self.folder / "umbel", **self.settings)
         return self.deployed
 
     def write_checkpoint(self) -> None:

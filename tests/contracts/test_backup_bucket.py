@@ -77,6 +77,9 @@ def test_state_of_a_folder_is_restored_into_a_bucket(tmp_path: Path, repository:
     for _ in range(2):
         shop.sell()
         shop.flush()
+    for _ in range(5):  # the journal is in its sixth file: objects have lower numbers than what the catalog notes
+        for shard in shop.deployed.deployment.store._shards:  # type: ignore[attr-defined]
+            rewrite_without(shard, {})
     shop.sell()
     backup(shop.deployed.deployment, repository)
     url = new_url(tmp_path)

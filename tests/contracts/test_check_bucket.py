@@ -11,8 +11,12 @@ import pytest
 
 from tests.deployed import Deployed
 from tests.s3server import S3Server
+from tests.sales import USERS, check_all, sales
 from tests.selling import Shop
+from umbel.errors import Damaged
+from umbel.runtime.batch import drain
 from umbel.runtime.recovery.check import check, repair_all
+from umbel.runtime.recovery.rebuild import rebuild_all
 from umbel.state.runs.manifest import read_latest
 
 
@@ -101,8 +105,6 @@ def test_damage_is_found_and_named_and_the_rest_goes_on(place: tuple[Deployed, P
     if (kind, harm) == ("manifest", "removed"):  # the one before and the journal say the same
         assert {each.lost for each in found} <= {""}
         return
-    if (kind, harm) == ("journal", "of another shard"):  # a record in a bucket does not say where it belongs
-        return
     assert {each.subject for each in found} == {"state, shard 0"}
     assert all(path.name.split(".")[0] in each.text for each in found), [each.text for each in found]
     if kind == "manifest":
@@ -120,6 +122,42 @@ def test_what_can_be_mended_is(place: tuple[Deployed, Path], kind: str) -> None:
         return
     again = Deployed(deployed.deployment.directory, store_url=deployed.deployment.store_url)
     assert list(check(again.deployment)) == []
+    again.close()
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_journal_without_its_last_objects_is_found_and_not_read(place: tuple[Deployed, Path], lost: int) -> None:
+    deployed, objects = place
+    last = sorted((objects / "shard-000/journal").iterdir())[-lost:]
+    for path in last:
+        path.unlink()
+    (found,) = check(deployed.deployment)
+    assert (found.subject, last[-1].name in found.text) == ("state, shard 0", True), found.text
+    with pytest.raises(Damaged, match="finished batches wrote up to"):
+        deployed.deployment.check_state(deep=True)
+    ((_, done),) = repair_all(deployed.deployment, [found])
+    assert done == ""
+    assert "cannot be rebuilt alone" in found.remedy
+
+
+@pytest.mark.parametrize("harm", ["nothing", "description", "journal", "run"])
+def test_all_sources_are_read_again(place: tuple[Deployed, Path], harm: str) -> None:
+    deployed, objects = place
+    path = object_of(objects, harm, deployed) if harm in ("journal", "run") else objects / "store.json"
+    deployed.close()
+    if harm != "nothing":
+        flipped(path, 0 if harm == "description" else 0.5)
+    (objects / "of-another-program").write_bytes(b"x")
+    url, folder = deployed.deployment.store_url, deployed.deployment.directory
+    again = Deployed(folder, store_url=url)
+    assert rebuild_all(again.deployment) == []
+    again.deployment.catalog.close()
+    assert [path.name for path in objects.rglob("*") if path.is_file()] == ["of-another-program"]
+    again = Deployed(folder, store_url=url)
+    drain(again.deployment)
+    rows, users = sales(0, 300), [row for wave in USERS[:3] for row in wave]
+    check_all(again, rows, users)
+    assert list(check(again.deployment)) == [] or [each.subject for each in check(again.deployment)] == ["checkpoint"]
     again.close()
 
 

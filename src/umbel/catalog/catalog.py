@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from umbel.catalog import tables as t
 from umbel.catalog.checksums import opened, sealed, with_sum, without_sum
 from umbel.catalog.engine import check, migrated
+from umbel.catalog.row_sums import COVERED, DECISIVE, check_rows
 from umbel.errors import Conflict, UnknownName, did_you_mean
 from umbel.state.port import Fenced
 
@@ -120,10 +121,19 @@ class Catalog:
             Damaged: there is some.
         """
         check(self._engine, deep=deep)
+        check_rows(self._engine, COVERED)
         with self._session() as session:
             revisions = session.scalars(select(t.Commit.revision)).all()
         for revision in revisions:
             self.definitions(revision)
+
+    def check_decisive(self) -> None:
+        """Check the rows on which depends what is processed and answered.
+
+        Raises:
+            Damaged: one is not as it was written.
+        """
+        check_rows(self._engine, DECISIVE)
 
     @property
     def sessions(self) -> sessionmaker[Session]:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError
 
 from umbel.catalog.checksums import REMEDY
+from umbel.catalog.row_sums import add_function, add_triggers, note_all
 from umbel.errors import Damaged, InvalidValue, Terminal, Transient, UmbelError
 from umbel.state.passwords import masked, passwords_of, remember_all
 
@@ -39,10 +40,18 @@ def migrated(url: str) -> Engine:
     engine = _engine(url)
     try:
         _migrate(engine)
+    except (UnicodeDecodeError, sqlite3.DatabaseError) as error:  # of a new connection
+        engine.dispose()
+        if _is_damage(error):
+            raise _damaged(error) from error
+        raise
     except (OperationalError, OSError) as error:
         engine.dispose()
         reason = str(error.orig if isinstance(error, OperationalError) else error).strip()
         raise Transient(f"the catalog {masked(url)} cannot be opened: {reason:.500}", hint=_REMEDY) from error
+    if engine.dialect.name == "sqlite":  # from now on: there are the tables
+        event.listen(engine, "connect", add_triggers)
+        engine.dispose()
     return engine
 
 
@@ -81,16 +90,28 @@ def _engine(url: str) -> Engine:
 def _sqlite_settings(connection: Any, _: Any) -> None:
     for pragma in ("journal_mode=WAL", "busy_timeout=60000", "synchronous=FULL"):
         connection.execute(f"PRAGMA {pragma}")
+    add_function(connection)
 
 
 def _explained(context: ExceptionContext) -> None:
     """Raise `Damaged` for SQLite's errors about corrupt files."""
-    original = context.original_exception
-    if isinstance(original, sqlite3.DatabaseError) and original.sqlite_errorcode in (
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-    ):
-        raise Damaged(f"the catalog is damaged: {original}", hint=REMEDY) from original
+    if _is_damage(context.original_exception):
+        raise _damaged(context.original_exception) from context.original_exception
+
+
+def _is_damage(error: BaseException) -> bool:
+    """Return whether an error comes from a damaged file.
+
+    Among them are tables that are not there, since all have been migrated, and text that is none.
+    """
+    if isinstance(error, sqlite3.DatabaseError):
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+    return isinstance(error, UnicodeDecodeError)
+
+
+def _damaged(error: BaseException) -> Damaged:
+    return Damaged(f"the catalog is damaged: {error}"[:500], hint=REMEDY)
 
 
 def check(engine: Engine, *, deep: bool = False) -> None:
@@ -112,6 +133,7 @@ def _migrate(engine: Engine) -> None:
     """Migrate the tables in one process; concurrent processes wait."""
     from alembic import command
     from alembic.config import Config
+    from alembic.script import ScriptDirectory
 
     with as_file(files("umbel.catalog") / "migrations") as folder, _alone(engine), engine.begin() as connection:
         config = Config(attributes={"connection": connection})
@@ -120,12 +142,14 @@ def _migrate(engine: Engine) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver begins no transaction before changes of tables
         else:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATING})")
-        _check_known(connection, config)
+        before = _check_known(connection, config)
         command.upgrade(config, "head")
+        if engine.dialect.name == "sqlite" and before != ScriptDirectory.from_config(config).get_current_head():
+            note_all(connection)
 
 
-def _check_known(connection: Connection, config: Config) -> None:
-    """Refuse tables that were migrated by a newer version."""
+def _check_known(connection: Connection, config: Config) -> str | None:
+    """Refuse tables that were migrated by a newer version; return their revision."""
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
@@ -137,6 +161,7 @@ def _check_known(connection: Connection, config: Config) -> None:
             f"its tables are of revision {found}, and this version knows them up to {max(known)}",
             hint="install the version that wrote it, or a newer one",
         )
+    return found
 
 
 @contextmanager

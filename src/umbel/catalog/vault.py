@@ -14,6 +14,8 @@ from cryptography.fernet import Fernet, InvalidToken
 from umbel.catalog.catalog import Catalog
 from umbel.errors import InvalidValue, Terminal
 
+_KEY = "put back the key file that belongs to this catalog, or set the secret again"
+
 
 class Vault:
     """The secrets of a deployment.
@@ -39,7 +41,7 @@ class Vault:
         except InvalidToken as error:
             raise Terminal(
                 f"secret '{name}' was encrypted under another key than that in {self._key_file}",
-                hint="put back the key file that belongs to this catalog, or set the secret again",
+                hint=_KEY,
             ) from error
 
     def add(self, name: str, value: str) -> None:
@@ -90,10 +92,25 @@ class Vault:
                 hint="put back the key file that belongs to this catalog",
             ) from error
 
+    def check(self) -> None:
+        """Look whether the secrets can be read; a missing key file is not created.
+
+        Raises:
+            Terminal: one cannot.
+        """
+        names = self.names()
+        if names and not self._key_file.exists():
+            raise Terminal(f"the key of the secrets is missing: there is no {self._key_file}", hint=_KEY)
+        for name in names:
+            self.get(name)
+
     def _cipher(self) -> Fernet:
         if not self._key_file.exists():
             _create(self._key_file, Fernet.generate_key())
-        return Fernet(self._key_file.read_bytes())
+        try:
+            return Fernet(self._key_file.read_bytes())
+        except ValueError as error:
+            raise Terminal(f"the key of the secrets in {self._key_file} is damaged: {error}", hint=_KEY) from error
 
 
 def _create(path: Path, content: bytes) -> None:

@@ -300,7 +300,8 @@ class ChangeLog:
             table = DeltaTable(self.path) if DeltaTable.is_deltatable(str(self.path)) else None
             version, rows = (-1, 0) if table is None else (table.version(), _rows(table) if self.due.rows else 0)
         except (DeltaError, ValueError, OSError) as error:
-            raise self._damaged(f"its table cannot be opened: {error}") from error
+            reason = str(error).partition("\n")[0]  # what follows is a trace of the library's calls
+            raise self._damaged(f"its table cannot be opened: {reason:.300}") from error
         if version < self.due.version or rows < self.due.rows:
             due = f"version {self.due.version} with {self.due.rows} rows"
             raise self._damaged(f"its table is of version {version} with {rows} rows, and must be of {due} at least")

@@ -29,6 +29,7 @@ class Tail:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._name = "/".join(directory.parts[-2:]).encode()
         disk.make_folder(directory)
         self._file = disk.open_file(directory / "lock", disk.CREATE)
 
@@ -72,7 +73,7 @@ class Tail:
     def move(self, end: LogPosition) -> None:
         """Store `end` as the end of the log."""
         body = _HINT.pack(end.segment, end.offset, end.row, boot_id())
-        disk.write(self._file, body + struct.pack("<I", zlib.crc32(body)), 0)
+        disk.write(self._file, body + struct.pack("<I", zlib.crc32(body + self._name)), 0)
 
     def hint(self) -> LogPosition | None:
         """Return the end last written since the machine's boot, None if unknown.
@@ -85,9 +86,10 @@ class Tail:
     def _warned(self) -> tuple[LogPosition, bytes] | None:
         """Return the end as last written, and the boot id of that time."""
         data = os.pread(self._file, _HINT_BYTES, 0)
-        if len(data) < _HINT_BYTES or zlib.crc32(data[:-4]) != struct.unpack("<I", data[-4:])[0]:
+        body, sums = data[:-4], struct.unpack("<I", data[-4:]) if len(data) == _HINT_BYTES else ()
+        if zlib.crc32(body + self._name) not in sums and zlib.crc32(body) not in sums:  # older versions wrote no name
             return None
-        segment, offset, row, boot = _HINT.unpack(data[:-4])
+        segment, offset, row, boot = _HINT.unpack(body)
         return LogPosition(segment, offset, row), boot
 
     def reaches(self, end: LogPosition) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -32,7 +33,8 @@ class StoreDescription:
         self._files, self._shards = files, shards
         self._is_made = False
         self._identity: str | None = None
-        self._read()
+        with suppress(Damaged):  # whoever needs it is told; what is left of the store can be deleted without it
+            self._read()
 
     @property
     def identity(self) -> str | None:

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 from umbel.errors import Damaged, InvalidValue, UmbelError
 from umbel.state.description import NAME, StoreDescription
-from umbel.state.port import FileSizes, ShardSize
+from umbel.state.port import FileSizes, JournalEnd, ShardSize
 from umbel.state.runs import rewriting
+from umbel.state.runs.journal import FOLDER as JOURNAL
 from umbel.state.runs.maintenance import Maintainer
+from umbel.state.runs.manifest import FOLDER as MANIFESTS
 from umbel.state.runs.run import REMEDY
-from umbel.state.runs.shard import Shard, ShardOptions
+from umbel.state.runs.shard import RUNS, Shard, ShardOptions
 from umbel.state.sharded import ShardedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import polars as pl
 
@@ -57,6 +59,15 @@ class DurableStore(ShardedStore[Shard]):
         elif self.identity != identity:
             self._refusal = f"the state in {self._files} is not the one that the catalog tells of"
 
+    def end(self, shard: int) -> JournalEnd:
+        """Return the end of a shard as this process last read or wrote it."""
+        return self._shards[shard].end
+
+    def must_reach(self, ends: Sequence[JournalEnd]) -> None:
+        """Refuse to read or write shards that end before."""
+        for shard, end in zip(self._shards, ends, strict=False):
+            shard.least = end
+
     def check(self, shard: int) -> int:
         """Verify all files of a shard; return the number of rows.
 
@@ -84,6 +95,20 @@ class DurableStore(ShardedStore[Shard]):
         if self._description.is_made():
             for shard in shards:
                 shard.drop(state_id)
+
+    def clear(self) -> None:
+        """Delete the files of all shards, undamaged or not; the description stays.
+
+        Nobody may read or write the store.
+        """
+        for shard in self._shards:
+            for folder in (MANIFESTS, JOURNAL, RUNS):  # without manifests what is left is not taken for state
+                for name in shard.files.list(folder):
+                    shard.files.delete(f"{folder}/{name}")
+
+    def forget(self) -> None:
+        """Delete the description: the store is as if it had never been made."""
+        self._files.delete(NAME)
 
     def last_pending(self) -> int | None:
         """Return the last batch whose writes can still be replaced, None for none."""

@@ -12,7 +12,7 @@ A store has the tables of operators in shards, written in transactions that carr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from umbel.errors import InvalidValue, Terminal, Transient
 
@@ -202,6 +202,20 @@ class FileSizes:
     written: WrittenRuns
 
 
+class JournalEnd(NamedTuple):
+    """The end of a shard's written state; it only grows.
+
+    Args:
+        number: of the last file of its journal.
+        offset: where that ends.
+        version: of its manifest.
+    """
+
+    number: int = 1
+    offset: int = 0
+    version: int = 0
+
+
 class Store(Protocol):
     """Keyed state in a fixed number of shards."""
 
@@ -268,6 +282,20 @@ class Lasting(Protocol):
 
     def must_be(self, identity: str) -> None:
         """Refuse to read or write unless the store has this identity."""
+        ...
+
+    shards: int
+
+    def end(self, shard: int) -> JournalEnd:
+        """Return the end of a shard as last read or written here, without reading."""
+        ...
+
+    def must_reach(self, ends: Sequence[JournalEnd]) -> None:
+        """Refuse to read or write shards that have lost what was written last.
+
+        Args:
+            ends: how far each shard was written at least.
+        """
         ...
 
     def check(self, shard: int) -> int:

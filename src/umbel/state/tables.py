@@ -357,9 +357,18 @@ class TimedTable(_Rows):
         """
         self._put(entries.select(_TIMED), rows)
 
+    def put(self, rows: pl.DataFrame, removed: pl.DataFrame) -> None:
+        """Replace groups of rows, and remove others.
+
+        Args:
+            rows: [_key, _time, *columns].
+            removed: [_key, _time] of entries without rows, none of which `rows` has.
+        """
+        cast("Transaction", self._reader).put(self._name, rows, removed)
+
     def write(self, rows: pl.DataFrame) -> None:
         """Replace the groups at the addresses of some rows by these rows: [_key, _time, *columns]."""
-        cast("Transaction", self._reader).put(self._name, rows, rows.select(_TIMED).clear())
+        self.put(rows, rows.select(_TIMED).clear())
 
     def latest(self, keys: Sequence[bytes], instants: Sequence[int]) -> list[RowSlice | None]:
         """Return the latest entry of keys at or before instants in µs; None for none."""

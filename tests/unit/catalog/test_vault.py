@@ -75,3 +75,26 @@ def test_a_key_made_meanwhile_stays(vault: Vault, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Path, "exists", just_then)
     vault.add("second", "2")
     assert (other.get("first"), other.get("second")) == ("1", "2")
+
+
+def test_a_key_that_is_damaged_or_missing_is_reported(vault: Vault, tmp_path: Path) -> None:
+    vault.check()
+    vault.add("token", "a")
+    vault.check()
+    path = tmp_path / "keys" / "secret.key"
+    key = path.read_bytes()
+    for harmed in (key[:-1], key[: len(key) // 2], b"", b"\xff" * 44):
+        path.write_bytes(harmed)
+        for look in (vault.check, lambda: vault.get("token"), lambda: vault.add("other", "b")):
+            with pytest.raises(Terminal, match="is damaged") as error:
+                look()
+            assert error.value.hint
+    path.write_bytes(bytes([key[0] ^ 1]) + key[1:])
+    with pytest.raises(Terminal, match="encrypted under another key"):
+        vault.check()
+    path.unlink()
+    with pytest.raises(Terminal, match=r"there is no .*secret\.key"):
+        vault.check()
+    assert not path.exists()
+    path.write_bytes(key)
+    vault.check()

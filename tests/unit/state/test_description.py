@@ -75,8 +75,11 @@ def test_other_formats_are_refused_with_a_remedy(tmp_path: Path, form: Any) -> N
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"format": 4}', b"\xff\xfe"])
 def test_what_cannot_be_read_is_damage(tmp_path: Path, content: bytes) -> None:
     (tmp_path / NAME).write_bytes(content)
+    description = StoreDescription(LocalFiles(tmp_path), 1)
+    with pytest.raises(Damaged, match=NAME):
+        description.is_made()
     with pytest.raises(Damaged, match=NAME) as raised:
-        StoreDescription(LocalFiles(tmp_path), 1)
+        _ = description.identity
     assert raised.value.hint
 
 

@@ -148,16 +148,20 @@ def _earlier(repository: Repository, purged_at: float) -> tuple[dict[str, FileEn
     """
     objects, ids = repository.objects(), repository.ids()
     lists = list(repository.drafts().values())
+    newest, unused = None, set[str]()
     for listed in ids[-2:]:  # a damaged list is no reason not to make a new one
         try:
-            lists.append(repository.read_list(listed))
+            lists.append(newest := repository.read_list(listed))
         except Damaged:
             continue
+    if newest is not None:
+        unused = _mostly_unused(newest, objects)
     parts = {
         part.sum: part
         for each in lists
         for part in each.parts
         if objects.get(part.object, -1) >= part.start + part.size
+        and part.object not in unused
         and (each.at >= purged_at or (part.object == part.sum and objects[part.object] == part.size))
     }
     parts |= {name: Part(name, size, name) for name, size in objects.items() if name not in parts}

@@ -15,7 +15,7 @@ import polars as pl
 
 from umbel.connectors.staging import Stage
 from umbel.connectors.webhook import WebhookConnector
-from umbel.errors import Damaged, HistoryDropped, NotSupported
+from umbel.errors import Damaged, HistoryDropped, NotSupported, Terminal
 from umbel.graph.graph import Graph, GraphNode
 from umbel.log.inspection import inspect as inspect_log
 from umbel.log.inspection import mend as mend_log
@@ -57,6 +57,7 @@ def check(deployment: Deployment, *, deep: bool = True) -> Iterator[CheckFinding
         yield from _guarded(name, _ingest(deployment, name, folder, deep=deep), "rows that were not processed yet")
     yield from _staged(deployment, deep=deep)
     yield from _features(deployment, deep=deep)
+    yield from _secrets(deployment)
     yield from _left_over(deployment)
 
 
@@ -205,6 +206,14 @@ def _features(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
         yield CheckFinding(
             "feature log", str(each), f"{each.size} bytes of logged features", "nothing: it is passed over"
         )
+
+
+def _secrets(deployment: Deployment) -> Iterator[CheckFinding]:
+    try:
+        deployment.vault.check()
+    except (Terminal, OSError) as error:
+        remedy = "put back secret.key, which is in no backup; or set the secrets again"
+        yield CheckFinding("secrets", reason_of(error), "what is read with these secrets", remedy)
 
 
 def _left_over(deployment: Deployment) -> Iterator[CheckFinding]:

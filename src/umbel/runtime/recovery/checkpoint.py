@@ -49,7 +49,12 @@ def _is_sound(folder: Path, number: int, finished: int, plan: Any) -> bool:
             path = folder / "offsets" / str(each)
             version, *lines = path.read_text().split("\n")
             parts = [json.loads(line) for line in lines if line != "-"]
-            if not version.startswith("v") or (each == finished and plan is not None and parts[-1] != {"plan": plan}):
+            is_other = lines[-1] != "-" and "plan" not in parts[-1]  # such as a file of `commits`
+            if (
+                is_other
+                or not version.startswith("v")
+                or (each == finished and plan is not None and parts[-1] != {"plan": plan})
+            ):
                 return False
         commit = folder / "commits" / str(min(number, finished))
         if commit.exists():

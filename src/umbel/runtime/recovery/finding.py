@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from umbel.errors import Damaged
+from umbel.errors import UmbelError
 
 BACKUP = "restore a backup: umbel restore"
 ALL = f"{BACKUP}; or read all sources again: umbel rebuild --all"
@@ -33,7 +33,7 @@ class CheckFinding:
 
 def reason_of(error: Exception) -> str:
     """Return why something cannot be read."""
-    if isinstance(error, Damaged):
+    if isinstance(error, UmbelError):
         return error.message
     if isinstance(error, OSError) and error.filename:
         return f"{'/'.join(Path(error.filename).parts[-3:])} cannot be read: {error.strerror}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, select
 
 from umbel.catalog import tables as t
-from umbel.errors import NotSupported, UnknownName, did_you_mean
+from umbel.errors import Damaged, InvalidValue, NotSupported, UnknownName, did_you_mean
 from umbel.graph.graph import MAIN, Graph, GraphNode
 from umbel.log.segments import ORIGIN, read_oldest
 from umbel.processes.locks import alone
@@ -23,6 +23,11 @@ from umbel.runtime.completeness import COMPLETE, check_computable
 from umbel.runtime.deployment import JOB, STORE, Deployment
 from umbel.runtime.recovery.cut import ingest_logs
 from umbel.runtime.retention import no_drops
+from umbel.state.description import NAME as STORE_FILE
+from umbel.state.durable import DurableStore
+from umbel.state.file import FileStore
+from umbel.state.port import Store
+from umbel.state.urls import open_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,8 @@ def rebuild_all(deployment: Deployment) -> list[str]:
         What is not in the sources any more, for people.
 
     Raises:
-        Transient: the worker runs.
+        InvalidValue: the store is that of another deployment.
+        Transient: the worker runs, or the storage does not answer.
     """
     lost = []
     for name, folder in ingest_logs(deployment.directory):
@@ -169,15 +175,61 @@ def rebuild_all(deployment: Deployment) -> list[str]:
         if oldest is not None and oldest > ORIGIN:
             lost.append(f"{oldest.row} rows of {name} are past their retention, and cannot be read again")
     with alone(deployment.directory, "worker"):
-        with deployment.catalog.sessions.begin() as session:
-            for row in (t.BatchRow, t.Counter, t.BackfillRow, t.Removal):
-                session.execute(delete(row))
-            names = session.scalars(select(t.SettingRow.name)).all()
-            gone = [name for name in names if name in (STORE, BACKFILL, COMPLETE) or name.startswith("frontier of ")]
-            session.execute(delete(t.SettingRow).where(t.SettingRow.name.in_(gone)))
-        for each in ("checkpoint", "plans", "changes", "store"):
+        store = _own_store(deployment)
+        if isinstance(store, DurableStore):
+            lost += _missing(deployment, store)
+            store.clear()
+        else:
+            for shard in range(store.shards):
+                for state_id in store.state_ids(shard):
+                    store.drop(state_id)
+        for each in ("checkpoint", "plans", "changes"):
             shutil.rmtree(deployment.directory / each, ignore_errors=True)
+        # The catalog forgets it last but one: interrupted before, the worker refuses to start; after, there is nothing to read.
+        _forget_progress(deployment)
+        if isinstance(store, DurableStore):
+            store.forget()
+        shutil.rmtree(deployment.directory / "store", ignore_errors=True)
     return lost
+
+
+def _forget_progress(deployment: Deployment) -> None:
+    with deployment.catalog.sessions.begin() as session:
+        for row in (t.BatchRow, t.Counter, t.BackfillRow, t.Removal):
+            session.execute(delete(row))
+        names = session.scalars(select(t.SettingRow.name)).all()
+        gone = [name for name in names if name in (STORE, BACKFILL, COMPLETE) or name.startswith("frontier of ")]
+        session.execute(delete(t.SettingRow).where(t.SettingRow.name.in_(gone)))
+
+
+def _own_store(deployment: Deployment) -> Store:
+    """Return the store of a deployment, whether or not it can be read.
+
+    Raises:
+        InvalidValue: it is that of another deployment.
+    """
+    store, noted = open_store(deployment.store_url, deployment.shards), deployment.noted_store
+    is_in_folder = isinstance(store, FileStore) and store.directory == (deployment.directory / "store").resolve()
+    if isinstance(store, DurableStore) and not is_in_folder and _identity(store) not in (None, noted):
+        raise InvalidValue(
+            f"the state in {store.root} is not the one that the catalog tells of: it is left as it is",
+            hint="name the store of the worker: --store",
+        )
+    return store
+
+
+def _missing(deployment: Deployment, store: DurableStore) -> list[str]:
+    """Return a warning if the catalog knows of state and the store has none."""
+    if deployment.noted_store is None or store.root.size(STORE_FILE) is not None:
+        return []
+    return [f"there was no state in {store.root}: if the worker has it elsewhere, do this again with its --store"]
+
+
+def _identity(store: DurableStore) -> str | None:
+    try:
+        return store.identity
+    except Damaged:
+        return None
 
 
 def share(deployment: Deployment, made: Rebuild) -> float:

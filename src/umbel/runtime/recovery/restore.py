@@ -17,6 +17,7 @@ from umbel.catalog.copies import load
 from umbel.errors import Damaged, InvalidValue, UmbelError
 from umbel.processes.locks import alone
 from umbel.runtime.home import adopt
+from umbel.runtime.journal_ends import forget_ends
 from umbel.runtime.recovery import checkpoint
 from umbel.runtime.recovery.backup import Progress
 from umbel.runtime.recovery.cut import CATALOG
@@ -68,7 +69,7 @@ def restore(
     with _drafted(directory) as draft, (target := target_of(store_url, draft, found, repository)).filled():
         _each(found, partial(_write, repository, found, draft, target), progress)
         finish(target, found, repository)
-        _finish(draft)
+        _finish(draft, is_moved=found.is_in_bucket != target.is_in_bucket)
         reach("restored")
         _check_empty(directory)
         if catalog_url is not None:
@@ -172,11 +173,18 @@ def _safe(name: str) -> str:
     return name
 
 
-def _finish(draft: Path) -> None:
-    """Check the catalog, and write Spark's checkpoint from it."""
+def _finish(draft: Path, *, is_moved: bool) -> None:
+    """Check the catalog, and write Spark's checkpoint from it.
+
+    Args:
+        draft: the folder.
+        is_moved: True if the journals were translated, and end elsewhere.
+    """
     catalog = Catalog(f"sqlite:///{draft / CATALOG}")
     try:
         catalog.check()
+        if is_moved:
+            forget_ends(catalog)
         checkpoint.write(catalog, draft)
     finally:
         catalog.close()

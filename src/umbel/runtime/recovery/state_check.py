@@ -12,6 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 from umbel.errors import Damaged, HistoryDropped, NotSupported
 from umbel.graph.graph import Graph
+from umbel.runtime.deployment import JOB
+from umbel.runtime.journal_ends import noted_ends
 from umbel.runtime.recovery.finding import ALL, CheckFinding, reason_of
 from umbel.runtime.recovery.rebuild import computable, request, titles
 from umbel.state.description import NAME, StoreDescription
@@ -45,6 +47,9 @@ def check_state(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]
         store = deployment.store
         is_described = not isinstance(store, DurableStore) or store.identity is not None
         wrong = "" if is_described or deployment.noted_store is None else f"there is no {NAME}"
+        if is_described and isinstance(store, DurableStore) and deployment.noted_store not in (None, store.identity):
+            text = f"{store.root}/{NAME} has another id than the catalog tells of"
+            yield CheckFinding("state", text, "all state", f"name the store of the worker: --store; {ALL}")
     except (Damaged, OSError) as error:
         store, is_described, wrong = None, False, reason_of(error)
     shards = [LocalFiles(folder / f"shard-{shard:03d}") for shard in range(deployment.shards)] if folder else []
@@ -86,10 +91,14 @@ def _of_shard(
     deployment: Deployment, graph: Graph, shard: int, files: ShardFiles, *, deep: bool
 ) -> Iterator[CheckFinding]:
     subject = f"state, shard {shard}"
-    found = looked(partial(inspect, files, deep=deep), lambda it: bool(it.lost or it.journal or it.damaged or it.torn))
+    ends = noted_ends(deployment.catalog, JOB)
+    least = ends[shard] if shard < len(ends) else None
+    look = partial(inspect, files, deep=deep, least=least)
+    found = looked(look, lambda it: bool(it.lost or it.journal or it.damaged or it.torn))
     if not found.state_ids and not files.list("journal") and (files.has_locks or not found.manifest.version):
         found.journal = "all files of the journal are missing"
-        found.state_ids = {node.state_id for node in graph.nodes if node.is_keyed}
+    if found.journal:  # what has been lost of it may have been the only record of any operator
+        found.state_ids |= {node.state_id for node in graph.nodes if node.is_keyed}
     if found.lost or found.journal:
         yield _lost(deployment, graph, shard, files, found)
     elif found.damaged:

@@ -283,7 +283,8 @@ def _translated(found: BackupList, repository: Repository, shard: str, target: S
             manifest = Manifest.unpack(data, matched[3])
         else:
             journals[int(matched[3].partition(".")[0])] = data
-    return as_objects(manifest, journals) if target.is_in_bucket else as_files(manifest, journals)
+    translated = as_objects if target.is_in_bucket else as_files
+    return translated(manifest, journals, shard)
 
 
 def _content(found: BackupList, repository: Repository, name: str) -> bytes:

@@ -230,8 +230,11 @@ class LocalFiles:
             return None
 
     def map(self, name: str) -> pa.Buffer:
-        with pa.memory_map(str(self.root / name)) as mapped:
-            return mapped.read_buffer()
+        try:
+            with pa.memory_map(str(self.root / name)) as mapped:
+                return mapped.read_buffer()
+        except FileNotFoundError as error:  # which names no file
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.root / name)) from error
 
     def put(self, name: str, data: bytes | memoryview) -> None:
         path = self.root / name

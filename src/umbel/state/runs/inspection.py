@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from umbel.errors import Damaged
+from umbel.state.port import JournalEnd
 from umbel.state.runs.files import is_appendable
 from umbel.state.runs.journal import FOLDER as JOURNAL
-from umbel.state.runs.journal import HEADER_BYTES, JOURNAL_BYTES, Journal
+from umbel.state.runs.journal import HEADER_BYTES, JOURNAL_BYTES, Journal, journal_name
 from umbel.state.runs.manifest import FOLDER as MANIFESTS
 from umbel.state.runs.manifest import JournalPosition, Manifest, publish, read_version
 from umbel.state.runs.memtable import state_id_of
 from umbel.state.runs.run import RunFile
-from umbel.state.runs.shard import RUNS, WRITE_LOCK
+from umbel.state.runs.shard import RUNS, WRITE_LOCK, lacks, shortened
 
 if TYPE_CHECKING:
     from umbel.state.runs.files import AppendableFiles, ShardFiles
@@ -38,6 +39,7 @@ class ShardInspection:
         torn: bytes of a write that a crash cut: nobody has seen it.
         orphans: run files that no manifest names.
         state_ids: all that have state in the shard.
+        least: how far the shard was written at least.
     """
 
     manifest: Manifest = field(default_factory=Manifest)
@@ -47,6 +49,7 @@ class ShardInspection:
     torn: int = 0
     orphans: list[str] = field(default_factory=list)
     state_ids: set[str] = field(default_factory=set)
+    least: JournalEnd = field(default_factory=JournalEnd)
 
     @property
     def lost(self) -> set[str]:
@@ -54,14 +57,15 @@ class ShardInspection:
         return set(self.state_ids) if self.journal else set(self.runs)
 
 
-def inspect(files: ShardFiles, *, deep: bool) -> ShardInspection:
+def inspect(files: ShardFiles, *, deep: bool, least: JournalEnd | None = None) -> ShardInspection:
     """Look at the files of a shard.
 
     Args:
         files: of the shard.
         deep: True to read everything, and verify every checksum.
+        least: how far the shard was written at least.
     """
-    found = ShardInspection()
+    found = ShardInspection(least=least or JournalEnd())
     named = set[str]()
     for name in reversed(files.list(MANIFESTS)):
         try:
@@ -119,6 +123,14 @@ def _look_at_objects(files: ShardFiles, found: ShardInspection) -> None:
             found.journal = damage.message
         if found.journal:
             return
+    sizes = ((number, JournalPosition().offset + (files.size(journal_name(number)) or 0)) for number in later[-1:])
+    _must_reach(found, *max([(at.number, at.offset), *sizes]))
+
+
+def _must_reach(found: ShardInspection, number: int, offset: int) -> None:
+    end = JournalEnd(number, offset, found.manifest.version)
+    if lacks(found.least, end):
+        found.journal = shortened(found.least, end)
 
 
 def _numbers(files: ShardFiles) -> list[int]:
@@ -165,6 +177,7 @@ def _look_at_files(files: AppendableFiles, found: ShardInspection) -> None:
             return
         if not header.is_full:
             found.torn = max(0, size - header.end)
+            _must_reach(found, at.number, journal.sound(at.number, at.offset, size))
             if any(number > at.number for number in numbers):
                 found.orphans += [f"{JOURNAL}/{number:012d}.log" for number in numbers if number > at.number]
             return
@@ -205,8 +218,9 @@ def repair(files: ShardFiles, found: ShardInspection) -> None:
         for name in found.damaged:
             files.delete(f"{MANIFESTS}/{name}")
         if found.journal:
-            end = journal.begin(max([*_numbers(files), manifest.position.number]) + 1)
-            manifest = replace(manifest, position=end, live=(), horizons={})
+            end = journal.begin(max([*_numbers(files), manifest.position.number, found.least.number]) + 1)
+            version = max(manifest.version, found.least.version)
+            manifest = replace(manifest, version=version, position=end, live=(), horizons={})
         else:
             journal.recover(manifest.position)
             _, end = journal.since(manifest.position)

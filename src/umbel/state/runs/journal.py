@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from umbel.errors import Damaged, Transient
 from umbel.state.runs.manifest import JournalPosition
-from umbel.state.runs.records import RECORD_BYTES, JournalRecord, PlacedRecord, payload_at
+from umbel.state.runs.records import RECORD_BYTES, JournalRecord, PlacedRecord, payload_at, place_of
 from umbel.state.runs.run import REMEDY
+from umbel.state.runs.shard_names import shard_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +57,7 @@ class Journal:
 
     def __init__(self, files: AppendableFiles, file_bytes: int = JOURNAL_BYTES) -> None:
         self._files, self._file_bytes = files, file_bytes
+        self._shard = shard_name(files)
 
     def create(self) -> None:
         """Create the first file, unless there is one. The writers' lock must be held."""
@@ -90,9 +92,9 @@ class Journal:
         data = self._files.read(journal_name(number), start, end)
         found, at = list[PlacedRecord](), 0
         while at < end - start:
-            payload = payload_at(data, at)
+            payload = self._payload(data, at, number, start)
             if payload is None:
-                raise self._damaged(number, start + at, "a record differs from its checksum")
+                raise self._damaged(number, start + at, "a record differs from its checksum, or is from elsewhere")
             after = at + RECORD_BYTES + len(payload)
             found.append(PlacedRecord(number, start + at, start + after, JournalRecord.unpack(payload)))
             at = after
@@ -117,7 +119,7 @@ class Journal:
     def sound(self, number: int, start: int, end: int) -> int:
         """Return the offset up to which the records of a range are undamaged."""
         data, at = self._files.read(journal_name(number), start, end), 0
-        while (payload := payload_at(data, at)) is not None:
+        while (payload := self._payload(data, at, number, start)) is not None:
             at += RECORD_BYTES + len(payload)
         return start + at
 
@@ -146,7 +148,7 @@ class Journal:
         if size < header.end:
             raise self._damaged(number, size, "it is cut")
         data, end = self._files.read(journal_name(number), header.end, size), 0
-        while (payload := payload_at(data, end)) is not None:
+        while (payload := self._payload(data, end, number, header.end)) is not None:
             end += RECORD_BYTES + len(payload)
         if header.end + end < size:
             self._files.cut(journal_name(number), header.end + end)
@@ -166,8 +168,8 @@ class Journal:
         Raises:
             Transient: the disk is full or fails; the record is not in the journal.
         """
-        data = record.pack()
         at = self._with_room(at)
+        data = record.pack(place_of(self._shard, at.number, at.offset))
         end = at.offset + len(data)
         try:
             self._files.append(journal_name(at.number), at.offset, data)
@@ -213,6 +215,10 @@ class Journal:
             self._files.append(journal_name(at.number), 0, _header(at.offset, is_full=True)[: _HEADER.size])
             return following
         return at
+
+    def _payload(self, data: bytes, at: int, number: int, start: int) -> bytes | None:
+        """Return the payload of a record; the bytes begin at `start` of the file."""
+        return payload_at(data, at, place_of(self._shard, number, start + at))
 
     def _commit(self, number: int, end: int) -> None:
         self._files.note(journal_name(number), 0, _header(end, is_full=False)[: _HEADER.size])

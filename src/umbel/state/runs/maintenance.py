@@ -176,7 +176,8 @@ def _written(
         rows = schema.unexpired(piece, horizon) if complete or schema.rule.drops_early else piece
         if rows.height:
             order = described_order(schema)
-            name, data = f"{uuid.uuid4().hex}.run", pack_run(rows, table, order)
+            name = f"{uuid.uuid4().hex}.run"
+            data = pack_run(rows, table, order, name)
             shard.files.put(f"{RUNS}/{name}", data)
             parts.append(RunPart(name, rows.height, len(data), rows[HASH][0], rows[HASH][-1]))
     return tuple(parts)

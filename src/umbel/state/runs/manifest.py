@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from umbel.errors import Damaged
 from umbel.state.port import Fenced, OldState, Stamp
 from umbel.state.runs.run import REMEDY
+from umbel.state.runs.shard_names import shard_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,6 +148,7 @@ class Manifest:
         dropped: where each deleted state id was deleted; its earlier records do not count.
         runs: of each table, oldest first.
         written: by maintenance so far.
+        shard: the name of the shard; empty for a shard outside of stores, and where an older version wrote it.
     """
 
     version: int = 0
@@ -158,6 +160,7 @@ class Manifest:
     dropped: Mapping[str, JournalPosition] = field(default_factory=dict)
     runs: Mapping[str, tuple[RunEntry, ...]] = field(default_factory=dict)
     written: WrittenRuns = field(default_factory=WrittenRuns)
+    shard: str = ""
 
     @property
     def names(self) -> set[str]:
@@ -247,7 +250,7 @@ def publish(files: ShardFiles, manifest: Manifest) -> Manifest:
     Raises:
         Fenced: another writer has published a version since then.
     """
-    found = replace(manifest, version=manifest.version + 1)
+    found = replace(manifest, version=manifest.version + 1, shard=shard_name(files))
     is_new = files.put_new(name_of(found.version), found.pack())
     if not is_new or files.list(FOLDER)[-1] != _name(found.version):
         raise Fenced(f"version {found.version} of a shard's manifest was published by another writer")
@@ -275,10 +278,13 @@ def read_version(files: ShardFiles, name: str) -> Manifest:
     """Return a version by the name of its file.
 
     Raises:
-        Damaged: it differs from its checksum.
+        Damaged: it differs from its checksum, or is that of another shard.
         FileNotFoundError: it was deleted.
     """
-    return Manifest.unpack(files.read(f"{FOLDER}/{name}"), name)
+    found, own = Manifest.unpack(files.read(f"{FOLDER}/{name}"), name), shard_name(files)
+    if own and found.shard not in ("", own):
+        raise Damaged(f"the manifest {name} of the state in {files} is damaged: it is of {found.shard}", hint=REMEDY)
+    return found
 
 
 def name_of(version: int) -> str:
@@ -314,6 +320,7 @@ def _encoded(manifest: Manifest) -> dict[str, Any]:
             for table, entries in manifest.runs.items()
         },
         "written": [getattr(manifest.written, each.name) for each in fields(WrittenRuns)],
+        "shard": manifest.shard,
     }
 
 
@@ -337,4 +344,5 @@ def _parsed(data: bytes, name: str) -> Manifest:
             for table, entries in found["runs"].items()
         },
         written=WrittenRuns(*found.get("written", ())),
+        shard=found.get("shard", ""),
     )

@@ -25,8 +25,9 @@ from umbel.state.failpoints import reach
 from umbel.state.port import ConcurrentWrite
 from umbel.state.runs.journal import FOLDER, journal_name
 from umbel.state.runs.manifest import JournalPosition
-from umbel.state.runs.records import JournalRecord, PlacedRecord, payload_at
+from umbel.state.runs.records import JournalRecord, PlacedRecord, payload_at, place_of
 from umbel.state.runs.run import REMEDY
+from umbel.state.runs.shard_names import shard_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -268,7 +269,7 @@ class ObjectJournal:
     """
 
     def __init__(self, files: ObjectFiles) -> None:
-        self._files = files
+        self._files, self._shard = files, shard_name(files)
         self._is_checked = False
 
     def create(self) -> None:
@@ -301,10 +302,10 @@ class ObjectJournal:
             FileNotFoundError: it is not there.
         """
         data = self._files.read(journal_name(number))
-        payload = payload_at(data, 0)
+        payload = payload_at(data, 0, place_of(self._shard, number, _FIRST))
         if payload is None:
-            name = journal_name(number)
-            raise Damaged(f"the object {self._files}/{name} of the state differs from its checksum", hint=REMEDY)
+            report = f"the object {self._files}/{journal_name(number)} of the state differs from its checksum"
+            raise Damaged(f"{report}, or is from elsewhere", hint=REMEDY)
         return [PlacedRecord(number, _FIRST, _FIRST + len(data), JournalRecord.unpack(payload))]
 
     def recover(self, at: JournalPosition) -> bool:
@@ -329,7 +330,8 @@ class ObjectJournal:
             ConcurrentWrite: another process has put this record.
             Transient: the storage fails.
         """
-        number, data = at.next_object, record.pack()
+        number = at.next_object
+        data = record.pack(place_of(self._shard, number, _FIRST))
         if not self._files.put_new(journal_name(number), data):
             raise ConcurrentWrite(f"another process has written to {self._files} meanwhile")
         return PlacedRecord(number, _FIRST, _FIRST + len(data), record)

@@ -1,7 +1,8 @@
 """Records of a shard's journal: the writes of one transaction, as bytes.
 
-A record is `magic · checksum of the header · length · checksum of the payload · payload`. The payload is JSON, padded to 8
-bytes, and the frames as Arrow IPC streams.
+A record is `magic · checksum of the header · length · checksum of the payload · place · payload`. The payload is JSON, padded
+to 8 bytes, and the frames as Arrow IPC streams. The place is a checksum of the shard's name and the record's position: a record
+that was copied from elsewhere is no record. Those of older versions have 0 there, and are read anywhere.
 """
 
 from __future__ import annotations
@@ -48,15 +49,22 @@ class JournalRecord:
     horizons: Mapping[str, int] = field(default_factory=dict)
     undo: bool = True
     orders: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
-    _packed: list[bytes] = field(default_factory=list, init=False, repr=False, compare=False)
+    _packed: list[bytearray] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def pack(self) -> bytes:
-        """Return the bytes of the record, made once."""
+    def pack(self, place: int = 0) -> memoryview:
+        """Return the bytes of the record, valid until the next call.
+
+        The payload is made once.
+
+        Args:
+            place: where it will be, as `place_of` returns it.
+        """
         if not self._packed:
             self._packed.append(self._bytes())
-        return self._packed[0]
+        _put_in_place(self._packed[0], place)
+        return memoryview(self._packed[0])
 
-    def _bytes(self) -> bytes:
+    def _bytes(self) -> bytearray:
         streams = {table: _stream(frame) for table, frame in self.frames.items()}
         meta = {
             "stamp": [self.stamp.epoch, self.stamp.batch, self.stamp.step],
@@ -67,9 +75,11 @@ class JournalRecord:
             "orders": dict(self.orders),
         }
         text = json.dumps(meta).encode()
-        payload = b"".join((struct.pack("<I", len(text)), text, b"\0" * (-(4 + len(text)) % 8), *streams.values()))
-        extent = _EXTENT.pack(_BEGIN, len(payload), zlib.crc32(payload), 0)
-        return _RECORD.pack(_BEGIN, zlib.crc32(extent), len(payload), zlib.crc32(payload), 0) + payload
+        size, padding = struct.pack("<I", len(text)), b"\0" * (-(4 + len(text)) % 8)
+        made = bytearray().join((bytes(RECORD_BYTES), size, text, padding, *streams.values()))
+        payload = memoryview(made)[RECORD_BYTES:]
+        _RECORD.pack_into(made, 0, _BEGIN, 0, len(payload), zlib.crc32(payload), 0)
+        return made
 
     @classmethod
     def unpack(cls, payload: bytes) -> JournalRecord:
@@ -105,13 +115,43 @@ class PlacedRecord:
     record: JournalRecord
 
 
-def payload_at(data: bytes, at: int) -> bytes | None:
-    """Return the payload of the record at an offset; None if cut or damaged."""
+def place_of(shard: str, number: int, start: int) -> int:
+    """Return what a record has of its place: a checksum, never 0.
+
+    Args:
+        shard: the name of the shard, empty for one that has none.
+        number: of the journal's file.
+        start: offset of the record.
+    """
+    return zlib.crc32(f"{shard}/{number}/{start}".encode()) or 1
+
+
+def moved(record: bytes, place: int) -> bytes:
+    """Return the bytes of a record for another place."""
+    made = bytearray(record)
+    _put_in_place(made, place)
+    return bytes(made)
+
+
+def _put_in_place(record: bytearray, place: int) -> None:
+    magic, _, length, crc, _ = _RECORD.unpack_from(record)
+    check = zlib.crc32(_EXTENT.pack(magic, length, crc, place))
+    _RECORD.pack_into(record, 0, magic, check, length, crc, place)
+
+
+def payload_at(data: bytes, at: int, place: int) -> bytes | None:
+    """Return the payload of a record; None if cut, damaged or from elsewhere.
+
+    Args:
+        data: bytes of the journal.
+        at: offset of the record in them.
+        place: of the record in the journal, as `place_of` returns it.
+    """
     if len(data) - at < _RECORD.size:
         return None
-    magic, check, length, crc, spare = _RECORD.unpack_from(data, at)
+    magic, check, length, crc, found = _RECORD.unpack_from(data, at)
     start = at + _RECORD.size
-    if magic != _BEGIN or zlib.crc32(_EXTENT.pack(magic, length, crc, spare)) != check or start + length > len(data):
+    if magic != _BEGIN or zlib.crc32(_EXTENT.pack(magic, length, crc, found)) != check or start + length > len(data):
         return None
     payload = data[start : start + length]
-    return payload if zlib.crc32(payload) == crc else None
+    return payload if zlib.crc32(payload) == crc and found in (0, place) else None

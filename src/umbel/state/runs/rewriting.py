@@ -152,7 +152,8 @@ class _Rewriting:
         return (self._write(table, frame, run.order),) if frame.height else ()
 
     def _write(self, table: str, frame: pl.DataFrame, order: Sequence[str] | None) -> RunPart:
-        name, data = f"{uuid.uuid4().hex}.run", pack_run(frame, table, order)
+        name = f"{uuid.uuid4().hex}.run"
+        data = pack_run(frame, table, order, name)
         self._shard.files.put(f"{RUNS}/{name}", data)
         self._written += len(data)
         return RunPart(name, frame.height, len(data), frame[HASH][0], frame[HASH][-1])

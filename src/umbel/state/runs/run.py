@@ -46,13 +46,14 @@ class _Spans:
     ends: Ints
 
 
-def pack_run(rows: pl.DataFrame, table: str, order: Sequence[str] | None = None) -> memoryview:
+def pack_run(rows: pl.DataFrame, table: str, order: Sequence[str] | None = None, name: str = "") -> memoryview:
     """Return the bytes of a run.
 
     Args:
         rows: sorted by address, with `_hash`; not empty.
         table: the table's name.
         order: the names of the table's order, if it replaces its entries.
+        name: of the file: under another one it is not read.
     """
     sink = pa.BufferOutputStream()
     arrow = rows.rechunk().to_arrow(compat_level=_PLAIN).combine_chunks()
@@ -73,7 +74,7 @@ def pack_run(rows: pl.DataFrame, table: str, order: Sequence[str] | None = None)
     data = memoryview(buffer)
     sums = [zlib.crc32(data[a:b]) for a, b in zip(first.ravel().tolist(), last.ravel().tolist(), strict=True)]
     meta = {"table": table, "rows": batch.num_rows, "buffers": extents, "rest": _rest_sum(data, extents)}
-    meta["order"] = None if order is None else list(order)
+    meta |= {"order": None if order is None else list(order), "name": name}
     index = batch.column(HASH).to_numpy()[cuts[:-1]]
     arrays = [index, first, last, np.array(sums, np.uint32)]
     trailer = json.dumps(meta).encode() + b"".join(array.tobytes() for array in arrays)
@@ -138,10 +139,10 @@ class RunFile:
 
     Args:
         data: the file's bytes, mapped.
-        name: the file's name, for messages.
+        name: the file's name.
 
     Raises:
-        Damaged: the file is cut, or its description fails its checksum.
+        Damaged: the file is cut, its description fails its checksum, or it was written under another name.
     """
 
     def __init__(self, data: pa.Buffer, name: str) -> None:
@@ -155,6 +156,8 @@ class RunFile:
         if zlib.crc32(struct.pack("<QII", size, trailer, meta) + described) != crc:
             raise self._damaged("its description differs from its checksum")
         self._describe(json.loads(described[:meta]), described[meta:])
+        if self._written_as not in ("", name):
+            raise self._damaged(f"it was written as {self._written_as}")
         if _rest_sum(self._data[:size], self._extents) != self._rest:
             raise self._damaged("its Arrow schema differs from its checksum")
         self._batch = pa.ipc.open_file(data.slice(0, size)).get_batch(0)
@@ -164,6 +167,7 @@ class RunFile:
         self.table, self.rows = str(meta["table"]), int(meta["rows"])
         self._extents = [(int(start), int(size)) for start, size in meta["buffers"]]
         self._rest = meta["rest"]
+        self._written_as = meta.get("name", "")  # older versions did not write it
         self.order: list[str] | None = meta["order"]
         """The names of the table's order, if it replaces its entries."""
         blocks = -(-self.rows // BLOCK_ROWS)

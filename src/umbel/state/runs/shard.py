@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from umbel.errors import Damaged
-from umbel.state.port import ConcurrentWrite, Fenced
-from umbel.state.runs.journal import JOURNAL_BYTES
+from umbel.state.port import ConcurrentWrite, Fenced, JournalEnd
+from umbel.state.runs.journal import JOURNAL_BYTES, journal_name
 from umbel.state.runs.manifest import JournalPosition, Manifest, publish, read_latest
 from umbel.state.runs.memtable import Memtable, state_id_of
 from umbel.state.runs.records import JournalRecord, PlacedRecord
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from umbel.state.runs.files import ShardFiles
 
+LOOKS, PAUSE = 5, 0.1
+"""Times that a journal that ends too early is looked at, and seconds between them: its writer may be recovering it."""
 RUNS = "runs"
 WRITE_LOCK = "write.lock"
 STALE = 30.0
@@ -81,6 +83,9 @@ class Shard(WritableShard):
         self.is_followed = False
         """True if a thread refreshes the view all the time: snapshots then show its latest one."""
         self._followed_at = -math.inf
+        self.least = JournalEnd()
+        """How far it was written at least; a shard that ends before is damaged."""
+        self._looks = LOOKS
 
     def _current(self) -> ShardView:
         is_fresh = self.is_followed and time.monotonic() - self._followed_at < STALE
@@ -123,7 +128,8 @@ class Shard(WritableShard):
             self._forget(state_id)
             if state_id not in view.memtable.stamps:
                 return
-            self.publish(view.manifest.without(state_id, view.position))
+            # Twice: with the version before the last one, should that be lost, the state would be there again.
+            self.publish(self.publish(view.manifest.without(state_id, view.position)))
 
     def check(self) -> int:
         """Verify all files; return the number of rows.
@@ -178,9 +184,26 @@ class Shard(WritableShard):
         with self._following:
             if not self._is_opened:
                 self._recover_if_alone()
-            self._view = self._followed(self._view)
+            self._view = self._reached(self._followed(self._view))
             self._followed_at = time.monotonic()
             return self._view
+
+    @property
+    def end(self) -> JournalEnd:
+        """The end of the written state, as of the last transaction or view."""
+        return _end(self._view)
+
+    def _reached(self, view: ShardView) -> ShardView:
+        """Return the view, or a later one, that has all of what must be there."""
+        while lacks(self.least, _end(view)):
+            if not self._looks:
+                report = shortened(self.least, _end(view))
+                raise Damaged(f"the state {self.files} is damaged: {report}", hint=REMEDY)
+            self._looks -= 1
+            time.sleep(PAUSE)
+            self._recover_if_alone()
+            view = self._followed(ShardView())
+        return view
 
     def _recover_if_alone(self) -> None:
         """Commit records that a crash left behind the journal's mark."""
@@ -262,3 +285,27 @@ class Shard(WritableShard):
             if order is not None and state_id_of(table) in state_ids:
                 self._learn(table, schema_of(placed.record.frames[table].schema, order))
         return memtable.begun(state_ids, placed.record.stamp, self.schemas).added(placed, state_ids, self.schemas)
+
+
+def _end(view: ShardView) -> JournalEnd:
+    return JournalEnd(view.position.number, view.position.offset, view.manifest.version)
+
+
+def lacks(least: JournalEnd, end: JournalEnd) -> bool:
+    """Return whether a shard has lost what was written last.
+
+    The latest manifest may be lost: the one before and the journal say the same.
+
+    Args:
+        least: how far it was written at least.
+        end: how far it is there.
+    """
+    return end[:2] < least[:2] or end.version < least.version - 1
+
+
+def shortened(least: JournalEnd, end: JournalEnd) -> str:
+    """Return what a shard lacks, for messages."""
+    if end[:2] < least[:2]:
+        at = f"at byte {end.offset} of {journal_name(end.number)}"
+        return f"its journal ends {at}, and finished batches wrote up to byte {least.offset} of {journal_name(least.number)}"
+    return f"its manifests of version {least.version - 1} and later are missing"

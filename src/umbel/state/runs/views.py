@@ -239,10 +239,9 @@ class ShardTransaction(ShardSnapshot):
         """
         schema = self._replaced(table, rows)
         address = ["_key", *schema.order]
-        touched = addresses.select(address).unique()
-        present = rows.select(address).unique()
-        gone = touched.join(present, on=address, how="anti")
-        if touched.height - gone.height != present.height:
+        touched, present = addresses.select(address), rows.select(address)
+        gone = touched.join(present, on=address, how="anti").unique()
+        if not present.join(touched, on=address, how="anti").is_empty():
             raise InvalidValue(f"table {table!r}: rows have addresses that are not among those replaced")
         self.put(table, rows, gone)
 

@@ -123,6 +123,32 @@ def test_retention_deletes_what_no_backup_needs(shop: Shop, repository: Reposito
     check_restored(shop, repository, tmp_path / "elsewhere")
 
 
+def test_an_object_of_which_little_is_needed_is_not_used_again(
+    shop: Shop, repository: Repository, tmp_path: Path
+) -> None:
+    day = shop.folder / "umbel/features/main/w/2026-01-01"
+    day.mkdir(parents=True)
+    small = [day / f"{number}.sum.ndjson" for number in range(20)]
+    for path in small:
+        path.write_bytes(os.urandom(PACKED // 2))
+    shop.moved(repository)
+    (pack,) = [name for name, size in repository.objects().items() if size > 8 * PACKED]
+    for path in small[3:]:
+        path.unlink()
+    shop.moved(repository)  # as of the backup before it is whole
+    assert pack in repository.read_list(repository.ids()[-1]).objects
+    assert shop.moved(repository) > 3 * PACKED // 2
+    assert pack not in repository.read_list(repository.ids()[-1]).objects
+    assert shop.moved(repository) < PACKED
+    report = backup(shop.deployed.deployment, repository, keep=2)
+    assert report.freed > 8 * PACKED
+    assert pack not in repository.objects()
+    verify(repository, None)
+    check_restored(shop, repository, tmp_path / "elsewhere")
+    for path in small[:3]:
+        assert (tmp_path / "elsewhere" / path.relative_to(shop.folder / "umbel")).read_bytes() == path.read_bytes()
+
+
 def test_the_key_of_the_secrets_is_not_in_it(shop: Shop, repository: Repository, tmp_path: Path) -> None:
     shop.deployed.deployment.vault.add("password", "hunter2")
     shop.moved(repository)

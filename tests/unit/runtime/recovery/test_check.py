@@ -11,15 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.deployed import Deployed
 from tests.sales import check_all
 from tests.selling import Shop
 from tests.unit.cli.conftest import Umbel, umbel
-from umbel.errors import NotSupported, Transient
+from umbel.errors import Damaged, InvalidValue, NotSupported, Transient
 from umbel.log.segments import PREAMBLE_BYTES
 from umbel.processes.locks import alone
 from umbel.runtime.recovery.check import check, repair_all
 from umbel.runtime.recovery.finding import CheckFinding
 from umbel.runtime.recovery.rebuild import rebuild, rebuild_all
+from umbel.state.runs.files import LocalFiles
+from umbel.state.runs.journal import HEADER_BYTES
 
 __all__ = ["umbel"]
 
@@ -113,6 +116,13 @@ HARMS: dict[str, tuple[Callable[[Shop], object], str, str]] = {
         "state, shard 0",
         "part 1 of 2 of the state of Last, Priced, Totals, Users",
     ),
+    "journal of another shard": (
+        lambda shop: shutil.copyfile(
+            files(shop, "store/shard-001/journal/*")[-1], files(shop, "store/shard-000/journal/*")[-1]
+        ),
+        "state, shard 0",
+        "part 1 of 2 of the state of Last, Priced, Totals, Users",
+    ),
     "plan": (lambda shop: files(shop, "plans/*")[-1].unlink(), "batch plans", "the positions up to which sources were"),
     "tail": (lambda shop: files(shop, "changes/Last-*/_tail/*")[-1].unlink(), "change log of Last", "history of Last"),
     "tail's byte": (
@@ -162,6 +172,36 @@ def test_it_is_found_and_reported(shop: Shop, umbel: Umbel, harm: str) -> None:
     assert (sums(shop.folder / "umbel" / "store"), sums(shop.folder / "umbel" / "ingest")) == before
 
 
+def test_an_older_copy_of_a_journal_is_found_and_the_worker_refuses_it(shop: Shop, umbel: Umbel) -> None:
+    path = files(shop, "store/shard-000/journal/*")[-1]
+    older = path.read_bytes()
+    shop.sell()
+    shop.deployed.close()
+    assert path.stat().st_size > len(older)
+    path.write_bytes(older)
+    shown = umbel("check", "--quick", "--dir", str(shop.folder / "umbel"))
+    assert shown.exit_code == 1
+    assert f"its journal ends at byte {len(older)}" in shown.output
+    with pytest.raises(Damaged, match="finished batches wrote up to byte"):
+        shop.reopened().deployment.check_state(deep=True)
+    with pytest.raises(Damaged, match="finished batches wrote up to byte"):
+        shop.sell()
+    assert rebuild_all(shop.deployed.deployment) == []
+    shop.reopened()
+    shop.process()
+    check_all(shop.deployed, shop.rows, shop.users)
+
+
+def test_a_journal_of_which_nothing_is_readable_has_lost_all_operators(shop: Shop) -> None:
+    """Also without runs and other records: what is unreadable may have been the only record of any operator."""
+    shop.deployed.close()
+    for name in ("runs", "manifest"):
+        shutil.rmtree(shop.folder / "umbel/store/shard-000" / name)
+    path = files(shop, "store/shard-000/journal/*")[0]
+    flipped(path, HEADER_BYTES + 2)
+    assert [each.lost for each in found(shop)] == ["part 1 of 2 of the state of Last, Priced, Totals, Users"]
+
+
 @pytest.mark.parametrize("harm", ["checkpoint", "manifest", "torn request", "log file"])
 def test_what_can_be_mended_is_and_all_goes_on(shop: Shop, umbel: Umbel, harm: str) -> None:
     shop.deployed.close()
@@ -197,9 +237,88 @@ def test_all_sources_are_read_again(shop: Shop) -> None:
     check_all(shop.deployed, shop.rows, shop.users)
 
 
+def test_all_sources_are_read_again_with_state_in_another_folder(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/elsewhere"
+    shop = Shop(tmp_path, store_url=url)
+    for _ in range(2):
+        shop.sell()
+        shop.flush()
+    shop.deployed.close()
+    other = Shop(tmp_path / "other", store_url=f"file://{tmp_path}/others")
+    other.sell()
+    other.deployed.close()
+    before = sums(tmp_path / "others")
+    foreign = Deployed(tmp_path / "umbel", store_url=f"file://{tmp_path}/others")
+    with pytest.raises(InvalidValue, match="not the one that the catalog tells of"):
+        rebuild_all(foreign.deployment)
+    assert sums(tmp_path / "others") == before
+    (tmp_path / "elsewhere/store.json").write_bytes(b"{")
+    assert rebuild_all(Deployed(shop.folder / "umbel", **shop.settings).deployment) == []
+    assert not any(path.suffix in (".log", ".run", ".json") for path in (tmp_path / "elsewhere").rglob("*"))
+    shop.reopened()
+    shop.process()
+    check_all(shop.deployed, shop.rows, shop.users)
+
+
+def test_a_store_that_is_not_there_is_reported(shop: Shop) -> None:
+    shop.deployed.close()
+    forgotten = Deployed(shop.folder / "umbel", store_url=f"file://{shop.folder}/elsewhere")
+    (warning,) = rebuild_all(forgotten.deployment)
+    assert "do this again with its --store" in warning
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_reading_all_again_may_be_interrupted(shop: Shop, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it was: the worker refuses to start, or all is as it was; and it can be repeated."""
+    deletes, left = LocalFiles.delete, [at]
+
+    def delete(files: LocalFiles, name: str) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        deletes(files, name)
+
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        patch.setattr(LocalFiles, "delete", delete)
+        rebuild_all(shop.reopened().deployment)
+    try:
+        shop.reopened().deployment.check_state(deep=True)
+        check_all(shop.deployed, shop.rows, shop.users)
+    except Damaged:
+        assert at > 1
+    else:
+        assert at < 2  # up to one of two manifests
+    assert rebuild_all(Deployed(shop.folder / "umbel", **shop.settings).deployment) == []
+    shop.reopened()
+    shop.process()
+    check_all(shop.deployed, shop.rows, shop.users)
+
+
 def test_a_source_cannot_be_rebuilt_from_its_own_log(shop: Shop) -> None:
     with pytest.raises(NotSupported, match=r"Sales, Users cannot be rebuilt alone|Users cannot be rebuilt alone"):
         rebuild(shop.deployed.deployment, ["Users"])
+
+
+def test_a_file_of_commits_is_no_file_of_offsets(shop: Shop) -> None:
+    """Spark would stop at it: it has the offsets of no source."""
+    commit, *_ = files(shop, "checkpoint/live/commits/*")
+    for path in files(shop, "checkpoint/live/offsets/*"):
+        before = path.read_bytes()
+        path.write_bytes(commit.read_bytes())
+        assert [each.subject for each in found(shop)] == ["checkpoint"], path
+        path.write_bytes(before)
+    assert found(shop) == []
+
+
+def test_another_identity_of_the_store_is_found_and_not_mended(shop: Shop) -> None:
+    (path,) = files(shop, "store/store.json")
+    text = path.read_text()
+    at = text.index('"identity": "') + len('"identity": "')
+    path.write_text(text[:at] + ("0" if text[at] != "0" else "1") + text[at + 1 :])
+    (finding,) = found(shop)
+    assert (finding.subject, finding.lost, finding.mend) == ("state", "all state", None)
+    with pytest.raises(Damaged, match="not the one that the catalog tells of"):
+        shop.deployed.deployment.check_state(deep=True)
 
 
 def test_a_running_deployment_is_not_mended(shop: Shop) -> None:

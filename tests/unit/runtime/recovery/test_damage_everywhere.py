@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,7 +67,10 @@ HARMS: dict[str, Callable[[Path], object]] = {
     "folder": as_folder,
 }
 UNSEEN = {
-    ("catalog.db", "middle byte"): "a page of SQLite has no checksum; rows that decide have one",
+    (
+        "catalog.db",
+        "middle byte",
+    ): "free bytes of a page, or a table of which nothing is made; others are swept elsewhere",
     ("changes/Last/_delta_log/n.json", "middle byte"): "Delta has no checksum of commits; here it is the schema's text",
     ("checkpoint/live/commits/n", "middle byte"): "a number that umbel does not read",
     ("checkpoint/live/commits/n", "removed"): "Spark repeats a batch that it has not noted as finished",
@@ -108,10 +111,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, lis
     return root, kinds
 
 
-def cases() -> Iterator[object]:
-    for kind in KINDS:
-        for harm in (*HARMS, "another"):
-            yield pytest.param(kind, harm, marks=() if harm in QUICK else pytest.mark.nightly)
+ALONE = ("catalog.db", "features/n.ndjson")
+"""Kinds with one file, so that no other one can be in its place."""
+
+
+def cases() -> list[object]:
+    return [
+        pytest.param(kind, harm, marks=() if harm in QUICK else pytest.mark.nightly)
+        for kind in KINDS
+        for harm in ([*HARMS] if kind in ALONE else [*HARMS, "another"])
+    ]
 
 
 def found_in(folder: Path) -> list[CheckFinding]:
@@ -143,12 +152,8 @@ def test_damage_is_found_and_named(
             for each in found
             if (name.split("/")[0], Path(name).suffix) == similar
         ]
-        other = next(
-            ((folder / each).read_bytes() for each in others if (folder / each).read_bytes() != path.read_bytes()), None
-        )
-        if other is None:
-            pytest.skip("there is one file of this kind")
-        path.write_bytes(other)
+        contents = ((folder / each).read_bytes() for each in others)
+        path.write_bytes(next(each for each in contents if each != path.read_bytes()))
     else:
         HARMS[harm](path)
     found = found_in(folder)

@@ -1,0 +1,74 @@
+"""Ids of batches in the ingest log: a batch is stored once, whatever crashed in between."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from umbel.log.appender import Appender
+from umbel.log.ingest import IngestLog
+from umbel.log.reading import IngestReader
+from umbel.log.records import Entry, digest_of
+from umbel.log.segments import directory_of, segments_in
+
+
+def payloads(reader: IngestReader) -> list[bytes]:
+    ranges, _ = reader.plan(reader.start())
+    return [record.entry.payload for part in ranges for record in reader.open(part)]
+
+
+def test_a_batch_id_is_stored_once(tmp_path: Path) -> None:
+    log = IngestLog(tmp_path, "w", "e", segment_bytes=300)
+
+    async def send() -> list[Any]:
+        return await asyncio.gather(*(log.append(b"[%d]" % n, 1, batch_id=f"id{n % 3}") for n in range(9)))
+
+    log.append_blocking(b"[plain]", 1)
+    receipts = asyncio.run(send())
+    assert sorted(receipt.is_duplicate for receipt in receipts) == [False] * 3 + [True] * 6
+    assert len({receipt.offset for receipt in receipts}) == 3
+    for number in range(20):
+        log.append_blocking(b"[%d]" % number, 1)
+    log.close()
+    log = IngestLog(tmp_path, "w", "e")
+    again = log.append_blocking(b"[other]", 1, batch_id="id1")
+    log.close()
+    first = next(receipt for receipt in receipts if not receipt.is_duplicate and receipt.offset == again.offset)
+    assert again == first.repeated()
+    assert len(payloads(IngestReader(tmp_path, "w", "e"))) == 24
+
+
+def test_ids_of_records_that_survived_a_crash_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = directory_of(tmp_path, "w", "e")
+    appender = Appender(directory)
+    appender.append([Entry(b"[1]", 1, 0, digest_of("a"))])
+    with monkeypatch.context() as patch:
+        patch.setattr("umbel.log.batch_ids.BatchIds.add", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            appender.append([Entry(b"[2]", 1, 0, digest_of("b"))])
+    appender.close()
+    appender = Appender(directory)
+    (receipt,) = appender.append([Entry(b"[2 again]", 1, 0, digest_of("b"))])
+    appender.close()
+    assert receipt.is_duplicate
+    assert payloads(IngestReader(tmp_path, "w", "e")) == [b"[1]", b"[2]"]
+
+
+def test_ids_that_a_crash_left_in_several_segments_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def send(to: Appender, number: int) -> bool:
+        return to.append([Entry(b"[%d]" % number, 1, 0, digest_of(f"{number}"))])[0].is_duplicate
+
+    directory = directory_of(tmp_path, "w", "e")
+    appender = Appender(directory, segment_bytes=200)
+    assert not any(send(appender, number) for number in range(3))
+    with monkeypatch.context() as patch:
+        patch.setattr("umbel.log.batch_ids.BatchIds.add", lambda *_: None)  # as if it died before, each time
+        assert not any(send(appender, number) for number in range(3, 13))
+    appender.close()
+    assert len(segments_in(directory)) == 4
+    appender = Appender(directory, segment_bytes=200)
+    assert all(send(appender, number) for number in range(13))
+    appender.close()
