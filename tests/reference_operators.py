@@ -46,8 +46,13 @@ def grouped(changes: Iterable[Change], keys: Sequence[str]) -> dict[Group, list[
     """Return changes by the values of some columns."""
     groups: dict[Group, list[Change]] = defaultdict(list)
     for each in changes:
-        groups[tuple(hashable(each.values[name]) for name in keys)].append(each)
+        groups[key_of(each, keys)].append(each)
     return groups
+
+
+def key_of(change: Change, columns: Sequence[str]) -> Group:
+    """Return the values of some columns as a key."""
+    return tuple(hashable(change.values[name]) for name in columns)
 
 
 def last_seen(change: Change) -> tuple[Any, ...]:
@@ -200,7 +205,7 @@ def as_of(left: Flow, right: Flow, match: Match) -> Flow:
     """Join each row with the right row of its own instant."""
     changes = []
     for each in left.changes:
-        row = current(right, tuple(each.values[name] for name in match.left_on), each.time + match.ahead)
+        row = current(right, key_of(each, match.left_on), each.time + match.ahead)
         if row is not None and match.back is not None and row.time < each.time - match.back:
             row = None
         if row is not None or not match.inner:
@@ -213,7 +218,7 @@ def overlaps(left: Flow, right: Flow, match: Match) -> Flow:
     changes = []
     instants = sorted({change.at for flow in (left, right) for change in flow.changes})
     for row, begin, end in lifetimes(left.changes):
-        key = tuple(row.values[name] for name in match.left_on)
+        key = key_of(row, match.left_on)
         inside = [begin, *(at for at in instants if begin < at and (end is None or at < end))]
         report: dict[int, Change | None] = {}
         before: Any = ()

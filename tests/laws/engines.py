@@ -14,7 +14,8 @@ from typing import Any
 import polars as pl
 
 from tests.aggregating import micros
-from tests.laws.twins import Program, micros_of
+from tests.laws.twins import Program
+from tests.laws.values import micros_of
 from tests.reference import Change
 from tests.reference_operators import EVER
 from umbel.graph.execution import BatchResult, InProcess

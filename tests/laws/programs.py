@@ -11,8 +11,26 @@ from hypothesis import strategies as st
 
 from tests.laws import menus
 from tests.laws.expressions import assignments, conditions, named
-from tests.laws.sources import BOOL, CENTS, DATETIME, INT, OPTIONAL_INT, POINT, STR, WINDOW, all_sources, permuted
+from tests.laws.sources import (
+    BOOL,
+    CENTS,
+    DATE,
+    DATETIME,
+    FLOAT,
+    GRADE,
+    INT,
+    INTS,
+    OPTIONAL_INT,
+    POINT,
+    SHIFTS,
+    STR,
+    WINDOW,
+    all_sources,
+    permuted,
+    shifted,
+)
 from tests.laws.twins import Program, Step, Twin
+from tests.reference import SECOND
 from umbel.types.dtypes import List
 from umbel.types.windows import Session, Tumbling
 
@@ -20,7 +38,7 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 # ---- operators
 
-KEYS = (INT, STR, CENTS, BOOL, POINT, DATETIME, WINDOW)
+KEYS = (INT, STR, CENTS, BOOL, POINT, DATE, DATETIME, WINDOW, GRADE, INTS, FLOAT)
 Operation = Callable[[Draw, Twin, "Known"], Twin | None]
 
 
@@ -70,14 +88,23 @@ def _transform(draw: Draw, twin: Twin, known: Known) -> Twin | None:
     return twin.transform({**twin.node.schema(), fresh: int} if wide else None, step)
 
 
+def _swap(draw: Draw, twin: Twin, known: Known) -> Twin | None:
+    values = [name for name in twin.schema.value_names if twin.schema.dtypes[name] != WINDOW]
+    return twin.swapped(*draw(st.permutations(values))[:2]) if len(values) > 1 else None
+
+
+def _move(draw: Draw, twin: Twin, known: Known) -> Twin | None:
+    return None if twin.keys else twin.moved(draw(st.sampled_from((-30, 7, 100))) * SECOND)
+
+
 def _select(draw: Draw, twin: Twin, known: Known) -> Twin | None:
     values = twin.schema.value_names
     gone = draw(st.sets(st.sampled_from(values), min_size=1)) if len(values) > 1 else set()
     if not gone or len(gone) == len(values):
         return None
     if draw(st.booleans()):
-        return twin.drop(sorted(gone))
-    return twin.select([*twin.keys, *(name for name in values if name not in gone)])
+        return twin.drop(draw(st.permutations(sorted(gone))))
+    return twin.select(draw(st.permutations([*twin.keys, *(name for name in values if name not in gone)])))
 
 
 def _rename(draw: Draw, twin: Twin, known: Known) -> Twin | None:
@@ -138,6 +165,15 @@ def _join(draw: Draw, twin: Twin, known: Known) -> Twin | None:
     return twin.join(right, left_on, fields, how=draw(st.sampled_from(("left", "inner"))), within=within)
 
 
+def _join_twice(draw: Draw, twin: Twin, known: Known) -> Twin | None:
+    once = _join(draw, twin, known)
+    if once is None:
+        return None
+    fresh = [name for name in once.schema.value_names if name not in twin.schema.names]
+    renamed = once.rename({name: f"{name}_{len(twin.schema.names)}" for name in fresh})
+    return _join(draw, renamed, known)
+
+
 def _left_on(twin: Twin, right: Twin, draw: Draw | None) -> list[str] | None:
     """Return left columns for the right keys, if there are."""
     fitting = [named(twin, dtype) for _, dtype in right.schema.keys]
@@ -193,7 +229,9 @@ def _by_window(draw: Draw, twin: Twin, known: Known) -> Twin | None:
 ROW_WISE: tuple[Operation, ...] = (
     _filter,
     _assign,
+    _swap,
     _transform,
+    _move,
     _select,
     _rename,
     _dropnull,
@@ -201,7 +239,7 @@ ROW_WISE: tuple[Operation, ...] = (
     _union,
     _changelog,
 )
-STATEFUL: tuple[Operation, ...] = (_choice, _choice, _join, _join, _join, _aggregate, _by_window, _changelog)
+STATEFUL: tuple[Operation, ...] = (_choice, _choice, _join, _join, _join_twice, _aggregate, _by_window, _changelog)
 
 
 @st.composite
@@ -222,12 +260,14 @@ def programs(draw: Draw) -> Program:
             known.twins[name] = Twin.of(name, derived[name].dataset, appends=appends)
     read = _read(derived)
     used = {name: each for name, each in sources.items() if name in read}
-    return Program.numbered(used, derived, draw(st.sampled_from((0, 20, 1000))))
+    shift = draw(st.sampled_from(SHIFTS))
+    moved = {name: shifted(each, shift) for name, each in used.items()}
+    return Program.numbered(moved, derived, draw(st.sampled_from((0, 20, 1000))), shift)
 
 
 def _chain(draw: Draw, known: Known) -> Twin:
     twin = known.twins[draw(st.sampled_from(list(known.twins)))]
-    for _ in range(draw(st.integers(1, 4))):
+    for _ in range(draw(st.integers(1, 6))):
         operations = ROW_WISE if draw(st.integers(0, 2)) == 0 else STATEFUL
         twin = draw(st.sampled_from(operations))(draw, twin, known) or twin
     return (_queried(draw, twin, known) or twin) if draw(st.integers(0, 2)) == 0 else twin

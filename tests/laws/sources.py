@@ -30,11 +30,11 @@ class Point:
     b: Perhaps[str]
 
 
-INT, STR, BOOL, DATE, DATETIME, WINDOW = Int(), Str(), Bool(), Date(), Datetime(), Window()
+INT, FLOAT, STR, BOOL, DATE, DATETIME, WINDOW = Int(), Float(), Str(), Bool(), Date(), Datetime(), Window()
 CENTS, GRADE, POINT = Decimal(2), Between(Int(), 0, 5), struct_type(Point)
 OPTIONAL_INT, OPTIONAL_FLOAT, OPTIONAL_CENTS = Optional(INT), Optional(Float()), Optional(CENTS)
 OPTIONAL_DATE, OPTIONAL_STR = Optional(DATE), Optional(STR)
-INTS, STRS = List(INT), List(STR)
+INTS, STRS, GAPPY = List(INT), List(STR), Optional(List(OPTIONAL_INT))
 ANNOTATIONS: dict[DType, Any] = {
     each: each.annotation() for each in (INT, STR, OPTIONAL_INT, OPTIONAL_FLOAT, CENTS, POINT, OPTIONAL_STR)
 }
@@ -55,6 +55,7 @@ VISITS = Schema(
         ("z", GRADE),
         ("l", INTS),
         ("m", STRS),
+        ("h", GAPPY),
     ),
     "t",
 )
@@ -115,6 +116,14 @@ def _emptied(row: st.SearchStrategy[Change]) -> st.SearchStrategy[Any]:
     return changes.map(lambda found: tuple(sorted(found, key=lambda change: change.at)))
 
 
+def _side_by_side(
+    pairs: list[tuple[int, str]], gaps: list[int | None] | None, cut: bool, row: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a row with two lists of one length; the second may be empty where the first has one element."""
+    letters = [letter for _, letter in pairs]
+    return {**row, "l": [n for n, _ in pairs], "m": [] if cut and len(pairs) == 1 else letters, "h": gaps}
+
+
 events = _rows(
     st.fixed_dictionaries({"k": small, "g": letters, "x": numbers, "f": fractions, "l": st.lists(small, max_size=2)})
 )
@@ -122,8 +131,10 @@ users = _rows(st.fixed_dictionaries({"id": small, "c": small, "u": numbers}))
 items = _rows(st.fixed_dictionaries({"no": small, "of": letters, "p": small, "q": fractions}), (1, 1, -1), delays)
 visits = _rows(
     st.builds(
-        lambda pairs, row: {**row, "l": [number for number, _ in pairs], "m": [letter for _, letter in pairs]},
+        _side_by_side,
         st.lists(st.tuples(small, letters), max_size=2),
+        st.none() | st.lists(st.none() | small, max_size=2),
+        st.booleans(),
         st.fixed_dictionaries(
             {
                 "k": small,
@@ -142,6 +153,21 @@ prices = _rows(
     st.fixed_dictionaries({"d": amounts, "s": points, "c": amounts, "w": instants, "y": days}), (1, 1, -1), delays
 )
 places = _rows(st.fixed_dictionaries({"s": points, "d": amounts, "n": st.none() | amounts, "open": st.booleans()}))
+
+
+SHIFTS = (0, 0, 0, -BEGIN - 60 * SECOND - 1, 333_333, -4_000_000_000 * SECOND - 7, 7_000_000_000 * SECOND + 1)
+"""How far the instants of a program lie from those drawn: across the epoch, off whole seconds, before 1900, after 2200."""
+
+
+def shifted(source: Source, shift: int) -> Source:
+    """Return a source whose instants are so many µs later, those in its columns included."""
+    instants = [name for name, dtype in (*source.schema.keys, *source.schema.values) if dtype == DATETIME]
+
+    def later(row: Change) -> Change:
+        values = {name: row.values[name] + shift for name in instants if name in row.values}
+        return replace(row, at=row.at + shift, time=row.time + shift, values={**row.values, **values})
+
+    return replace(source, rows=tuple(map(later, source.rows)))
 
 
 def permuted(draw: Any, schema: Schema) -> Schema:

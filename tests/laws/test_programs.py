@@ -19,7 +19,8 @@ from tests.comparing import assert_rows, same
 from tests.laws.engines import Live, Outcome, at_rest, comparable, in_one_call, streamed
 from tests.laws.programs import programs
 from tests.laws.sources import BEGIN, EVENTS, ITEMS, PLACES, PRICES, USERS
-from tests.laws.twins import Program, Source, Step, Twin, World, micros_of, stored
+from tests.laws.twins import Program, Source, Step, Twin, World
+from tests.laws.values import micros_of, stored
 from tests.profiles import examples
 from tests.reference import SECOND, Change, continuous, is_found, tiled
 from tests.reference_operators import current, grouped
@@ -145,7 +146,7 @@ def check_one_of(values: list[Any], expected: list[list[Any]], what: str) -> Non
 )
 def test_any_pipelines_over_any_changes(part: int, program: Program, seed: int, points: list[int]) -> None:
     note(repr(program))
-    check_everywhere(program, random.Random(seed), [BEGIN + point * SECOND // 2 for point in points])
+    check_everywhere(program, random.Random(seed), [BEGIN + program.shift + point * SECOND // 2 for point in points])
 
 
 def check_everywhere(program: Program, chance: random.Random, points: list[int]) -> None:
@@ -352,3 +353,11 @@ def test_a_joined_dataset_declares_its_columns_in_another_order_than_its_pipelin
     joined = Twin.of("E", EVENTS, appends=True).rename({"x": "y"}).join(named, ["g", "k"], ["p", "x"], how="left")
     derived = {"P": replace(pairs, declared=declared), "D": joined}
     again_and_again(Program.numbered({"E": Source(EVENTS, events)}, derived, 1000))
+
+
+def test_a_row_that_comes_late_and_ends_in_one_stride_has_been_there() -> None:
+    """It was taken for one that was corrected: nothing told of the stride, and the result before it stayed."""
+    rows = (later(price(10, 80), 55), later(price(70, 0), 5), price(200, 80, d=Fixed("0.00")))
+    counts = [Count(window=Hopping("forever", each), into_field=f"n{each}") for each in ("10s", "30s")]
+    counted = Twin.of("C", PRICES, appends=False).aggregate(["w"], counts)
+    again_and_again(Program.numbered({"C": Source(PRICES, rows, deletes=True)}, {"D": counted}, 1000))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import polars as pl
 
 from tests import reference_operators as naive
 from tests.aggregating import instant
+from tests.laws.values import stored
 from tests.reference import Change
 from tests.reference_operators import Flow, Match
 from umbel.api.node import Building, Node
 from umbel.connectors import Webhook
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
+from umbel.expr import col
 from umbel.operators.leaf import Leaf
-from umbel.types.dtypes import Datetime, DType, Optional, Struct, Window
 from umbel.types.schema import AT, SEQ, TRUNCATION, WEIGHT, Schema
 from umbel.types.windows import Continuous, Session, Tumbling
 
@@ -121,6 +122,29 @@ class Twin:
     def transform(self, schema: Mapping[str, Any] | None, step: Step) -> Twin:
         node = self.node.transform(step.umbel, schema=schema)
         return self._rows(node, lambda row, _: [step.plain(row)], f"transform({step.text})")
+
+    def swapped(self, one: str, other: str) -> Twin:
+        types = self.schema.dtypes
+        both = {one: col(other).astype(types[other].annotation()), other: col(one).astype(types[one].annotation())}
+
+        def swap(row: naive.Values, _: int) -> list[naive.Values]:
+            return [{**row, one: row[other], other: row[one]}]
+
+        return self._rows(self.node.assign(**both), swap, f"assign({one}={other}, {other}={one})")
+
+    def moved(self, micros: int) -> Twin:
+        """Transform the timestamp."""
+        name = self.schema.timestamp
+
+        def run(df: Any) -> Any:
+            return df.assign(**{name: df[name] + timedelta(microseconds=micros)})
+
+        def later(each: Change) -> Change:
+            time = each.time + micros
+            return replace(each, time=time, at=time if each.at == each.time else each.at)
+
+        node = self.node.transform(run)
+        return self._then(node, lambda flow: Flow(list(map(later, flow.changes)), flow.keys), f"moved by {micros} µs")
 
     def select(self, names: Sequence[str]) -> Twin:
         def chosen(row: naive.Values, _: int) -> list[naive.Values]:
@@ -290,21 +314,25 @@ class Program:
         sources: by name.
         derived: by name; each reads sources and earlier ones.
         disorder: how much older than the newest a row of a source may be when it comes, seconds.
+        shift: how many µs its instants are later than those drawn.
     """
 
     sources: dict[str, Source]
     derived: dict[str, Twin]
     disorder: int = 0
+    shift: int = 0
 
     @classmethod
-    def numbered(cls, sources: Mapping[str, Source], derived: dict[str, Twin], disorder: int = 0) -> Program:
+    def numbered(
+        cls, sources: Mapping[str, Source], derived: dict[str, Twin], disorder: int = 0, shift: int = 0
+    ) -> Program:
         """Return a program whose rows have their places in the sources."""
         number, placed = 0, {}
         for name, source in sources.items():
             rows = tuple(replace(row, seq=number + place) for place, row in enumerate(source.rows))
             placed[name] = replace(source, rows=rows)
             number += len(rows)
-        return cls(placed, derived, disorder)
+        return cls(placed, derived, disorder, shift)
 
     def definitions(self, *, sources_only: bool = False) -> list[DatasetDefinition]:
         """Return what is committed."""
@@ -369,27 +397,3 @@ def _line(named: tuple[str, Twin]) -> str:
 
 def _clock(micros: int) -> str:
     return f"{(micros - 1_700_000_040_000_000) / 10**6:g}s"
-
-
-def stored(value: Any, dtype: DType) -> Any:
-    """Return a value of the reference as frames have it."""
-    if value is None or isinstance(dtype, Optional):
-        return None if value is None else stored(value, dtype.base)
-    if isinstance(dtype, Datetime):
-        return instant(value)
-    if isinstance(dtype, Window):
-        return {"begin": instant(value[0]), "end": instant(value[1])}
-    if isinstance(dtype, Struct):
-        return {name: stored(part, kind) for (name, kind), part in zip(dtype.fields, value, strict=True)}
-    return value
-
-
-def micros_of(value: Any) -> Any:
-    """Return a value of a frame as the reference writes it: instants as µs, windows and structs as tuples."""
-    if isinstance(value, datetime):
-        return (value - instant(0)) // timedelta(microseconds=1)
-    if isinstance(value, dict):
-        return tuple(micros_of(each) for each in value.values())
-    if isinstance(value, list):
-        return [micros_of(each) for each in value]
-    return value

@@ -54,7 +54,8 @@ def among_all(rows: pl.DataFrame, retained: Table, choose: Chooser, *, forget: b
     """
     keys = rows[KEY].unique()
     before = retained.get(keys)
-    after = consolidate(pl.concat([before, rows.select(before.columns)]))
+    both = pl.concat([before, rows.select(before.columns)])
+    after = both if forget else consolidate(both)  # where no row is retracted, none cancels out
     chosen = choose(after)
     retained.replace(keys, chosen if forget else after)
     return difference(choose(before), chosen).drop(KEY)

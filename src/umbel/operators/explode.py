@@ -17,7 +17,8 @@ from umbel.types.schema import Schema
 class Explode(RowWise):
     """Emit one row for every element of the lists in `columns`.
 
-    The lists of one row are exploded in parallel and must be of equal length. An empty list makes one row with null.
+    The lists of one row are exploded in parallel and must be of equal length. A null or an empty list makes one row with
+    null, also beside lists of one element.
 
     >>> show(lambda baskets: baskets.explode("items"), Basket)
     user  items  at
@@ -50,4 +51,10 @@ class Explode(RowWise):
                 f"Error in {self.title}: lists of unequal lengths in one row: {found}",
                 hint="give the columns lists of one length in every row",
             )
-        return rows.explode(self.columns, empty_as_null=True)
+        # Polars does not take an empty list beside one of one element, though both make one row.
+        return rows.with_columns(map(_filled, self.columns)).explode(self.columns)
+
+
+def _filled(name: str) -> pl.Expr:
+    lists = pl.col(name)
+    return pl.when(lists.list.len() > 0).then(lists).otherwise(pl.lit([None]))

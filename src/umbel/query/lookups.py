@@ -16,7 +16,7 @@ from umbel.graph.graph import GraphNode
 from umbel.operators.aggregate import LookedUpAggregation
 from umbel.query.completeness import Complete, Completeness, check_instants, first_of, replayed_since
 from umbel.query.point_lookup import PointLookup, PointLookups, point_lookups
-from umbel.query.rows import Column, Instants
+from umbel.query.rows import Column, Instants, as_keys
 from umbel.state.keys import encode_keys, shard_of
 from umbel.state.port import Reader, Store
 from umbel.state.tables import State
@@ -163,7 +163,7 @@ class Lookups:
 
 def _points(node: GraphNode, keys: pl.DataFrame, at: pl.Series) -> pl.DataFrame:
     schema = node.operator.schema
-    columns = keys.select(pl.col(name).cast(dtype.polars()) for name, dtype in schema.keys)
+    columns = pl.DataFrame([as_keys(keys[name], dtype.polars()) for name, dtype in schema.keys])
     instants = at.cast(pl.Datetime("us", "UTC")).alias(TIME)
     return columns.with_columns(encode_keys(columns).alias(KEY), instants).with_row_index(ROW)
 

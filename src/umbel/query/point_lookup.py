@@ -16,7 +16,7 @@ from umbel.changes.runs import Ints
 from umbel.changes.versions import ALIVE, KEY, TIME, version_columns
 from umbel.graph.graph import GraphNode
 from umbel.operators.aggregate import ContinuousAggregation
-from umbel.query.rows import INSTANT, Column, Instants, Plain, is_same, series_of
+from umbel.query.rows import INSTANT, Column, Instants, Plain, as_keys, is_same, series_of
 from umbel.state.keys import encode_points, shard_of_key
 from umbel.state.port import Store
 from umbel.state.runs.points import ONE_BY_ONE, RowSlice, frame_of
@@ -94,7 +94,9 @@ class Keys:
     def columns(self, keys: Mapping[str, Column]) -> dict[str, Column]:
         """Return the key columns in their stored order and types."""
         provided = ((name, keys[name], dtype) for name, dtype in zip(self._names, self._types, strict=True))
-        return {name: key if is_same(key.dtype, dtype) else series_of(key).cast(dtype) for name, key, dtype in provided}
+        return {
+            name: key if is_same(key.dtype, dtype) else as_keys(series_of(key), dtype) for name, key, dtype in provided
+        }
 
     def encoded(self, columns: Mapping[str, Column]) -> list[bytes]:
         """Return the keys in their stored encoding."""

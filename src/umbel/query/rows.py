@@ -70,6 +70,18 @@ def series_of(column: Column) -> pl.Series:
     return column.series if isinstance(column, Plain) else column
 
 
+def as_keys(column: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Return values as keys of a dataset.
+
+    Those that are no such key, as 1.5 is no integer, are null, which no row has.
+    """
+    if column.dtype == dtype:
+        return column
+    keys = column.cast(dtype, strict=False)
+    is_equal = keys.cast(column.dtype, strict=False).eq_missing(column)
+    return keys.set(~is_equal, None)
+
+
 class Instants:
     """An instant for each row, converted to Polars only on demand.
 

@@ -39,6 +39,7 @@ class Raw:
         deletions: row number of a deleted row to the instant of its deletion.
         starts: instants before which the rows of a change capture are not in force, null for none.
         truncations: row number of the end of all rows before to its instant; such a row is all null in `frame`.
+        objects: the JSON objects of the rows, where they were read without columns: an absent member is not null there.
     """
 
     frame: pl.DataFrame
@@ -46,6 +47,7 @@ class Raw:
     deletions: Mapping[int, datetime | None] = field(default_factory=dict)
     starts: pl.Series | None = None
     truncations: Mapping[int, datetime] = field(default_factory=dict)
+    objects: Sequence[Any] | None = None
 
 
 def from_records(rows: Sequence[Any], declared: Mapping[str, DType] | None = None) -> Raw:

@@ -383,11 +383,15 @@ class Panes:
 
 
 def _numbers(rows: pl.DataFrame) -> pl.Series:
-    """Return a positive number for each row, a hash of its instant and sequence number.
+    """Return a positive hash of the instant, number and effect of each row.
+
+    Without the effect a row that comes after its instant and ends in the same pane would not have been there.
 
     It has 40 bits, so that millions of them can be summed up.
     """
-    numbered = hash64((rows[SEQ] ^ hash64(rows[FIRST]).reinterpret(signed=True)).alias(ENDED))
+    effects = hash64(rows[AT].dt.epoch("us")).reinterpret(signed=True)
+    instants = hash64((rows[FIRST] ^ effects).alias(FIRST)).reinterpret(signed=True)
+    numbered = hash64((rows[SEQ] ^ instants).alias(ENDED))
     return (numbered // 2**24).cast(pl.Int64) + 1
 
 

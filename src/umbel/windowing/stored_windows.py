@@ -151,7 +151,8 @@ class NearbyEntries:
         rows = self.windows.placed(after)
         changed = self.windows.changed(self.windows.placed(before), rows, added)
         rows = rows.join(changed, on=[ID, TIME], how="semi", maintain_order="left")
-        self.table.replace(_addressed(changed, keys), _addressed(rows, keys))
+        gone = changed.join(rows, on=[ID, TIME], how="anti")
+        self.table.put(_addressed(rows, keys), _addressed(gone, keys))
         self.emitted(keys, after, final)
 
     def emitted(self, keys: pl.Series, entries: pl.DataFrame, final: int | None) -> None:

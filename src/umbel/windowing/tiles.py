@@ -324,7 +324,9 @@ class Effects:
             until: the instant its last change takes effect.
             weight: its net number of rows.
         """
-        leaves = (position + tiles.lengths[window]) // SECOND * SECOND + SECOND
+        length = tiles.lengths[window]
+        # before the epoch an instant and NEVER add up to less than NEVER
+        leaves = np.where(length == NEVER, NEVER, (position + length) // SECOND * SECOND + SECOND)
         in_time = until < leaves
         begins = runs.changes(ids, window, position)
         # an entry that ends after it left had its timely rows until then, whatever its net weight

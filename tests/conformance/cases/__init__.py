@@ -7,6 +7,7 @@ from tests.conformance.cases import (
     aggregates,
     chains,
     choices,
+    edges,
     expressions,
     features,
     joins,
@@ -33,5 +34,6 @@ FAMILIES = (
     matrix,
     orders,
     nonfinite,
+    edges,
 )
 CASES: list[Case] = [case for family in FAMILIES for case in family.CASES]

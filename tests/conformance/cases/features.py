@@ -70,6 +70,22 @@ class Guest:
     visits: int = F(User.visits)
 
 
+@featureset
+class Measured:
+    """Features of other types than the keys of the datasets they are looked up in."""
+
+    uid: float
+    v: Optional[int] = F(K.v)
+    visits: int = F(Visited.n, default=-1)
+
+
+@featureset
+class Written:
+    uid: str
+    v: Optional[int] = F(K.v)
+    visits: int = F(Visited.n, default=-1)
+
+
 DATASETS = [K, Visits, Visited]
 ROWS = [{"uid": 1, "v": 10, "s": "a", "t": JAN1}, {"uid": 2, "v": 20, "s": None, "t": JAN1}]
 VISITS = [{"uid": 1, "t": JAN1 + n * timedelta(hours=1)} for n in range(3)]
@@ -115,5 +131,28 @@ CASES = [
             ),
         ],
         [User, Guest],
+    ),
+    Case(
+        "features looked up by values of another type than the key, of which some are no such key",
+        DATASETS,
+        [
+            Log("K", ROWS),
+            Log("Visits", VISITS),
+            Features(
+                [{"Measured.uid": uid} for uid in (1.0, 1.5, 2.0, 1e300)],
+                {"Measured.v": [10, None, 20, None], "Measured.visits": [3, -1, -1, -1]},
+                [JAN1 + DAY] * 4,
+            ),
+            Features(
+                [{"Written.uid": uid} for uid in ("1", "01", "one", "", "2")],
+                {"Written.v": [10, None, None, None, 20], "Written.visits": [3, -1, -1, -1, -1]},
+                [JAN1 + DAY] * 5,
+            ),
+            Features(
+                [{"Measured.uid": uid} for uid in (1.5, 2.0)],
+                {"Measured.v": [None, 20], "Measured.visits": [-1, -1]},
+            ),
+        ],
+        [Measured, Written],
     ),
 ]
