@@ -25,6 +25,11 @@ from tests.sales import (
     put_everywhere,
     tier_total,
 )
+from umbel.runtime.deployment import JOB
+from umbel.runtime.journal_ends import noted_ends
+from umbel.state.port import Lasting
+from umbel.state.runs.journal import HEADER_BYTES
+from umbel.state.urls import open_store
 
 DRIVER, TASKS = 1 << 40, 0
 
@@ -124,6 +129,14 @@ class TestEachForm:
         places = [letter.position for letter in letters]
         assert len(set(places)) == len(places) == run.dead, places
         assert all(letter.reason for letter in letters)
+
+    def test_the_catalog_knows_how_far_the_state_was_written(self, runs: dict[int, Run], small: int) -> None:
+        place = runs[small].deployed.deployment
+        store, noted = open_store(place.store_url, place.shards), noted_ends(place.catalog, JOB)
+        assert isinstance(store, Lasting)
+        there = [(store.state_ids(shard), store.end(shard)[:2])[1] for shard in range(place.shards)]
+        assert all((1, HEADER_BYTES) < end[:2] <= real for end, real in zip(noted, there, strict=True)), (noted, there)
+        assert any(end[:2] == real for end, real in zip(noted, there, strict=True)), (noted, there)
 
     def test_nothing_is_lost(self, runs: dict[int, Run], small: int) -> None:
         run = runs[small]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
-from umbel.changes.versions import ALIVE, KEY, MICROSECOND, TIME, advance, changelog, difference, spans
+from umbel.changes import runs
+from umbel.changes.versions import ALIVE, KEY, MICROSECOND, TIME, advance, as_versions, changelog, difference, spans
 from umbel.state.keys import encode_columns
 from umbel.types.schema import AT, SEQ, TRUNCATION, WEIGHT
 
@@ -124,8 +126,50 @@ def follow(changes: pl.DataFrame, versions_table: TimedTable) -> None:
         changes: changes with `_key`, as an operator emitted them.
         versions_table: the versions so far; written.
     """
+    points = changes.select(KEY, pl.col(AT).alias("_low")).unique()
+    stored = versions_table.scan(points.with_columns((pl.col("_low") + MICROSECOND).alias("_high")))
+    if stored.is_empty():
+        rest = changes
+    else:
+        known = stored.select(KEY, TIME).unique()
+        rest = changes.join(known, left_on=[KEY, AT], right_on=[KEY, TIME], how="anti")
+        _correct(changes.join(known, left_on=[KEY, AT], right_on=[KEY, TIME], how="semi"), versions_table)
+    plain, others = _one_by_instant(rest)
+    begun, ended = plain.filter(pl.col(WEIGHT) > 0), plain.filter(pl.col(WEIGHT) < 0).select(KEY, AT)
+    versions_table.write(as_versions(begun, stored, alive=True))
+    if ended.height:
+        versions_table.write(as_versions(ended, stored, alive=False))
+    if others.height:
+        _correct(others, versions_table)
+
+
+def _correct(changes: pl.DataFrame, versions_table: TimedTable) -> None:
+    """Apply changes at instants of which versions may be stored."""
     touched = pl.col(AT)
     before = versions_table.scan(spans(changes, touched, touched + MICROSECOND), before=True)
     after = advance(before, changes)
     entries = changes.select(KEY, pl.col(AT).alias(TIME)).unique()
     versions_table.replace(entries, after.join(entries, on=[KEY, TIME], how="semi"))
+
+
+def _one_by_instant(changes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the deciding change of each key and instant, and those to sum up.
+
+    A row that begins decides, the last of several, else one that ends. Sums decide where equal rows may cancel out.
+    """
+    begins = pl.col(WEIGHT) > 0
+    ordered = changes.sort(KEY, AT, begins, SEQ, maintain_order=True)
+    starts = runs.key_changes(ordered, [KEY, AT])
+    first = np.flatnonzero(starts)
+    sizes = runs.lengths(starts)
+    last = first + sizes - 1
+    weights = ordered[WEIGHT].to_numpy()
+    is_mixed = (weights[first] < 0) & (weights[last] > 0)
+    is_summed = is_mixed & (sizes > 2)
+    pairs = np.flatnonzero(is_mixed & (sizes == 2))
+    if len(pairs):
+        values = ordered.drop(WEIGHT)
+        ended, begun = values[first[pairs]], values[last[pairs]]
+        is_equal = [ended[name].eq_missing(begun[name]).to_numpy() for name in values.columns]
+        is_summed[pairs] = np.logical_and.reduce(is_equal)
+    return ordered[last[~is_summed]], ordered.filter(pl.Series(np.repeat(is_summed, sizes)))

@@ -75,7 +75,7 @@ def advance(versions: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
     net = consolidate(pl.concat([known, changes.select(known.columns)]))
     begun = net.filter(pl.col(WEIGHT) > 0).sort(KEY, AT, SEQ).unique([KEY, AT], keep="last", maintain_order=True)
     ended = net.join(begun, on=[KEY, AT], how="anti").unique([KEY, AT]).select(KEY, AT)
-    fresh = [_as_versions(begun, versions, alive=True), _as_versions(ended, versions, alive=False)]
+    fresh = [as_versions(begun, versions, alive=True), as_versions(ended, versions, alive=False)]
     retained = versions.join(touched, left_on=[KEY, TIME], right_on=[KEY, AT], how="anti")
     return pl.concat([retained, *fresh]).sort(KEY, TIME)
 
@@ -92,7 +92,14 @@ def rewind(versions: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
     return advance(effective, changes.with_columns(-pl.col(WEIGHT)))
 
 
-def _as_versions(changes: pl.DataFrame, like: pl.DataFrame, *, alive: bool) -> pl.DataFrame:
+def as_versions(changes: pl.DataFrame, like: pl.DataFrame, *, alive: bool) -> pl.DataFrame:
+    """Return the versions that changes start at their instants; columns they lack are null.
+
+    Args:
+        changes: one for each key and instant.
+        like: a frame of versions.
+        alive: False for tombstones.
+    """
     rows = changes.with_columns(pl.col(AT).alias(TIME), pl.lit(alive).alias(ALIVE))
     missing = [pl.lit(None, dtype).alias(name) for name, dtype in like.schema.items() if name not in rows.columns]
     return rows.with_columns(missing).select(like.columns).cast(like.schema)

@@ -136,7 +136,8 @@ def _deployment(directory: Path, catalog: str | None, store: str | None) -> Iter
     """Yield the deployment in a folder, or an empty one that leaves no trace."""
     from tempfile import TemporaryDirectory
 
-    from umbel.runtime.deployment import SHARDS, Deployment, check_catalog
+    from umbel.runtime.deployment import SHARDS, Deployment
+    from umbel.runtime.home import check_catalog
 
     folder = directory.absolute()
     if catalog is not None or (folder / "catalog.db").exists():

@@ -83,5 +83,6 @@ def _admitted(location: DeploymentLocation, answers: Policy, port: int) -> Abstr
     from umbel.runtime.own_token import own_token
 
     deployment = open_deployment(Path(location.directory), *astuple(location)[1:])
+    deployment.catalog.check_decisive()
     answers.check(deployment)
     return own_token(deployment, answers.url(port)) if answers.is_local else nullcontext()

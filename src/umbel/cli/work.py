@@ -99,7 +99,7 @@ def _damage(deployment: Deployment) -> str:
     from umbel.runtime.deployment import JOB
 
     try:
-        deployment.check_state()
+        deployment.check_state(deep=True)
         last = deployment.catalog.progress(JOB, sys.maxsize)
         deployment.plans().check(last.state.get("plan", 0) if last else 0)
     except Damaged as error:

@@ -99,6 +99,8 @@ class FileSource(SplitSource):
     _seen: dict[str, int] | None = field(default=None, init=False, repr=False, compare=False)
     """The sizes of the listed files that were not read before the last plan, None before the first one."""
 
+    opens_at_once: ClassVar[bool] = True
+
     def examine(self) -> None:
         self.store.examine()
 

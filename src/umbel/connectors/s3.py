@@ -218,8 +218,9 @@ def table_source(
         options: of the source.
     """
     if format == "iceberg":
+        from umbel.connectors.iceberg_catalogs import from_path, iceberg
         from umbel.connectors.iceberg_source import IcebergSource
-        from umbel.connectors.iceberg_tables import IcebergPlace, from_path, iceberg
+        from umbel.connectors.iceberg_tables import IcebergPlace
 
         iceberg()
         return IcebergSource(IcebergPlace(title, partial(from_path, title, address)), path, options)

@@ -64,6 +64,9 @@ class SplitSource(Protocol):
             exact: True if only these columns are returned.
         """
 
+    opens_at_once: ClassVar[bool] = False
+    """True if several splits may be read at once in threads of a process: `open` shares nothing that changes."""
+
     paces_itself: ClassVar[bool] = False
     """True if it polls its server once per `every` by itself, so that it may be asked for splits at any time."""
 

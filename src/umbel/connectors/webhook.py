@@ -82,6 +82,8 @@ class EndpointSource(SplitSource):
     directory: Path
     connector: WebhookConnector
 
+    opens_at_once: ClassVar[bool] = True
+
     @cached_property
     def _reader(self) -> IngestReader:
         return IngestReader(self.directory, self.connector.source.name, self.connector.endpoint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -167,7 +167,8 @@ class ByFunction(Computed):
         """Return one value of any form per row, or raise."""
         from umbel.types.pandas import raw_series, to_pandas
 
-        provided = to_pandas(rows, {name: columns.get(name) or shown_as(rows[name]) for name in rows.columns})
+        needed = _needed(self.function, rows.columns)
+        provided = to_pandas(rows, {name: columns.get(name) or shown_as(rows[name]) for name in needed})
         return raw_series(one_per_row(self.function(provided), rows.height))
 
 
@@ -212,7 +213,7 @@ def called(function: UserFunction, rows: pl.DataFrame, columns: Columns) -> Any:
     """
     from umbel.types.pandas import to_pandas
 
-    frame = to_pandas(rows, columns)
+    frame = to_pandas(rows, {name: columns[name] for name in _needed(function, columns)})
     try:
         return function(frame)
     except (KeyError, AttributeError) as error:
@@ -221,6 +222,11 @@ def called(function: UserFunction, rows: pl.DataFrame, columns: Columns) -> Any:
             raise
         unknown = UnknownName(f"the frame has no column '{name}'{did_you_mean(name, columns)}")
         raise unknown.with_traceback(error.__traceback__) from error
+
+
+def _needed(function: UserFunction, names: Iterable[str]) -> list[str]:
+    """Return the columns that a function may read."""
+    return [name for name in names if function.reads is None or name in function.reads]
 
 
 def _missing_column(error: KeyError | AttributeError, columns: Columns) -> str | None:

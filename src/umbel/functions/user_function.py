@@ -16,6 +16,7 @@ from typing import Any
 import cloudpickle
 
 from umbel.errors import InvalidValue
+from umbel.functions.column_reads import columns_read
 from umbel.functions.references import References, digest_of, is_own, mentions
 
 _BY_VALUE = threading.Lock()
@@ -64,6 +65,11 @@ class UserFunction:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self.load()(*arguments, **named)
+
+    @cached_property
+    def reads(self) -> frozenset[str] | None:
+        """The columns it can read of a frame, None if it may read any."""
+        return columns_read(self.load())
 
     @cached_property
     def pickled(self) -> PickledFunction:

@@ -1,6 +1,6 @@
 """Batch execution in one process.
 
-The stages of a graph run one after the other over all shards of a store.
+The stages of a graph run one after the other; within a stage, the shards of a store run in threads, as many as there are cores.
 
 The in-process runner uses it with one shard in memory; the Spark driver uses it for batches too small to justify tasks.
 """
@@ -16,12 +16,15 @@ import polars as pl
 
 from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import Edge, StageOutput, add_seen, due, run_shard
+from umbel.graph.threads import in_threads
 from umbel.operators.operator import Clock, Keyed
 from umbel.state.keys import encode_columns, shard_of
 from umbel.state.port import Stamp, Store
 from umbel.types.schema import TRUNCATION, WEIGHT
 
 Frames = dict[Edge, list[pl.DataFrame]]
+Part = tuple[int, Edge, pl.DataFrame]
+"""Rows of an edge for a shard."""
 
 
 @dataclass(slots=True)
@@ -88,14 +91,19 @@ class InProcess:
         """
         result, frames = BatchResult(), defaultdict[int, Frames](lambda: defaultdict(list))
         result.add(output)
-        self._pass_on(output, frames)
+        for parts in in_threads(self._routed, output.frames.items()):
+            _pass_on(parts, frames)
         for number in range(1, self.graph.depth + 1):
             nodes = self.graph.stage(number, self._only)
             fired = due(nodes, result.seen, clocks)
-            for shard in range(self._store.shards) if fired else sorted(frames):
+
+            def run(shard: int, nodes=nodes, fired=fired) -> tuple[StageOutput, list[Part]]:  # type: ignore[no-untyped-def]
                 produced = self._shard(nodes, shard, frames.get(shard, {}), stamp, clocks, fired)
+                return produced, [part for each in produced.frames.items() for part in self._routed(each)]
+
+            for produced, parts in in_threads(run, range(self._store.shards) if fired else sorted(frames)):
                 result.add(produced)
-                self._pass_on(produced, frames)
+                _pass_on(parts, frames)
         return result
 
     def _shard(
@@ -115,7 +123,12 @@ class InProcess:
                 run_shard(nodes, inbox, transaction, clocks, output, fired)
         return output
 
-    def _pass_on(self, output: StageOutput, frames: dict[int, Frames]) -> None:
-        for (number, position), rows in output.frames.items():
-            for shard, part in route(self.graph.nodes[number], position, pl.concat(rows), self._store.shards):
-                frames[shard][number, position].append(part)
+    def _routed(self, emitted: tuple[Edge, list[pl.DataFrame]]) -> list[Part]:
+        (number, position), rows = emitted
+        parts = route(self.graph.nodes[number], position, pl.concat(rows), self._store.shards)
+        return [(shard, (number, position), part) for shard, part in parts]
+
+
+def _pass_on(parts: Iterable[Part], frames: dict[int, Frames]) -> None:
+    for shard, edge, part in parts:
+        frames[shard][edge].append(part)

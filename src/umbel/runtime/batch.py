@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from umbel.api.secrets import provide_secrets
@@ -14,25 +16,31 @@ from umbel.catalog.catalog import DeadLetter, JobProgress
 from umbel.errors import NotSupported
 from umbel.functions.guarding import guarded
 from umbel.graph.execution import BatchResult, InProcess
-from umbel.graph.graph import Graph
+from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import StageOutput, add_seen, due
+from umbel.graph.threads import in_threads
 from umbel.processes.status import progressed
 from umbel.quality import totals
 from umbel.runtime.changelogs import ChangeLogPart, Dues
 from umbel.runtime.dead_letters import DROPPED, DeadLetters
 from umbel.runtime.deployment import JOB, RETAINED_FOR, Deployment
 from umbel.runtime.guard import WorkerGuard
-from umbel.runtime.intake import take_in
+from umbel.runtime.intake import Intake, may_open_at_once, take_in
+from umbel.runtime.journal_ends import ENDS, ends_of, reached
 from umbel.runtime.letters import Letters
 from umbel.runtime.limits import Limits
 from umbel.runtime.maintenance import delete_removed, forget_removed
-from umbel.runtime.plans import BatchPlan
+from umbel.runtime.plans import BatchPlan, PlannedSplit
 from umbel.runtime.progress import EventTimeProgress, is_due
 from umbel.runtime.purge import purge_before
 from umbel.runtime.switching import switch_caught_up
-from umbel.state.port import Stamp
+from umbel.state.port import JournalEnd, Stamp
+
+TAILED = 2 << 20
+"""Bytes of input up to which the changes of a batch go to the tails of the change logs, and not into their tables at once."""
 
 Counts = Mapping[tuple[str, str], int]
+_Part = list[tuple[int, PlannedSplit]]
 
 
 @dataclass(slots=True)
@@ -46,6 +54,7 @@ class BatchReport:
         dead: refused records.
         newest: the largest event time read from each source.
         letters: rows that user functions rejected.
+        ends: how far tasks have written the journals, by shard.
     """
 
     result: BatchResult = field(default_factory=BatchResult)
@@ -54,6 +63,7 @@ class BatchReport:
     dead: list[DeadLetter] = field(default_factory=list)
     newest: list[tuple[str, datetime | None]] = field(default_factory=list)
     letters: Letters = field(default_factory=Letters)
+    ends: dict[int, JournalEnd] = field(default_factory=dict)
 
     def add_intake(self, summary: Mapping[str, Any]) -> None:
         """Add the summary of some rows of a split."""
@@ -75,6 +85,8 @@ class BatchReport:
             self.add_intake(report["intake"])
         self.counts.update(report.get("expected", {}))
         self.parts += report["parts"]
+        for shard, end in report.get("ends", {}).items():
+            self.ends[shard] = max(end, self.ends.get(shard, end))
         if "letters" in report:
             self.letters.add(report["letters"])
         self.result.add(StageOutput(seen=report["seen"]))
@@ -92,6 +104,7 @@ class MicroBatch:
         before: the revision of the batch before it, None for the first one.
         waiting: the state ids of operators that do not run yet, because their backfill is not complete.
         dues: the expected content of the change logs after the batch before.
+        ends: how far the journals were written by the batch before.
     """
 
     deployment: Deployment
@@ -101,6 +114,7 @@ class MicroBatch:
     before: int | None
     waiting: frozenset[str] = frozenset()
     dues: Dues = field(default_factory=dict)
+    ends: Sequence[JournalEnd] = ()
 
     @classmethod
     def begin(cls, deployment: Deployment, plan: BatchPlan, stamp: Stamp) -> MicroBatch:
@@ -109,7 +123,14 @@ class MicroBatch:
         before = deployment.catalog.progress(JOB, stamp.batch)
         time = EventTimeProgress.of(before.state if before else {}, plan.ended)
         dues = before.state.get("logs", {}) if before else {}
-        return cls(deployment, plan, stamp, time, before.revision if before else None, dues=dues)
+        revision = before.revision if before else None
+        return cls(deployment, plan, stamp, time, revision, dues=dues, ends=ends_of(before))
+
+    @property
+    def opens_at_once(self) -> bool:
+        """True if all of its splits may be read at once, in threads."""
+        splits = self.plan.splits
+        return all(may_open_at_once(self.deployment, self.plan.revision, each) for each in splits)
 
     def after_backfill(self, waiting: frozenset[str]) -> MicroBatch:
         """Return the batch as it runs after a step of a backfill.
@@ -141,16 +162,39 @@ class MicroBatch:
     def run_here(self) -> BatchReport:
         """Run the stages in this process."""
         batch_report, output, guard = BatchReport(), StageOutput(), WorkerGuard(self.deployment)
-        watermarks = self.time.watermarks(self.graph)
-        for split in self.plan.splits:
-            for taken in take_in(self.deployment, self.plan, split, watermarks, guard, self.waiting):
-                batch_report.add_intake(taken.summary)
-                _merge(output, taken.output)
+        for taken in self._taken_in(batch_report.letters):
+            batch_report.add_intake(taken.summary)
+            _merge(output, taken.output)
         clocks = self.time.clocks(self.graph)
         with guarded(guard):
             batch_report.result = InProcess(self.graph, self.deployment.store).run(output, self.stamp, clocks)
         batch_report.letters.add(Letters.of(guard))
         return batch_report
+
+    def _taken_in(self, letters: Letters) -> list[Intake]:
+        """Return what was read from the splits, in their order.
+
+        Args:
+            letters: gets the rows that functions rejected.
+        """
+        watermarks, parts, others = self.time.watermarks(self.graph), list[_Part](), _Part()
+        for number, split in enumerate(self.plan.splits):
+            if may_open_at_once(self.deployment, self.plan.revision, split):
+                parts.append([(number, split)])
+            else:
+                others.append((number, split))
+
+        def read(part: _Part) -> tuple[Letters, list[tuple[int, Intake]]]:
+            guard = WorkerGuard(self.deployment)
+            reading = partial(take_in, self.deployment, self.plan, watermarks=watermarks, guard=guard)
+            found = [(number, each) for number, split in part for each in reading(split, waiting=self.waiting)]
+            return Letters.of(guard), found
+
+        taken = list[tuple[int, Intake]]()
+        for rejected, found in in_threads(read, [*parts, others] if others else parts):
+            letters.add(rejected)
+            taken += found
+        return [each for _, each in sorted(taken, key=itemgetter(0))]
 
     def finish(self, batch_report: BatchReport) -> Counts:
         """Write the change logs and commit the batch's progress."""
@@ -174,6 +218,7 @@ class MicroBatch:
             "due": is_due(graph, before, time.state),
             "waiting": bool(self.waiting),
             "logs": logs,
+            ENDS: reached(self.ends, self.deployment.store, batch_report.ends),
         }
         progress = JobProgress(self.stamp.batch, self.plan.revision, state)
         self.deployment.catalog.finish(
@@ -187,19 +232,29 @@ class MicroBatch:
         changes, graph, batch = self.deployment.changes, self.graph, self.stamp.batch
         by_log = {node.log: node for node in graph.nodes}
         before = {log: due for log, due in self.dues.items() if log in by_log}
-        changes.commit(batch, batch_report.parts, by_log)
-        moved = {part.log: by_log[part.log] for part in batch_report.parts}
+        logged = batch_report.result.logged
+        retained, parts = [graph.nodes[number] for number in logged], list(batch_report.parts)
+        if self.plan.size > TAILED:  # not by the size of the changes: a batch that is run again goes the same way
+            parts += in_threads(
+                lambda node: changes.write_part(node, self.stamp, "here", logged[node.number]), retained
+            )
+            retained = []
+        changes.commit(batch, parts, by_log)
+        moved = {part.log: by_log[part.log] for part in parts}
         moved |= {
             node.log: node
             for node in graph.nodes
             if node.is_logged and node.log not in before and node.state_id not in self.waiting
         }  # backfilled ones
-        retained = [graph.nodes[number] for number in batch_report.result.logged]
-        for node in retained:
+
+        def keep(node: GraphNode) -> bool:
             last = before[node.log][2] if node.log in before else -1
-            changes.keep(node, batch, batch_report.result.logged[node.number], last)
-            if changes.flush(node):
-                moved[node.log] = node
+            changes.keep(node, batch, logged[node.number], last)
+            return changes.flush(node)
+
+        moved |= {
+            node.log: node for node, is_moved in zip(retained, in_threads(keep, retained), strict=True) if is_moved
+        }
         return changes.dues(before, batch, retained, moved.values())
 
 

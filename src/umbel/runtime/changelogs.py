@@ -19,6 +19,7 @@ import polars as pl
 from umbel.changes.versions import consolidate
 from umbel.errors import Damaged
 from umbel.graph.graph import GraphNode
+from umbel.graph.threads import in_threads
 from umbel.log import change_retention, change_rewriting, changes
 from umbel.log.change_files import ChangeLogFile
 from umbel.log.change_retention import Locked, RetentionLimits
@@ -76,19 +77,19 @@ class ChangeLogs:
             parts: all of them.
             nodes: the node behind each log, by its name.
         """
-        by_log: dict[str, list[ChangeLogFile]] = {}
-        for part in parts:
-            by_log.setdefault(part.log, []).extend(part.files)
-        for log, files in by_log.items():
-            self._bare(nodes[log]).commit(files, PARTS, batch + 1)  # transactions count from 0, backfills are batch -1
+        self._commit(parts, nodes, PARTS, batch + 1)  # transactions count from 0, backfills are batch -1
 
     def commit_step(self, step: int, parts: Iterable[ChangeLogPart], nodes: Mapping[str, GraphNode]) -> None:
         """Commit the parts of a backfill step to their tables; steps count from 0."""
+        self._commit(parts, nodes, STEPS, step)
+
+    def _commit(
+        self, parts: Iterable[ChangeLogPart], nodes: Mapping[str, GraphNode], application: str, number: int
+    ) -> None:
         by_log: dict[str, list[ChangeLogFile]] = {}
         for part in parts:
             by_log.setdefault(part.log, []).extend(part.files)
-        for log, files in by_log.items():
-            self._bare(nodes[log]).commit(files, STEPS, step)
+        in_threads(lambda each: self._bare(nodes[each[0]]).commit(each[1], application, number), by_log.items())
 
     def keep(self, node: GraphNode, batch: int, frames: Sequence[pl.DataFrame], before: int = -1) -> None:
         """Append the changes of a small batch to the tail, after the batch `before`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -22,14 +21,14 @@ from umbel.catalog.replays import Replays
 from umbel.catalog.vault import Vault
 from umbel.definitions.records import Definitions
 from umbel.definitions.serde import load
-from umbel.errors import Damaged, InvalidValue
+from umbel.errors import InvalidValue
 from umbel.graph.graph import MAIN, Graph
 from umbel.graph.tiled import tiled
-from umbel.log.reading import RESTORE
 from umbel.processes.privacy import make_private
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.changelogs import ChangeLogs, Dues
-from umbel.runtime.home import elsewhere, is_home, other_folder
+from umbel.runtime.home import check_catalog, elsewhere, is_home, made, other_folder
+from umbel.runtime.journal_ends import noted_ends
 from umbel.runtime.limits import Limits
 from umbel.runtime.plans import Plans
 from umbel.runtime.replays import replay_sources
@@ -51,7 +50,6 @@ BUDGET = 128 << 20
 """Bytes of input per batch."""
 DEFAULT = Tiling()
 log = logging.getLogger("umbel.work")
-_ELSEWHERE = "choose another folder, which this account may write to: --dir"
 
 
 def replaced(branch: str) -> str:
@@ -115,7 +113,7 @@ class Deployment:
             InvalidValue: the folder or the catalog cannot be used; or a fixed setting differs from that of the deployment.
         """
         _check_grid(accuracy, exact_instants)
-        folder = _made(directory.absolute())
+        folder = made(directory.absolute())
         make_private(folder)
         check_catalog(folder, catalog_url)
         catalog_url, store_url = (
@@ -160,6 +158,7 @@ class Deployment:
         store, known = open_store(self.store_url, self.shards), self.catalog.noted(STORE)
         if known is not None and isinstance(store, Lasting):
             store.must_be(known)
+            store.must_reach(noted_ends(self.catalog, JOB))
         return store
 
     def note_store(self) -> None:
@@ -182,13 +181,20 @@ class Deployment:
         if not self.is_home:
             raise other_folder(self.directory)
 
-    def check_state(self) -> None:
-        """Refuse state that this version of umbel cannot read.
+    def check_state(self, *, deep: bool = False) -> None:
+        """Refuse a damaged catalog, and state that this version of umbel cannot read.
+
+        Args:
+            deep: True to look at each shard, too.
 
         Raises:
             OldState: another version wrote it.
+            Damaged: catalog or state is missing or damaged.
         """
-        _ = self.store
+        self.catalog.check_decisive()
+        store = self.store
+        for shard in range(store.shards) if deep else ():
+            store.state_ids(shard)
 
     @cached_property
     def is_home(self) -> bool:
@@ -296,17 +302,6 @@ def _check_grid(accuracy: float | None, exact_instants: int | None) -> None:
     )
 
 
-def _made(folder: Path) -> Path:
-    """Return umbel's folder, making it if needed."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidValue(f"{folder} cannot be made: {error.strerror}", hint=_ELSEWHERE) from error
-    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise InvalidValue(f"{folder} cannot be read and written by this account", hint=_ELSEWHERE)
-    return folder
-
-
 class Fixed:
     """The settings that are fixed when a deployment is made.
 
@@ -348,25 +343,6 @@ class Fixed:
                 hint=f"leave --{name} out; or make another deployment: --dir",
             )
         return found
-
-
-def check_catalog(folder: Path, url: str | None) -> None:
-    """Refuse to make a new catalog in a folder that had one.
-
-    A new catalog would forget all commits and source positions.
-
-    Raises:
-        Damaged: the catalog is gone, and the data it describes is not.
-    """
-    own = folder / "catalog.db"
-    if url not in (None, f"sqlite:///{own}") or (own.is_file() and own.stat().st_size):
-        return
-    if own.is_dir():
-        raise Damaged("the catalog is damaged: catalog.db is a folder", hint=RESTORE)
-    left = [name for name in ("store/store.json", "plans", "changes") if (folder / name).exists()]
-    if left:
-        what = "an empty catalog.db" if own.exists() else "no catalog.db"
-        raise Damaged(f"the catalog is missing: there is {', '.join(left)} and {what}", hint=RESTORE)
 
 
 @lru_cache(maxsize=4)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -113,14 +115,17 @@ class WorkerGuard:
         if rows.is_empty():
             return operator.apply(rows)
         work = applying(operator)
-        made, rejected = self._run(work, rows)
-        if rejected:
-            self._note(operator, work, rows, rejected)
+        with self._alone(work):
+            made, rejected = self._run(work, rows)
+            if rejected:
+                self._note(operator, work, rows, rejected)
         return made
 
     def judge(self, computed: ByFunction, rows: pl.DataFrame, columns: Columns, declared: DType) -> Checked:
         """Return one value per row, and the errors of rows without one."""
-        made, rejected = self._run(Judging(Judgement(computed, dict(columns), declared)), rows)
+        work = Judging(Judgement(computed, dict(columns), declared))
+        with self._alone(work):
+            made, rejected = self._run(work, rows)
         if not rejected:
             return Checked(made.values.alias("value"), made.errors)
         good = np.setdiff1d(np.arange(rows.height), np.fromiter(rejected, np.int64))
@@ -136,6 +141,13 @@ class WorkerGuard:
     @cached_property
     def _known(self) -> Known:
         return self._process.known()
+
+    def _alone(self, work: Work[Any]) -> AbstractContextManager[Any]:
+        """Return the context of a call.
+
+        One user function runs at a time, because marks and limits are those of the process.
+        """
+        return self._process.calling if work.has_functions else nullcontext()
 
     # ---- calls ----------------------------------------------------------------------------------------------------------
 
@@ -231,7 +243,8 @@ class WorkerGuard:
     def _note(self, operator: RowWise, work: Work[Any], rows: pl.DataFrame, rejected: Mapping[int, str]) -> None:
         """Record rejected rows; retractions of rejected rows are dropped and not counted."""
         numbers = [row for row in sorted(rejected) if rows[WEIGHT][row] > 0]
-        self.counts[operator.id] += len(numbers)
+        with self._process.calling:
+            self.counts[operator.id] += len(numbers)
         for row in numbers[: LETTERS - len(self.rejected)]:
             values = rows.row(row, named=True)
             at, number = values[AT], values[SEQ]
@@ -252,6 +265,7 @@ class _Process:
         self._deployment = deployment
         self.verdicts = Verdicts(deployment.catalog)
         self.inflight = InFlight(deployment.directory)
+        self.calling = threading.RLock()
         self._rows: dict[str, tuple[int, dict[str, str]]] = {}
         self._child = IsolatedProcess(ForkServer(MODULES))
         self._clean: Counter[str] = Counter()

@@ -1,18 +1,21 @@
-"""The folder of a deployment whose catalog is elsewhere."""
+"""The folder of a deployment, and whose it is if the catalog is elsewhere."""
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from umbel.errors import InvalidValue, NotSupported
+from umbel.errors import Damaged, InvalidValue, NotSupported
+from umbel.log.reading import RESTORE
 from umbel.state.disk import write_new
 
 if TYPE_CHECKING:
     from umbel.catalog.catalog import Catalog
 
+_ELSEWHERE = "choose another folder, which this account may write to: --dir"
 NAME = "deployment.id"
 SETTING = "folder"
 """The setting of the catalog with the id of the folder that has plans, logs and positions."""
@@ -69,3 +72,33 @@ def _make_id(folder: Path) -> str:
     with suppress(FileExistsError):
         write_new(folder / NAME, uuid4().hex.encode())
     return _id_of(folder) or ""
+
+
+def made(folder: Path) -> Path:
+    """Return umbel's folder, making it if needed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidValue(f"{folder} cannot be made: {error.strerror}", hint=_ELSEWHERE) from error
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise InvalidValue(f"{folder} cannot be read and written by this account", hint=_ELSEWHERE)
+    return folder
+
+
+def check_catalog(folder: Path, url: str | None) -> None:
+    """Refuse to make a new catalog in a folder that had one.
+
+    A new catalog would forget all commits and source positions.
+
+    Raises:
+        Damaged: the catalog is gone, and the data it describes is not.
+    """
+    own = folder / "catalog.db"
+    if url not in (None, f"sqlite:///{own}") or (own.is_file() and own.stat().st_size):
+        return
+    if own.is_dir():
+        raise Damaged("the catalog is damaged: catalog.db is a folder", hint=RESTORE)
+    left = [name for name in ("store/store.json", "plans", "changes") if (folder / name).exists()]
+    if left:
+        what = "an empty catalog.db" if own.exists() else "no catalog.db"
+        raise Damaged(f"the catalog is missing: there is {', '.join(left)} and {what}", hint=RESTORE)

@@ -111,6 +111,12 @@ def take_in(
     yield intake
 
 
+def may_open_at_once(deployment: Deployment, revision: int, split: PlannedSplit) -> bool:
+    """Return whether a split may be read in a thread beside others."""
+    source = _sources(deployment, revision)[split.dataset, split.source]
+    return source.reading.opens_at_once and "replay" not in split.split
+
+
 def _opened(
     deployment: Deployment, source: OpenedSource, split: Mapping[str, Any], columns: Mapping[str, DType]
 ) -> Iterator[RawBatch]:

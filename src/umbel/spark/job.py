@@ -1,7 +1,7 @@
 """The live job: one streaming query over the whole graph, one Spark job per micro-batch.
 
-A batch too small to gain from Spark tasks is run by the driver itself, by the same stages in the same shard transactions. The
-choice depends on the batch's plan alone, so a batch that is run again is run in the same way.
+A batch too small to gain from Spark tasks is run by the driver itself, by the same stages in the same shard transactions; on few
+cores a larger one as well, in threads. Both write change logs in the same form, so a batch may be run again in the other way.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING
 from umbel.catalog.catalog import JobEpoch
 from umbel.catalog.purges import Purges
 from umbel.errors import text_of
-from umbel.runtime.batch import BatchReport, Counts, MicroBatch
+from umbel.graph import threads
+from umbel.runtime.batch import TAILED, BatchReport, Counts, MicroBatch
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.maintenance import Maintenance
 from umbel.runtime.purge import purge_before
@@ -24,18 +26,22 @@ from umbel.runtime.rates import SOURCES, record
 from umbel.runtime.recovery import checkpoint
 from umbel.runtime.unlogged import recompute_unlogged
 from umbel.spark.backfill import Backfill
+from umbel.spark.executors import ExecutorWatch
 from umbel.spark.pace import Pace
 from umbel.spark.packets import SCHEMA
 from umbel.spark.source import NAME, PlanSource
-from umbel.spark.tasks import BatchContext, later_stages, reading
+from umbel.spark.tasks import BatchContext, is_local, later_stages, reading
 from umbel.state.port import Stamp
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-SMALL = 2 << 20
+SMALL = TAILED
 """Batches of at most so many bytes of input are run by the driver."""
+THREADED = 256 << 20
+"""On few cores those of at most so many are, in threads: that is faster there than Spark's tasks, and takes less memory."""
+MOST_SLOTS = 2
 INTERVAL = "100 milliseconds"
 
 log = logging.getLogger("umbel.work")
@@ -47,7 +53,7 @@ class LiveJob:
     Args:
         deployment: the deployment.
         session: Spark.
-        small: bytes of input up to which a batch is run by the driver itself.
+        small: bytes of input up to which a batch is run by the driver itself; the best for this machine when None.
         on_batch: called after each batch with its number and counts.
         on_begin: called before each batch with its number.
     """
@@ -57,21 +63,27 @@ class LiveJob:
         deployment: Deployment,
         session: SparkSession,
         *,
-        small: int = SMALL,
+        small: int | None = None,
         on_batch: Callable[[int, Counts], None] | None = None,
         on_begin: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._deployment, self._session, self._small = deployment, session, small
+        self._deployment, self._session = deployment, session
+        self._small = SMALL if small is None else small
+        slots = session.sparkContext.defaultParallelism
+        self._threaded = THREADED if small is None and slots <= MOST_SLOTS and is_local(session) else self._small
         self._plans = deployment.plans()
         self._checkpoint = checkpoint.folder_of(deployment.directory)
         self._on_batch, self._on_begin = on_batch, on_begin
         self._maintenance = Maintenance(deployment)
-        self._pace = Pace(small)
+        self._pace = Pace(self._small)
         self._backfill = Backfill(session, deployment, self._pace)
+        self._watch = ExecutorWatch(session, partial(deployment.catalog.record_event, "work", "warning"))
         self._epoch = 0
 
     def start(self) -> StreamingQuery:
         """Take over the job from an earlier worker, and start it."""
+        if is_local(self._session):
+            threads.use(self._session.sparkContext.defaultParallelism)
         self._epoch = self._deployment.catalog.take_over(JOB)
         parts = self._deployment.catalog, self._deployment.directory
         if checkpoint.is_lost(*parts):
@@ -79,12 +91,15 @@ class LiveJob:
             log.warning(text)
             self._deployment.catalog.record_event("work", "warning", text)
         self._session.dataSource.register(PlanSource)
+        self._watch.start()
         plans = self._session.readStream.format(NAME).option("deployment", self._deployment.encode()).load()
         writer = plans.writeStream.foreachBatch(self._batch).queryName(JOB)
         return writer.option("checkpointLocation", str(self._checkpoint)).trigger(processingTime=INTERVAL).start()
 
     def close(self) -> None:
         """Cancel what runs beside the streaming query, after it was stopped."""
+        threads.use(threads.AVAILABLE)
+        self._watch.stop()
         self._backfill.stop()
 
     def _batch(self, _: DataFrame, number: int) -> None:
@@ -117,7 +132,7 @@ class LiveJob:
         waiting = self._backfill.go_on(plan.revision, batch.stamp, batch.time, batch.before is None)
         batch = batch.after_backfill(waiting)
         reads = monotonic()
-        batch_report = batch.run_here() if plan.size <= self._small else self._in_tasks(batch)
+        batch_report = batch.run_here() if self._is_for_driver(batch) else self._in_tasks(batch)
         counts = batch.finish(batch_report)
         if plan.behind:  # rows that were there before
             rows = sum(count for (_, name), count in counts.items() if name == "rows")
@@ -125,6 +140,14 @@ class LiveJob:
         self._maintenance.after(plan)
         if self._on_batch is not None:
             self._on_batch(number, counts)
+
+    def _is_for_driver(self, batch: MicroBatch) -> bool:
+        """Return whether the driver runs a batch itself.
+
+        That is a small one, and on few cores any that it can read in threads.
+        """
+        size = batch.plan.size
+        return size <= self._small or (size <= self._threaded and batch.opens_at_once)
 
     def _in_tasks(self, batch: MicroBatch) -> BatchReport:
         """Run a batch as one Spark job with a stage for each graph stage."""

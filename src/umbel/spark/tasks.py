@@ -150,6 +150,7 @@ def merging(context: BatchContext, stage: int) -> Task:
         from umbel.graph.stages import StageOutput, add_seen, due, run_shard
         from umbel.runtime.guard import WorkerGuard
         from umbel.spark.packets import StageInput, announced, batches
+        from umbel.state.port import Lasting
 
         deployment = context.opened()
         graph, store = context.graph(), deployment.store
@@ -166,7 +167,8 @@ def merging(context: BatchContext, stage: int) -> Task:
             yield from batches(rejected(guard))
             del inputs.blobs[shard], inbox
             add_seen(seen, output.seen)
-            yield from batches(posted(deployment, context, output, {}, f"{stage}-{shard}"))
+            ends = {"ends": {shard: store.end(shard)}} if isinstance(store, Lasting) else {}
+            yield from batches(posted(deployment, context, output, ends, f"{stage}-{shard}"))
         yield from batches(announced(seen, context.tasks))
 
     return run

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
+import pandas as pd
+import polars as pl
 import pytest
 
 from tests.unit.serving.conftest import DEPARTURES
 from tests.unit.serving.flights import DATASETS, Departure
 from umbel.api.commit import check_commit
+from umbel.connectors import Files, source
+from umbel.datasets import Sum, dataset, field, pipeline
+from umbel.definitions.records import DatasetDefinition
+from umbel.dtypes import Continuous
 from umbel.errors import Damaged, InvalidValue, NotSupported
+from umbel.graph import threads
+from umbel.lib import inputs
 from umbel.log.ingest import IngestLog
 from umbel.log.segments import PREAMBLE_BYTES, directory_of, segments_in
 from umbel.log.tail import Tail
+from umbel.query.lookups import Lookups
 from umbel.runtime.batch import drain
 from umbel.runtime.changelogs import ChangeLogs
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.freshness import Lag, behind, lags
+
+__owner__ = "tests@umbel.dev"
 
 
 @pytest.fixture
@@ -200,3 +212,84 @@ def test_a_batch_is_finished_when_its_changes_are_in_the_logs_and_not_before(
     node = place.graph(place.catalog.revision()).outputs["Departure"]
     assert place.changes.read(node).height == len(DEPARTURES)
     assert place.catalog.counts() == {("Departure", "rows"): len(DEPARTURES)}
+
+
+LINES = 2000
+
+
+def divided(df: pd.DataFrame) -> pd.Series[int]:
+    return df["n"].map(lambda n: 100 // (n % 50) * 0 + n).astype("Int64")
+
+
+def filed(folder: Path, files: int) -> list[DatasetDefinition]:
+    """Write files of rows, and return datasets of which one computes and refuses some of them."""
+    for number in range(files):
+        rows = ({"n": number * LINES + n, "at": n} for n in range(LINES))
+        folder.joinpath(f"{number}.json").write_bytes(b"\n".join(map(orjson.dumps, rows)))
+
+    @source(Files(name="f", folder=str(folder)).path("*.json"), disorder="1d", cdc="append")
+    @dataset
+    class Line:
+        n: int
+        at: datetime
+
+    @dataset(index=True)
+    class Sums:
+        of: int = field(key=True)
+        total: int
+        at: datetime
+
+        @pipeline
+        @inputs(Line)
+        def sums(cls, lines):  # type: ignore[no-untyped-def]
+            computed = lines.assign("total", int, divided).filter(lambda df: df["n"].map(lambda n: n != 7))
+            keyed = computed.assign("of", int, lambda df: df["n"] % 13).drop("n")
+            return keyed.groupby("of").aggregate(total=Sum(of="total", window=Continuous("forever")))
+
+    return check_commit([Line, Sums], [])
+
+
+@pytest.mark.parametrize("cores", [1, 4])
+def test_files_and_shards_in_threads_give_what_one_thread_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    """Functions fail for some rows of each file, in several threads at once: each is counted and named once."""
+    monkeypatch.setattr(threads._SETTINGS, "threads", cores)
+    data = tmp_path / "data"
+    data.mkdir()
+    deployment = Deployment.at(tmp_path / "umbel", shards=4)
+    commit(deployment, filed(data, 6))
+    drain(deployment)
+    good = [n for n in range(6 * LINES) if n % 50 and n != 7]
+    graph = deployment.graph(deployment.catalog.revision())
+    found, _ = Lookups(graph, deployment.store, lambda _: pl.DataFrame()).online(
+        "Sums", pl.DataFrame({"of": range(13)}), pl.Series([datetime(2030, 1, 1, tzinfo=UTC)] * 13)
+    )
+    assert found["total"].to_list() == [sum(n for n in good if n % 13 == of) for of in range(13)]
+    counts = deployment.catalog.counts()
+    assert (counts["Line", "rows"], counts["Sums", "dead"]) == (6 * LINES, 6 * LINES // 50)
+    letters = deployment.catalog.dead_letters("Sums", 1000)
+    places = {f"{orjson.loads(each.raw)['n'] // LINES}.json" for each in letters}
+    assert len(letters) == 6 * LINES // 50
+    assert places == {f"{number}.json" for number in range(6)}
+    for each in letters:
+        assert f"{orjson.loads(each.raw)['n'] // LINES}.json" in each.position
+
+
+@pytest.mark.parametrize("tailed", [1, 1 << 30])
+def test_a_batch_that_is_run_again_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tailed: int) -> None:
+    """It ends between its change logs, in tables or in tails, and its progress."""
+    monkeypatch.setattr("umbel.runtime.batch.TAILED", tailed)
+    data = tmp_path / "data"
+    data.mkdir()
+    deployment = Deployment.at(tmp_path / "umbel", shards=2)
+    commit(deployment, filed(data, 2))
+    drain(deployment, batches=1)  # that of the commit
+    with monkeypatch.context() as patch:
+        patch.setattr(type(deployment.catalog), "finish", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            drain(deployment)
+    assert drain(deployment) == 1
+    node = deployment.graph(deployment.catalog.revision()).outputs["Line"]
+    assert deployment.changes.read(node)["n"].sort().to_list() == list(range(2 * LINES))
+    deployment.changes.check(node, deep=True)

@@ -19,6 +19,7 @@ from umbel.errors import InvalidValue, Terminal, Transient
 from umbel.functions.computed import ByFunction
 from umbel.functions.guarding import applied, guarded
 from umbel.functions.user_function import UserFunction
+from umbel.graph.threads import in_threads
 from umbel.operators.assign import Assign, Assigned
 from umbel.operators.operator import RowWise
 from umbel.runtime import guard as module
@@ -239,3 +240,23 @@ def test_a_call_has_the_seconds_of_its_rows() -> None:
     limits = FunctionLimits(row_seconds=0.5, batch_seconds=2.0)
     assert [limits.seconds(rows) for rows in (1, 2, 4, 5, 100)] == [0.5, 1.0, 2.0, 2.0, 2.0]
     assert limits.seconds_of_batch(1) == 2.0
+
+
+def test_functions_of_several_threads_run_one_after_the_other(place: Deployment) -> None:
+    """The mark of what is in flight and the limits are the process's."""
+    inside: list[int] = []
+    together: list[int] = []
+
+    def slow(df: Any) -> Any:
+        inside.append(1)
+        together.append(len(inside))
+        time.sleep(0.05)
+        inside.pop()
+        return df["a"].map(lambda a: 10 // a).astype("Int64")
+
+    operator, guard = assign(slow), WorkerGuard(place)
+    with guarded(guard):
+        made = in_threads(lambda n: applied(operator, rows(n, 1)), range(4))
+    assert [each["a"].to_list() for each in made] == [[1], [1, 1], [2, 1], [3, 1]]
+    assert guard.counts == {operator.id: 1}
+    assert set(together) == {1}
