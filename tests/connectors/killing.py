@@ -133,7 +133,6 @@ def written(site: Site, chance: random.Random, rows: int, per_statement: int) ->
 
 def run(folder: Path, site: Site, rows: int, kills: int, make: Callable[..., Any], seed: int) -> None:
     """Write rows while worker and server are killed at random instants; compare at the end."""
-    print(f"seed {seed}")
     chance, server = random.Random(seed), site.server
     server.run(*site.tables(rows // 4))
     deployed = Deployed(folder / "umbel")

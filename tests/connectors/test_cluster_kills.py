@@ -10,6 +10,7 @@ import pytest
 
 from tests.kills import VICTIMS, run
 from tests.s3server import S3Server
+from tests.seeds import chance_of_seed
 from tests.servers import spark
 from tests.servers.postgres import PostgresServer
 
@@ -26,7 +27,7 @@ def killed(
     with spark.running(tmp_path / "cluster") as cluster:
         monkeypatch.setenv("UMBEL_MASTER", cluster.url)
         machines = {"machine": cluster.workers[0], "other machine": cluster.workers[1], "master": cluster.master}
-        parts = {**machines, "database": cluster_database, "bucket": cluster_s3}
+        parts = {**machines, "cluster": cluster, "database": cluster_database, "bucket": cluster_s3}
 
         def kill(victim: str) -> None:
             parts[victim].kill()
@@ -45,10 +46,13 @@ def killed(
 
 
 def test_machines_that_die(killed: Callable[[list[str], random.Random], None]) -> None:
-    killed(["machine", "driver", "database", "other machine", "bucket", "master"], random.Random())
+    killed(["machine", "driver", "database", "other machine", "bucket", "master", "cluster"], chance_of_seed())
 
 
 @pytest.mark.nightly
 def test_many_kills(killed: Callable[[list[str], random.Random], None]) -> None:
-    chance = random.Random()
-    killed(chance.choices([*VICTIMS[:2], "machine", "other machine", "master", "database", "bucket"], k=12), chance)
+    chance = chance_of_seed()
+    killed(
+        chance.choices([*VICTIMS[:2], "machine", "other machine", "master", "cluster", "database", "bucket"], k=12),
+        chance,
+    )

@@ -21,6 +21,7 @@ from tests.connectors.s3_shop import Place
 from tests.connectors.shop_datasets import deployed, letters, orders, rows_of
 from tests.deployed import Deployed, wait_until
 from tests.s3server import S3Server, started_or_skipped
+from tests.seeds import new_seed
 from umbel.connectors import S3, Files, source
 from umbel.connectors.delta_tables import options_of
 from umbel.datasets import dataset
@@ -131,8 +132,7 @@ def differences(made: Deployed, tables: Tables) -> list[Any]:
 
 
 def test_the_datasets_are_what_the_tables_are(tables: Tables, tmp_path: Path) -> None:
-    chance = random.Random(seed := random.randrange(1 << 30))
-    print(f"seed {seed}")
+    chance = random.Random(seed := new_seed())
     tables.add("orders", rows_with(range(FIRST // 2), "first"), configuration=FEED)
     tables.add("orders", rows_with(range(FIRST // 2, FIRST), "first"))
     tables.add("events", rows_with(range(FIRST), "first"))

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from tests.deployed import Deployed, wait_until
+from tests.seeds import chance_of_seed
 from tests.servers.kafka import Broker, started_or_missing
 from umbel.connectors import Kafka, sink, source
 from umbel.connectors.kafka.source import PARTITION_SHIFT
@@ -187,20 +188,14 @@ def sent(broker: Broker) -> list[int]:
     return sorted(json.loads(each.value())["after"]["n"] for each in broker.consume("chosen"))
 
 
-def seeded() -> random.Random:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")
-    return random.Random(seed)
-
-
 def test_ten_kills(broker: Broker, tmp_path: Path) -> None:
-    chance, victims = seeded(), ["broker"] * 9 + ["worker"]
+    chance, victims = chance_of_seed(), ["broker"] * 9 + ["worker"]
     chance.shuffle(victims)
     run(broker, tmp_path, 100_000, victims, chance)
 
 
 @pytest.mark.nightly
 def test_forty_kills(broker: Broker, tmp_path: Path) -> None:
-    chance, victims = seeded(), ["broker"] * 25 + ["worker"] * 15
+    chance, victims = chance_of_seed(), ["broker"] * 25 + ["worker"] * 15
     chance.shuffle(victims)
     run(broker, tmp_path, 1_000_000, victims, chance)

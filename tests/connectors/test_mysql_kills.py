@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -14,6 +13,7 @@ import pytest
 from tests.connectors.killing import Site, Worker, run
 from tests.connectors.mysql_shop import shop
 from tests.kills import Worker as SparkWorker
+from tests.seeds import new_seed
 from tests.servers.mysql import MySQLServer, started_or_missing
 
 TABLES = (
@@ -54,9 +54,9 @@ def site() -> Iterator[Site]:
 
 
 def test_a_hundred_thousand_rows(site: Site, tmp_path: Path) -> None:
-    run(tmp_path, site, 100_000, 20, Worker, random.randrange(1 << 30))
+    run(tmp_path, site, 100_000, 20, Worker, new_seed())
 
 
 @pytest.mark.nightly
 def test_a_million_rows_through_spark(site: Site, tmp_path: Path) -> None:
-    run(tmp_path, site, 1_000_000, 20, SparkWorker, random.randrange(1 << 30))
+    run(tmp_path, site, 1_000_000, 20, SparkWorker, new_seed())

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.collecting import CollectorProcess, stored
+from tests.seeds import new_seed
 
 
 @dataclass
@@ -98,10 +99,10 @@ def check(folder: Path, kills: int, seed: int, *options: str) -> None:
 
 @pytest.mark.parametrize(("processes", "kills"), [("1", 12), ("2", 8)])
 def test_nothing_is_lost_or_doubled(tmp_path: Path, processes: str, kills: int) -> None:
-    check(tmp_path, kills, random.randrange(1 << 32), "--processes", processes)
+    check(tmp_path, kills, new_seed(), "--processes", processes)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_nothing_is_lost_or_doubled_in_100_kills_each(tmp_path: Path, processes: str) -> None:
-    check(tmp_path, 100, random.randrange(1 << 32), "--processes", processes)
+    check(tmp_path, 100, new_seed(), "--processes", processes)

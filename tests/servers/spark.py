@@ -59,6 +59,16 @@ class SparkCluster:
     master: Node
     workers: list[Node]
 
+    def kill(self) -> None:
+        """Kill all of its machines."""
+        for node in (*self.workers, self.master):
+            node.kill()
+
+    def start(self) -> None:
+        """Start it anew: its master knows no application of before."""
+        for node in (self.master, *self.workers):
+            node.start()
+
     def wait_for_workers(self, count: int) -> None:
         """Wait until so many workers have registered, ever since the master started."""
         _until(
