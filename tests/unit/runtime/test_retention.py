@@ -32,7 +32,7 @@ from umbel.runtime.retention import drop_changes, retained_logs
 
 __owner__ = "tests@example.com"
 TODAY = datetime.now(UTC).replace(hour=12, minute=40, second=17, microsecond=0)
-NOW = TODAY if TODAY < datetime.now(UTC) else TODAY - timedelta(days=1)
+NOW = TODAY if datetime.now(UTC) > TODAY else TODAY - timedelta(days=1)
 """The end of the history. Which instants the tiles keep apart depends on the time of day."""
 web = Webhook(name="web")
 
