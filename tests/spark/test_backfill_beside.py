@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.deployed import Deployed, live, wait_until
@@ -17,7 +19,8 @@ from umbel.datasets import Count, dataset, field, index, pipeline
 from umbel.dtypes import Continuous
 from umbel.lib import inputs
 from umbel.runtime.switching import branch_status
-from umbel.spark import backfill, backfill_step, pace
+from umbel.spark import backfill, backfill_step, pace, tasks
+from umbel.spark.priority import NICENESS
 
 __owner__ = "tests@example.com"
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -127,6 +130,29 @@ def test_live_batches_go_on_beside_a_step(tmp_path: Path, spark: Any, steps: Ste
         visit(deployed, USERS)
         caught_up({"Visit": ROWS * REQUESTS + USERS * 6})
         assert visits(deployed, "New") == visits(deployed, "Old") == [ROWS * REQUESTS // USERS + 6] * USERS
+
+
+def test_steps_beside_live_batches_have_a_low_priority(
+    tmp_path: Path, spark: Any, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, opened = list[bool](), tasks.BatchContext.of
+
+    def of(*args: Any, **options: Any) -> Any:
+        context = opened(*args, **options)
+        if context.stamp.batch < 0:
+            found.append(context.yields)
+        return context
+
+    monkeypatch.setattr(tasks.BatchContext, "of", of)
+    steps.go_on.set()
+    with running(tmp_path, spark) as (deployed, _):
+        deployed.commit([Visit, Old, New])
+        wait_until(lambda: is_serving(deployed), lambda: deployed.deployment.backfill_state())
+        low = min(os.getpriority(os.PRIO_PROCESS, 0) + NICENESS, 19)
+        workers = [each.nice() for each in psutil.Process().children(recursive=True) if each.name() != "java"]
+    assert found
+    assert all(found)
+    assert low in workers
 
 
 def test_a_step_that_fails_is_reported_and_tried_again(tmp_path: Path, spark: Any, steps: Steps) -> None:

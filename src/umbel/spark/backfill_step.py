@@ -29,7 +29,8 @@ from umbel.runtime.history_reader import HistoryReader
 from umbel.runtime.history_slices import HistorySlice, after, left, slices
 from umbel.runtime.letters import Letters
 from umbel.runtime.progress import EventTimeProgress
-from umbel.spark.packets import SCHEMA, batches
+from umbel.spark.packets import batches
+from umbel.spark.priority import mapped
 from umbel.spark.tasks import BatchContext, Task, later_stages, posted, rejected
 from umbel.state.port import Stamp
 
@@ -163,9 +164,10 @@ class BackfillStep:
             clocks=clocks_of_step(self.graph, batch_report.result.seen),
             only=self.state_ids,
             waiting=self.others,
+            yields=self.is_beside,
         )
         numbers = self.session.range(0, len(divided), numPartitions=len(divided))
-        reading = numbers.mapInArrow(replaying(context, divided), SCHEMA)
+        reading = mapped(numbers, replaying(context, divided), yields=context.yields)
         for report in later_stages(reading, self.graph, context):
             batch_report.add(report)
 

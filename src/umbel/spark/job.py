@@ -28,7 +28,7 @@ from umbel.runtime.unlogged import recompute_unlogged
 from umbel.spark.backfill import Backfill
 from umbel.spark.executors import ExecutorWatch
 from umbel.spark.pace import Pace
-from umbel.spark.packets import SCHEMA
+from umbel.spark.priority import mapped
 from umbel.spark.source import NAME, PlanSource
 from umbel.spark.tasks import BatchContext, is_local, later_stages, reading
 from umbel.state.port import Stamp
@@ -171,7 +171,7 @@ class LiveJob:
         )
         numbers = self._session.range(0, splits, numPartitions=min(splits, slots))
         stage = reading(context, batch.plan.number)
-        for report in later_stages(numbers.mapInArrow(stage, SCHEMA), graph, context):
+        for report in later_stages(mapped(numbers, stage, yields=False), graph, context):
             batch_report.add(report)
         return batch_report
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from umbel.operators.operator import Clock
 from umbel.runtime.function_limits import FunctionLimits
+from umbel.spark.priority import mapped, take_priority
 from umbel.state.port import Stamp
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class BatchContext:
         waiting: the state ids of the nodes that are left out of the graph.
         tasks: how many tasks a stage after stage 0 has; task `t` has the shards that leave the remainder `t`.
         folder: the driver's working directory; functions import modules from it where it exists.
+        yields: whether its tasks let everything else on their machine go first.
     """
 
     deployment: str = field(repr=False)
@@ -57,6 +59,7 @@ class BatchContext:
     waiting: frozenset[str] = frozenset()
     tasks: int = 1
     folder: str = field(default_factory=os.getcwd)
+    yields: bool = False
 
     @classmethod
     def of(
@@ -68,6 +71,7 @@ class BatchContext:
 
     def opened(self) -> Deployment:
         """Return the deployment, opened once per process."""
+        take_priority()
         return opened(self.deployment, self.folder)
 
     def graph(self) -> Graph:
@@ -211,10 +215,11 @@ def later_stages(packets: DataFrame, graph: Graph, context: BatchContext) -> Ite
     """
     from pyspark.sql.functions import expr
 
-    from umbel.spark.packets import REPORT, SCHEMA, opened
+    from umbel.spark.packets import REPORT, opened
 
     tasks = context.tasks
     for stage in range(1, graph.depth + 1):
-        packets = packets.repartitionById(tasks, expr(f"shard % {tasks}")).mapInArrow(merging(context, stage), SCHEMA)
+        divided = packets.repartitionById(tasks, expr(f"shard % {tasks}"))
+        packets = mapped(divided, merging(context, stage), yields=context.yields)
     rows = packets.where(f"node = {REPORT}").select("blob").collect()
     return [opened(bytes(row.blob)) for row in rows]
