@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import lru_cache
@@ -47,6 +48,24 @@ def in_threads(call: Callable[[T], R], items: Iterable[T]) -> list[R]:
     if failed:
         raise failed[0]
     return [one.result() for one in running]
+
+
+@contextmanager
+def beside(call: Callable[[T], R], items: Iterable[T]) -> Iterator[Callable[[], list[R]]]:
+    """Run a call for each item while the body runs.
+
+    The body gets a function that waits for them and returns the results, in order. All have ended when it is left. Where only one
+    may run at once, they run when the function is called.
+    """
+    each = list(items)
+    if not each or _SETTINGS.threads < 2:
+        yield lambda: [copy_context().run(call, item) for item in each]
+        return
+    running = [_pool(os.getpid(), _SETTINGS.threads).submit(copy_context().run, call, item) for item in each]
+    try:
+        yield lambda: [one.result() for one in running]
+    finally:
+        wait(running)
 
 
 @lru_cache(maxsize=1)

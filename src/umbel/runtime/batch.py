@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from umbel.api.secrets import provide_secrets
 from umbel.catalog.catalog import DeadLetter, JobProgress
@@ -18,7 +18,7 @@ from umbel.functions.guarding import guarded
 from umbel.graph.execution import BatchResult, InProcess
 from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import StageOutput, add_seen, due
-from umbel.graph.threads import in_threads
+from umbel.graph.threads import beside, in_threads
 from umbel.processes.status import progressed
 from umbel.quality import totals
 from umbel.runtime.changelogs import ChangeLogPart, Dues
@@ -35,6 +35,9 @@ from umbel.runtime.progress import EventTimeProgress, is_due
 from umbel.runtime.purge import purge_before
 from umbel.runtime.switching import switch_caught_up
 from umbel.state.port import JournalEnd, Stamp
+
+if TYPE_CHECKING:
+    import polars as pl
 
 TAILED = 2 << 20
 """Bytes of input up to which the changes of a batch go to the tails of the change logs, and not into their tables at once."""
@@ -55,6 +58,7 @@ class BatchReport:
         newest: the largest event time read from each source.
         letters: rows that user functions rejected.
         ends: how far tasks have written the journals, by shard.
+        written: how many frames of each node's changes the parts have already, of those in the result.
     """
 
     result: BatchResult = field(default_factory=BatchResult)
@@ -64,6 +68,7 @@ class BatchReport:
     newest: list[tuple[str, datetime | None]] = field(default_factory=list)
     letters: Letters = field(default_factory=Letters)
     ends: dict[int, JournalEnd] = field(default_factory=dict)
+    written: dict[int, int] = field(default_factory=dict)
 
     def add_intake(self, summary: Mapping[str, Any]) -> None:
         """Add the summary of some rows of a split."""
@@ -166,10 +171,19 @@ class MicroBatch:
             batch_report.add_intake(taken.summary)
             _merge(output, taken.output)
         clocks = self.time.clocks(self.graph)
-        with guarded(guard):
-            batch_report.result = InProcess(self.graph, self.deployment.store).run(output, self.stamp, clocks)
+        read = dict(output.logged) if self.plan.size > TAILED else {}
+        batch_report.written = {number: len(frames) for number, frames in read.items()}
+        with beside(partial(self._written, "read"), read.items()) as parts:
+            with guarded(guard):
+                batch_report.result = InProcess(self.graph, self.deployment.store).run(output, self.stamp, clocks)
+            batch_report.parts += parts()
         batch_report.letters.add(Letters.of(guard))
         return batch_report
+
+    def _written(self, name: str, changes: tuple[int, Sequence[pl.DataFrame]]) -> ChangeLogPart:
+        """Write changes of a node as a part of its change log."""
+        number, frames = changes
+        return self.deployment.changes.write_part(self.graph.nodes[number], self.stamp, name, frames)
 
     def _taken_in(self, letters: Letters) -> list[Intake]:
         """Return what was read from the splits, in their order.
@@ -235,9 +249,9 @@ class MicroBatch:
         logged = batch_report.result.logged
         retained, parts = [graph.nodes[number] for number in logged], list(batch_report.parts)
         if self.plan.size > TAILED:  # not by the size of the changes: a batch that is run again goes the same way
-            parts += in_threads(
-                lambda node: changes.write_part(node, self.stamp, "here", logged[node.number]), retained
-            )
+            left = {number: frames[batch_report.written.get(number, 0) :] for number, frames in logged.items()}
+            computed = [(number, frames) for number, frames in left.items() if frames]
+            parts += in_threads(partial(self._written, "computed"), computed)
             retained = []
         changes.commit(batch, parts, by_log)
         moved = {part.log: by_log[part.log] for part in parts}

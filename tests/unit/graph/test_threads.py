@@ -10,7 +10,7 @@ from contextvars import ContextVar
 import pytest
 
 from umbel.graph import threads
-from umbel.graph.threads import in_threads
+from umbel.graph.threads import beside, in_threads
 
 WHO: ContextVar[str] = ContextVar("who")
 
@@ -91,3 +91,55 @@ def test_no_more_run_than_requested_or_than_there_are_cores(
 
     in_threads(call, range(8))
     assert most == expected
+
+
+def test_calls_beside_a_body_are_in_order(cores: int) -> None:
+    with beside(lambda n: time.sleep((3 - n) / 100) or n, range(3)) as results:
+        assert in_threads(str, range(3)) == ["0", "1", "2"]
+        assert results() == [0, 1, 2]
+    with beside(str, []) as results:
+        assert results() == []
+
+
+def test_a_body_runs_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads._SETTINGS, "threads", 2)
+    both = threading.Barrier(2, timeout=20)
+    with beside(lambda _: both.wait(), [0]) as results:
+        both.wait()
+        assert results()[0] in (0, 1)
+
+
+def test_where_only_one_runs_at_once_it_waits_for_the_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads._SETTINGS, "threads", 1)
+    ran = list[int]()
+    with beside(ran.append, [0, 1]) as results:
+        assert ran == []
+        results()
+        assert ran == [0, 1]
+
+
+def test_all_have_ended_when_a_body_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads._SETTINGS, "threads", 2)
+    begun, ended = threading.Event(), list[int]()
+
+    def call(number: int) -> None:
+        begun.set()
+        time.sleep(0.1)
+        ended.append(number)
+
+    def fail() -> None:
+        with beside(call, range(3)):
+            assert begun.wait(20)
+            raise ValueError("body")
+
+    with pytest.raises(ValueError, match="body"):
+        fail()
+    assert sorted(ended) == [0, 1, 2]
+
+
+def test_the_failure_of_a_call_is_raised_where_its_result_is_asked_for(cores: int) -> None:
+    def call(number: int) -> None:
+        raise ValueError(number)
+
+    with beside(call, [1]) as results, pytest.raises(ValueError, match="1"):
+        results()

@@ -20,6 +20,7 @@ from umbel.definitions.records import DatasetDefinition
 from umbel.dtypes import Continuous
 from umbel.errors import Damaged, InvalidValue, NotSupported
 from umbel.graph import threads
+from umbel.graph.execution import InProcess
 from umbel.lib import inputs
 from umbel.log.ingest import IngestLog
 from umbel.log.segments import PREAMBLE_BYTES, directory_of, segments_in
@@ -246,7 +247,17 @@ def filed(folder: Path, files: int) -> list[DatasetDefinition]:
             keyed = computed.assign("of", int, lambda df: df["n"] % 13).drop("n")
             return keyed.groupby("of").aggregate(total=Sum(of="total", window=Continuous("forever")))
 
-    return check_commit([Line, Sums], [])
+    @dataset
+    class Unique:
+        n: int
+        at: datetime
+
+        @pipeline
+        @inputs(Line)
+        def once(cls, lines):  # type: ignore[no-untyped-def]
+            return lines.dedup(by=["n"])
+
+    return check_commit([Line, Sums, Unique], [])
 
 
 @pytest.mark.parametrize("cores", [1, 4])
@@ -284,12 +295,39 @@ def test_a_batch_that_is_run_again_is_logged_once(tmp_path: Path, monkeypatch: p
     data.mkdir()
     deployment = Deployment.at(tmp_path / "umbel", shards=2)
     commit(deployment, filed(data, 2))
-    drain(deployment, batches=1)  # that of the commit
     with monkeypatch.context() as patch:
         patch.setattr(type(deployment.catalog), "finish", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             drain(deployment)
-    assert drain(deployment) == 1
+    assert drain(deployment) == 2  # the second fires what is due
     node = deployment.graph(deployment.catalog.revision()).outputs["Line"]
     assert deployment.changes.read(node)["n"].sort().to_list() == list(range(2 * LINES))
     deployment.changes.check(node, deep=True)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("victim", ["stages", "log"])
+def test_rows_are_logged_once_if_a_batch_ends_while_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, victim: str
+) -> None:
+    """The rows that were read are written beside the stages, those that a stage made after them."""
+    monkeypatch.setattr(threads._SETTINGS, "threads", cores)
+    monkeypatch.setattr("umbel.runtime.batch.TAILED", 1)
+    data = tmp_path / "data"
+    data.mkdir()
+    deployment = Deployment.at(tmp_path / "umbel", shards=3)
+    commit(deployment, filed(data, 2))
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((InProcess, "run", dies) if victim == "stages" else (ChangeLogs, "write_part", dies)))
+        with pytest.raises(KeyboardInterrupt):
+            drain(deployment)
+    assert drain(deployment) == 2  # the second fires what is due
+    graph = deployment.graph(deployment.catalog.revision())
+    for name in ("Line", "Unique"):
+        node = graph.outputs[name]
+        assert deployment.changes.read(node)["n"].sort().to_list() == list(range(2 * LINES)), name
+        deployment.changes.check(node, deep=True)
