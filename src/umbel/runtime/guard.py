@@ -245,13 +245,17 @@ class WorkerGuard:
         numbers = [row for row in sorted(rejected) if rows[WEIGHT][row] > 0]
         with self._process.calling:
             self.counts[operator.id] += len(numbers)
-        for row in numbers[: LETTERS - len(self.rejected)]:
+            described = numbers[: max(0, LETTERS - len(self.rejected))]
+            self._describe(operator, work, rows, {row: rejected[row] for row in described})
+
+    def _describe(self, operator: RowWise, work: Work[Any], rows: pl.DataFrame, rejected: Mapping[int, str]) -> None:
+        for row, reason in rejected.items():
             values = rows.row(row, named=True)
             at, number = values[AT], values[SEQ]
             plain = {name: value for name, value in values.items() if name not in CHANGE_COLUMNS}
             raw = orjson.dumps(plain, default=str, option=orjson.OPT_NON_STR_KEYS)
             where = f"row {_hash(values)[:16]}, {at.isoformat()}, number {number}"
-            self.rejected.append(Rejected(operator.id, work.title, rejected[row], raw, number, where))
+            self.rejected.append(Rejected(operator.id, work.title, reason, raw, number, where))
 
 
 class _Process:

@@ -19,8 +19,10 @@ from umbel.errors import InvalidValue, Terminal, Transient
 from umbel.functions.computed import ByFunction
 from umbel.functions.guarding import applied, guarded
 from umbel.functions.user_function import UserFunction
+from umbel.graph import threads
 from umbel.graph.threads import in_threads
 from umbel.operators.assign import Assign, Assigned
+from umbel.operators.explode import Explode
 from umbel.operators.operator import RowWise
 from umbel.runtime import guard as module
 from umbel.runtime.deployment import Deployment
@@ -260,3 +262,22 @@ def test_functions_of_several_threads_run_one_after_the_other(place: Deployment)
     assert [each["a"].to_list() for each in made] == [[1], [1, 1], [2, 1], [3, 1]]
     assert guard.counts == {operator.id: 1}
     assert set(together) == {1}
+
+
+def test_no_more_rows_are_described_if_operators_without_functions_fail_at_once(
+    place: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads described as many each; from then on the bound was negative, and all but the last rows were described."""
+    monkeypatch.setattr(module, "LETTERS", 5)
+    monkeypatch.setattr(threads._SETTINGS, "threads", 2)
+    hashed = module._hash
+    monkeypatch.setattr(module, "_hash", lambda row: time.sleep(0.02) or hashed(row))
+    lists = schema(a=list[int], b=list[int])
+    operator = Explode(parents=(leaf(lists),), pipeline="D.p", columns=("a", "b"))
+    unequal = changes(lists, *(([1, n], [1, 2, n], n, n, 1) for n in range(8)))
+    guard = WorkerGuard(place)
+    with guarded(guard):
+        for _ in range(2):
+            assert [each.height for each in in_threads(lambda _: applied(operator, unequal), range(2))] == [0, 0]
+    assert guard.counts == {operator.id: 32}
+    assert len(guard.rejected) == 5
