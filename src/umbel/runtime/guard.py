@@ -294,7 +294,7 @@ class _Process:
         self._clean: Counter[str] = Counter()
 
     def in_thread(self, act: Callable[[], R]) -> R:
-        """Return the result of a call in the thread of user functions; none of them runs elsewhere meanwhile."""
+        """Return the result of a call in the one thread of user functions."""
 
         def alone() -> R:
             self._caller = threading.get_ident()
