@@ -102,9 +102,12 @@ def _explained(context: ExceptionContext) -> None:
 def _is_damage(error: BaseException) -> bool:
     """Return whether an error comes from a damaged file.
 
-    Among them are tables that are not there, since all have been migrated, and text that is none.
+    Among them are tables that are not there, since all have been migrated, and text that is none, which has no code. Mistakes of
+    the caller have none, either.
     """
-    if isinstance(error, sqlite3.DatabaseError):
+    if isinstance(error, sqlite3.DatabaseError) and not isinstance(
+        error, sqlite3.ProgrammingError | sqlite3.InterfaceError
+    ):
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
     return isinstance(error, UnicodeDecodeError)

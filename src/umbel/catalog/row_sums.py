@@ -2,7 +2,8 @@
 """Checksums of the rows of a catalog in SQLite, whose pages have none.
 
 A flipped byte within a value is another value to SQLite. So triggers, which each connection of umbel makes for itself, note a
-checksum of each row that is written. PostgreSQL has checksums of its own.
+checksum of each row that is written. Triggers in the file forget it before, for other writers: processes of an older version go
+on while a newer one migrates the tables. PostgreSQL has checksums of its own.
 """
 
 from __future__ import annotations
@@ -67,10 +68,23 @@ def note_all(connection: Connection) -> None:
     """Note the checksums of all rows as they are: the tables have been migrated."""
     connection.exec_driver_sql(f"DELETE FROM {SUMS}")
     for table in COVERED:
+        _forget_written(connection, table)
         row, found = _noted(table)
         connection.exec_driver_sql(
             f"INSERT INTO {SUMS} (of, row, sum) SELECT '{table.name}', {row}, {found} FROM {table.name}"
         )
+
+
+def _forget_written(connection: Connection, table: Table) -> None:
+    """Let all connections forget the checksums of the rows of a table that they write.
+
+    They are forgotten before a row is written, and noted after it, by those that can. Inserted rows have none.
+    """
+    for event, rows in (("UPDATE", ["OLD.", "NEW."]), ("DELETE", ["OLD."])):
+        name, keys = f"forget_{event}_{table.name}", ", ".join(_noted(table, each)[0] for each in rows)
+        does = f"DELETE FROM {SUMS} WHERE of = '{table.name}' AND row IN ({keys})"
+        connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {name}")
+        connection.exec_driver_sql(f"CREATE TRIGGER {name} BEFORE {event} ON {table.name} BEGIN {does}; END")
 
 
 def check_rows(engine: Engine, tables: Sequence[Table]) -> None:

@@ -7,12 +7,17 @@ columns, which for texts takes longer than the function.
 from __future__ import annotations
 
 import dis
+import re
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_ALL_NAMES = {"locals", "vars", "eval", "exec", "globals", "dir", "inspect", "sys"}
-"""Names by which a function may reach its variables otherwise."""
+_BY_NAME = {"locals", "vars", "eval", "exec", "globals", "dir", "inspect", "sys"}
+_BY_NAME |= {"query", "from_query", "sql", "execute", "evaluate"}
+"""Names by which a function may reach its variables otherwise.
+
+The last ones evaluate texts that name a variable of their caller: in pandas, DuckDB and numexpr.
+"""
 _SUBSCRIPTS = {"BINARY_SUBSCR", "BINARY_OP"}
 _PASSED_OVER = {"CACHE", "EXTENDED_ARG", "NOP"}
 
@@ -29,10 +34,18 @@ def columns_read(function: Callable[..., Any]) -> frozenset[str] | None:
     variadic = code.co_flags & (0x04 | 0x08)
     if code.co_argcount != 1 or code.co_kwonlyargcount or variadic or code.co_varnames[0] in code.co_cellvars:
         return None
-    if _ALL_NAMES.intersection((*code.co_names, *code.co_freevars)) or code.co_flags & (0x20 | 0x80 | 0x200):
+    if code.co_flags & (0x20 | 0x80 | 0x200) or not _BY_NAME.isdisjoint((*code.co_names, *code.co_freevars)):
         return None
     found = list(_taken(code))
-    return None if None in found else frozenset(filter(None, found))
+    if None in found or (code.co_names and not found) or _in_texts(code):
+        return None
+    return frozenset(filter(None, found))
+
+
+def _in_texts(code: types.CodeType) -> bool:
+    """Return whether a text names the function's argument, as queries of DuckDB do."""
+    named = re.compile(rf"\b{re.escape(code.co_varnames[0])}\b")
+    return any(isinstance(each, str) and named.search(each) for each in code.co_consts)
 
 
 def _taken(code: types.CodeType) -> Iterator[str | None]:

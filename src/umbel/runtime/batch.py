@@ -166,7 +166,7 @@ class MicroBatch:
 
     def run_here(self) -> BatchReport:
         """Run the stages in this process."""
-        batch_report, output, guard = BatchReport(), StageOutput(), WorkerGuard(self.deployment)
+        batch_report, output, guard = BatchReport(), StageOutput(), WorkerGuard(self.deployment, has_thread=True)
         for taken in self._taken_in(batch_report.letters):
             batch_report.add_intake(taken.summary)
             _merge(output, taken.output)
@@ -199,7 +199,7 @@ class MicroBatch:
                 others.append((number, split))
 
         def read(part: _Part) -> tuple[Letters, list[tuple[int, Intake]]]:
-            guard = WorkerGuard(self.deployment)
+            guard = WorkerGuard(self.deployment, has_thread=True)
             reading = partial(take_in, self.deployment, self.plan, watermarks=watermarks, guard=guard)
             found = [(number, each) for number, split in part for each in reading(split, waiting=self.waiting)]
             return Letters.of(guard), found

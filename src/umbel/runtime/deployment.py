@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,7 @@ class Deployment:
         store, known = open_store(self.store_url, self.shards), self.catalog.noted(STORE)
         if known is not None and isinstance(store, Lasting):
             store.must_be(known)
-            store.must_reach(noted_ends(self.catalog, JOB))
+            store.must_reach(partial(noted_ends, self.catalog, JOB))
         return store
 
     def note_store(self) -> None:

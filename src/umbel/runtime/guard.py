@@ -13,10 +13,11 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
@@ -50,6 +51,7 @@ LETTERS = 10_000
 """Rejected rows that a guard describes; further ones are only counted."""
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 log = logging.getLogger("umbel.work")
 
@@ -100,12 +102,21 @@ class WorkerGuard:
         deployment: the deployment.
         limits: of the functions.
         is_marked: whether calls in this process are marked and timed; only for processes that may be restarted at any time.
+        has_thread: True to call functions in a thread of their own, the same in all batches: what a function retains, such as a
+            connection of SQLite or an event loop, may be of use in the thread that made it alone.
     """
 
-    def __init__(self, deployment: Deployment, limits: FunctionLimits | None = None, *, is_marked: bool = True) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        limits: FunctionLimits | None = None,
+        *,
+        is_marked: bool = True,
+        has_thread: bool = False,
+    ) -> None:
         self._deployment = deployment
         self._limits = limits or FunctionLimits.from_environment()
-        self._is_marked = is_marked
+        self._is_marked, self._has_thread = is_marked, has_thread
         self._process = _process_of(deployment, os.getpid())
         self.rejected: list[Rejected] = []
         self.counts: Counter[str] = Counter()
@@ -115,17 +126,19 @@ class WorkerGuard:
         if rows.is_empty():
             return operator.apply(rows)
         work = applying(operator)
-        with self._alone(work):
+
+        def act() -> pl.DataFrame:
             made, rejected = self._run(work, rows)
             if rejected:
                 self._note(operator, work, rows, rejected)
-        return made
+            return made
+
+        return self._alone(work, act)
 
     def judge(self, computed: ByFunction, rows: pl.DataFrame, columns: Columns, declared: DType) -> Checked:
         """Return one value per row, and the errors of rows without one."""
         work = Judging(Judgement(computed, dict(columns), declared))
-        with self._alone(work):
-            made, rejected = self._run(work, rows)
+        made, rejected = self._alone(work, partial(self._run, work, rows))
         if not rejected:
             return Checked(made.values.alias("value"), made.errors)
         good = np.setdiff1d(np.arange(rows.height), np.fromiter(rejected, np.int64))
@@ -142,12 +155,17 @@ class WorkerGuard:
     def _known(self) -> Known:
         return self._process.known()
 
-    def _alone(self, work: Work[Any]) -> AbstractContextManager[Any]:
-        """Return the context of a call.
+    def _alone(self, work: Work[Any], act: Callable[[], R]) -> R:
+        """Return the result of a call.
 
         One user function runs at a time, because marks and limits are those of the process.
         """
-        return self._process.calling if work.has_functions else nullcontext()
+        if not work.has_functions:
+            return act()
+        if self._has_thread:
+            return self._process.in_thread(act)
+        with self._process.calling:
+            return act()
 
     # ---- calls ----------------------------------------------------------------------------------------------------------
 
@@ -245,13 +263,17 @@ class WorkerGuard:
         numbers = [row for row in sorted(rejected) if rows[WEIGHT][row] > 0]
         with self._process.calling:
             self.counts[operator.id] += len(numbers)
-        for row in numbers[: LETTERS - len(self.rejected)]:
+            described = numbers[: max(0, LETTERS - len(self.rejected))]
+            self._describe(operator, work, rows, {row: rejected[row] for row in described})
+
+    def _describe(self, operator: RowWise, work: Work[Any], rows: pl.DataFrame, rejected: Mapping[int, str]) -> None:
+        for row, reason in rejected.items():
             values = rows.row(row, named=True)
             at, number = values[AT], values[SEQ]
             plain = {name: value for name, value in values.items() if name not in CHANGE_COLUMNS}
             raw = orjson.dumps(plain, default=str, option=orjson.OPT_NON_STR_KEYS)
             where = f"row {_hash(values)[:16]}, {at.isoformat()}, number {number}"
-            self.rejected.append(Rejected(operator.id, work.title, rejected[row], raw, number, where))
+            self.rejected.append(Rejected(operator.id, work.title, reason, raw, number, where))
 
 
 class _Process:
@@ -266,9 +288,22 @@ class _Process:
         self.verdicts = Verdicts(deployment.catalog)
         self.inflight = InFlight(deployment.directory)
         self.calling = threading.RLock()
+        self._thread, self._caller = ThreadPoolExecutor(1, thread_name_prefix="user-functions"), 0
         self._rows: dict[str, tuple[int, dict[str, str]]] = {}
         self._child = IsolatedProcess(ForkServer(MODULES))
         self._clean: Counter[str] = Counter()
+
+    def in_thread(self, act: Callable[[], R]) -> R:
+        """Return the result of a call in the one thread of user functions."""
+
+        def alone() -> R:
+            self._caller = threading.get_ident()
+            with self.calling:
+                return act()
+
+        if self._caller == threading.get_ident():
+            return act()
+        return self._thread.submit(copy_context().run, alone).result()
 
     def known(self) -> Known:
         """Return the verdicts on functions, after adding new suspects.

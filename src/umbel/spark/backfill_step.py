@@ -174,7 +174,7 @@ class BackfillStep:
     def _run_here(self, todo: Sequence[HistorySlice], stamp: Stamp, batch_report: BatchReport) -> None:
         """Run the stages over slices of history in this process."""
         changes, nodes, output = self.deployment.changes, self.graph.nodes, StageOutput()
-        guard = WorkerGuard(self.deployment)
+        guard = WorkerGuard(self.deployment, has_thread=True)
         with guarded(guard):
             for node in self.graph.history_of(self.state_ids):
                 for each in todo:
@@ -199,7 +199,7 @@ class BackfillStep:
         """
         batch_report = self._seen(state)
         stamp, graph, clocks = Stamp(self.stamp.epoch, BEFORE_ALL), self.graph, time.clocks(self.graph)
-        changes, nodes, guard = self.deployment.changes, graph.nodes, WorkerGuard(self.deployment)
+        changes, nodes, guard = self.deployment.changes, graph.nodes, WorkerGuard(self.deployment, has_thread=True)
         with guarded(guard):
             running = InProcess(graph, self.deployment.store, self.state_ids)
             made = running.run(StageOutput(seen=batch_report.result.seen), stamp, clocks)

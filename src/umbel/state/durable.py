@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from umbel.errors import Damaged, InvalidValue, UmbelError
@@ -63,10 +64,10 @@ class DurableStore(ShardedStore[Shard]):
         """Return the end of a shard as this process last read or wrote it."""
         return self._shards[shard].end
 
-    def must_reach(self, ends: Sequence[JournalEnd]) -> None:
+    def must_reach(self, ends: Callable[[], Sequence[JournalEnd]]) -> None:
         """Refuse to read or write shards that end before."""
-        for shard, end in zip(self._shards, ends, strict=False):
-            shard.least = end
+        for number, (shard, end) in enumerate(zip(self._shards, ends(), strict=False)):
+            shard.least, shard.noted = end, partial(_one_of, ends, number)
 
     def check(self, shard: int) -> int:
         """Verify all files of a shard; return the number of rows.
@@ -162,6 +163,11 @@ class DurableStore(ShardedStore[Shard]):
     def _create(self) -> None:
         for shard in self._shards:
             shard.create()
+
+
+def _one_of(ends: Callable[[], Sequence[JournalEnd]], shard: int) -> JournalEnd:
+    found = ends()
+    return found[shard] if shard < len(found) else JournalEnd()
 
 
 def _size(number: int, shard: Shard) -> ShardSize:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from umbel.errors import InvalidValue, Terminal, Transient
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime
 
@@ -290,11 +290,11 @@ class Lasting(Protocol):
         """Return the end of a shard as last read or written here, without reading."""
         ...
 
-    def must_reach(self, ends: Sequence[JournalEnd]) -> None:
+    def must_reach(self, ends: Callable[[], Sequence[JournalEnd]]) -> None:
         """Refuse to read or write shards that have lost what was written last.
 
         Args:
-            ends: how far each shard was written at least.
+            ends: returns how far each shard was written at least; called again before a shard is refused.
         """
         ...
 

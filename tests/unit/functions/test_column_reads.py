@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import duckdb
 import pandas as pd
 import polars as pl
 import pytest
@@ -19,6 +20,8 @@ from umbel.types import pandas as conversion
 from umbel.types.dtypes import Datetime, Int, Str
 
 NAME = "b"
+QUERY = "SELECT a + b AS c FROM df"
+by_text = duckdb.query
 
 
 def by_statements(df: Any) -> Any:
@@ -78,6 +81,11 @@ UNKNOWN: list[Callable[..., Any]] = [
     lambda df, more=1: df["a"] + more,
     lambda *df: df[0]["a"],
     lambda df: eval("df['b']") + df["a"],
+    lambda df: df["a"].to_frame().query("a > @df['b'].mean()")["a"],
+    lambda df: duckdb.query("SELECT a + b AS c FROM df").to_df()["c"],
+    lambda df: df["a"] + duckdb.query(QUERY).to_df()["c"],
+    lambda df: df["a"] + by_text("SELECT a + b AS c FROM df"),
+    lambda df: by_text(QUERY),
     assigns,
     replaces,
     deletes,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,10 @@ from umbel.errors import InvalidValue, Terminal, Transient
 from umbel.functions.computed import ByFunction
 from umbel.functions.guarding import applied, guarded
 from umbel.functions.user_function import UserFunction
+from umbel.graph import threads
 from umbel.graph.threads import in_threads
 from umbel.operators.assign import Assign, Assigned
+from umbel.operators.explode import Explode
 from umbel.operators.operator import RowWise
 from umbel.runtime import guard as module
 from umbel.runtime.deployment import Deployment
@@ -260,3 +265,52 @@ def test_functions_of_several_threads_run_one_after_the_other(place: Deployment)
     assert [each["a"].to_list() for each in made] == [[1], [1, 1], [2, 1], [3, 1]]
     assert guard.counts == {operator.id: 1}
     assert set(together) == {1}
+
+
+def test_no_more_rows_are_described_if_operators_without_functions_fail_at_once(
+    place: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads described as many each; from then on the bound was negative, and all but the last rows were described."""
+    monkeypatch.setattr(module, "LETTERS", 5)
+    monkeypatch.setattr(threads._SETTINGS, "threads", 2)
+    hashed = module._hash
+    monkeypatch.setattr(module, "_hash", lambda row: time.sleep(0.02) or hashed(row))
+    lists = schema(a=list[int], b=list[int])
+    operator = Explode(parents=(leaf(lists),), pipeline="D.p", columns=("a", "b"))
+    unequal = changes(lists, *(([1, n], [1, 2, n], n, n, 1) for n in range(8)))
+    guard = WorkerGuard(place)
+    with guarded(guard):
+        for _ in range(2):
+            assert [each.height for each in in_threads(lambda _: applied(operator, unequal), range(2))] == [0, 0]
+    assert guard.counts == {operator.id: 32}
+    assert len(guard.rejected) == 5
+
+
+def test_functions_of_all_batches_run_in_one_thread(place: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection of SQLite works in its thread alone: rows were rejected once a batch had several shards or files."""
+    monkeypatch.setattr(threads._SETTINGS, "threads", 3)
+    made: dict[str, sqlite3.Connection] = {}
+
+    def doubled(df: Any) -> Any:
+        connection = made.setdefault("it", made.get("it") or sqlite3.connect(":memory:"))
+        time.sleep(0.01)
+        return df["a"].map(lambda a: connection.execute("SELECT 2 * ?", (a,)).fetchone()[0]).astype("Int64")
+
+    judged = ByFunction(UserFunction.arrived(UserFunction(doubled).pickled))
+    operator = Assign(parents=(leaf(ROWS),), pipeline="D.p", columns=(Assigned("b", Int(), judged),))
+    for guard in (WorkerGuard(place, has_thread=True), WorkerGuard(place, has_thread=True)):
+        with guarded(guard):
+            found = in_threads(lambda n: applied(operator, rows(n))["b"].to_list(), range(6))
+            judge = partial(guard.judge, judged, columns=dict(ROWS.dtypes), declared=Int())
+            values = in_threads(lambda n, judge=judge: judge(rows(n)).values.to_list(), range(3))
+        assert (found, guard.rejected) == ([[2 * n] for n in range(6)], [])
+        assert values == [[2 * n] for n in range(3)]
+
+
+def test_a_function_in_that_thread_may_lead_to_another_one(place: Deployment) -> None:
+    guard, process = WorkerGuard(place, has_thread=True), module._process_of(place, os.getpid())
+    assert process.in_thread(lambda: guard._process.in_thread(lambda: threading.current_thread().name)).startswith(
+        "user"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        process.in_thread(lambda: (_ for _ in ()).throw(KeyboardInterrupt))

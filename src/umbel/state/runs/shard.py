@@ -85,6 +85,8 @@ class Shard(WritableShard):
         self._followed_at = -math.inf
         self.least = JournalEnd()
         """How far it was written at least; a shard that ends before is damaged."""
+        self.noted: Callable[[], JournalEnd] = lambda: self.least
+        """Returns the same as it is noted by now: a rebuild begins again."""
         self._looks = LOOKS
 
     def _current(self) -> ShardView:
@@ -197,6 +199,9 @@ class Shard(WritableShard):
         """Return the view, or a later one, that has all of what must be there."""
         while lacks(self.least, _end(view)):
             if not self._looks:
+                self.least = self.noted()
+                if not lacks(self.least, _end(view)):
+                    break
                 report = shortened(self.least, _end(view))
                 raise Damaged(f"the state {self.files} is damaged: {report}", hint=REMEDY)
             self._looks -= 1

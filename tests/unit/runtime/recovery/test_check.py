@@ -18,6 +18,7 @@ from tests.unit.cli.conftest import Umbel, umbel
 from umbel.errors import Damaged, InvalidValue, NotSupported, Transient
 from umbel.log.segments import PREAMBLE_BYTES
 from umbel.processes.locks import alone
+from umbel.runtime.batch import drain
 from umbel.runtime.recovery.check import check, repair_all
 from umbel.runtime.recovery.finding import CheckFinding
 from umbel.runtime.recovery.rebuild import rebuild, rebuild_all
@@ -170,6 +171,20 @@ def test_it_is_found_and_reported(shop: Shop, umbel: Umbel, harm: str) -> None:
     (at,) = [number for number, line in enumerate(lines) if line.startswith(subject)][:1]
     assert lines[at + 1].startswith(f"  lost: {lost or 'nothing'}") or f" {lost}" in lines[at + 1], shown.output
     assert (sums(shop.folder / "umbel" / "store"), sums(shop.folder / "umbel" / "ingest")) == before
+
+
+def test_a_server_goes_on_after_all_has_been_rebuilt(shop: Shop) -> None:
+    """It had seen longer journals, and took the new ones for damaged ones until they were as long, or it was started anew."""
+    for _ in range(3):
+        shop.sell()
+        shop.flush()
+    server = Deployed(shop.folder / "umbel", **shop.settings).deployment
+    assert server.store.state_ids(0)
+    assert rebuild_all(shop.deployed.deployment) == []
+    drain(shop.reopened().deployment)
+    ends = [each.store.end(0) for each in (shop.deployed.deployment, server)]
+    assert ends[0] < ends[1] or ends[0].version < ends[1].version - 1
+    assert server.store.state_ids(0) == shop.deployed.deployment.store.state_ids(0)
 
 
 def test_an_older_copy_of_a_journal_is_found_and_the_worker_refuses_it(shop: Shop, umbel: Umbel) -> None:

@@ -22,6 +22,9 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the table."""
+    """Drop the table, and the triggers that write it."""
     if op.get_bind().dialect.name == "sqlite":
+        triggers = sa.text("SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'forget%'")
+        for name in op.get_bind().scalars(triggers).all():
+            op.execute(f"DROP TRIGGER {name}")
         op.drop_table("row_sums")
