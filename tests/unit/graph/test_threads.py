@@ -137,7 +137,7 @@ def test_all_have_ended_when_a_body_fails(monkeypatch: pytest.MonkeyPatch) -> No
     assert sorted(ended) == [0, 1, 2]
 
 
-def test_the_failure_of_a_call_is_raised_where_its_result_is_asked_for(cores: int) -> None:
+def test_the_failure_of_a_call_is_raised_with_its_result(cores: int) -> None:
     def call(number: int) -> None:
         raise ValueError(number)
 
