@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.connectors.cluster import cluster_database, cluster_s3, cluster_urls  # noqa: F401 - fixtures
+from tests.connectors.mysql_copies import copies  # noqa: F401 - fixture
 from tests.s3server import S3Server, started_or_skipped
 from tests.servers.kafka import Broker, started_or_missing
 from tests.servers.mysql import MySQLServer

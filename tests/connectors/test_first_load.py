@@ -24,6 +24,7 @@ from tests.servers.mysql import MySQLServer
 from tests.servers.postgres import PostgresServer
 from umbel.connectors import source
 from umbel.connectors.mysql import cursor as mysql_cursor
+from umbel.connectors.mysql import dividing
 from umbel.connectors.postgres import cursor as postgres_cursor
 from umbel.connectors.postgres import pages, replication
 from umbel.connectors.sql import parallel
@@ -33,9 +34,9 @@ from umbel.errors import InvalidValue, Transient
 
 __owner__ = "shop@example.com"
 SMALL = """
-from umbel.connectors.mysql import cursor, reading
+from umbel.connectors.mysql import cursor, dividing
 from umbel.connectors.postgres import copying, cursor as postgres
-cursor.LARGE, cursor.RANGE_ROWS = 100, 1000
+cursor.LARGE, dividing.RANGE_ROWS = 100, 1000
 postgres.LARGE, postgres.RANGE_BYTES = 100, 1 << 17
 """
 
@@ -63,7 +64,7 @@ class Database:
 def database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     monkeypatch.setenv("UMBEL_FIRST_READ_CONNECTIONS", "2")
     monkeypatch.setattr(mysql_cursor, "LARGE", 100)
-    monkeypatch.setattr(mysql_cursor, "RANGE_ROWS", 1000)
+    monkeypatch.setattr(dividing, "RANGE_ROWS", 1000)
     monkeypatch.setattr(postgres_cursor, "LARGE", 100)
     monkeypatch.setattr(postgres_cursor, "RANGE_BYTES", 1 << 17)
     if request.param == "postgres":

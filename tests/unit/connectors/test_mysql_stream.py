@@ -14,6 +14,7 @@ import pytest
 
 from umbel.connectors.mysql.binary_json import json_text
 from umbel.connectors.mysql.binlog import STATEMENT, BinlogDecoder
+from umbel.connectors.mysql.copying import CopiedRanges, Copy, CopyOutdated
 from umbel.connectors.mysql.positions import MariaDBHistory, MySQLHistory
 from umbel.connectors.mysql.server import MySQLDescription
 from umbel.connectors.mysql.stream import Event, _unpacked
@@ -67,9 +68,11 @@ def query(sql: str, database: str = "d") -> Event:
     return event(2, struct.pack("<IIBHH", 1, 0, len(database), 0, 0) + database.encode() + b"\0" + sql.encode())
 
 
-def made(keys: Sequence[str] = ("k",), history: Any = None, now: float = SECOND + 100) -> BinlogDecoder:
+def made(
+    keys: Sequence[str] = ("k",), history: Any = None, now: float = SECOND + 100, copied: CopiedRanges | None = None
+) -> BinlogDecoder:
     maps = TableMaps("s", TABLE, ("k", "v"), {45: "utf-8"})
-    return BinlogDecoder(maps, keys, Deletions(), history or MySQLHistory(""), clock=lambda: now)
+    return BinlogDecoder(maps, keys, Deletions(), history or MySQLHistory(""), clock=lambda: now, copied=copied)
 
 
 def transaction(to: BinlogDecoder, number: int, *events: Event, committed: int = 0) -> None:
@@ -220,6 +223,65 @@ def test_sets_of_transactions_of_mariadb() -> None:
     assert found.missing_in(MariaDBHistory("0-1-6")) == "7-2-9"
     assert found.missing_in(MariaDBHistory("0-9-7,7-2-10")) == ""
     assert MariaDBHistory("").text == ""
+
+
+def test_what_a_set_of_transactions_has() -> None:
+    found, other = MySQLHistory(f"{SERVER}:1-5:7"), "ffffffff-71ca-11e1-9e33-c80aa9429562"
+    assert [number for number in range(1, 10) if found.has(gtid(number).data)] == [1, 2, 3, 4, 5, 7]
+    assert not MySQLHistory(f"{other}:1-9").has(gtid(1).data)
+    assert found.missing_in(MySQLHistory(f"{SERVER}:1-9")) == ""
+    assert found.missing_in(MySQLHistory(f"{SERVER}:1-6")) == f"{SERVER}:7-7"
+    assert found.missing_in(MySQLHistory(f"{SERVER}:2-9,{other}:1-9")) == f"{SERVER}:1-5"
+    assert MySQLHistory("").missing_in(found) == ""
+    mariadb = MariaDBHistory("0-1-5,7-2-9")
+    identifiers = [struct.pack("<QIB", number, domain, 0) for domain, number in ((0, 5), (0, 6), (7, 1), (8, 1))]
+    assert [mariadb.has(each) for each in identifiers] == [True, False, True, False]
+
+
+def copied(*positions: str, bounds: Sequence[str] = ("10", "20")) -> CopiedRanges:
+    copy = Copy("x", f"{SERVER}:1", COLUMNS["k"], bounds, 0, [f"{SERVER}:1-{each}" for each in positions])
+    return CopiedRanges(copy, MySQLHistory)
+
+
+def test_changes_that_ranges_have_are_left_out() -> None:
+    """Each range is as of another transaction of MySQL, whatever their order."""
+    reader = made(history=MySQLHistory(f"{SERVER}:1"), copied=copied("3", "5", "2"))
+    keys = (9, 10, 19, 20)
+    for number in (2, 3, 4, 5, 6):
+        transaction(reader, number, rows(30, *(image(key, str(number)) for key in keys)))
+    found = [(key, int(value)) for _, key, value, _ in changes(reader)]
+    assert found == [(20, 3), (9, 4), (20, 4), (9, 5), (20, 5), *((key, 6) for key in keys)]
+
+
+def test_a_key_that_moves_between_ranges() -> None:
+    reader = made(history=MySQLHistory(f"{SERVER}:1"), copied=copied("2", "4", "4"))
+    transaction(reader, 3, rows(31, image(5, "a"), image(15, "a")), rows(31, image(16, "b"), image(6, "b")))
+    assert [row[:3] for row in changes(reader)] == [(DELETE, 5, "a"), (UPDATE, 6, "b")]
+    keyless = made((), history=MySQLHistory(f"{SERVER}:1"), copied=copied("2", "4", "4"))
+    transaction(keyless, 3, rows(31, image(15, "a"), image(25, "a")))
+    with pytest.raises(CopyOutdated, match="another k") as refused:
+        transaction(keyless, 3, rows(31, image(5, "a"), image(15, "a")))
+    assert refused.value.is_whole
+
+
+def test_statements_between_the_ranges_make_a_copy_outdated() -> None:
+    for number, expected in ((2, []), (5, [TRUNCATE])):
+        reader = made(history=MySQLHistory(f"{SERVER}:1"), copied=copied("2", "4", "4"))
+        for each in (gtid(number), query("TRUNCATE t")):
+            reader.feed(each)
+        assert [op for each in reader.batches() for op in each.rows["_op"]] == expected
+    reader = made(history=MySQLHistory(f"{SERVER}:1"), copied=copied("2", "4", "4"))
+    reader.feed(gtid(3))
+    with pytest.raises(CopyOutdated, match="truncated"):
+        reader.feed(query("TRUNCATE t"))
+
+
+def test_the_end_of_a_copy() -> None:
+    found = copied("2", "4", "3")
+    passed = [each for each in range(1, 7) if found.is_passed(MySQLHistory(f"{SERVER}:1-{each}"))]
+    assert passed == [4, 5, 6]
+    with pytest.raises(CopyOutdated, match="another server"):
+        CopiedRanges(Copy("x", f"{SERVER}:1-9", COLUMNS["k"], [], 0, [f"{SERVER}:1-5"]), MySQLHistory)
 
 
 def small_object(pairs: dict[str, tuple[int, bytes]]) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from umbel.connectors.mysql.copying import CopiedRanges
 from umbel.connectors.mysql.positions import History
 from umbel.connectors.mysql.stream import FORMAT, Event, lenenc
 from umbel.connectors.mysql.tables import Layout, MappedTable, TableMaps
@@ -75,6 +76,7 @@ class BinlogDecoder(Transactions):
         history: the transactions that have been read.
         at: the instant of the last change before.
         clock: returns the time by the server's clock.
+        copied: the changes that the first copy has already, which are left out.
     """
 
     def __init__(
@@ -85,8 +87,10 @@ class BinlogDecoder(Transactions):
         history: History,
         at: int = 0,
         clock: Callable[[], float] = time.time,
+        copied: CopiedRanges | None = None,
     ) -> None:
         super().__init__(keys, deletions)
+        self._copied = copied
         self._maps, self._clock, self.history, self.at = maps, clock, history, at
         self._current: MappedTable | None = None
         self._sealed: list[Batch] = []
@@ -151,6 +155,8 @@ class BinlogDecoder(Transactions):
 
     def _end(self, event: Event) -> None:
         """Commit the open transaction."""
+        if self._copied is not None and self._identifier is not None and self._open:
+            self._open = self._copied.without(self._open, self._identifier[0])
         if self._open:
             self._change_table()
             self.at = max(self._instant(event), self.at + 1)
@@ -179,6 +185,11 @@ class BinlogDecoder(Transactions):
             return min(self._committed, now + _HOUR)
         second = event.timestamp * 1_000_000
         return min(max(second, now), second + 999_999, now + _HOUR)
+
+    def update(self, op: str, relation: Relation, former: Values, values: Values) -> None:
+        if self._copied is not None and self._identifier is not None and not self._keys:
+            self._copied.check_update(relation, former, values, self._identifier[0])
+        super().update(op, relation, former, values)
 
     # ---- statements ------------------------------------------------------------------------------------------------
 

@@ -7,18 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from umbel.connectors.mysql.columns import frame, read_as
-from umbel.connectors.mysql.dividing import LARGE, RANGE_ROWS, Division
-from umbel.connectors.mysql.reading import MySQLSource, pieces
+from umbel.connectors.mysql.dividing import LARGE, Division
+from umbel.connectors.mysql.reading import MySQLSource, literal, pieces
 from umbel.connectors.mysql.server import MySQLDescription, MySQLServer, describe, may, quote, rows
-from umbel.connectors.sql.columns import DATE, FLOAT, INT, NUMERIC, TIMES, Column
+from umbel.connectors.sql.columns import DATE, INT, TIMES, Column
 from umbel.connectors.sql.cursor import NEWER, CursorSource, Low, Poll
-from umbel.connectors.sql.ranges import MOST_RANGES, Range, ranges_between
+from umbel.connectors.sql.ranges import Range
 from umbel.connectors.sql.server import TableDescription
 from umbel.errors import InvalidValue
 
@@ -32,7 +31,6 @@ STALE = 0.15
 """Seconds for which the server may answer `OPEN` with what it answered before."""
 LONGEST_WAIT = 3.0
 """Seconds for which the first statement waits for the end of transactions."""
-_NUMBERS = frozenset({INT, FLOAT, NUMERIC})
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class MySQLSnapshot:
     def rows(self, columns: Mapping[str, Column], low: Low, within: Range | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows from a cursor on, by cursor, with the column `NEWER`."""
         cursor = quote(low.cursor.name)
-        newer = "1" if low.high is None else f"{cursor} > {self._literal(low.cursor, low.high)}"
+        newer = "1" if low.high is None else f"{cursor} > {literal(self.connection, low.cursor, low.high)}"
         names = ", ".join(read_as(column, quote(name)) for name, column in columns.items())
         statement = (  # names are quoted, values are literals
             f"SELECT {names}, {newer} FROM {self.table.name} WHERE {self._conditions(cursor, low, within)} ORDER BY {cursor}"  # noqa: S608  names are quoted
@@ -80,24 +78,21 @@ class MySQLSnapshot:
         """
         cursor, name = quote(low.cursor.name), low.cursor.name
         condition = self._condition(cursor, low)
-        dividing = Division(self.connection, self.table.name, low.cursor, condition, partial(self._literal, low.cursor))
+        dividing = Division(self.connection, self.table.name, low.cursor, condition)
         if (size := dividing.estimated()) < LARGE:
             return f"the table has less than {LARGE:,} rows"
         if not rows(self.connection, INDEXED, self.table.database, self.table.table, name):
             return f"there is no index on {name}"
-        ends = dividing.ends()
-        if ends is None:
-            return "it has no rows"
-        target = max(RANGE_ROWS, size // MOST_RANGES) if size >= 2 * count * RANGE_ROWS else size // (2 * count)
-        bounds = dividing.bounds(*ends, target)
-        return ranges_between(bounds, ends[1]) if bounds else f"its {name} cannot be divided"
+        return dividing.ranges(size, count)
 
     def _conditions(self, cursor: str, low: Low, within: Range | None) -> str:
         found = [self._condition(cursor, low)]
         if within is not None:
-            found.append(f"{cursor} {'<=' if within.is_last else '<'} {self._literal(low.cursor, within.high)}")
+            found.append(
+                f"{cursor} {'<=' if within.is_last else '<'} {literal(self.connection, low.cursor, within.high)}"
+            )
             if within.low is not None:
-                found.append(f"{cursor} >= {self._literal(low.cursor, within.low)}")
+                found.append(f"{cursor} >= {literal(self.connection, low.cursor, within.low)}")
         return " AND ".join(found)
 
     def _condition(self, cursor: str, low: Low) -> str:
@@ -105,13 +100,11 @@ class MySQLSnapshot:
         if is_time:
             real = f"TO_DAYS({cursor}) IS NOT NULL"  # no 0000-00-00, and no 2024-00-01
             return real if low.start is None else f"{cursor} >= {_instant(low)} AND {real}"
-        return f"{cursor} IS NOT NULL" if low.start is None else f"{cursor} >= {self._literal(low.cursor, low.start)}"
-
-    def _literal(self, column: Column, text: str) -> str:
-        if column.kind not in _NUMBERS:
-            return str(self.connection.escape(text))
-        number = str(float(text)) if column.kind == FLOAT else text
-        return f"{number}e0" if column.kind == FLOAT and "e" not in number else number
+        return (
+            f"{cursor} IS NOT NULL"
+            if low.start is None
+            else f"{cursor} >= {literal(self.connection, low.cursor, low.start)}"
+        )
 
 
 def _open(connection: Connection[Any], until_ended: Sequence[str] = ()) -> list[str]:

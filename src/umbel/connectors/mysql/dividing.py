@@ -8,15 +8,16 @@ distributed, such as numbers with gaps, take some halvings more.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
+from umbel.connectors.mysql.reading import literal
 from umbel.connectors.mysql.server import rows
-from umbel.connectors.sql.columns import DATE, INT, NUMERIC, TEXT, TIMES, Column
-from umbel.connectors.sql.ranges import MOST_RANGES
+from umbel.connectors.sql.columns import BYTES, DATE, INT, NUMERIC, TEXT, TIMES, Column
+from umbel.connectors.sql.ranges import MOST_RANGES, Range, ranges_between
 
 if TYPE_CHECKING:
     from pymysql import Connection
@@ -38,14 +39,12 @@ class Division:
         table: the table's quoted name.
         column: the column.
         condition: on the rows.
-        literal: returns a value's text as a literal.
     """
 
     connection: Connection[Any]
     table: str
     column: Column
-    condition: str
-    literal: Callable[[str], str]
+    condition: str = "TRUE"
 
     def estimated(self, low: str | None = None, high: str | None = None) -> int:
         """Return the approximate number of rows from one value on and before another one."""
@@ -58,8 +57,24 @@ class Division:
 
     def ends(self) -> tuple[str, str] | None:
         """Return the lowest and the highest value, None for no rows."""
-        low, high = rows(self.connection, self._select(f"MIN({self._name}), MAX({self._name})"))[0]
+        low, high = rows(self.connection, self._select(f"{self._read('MIN')}, {self._read('MAX')}"))[0]
         return None if low is None else (low, high)
+
+    def ranges(self, size: int, count: int) -> list[Range] | str:
+        """Return ranges of about equally many rows, or why there are none.
+
+        The last one ends with the highest value.
+
+        Args:
+            size: the estimated rows of all.
+            count: of the connections that read them.
+        """
+        ends = self.ends()
+        if ends is None:
+            return "it has no rows"
+        target = max(RANGE_ROWS, size // MOST_RANGES) if size >= 2 * count * RANGE_ROWS else size // (2 * count)
+        bounds = self.bounds(*ends, target)
+        return ranges_between(bounds, ends[1]) if bounds else f"its {self.column.name} cannot be divided"
 
     def bounds(self, low: str, high: str, target: int) -> list[str]:
         """Return values that divide the rows into ranges of about `target` rows, in order.
@@ -96,8 +111,8 @@ class Division:
 
     def _next(self, low: str, middle: str, high: str) -> str | None:
         """Return the first value after `low` and before `high` that is not before `middle`."""
-        after = f"{self._name} > {self.literal(low)}"
-        query = f"{self._select(self._name, middle, high)} AND {after} ORDER BY {self._name} LIMIT 1"
+        after = f"{self._name} > {self._literal(low)}"
+        query = f"{self._select(self._read(), middle, high)} AND {after} ORDER BY {self._name} LIMIT 1"
         found = rows(self.connection, query)
         return found[0][0] if found else None
 
@@ -107,9 +122,16 @@ class Division:
     def _conditions(self, low: str | None, high: str | None) -> Iterator[str]:
         yield self.condition
         if low is not None:
-            yield f"{self._name} >= {self.literal(low)}"
+            yield f"{self._name} >= {self._literal(low)}"
         if high is not None:
-            yield f"{self._name} < {self.literal(high)}"
+            yield f"{self._name} < {self._literal(high)}"
+
+    def _read(self, function: str = "") -> str:
+        """Return the expression of the text of a value, bytes in hexadecimal digits."""
+        return f"HEX({function}({self._name}))" if self.column.kind == BYTES else f"{function}({self._name})"
+
+    def _literal(self, text: str) -> str:
+        return literal(self.connection, self.column, text)
 
     @property
     def _name(self) -> str:
@@ -132,6 +154,8 @@ def halfway(low: str, high: str, column: Column) -> str | None:
             return str((Decimal(low) + Decimal(high)) / 2)
         if column.kind in TIMES:
             return _between_times(low, high, column)
+        if column.kind == BYTES:
+            return _between_bytes(low, high)
     except (ValueError, InvalidOperation, OverflowError):
         return None
     return _between_texts(low, high) if column.kind == TEXT else None
@@ -144,6 +168,17 @@ def _between_times(low: str, high: str, column: Column) -> str | None:
         day: date = middle.date()
         return day.isoformat() if first.date() < day < last.date() else None
     return middle.isoformat(" ") if last - first > timedelta(microseconds=1) else None
+
+
+def _between_bytes(low: str, high: str) -> str | None:
+    """Return bytes between two, as hexadecimal digits, by the first that matter."""
+    width = 2 * _DIGITS + max(len(low), len(high))
+    start, end = (int(each.ljust(width, "0"), 16) for each in (low, high))
+    middle = (start + end) // 2
+    if not start < middle < end:
+        return None
+    found = f"{middle:0{width}X}".rstrip("0")
+    return found + "0" * (len(found) % 2)
 
 
 def _between_texts(low: str, high: str) -> str | None:

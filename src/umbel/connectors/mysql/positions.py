@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from typing import Protocol
+from typing import Protocol, Self
 
 from umbel.errors import InvalidValue
 
@@ -23,6 +23,16 @@ class History(Protocol):
             identifier: the data of its first event.
             server_id: of the server that it was made on.
         """
+
+    def has(self, identifier: bytes) -> bool:
+        """Return whether a transaction is among them.
+
+        Args:
+            identifier: the data of its first event.
+        """
+
+    def missing_in(self, other: Self) -> str:
+        """Return transactions that another set lacks."""
 
 
 class MariaDBHistory:
@@ -45,6 +55,11 @@ class MariaDBHistory:
         """Add a transaction."""
         number, domain = struct.unpack_from("<QI", identifier)
         self._last[domain] = server_id, number
+
+    def has(self, identifier: bytes) -> bool:
+        """Return whether a transaction is among them."""
+        number, domain = struct.unpack_from("<QI", identifier)
+        return bool(number <= self._last.get(domain, (0, 0))[1])
 
     def missing_in(self, other: MariaDBHistory) -> str:
         """Return the last transactions that another set lacks."""
@@ -90,8 +105,7 @@ class MySQLHistory:
     def add(self, identifier: bytes, server_id: int) -> None:
         """Add a transaction."""
         del server_id
-        server = str(uuid.UUID(bytes=identifier[1:17]))
-        (number,) = struct.unpack_from("<Q", identifier, 17)
+        server, number = _named(identifier)
         ranges = self._ranges.setdefault(server, [])
         if ranges and ranges[-1][1] + 1 == number:  # nearly always
             ranges[-1] = ranges[-1][0], number
@@ -104,6 +118,21 @@ class MySQLHistory:
                 merged.append((first, last))
         self._ranges[server] = merged
 
+    def has(self, identifier: bytes) -> bool:
+        """Return whether a transaction is among them."""
+        server, number = _named(identifier)
+        return any(first <= number <= last for first, last in self._ranges.get(server, ()))
+
+    def missing_in(self, other: MySQLHistory) -> str:
+        """Return the ranges of transactions that another set lacks some of."""
+        lacking = (
+            f"{server}:{first}-{last}"
+            for server, ranges in sorted(self._ranges.items())
+            for first, last in ranges
+            if not any(low <= first and last <= high for low, high in other._ranges.get(server, ()))
+        )
+        return ",".join(lacking)
+
     @property
     def encoded(self) -> bytes:
         """The set in a request for the stream; ends of ranges are exclusive."""
@@ -112,3 +141,9 @@ class MySQLHistory:
             parts.append(uuid.UUID(server).bytes + struct.pack("<Q", len(ranges)))
             parts += [struct.pack("<QQ", first, last + 1) for first, last in ranges]
         return b"".join(parts)
+
+
+def _named(identifier: bytes) -> tuple[str, int]:
+    """Return the server and the number of a transaction of MySQL."""
+    (number,) = struct.unpack_from("<Q", identifier, 17)
+    return str(uuid.UUID(bytes=identifier[1:17])), number

@@ -10,7 +10,7 @@ import polars as pl
 
 from umbel.connectors.mysql.columns import typed
 from umbel.connectors.mysql.server import MySQLServer
-from umbel.connectors.sql.columns import Column
+from umbel.connectors.sql.columns import BYTES, FLOAT, INT, NUMERIC, Column
 from umbel.connectors.sql.rows import TableSource
 from umbel.types.dtype import DType
 
@@ -21,6 +21,7 @@ PART_BYTES = 16 << 20
 """Bytes of rows from which on those read so far are staged as a part."""
 AT_ONCE = 1000
 """Rows after which the bytes are counted."""
+_NUMBERS = frozenset({INT, FLOAT, NUMERIC})
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,16 @@ class MySQLSource(TableSource):
 
     def typed(self, text: pl.Series, column: Column, requested: DType | None) -> pl.Series:
         return typed(text, column, requested)
+
+
+def literal(connection: Connection[Any], column: Column, text: str) -> str:
+    """Return the literal of a value's text; bytes are in hexadecimal digits."""
+    if column.kind == BYTES:
+        return f"X'{text}'"
+    if column.kind not in _NUMBERS:
+        return str(connection.escape(text))
+    number = str(float(text)) if column.kind == FLOAT else text
+    return f"{number}e0" if column.kind == FLOAT and "e" not in number else number
 
 
 def pieces(connection: Connection[Any], statement: str) -> Iterator[Sequence[Sequence[Any]]]:

@@ -1,7 +1,7 @@
 """Reading the changes of a table from the binary log.
 
-At first the rows that are there are read in a snapshot whose place in the log is known; then the changes after it follow. They
-are staged, durably, transaction by transaction.
+At first the rows that are there are read in snapshots whose places in the log are known; then the changes after them follow.
+They are staged, durably, transaction by transaction.
 """
 
 from __future__ import annotations
@@ -11,21 +11,33 @@ import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.mysql.binlog import DISTRIBUTED, REPLACED, STATEMENT, BinlogDecoder
-from umbel.connectors.mysql.columns import frame, read_as
+from umbel.connectors.mysql.charsets import codecs_of
+from umbel.connectors.mysql.copying import (
+    CopiedRanges,
+    Copy,
+    CopyOutdated,
+    CopyReader,
+    begin_snapshot,
+    divided,
+    is_mariadb,
+)
 from umbel.connectors.mysql.positions import MariaDBHistory, MySQLHistory
-from umbel.connectors.mysql.reading import MySQLSource, pieces
+from umbel.connectors.mysql.reading import MySQLSource
 from umbel.connectors.mysql.server import MySQLDescription, describe, may, quote, rows
 from umbel.connectors.mysql.stream import BinlogStream, StreamError
 from umbel.connectors.mysql.tables import TableMaps
 from umbel.connectors.polling import Poller
 from umbel.connectors.sql.following import ANEW, DELAY, PART_ROWS, FollowedSource
+from umbel.connectors.sql.parallel import read_ranges
+from umbel.connectors.sql.ranges import connections
 from umbel.connectors.sql.rows import UNSENT
+from umbel.connectors.staging import encoded
 from umbel.errors import InvalidValue, Terminal, Transient, UmbelError
 
 if TYPE_CHECKING:
@@ -37,33 +49,10 @@ SESSION = 600.0
 """Seconds after which a stream is begun anew, and what the server needs is checked again: a server searches its log then."""
 SAVE = 5.0
 """Seconds between two records of the position while the table does not change."""
-LOCK_WAIT = 5
-"""Seconds that MySQL waits for writers of the table before the first copy."""
+MOST_COPIES = 3
+"""Copies by ranges that may become outdated before one in one snapshot."""
 REQUIRED = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
 OF_MYSQL = {"gtid_mode": "ON", "binlog_row_value_options": ""}
-CODECS = {
-    **dict.fromkeys(("utf8mb4", "utf8mb3", "utf8"), "utf-8"),
-    "latin1": "cp1252",
-    "latin2": "iso8859-2",
-    "latin5": "iso8859-9",
-    "latin7": "iso8859-13",
-    "greek": "iso8859-7",
-    "hebrew": "iso8859-8",
-    "koi8r": "koi8-r",
-    "koi8u": "koi8-u",
-    "ucs2": "utf-16-be",
-    "utf16": "utf-16-be",
-    "utf16le": "utf-16-le",
-    "utf32": "utf-32-be",
-    "sjis": "shift_jis",
-    "ujis": "euc_jp",
-    "eucjpms": "euc_jp",
-    "euckr": "euc_kr",
-    "tis620": "tis-620",
-    "macroman": "mac-roman",
-    "macce": "mac-latin2",
-}
-"""The Python names of character sets, where they differ."""
 _PURGED = ("purged", "too old", "Could not find first log file")
 _CASCADE = re.compile(
     r"CONSTRAINT\s+`[^`]*`\s+FOREIGN KEY.*?ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)", re.IGNORECASE
@@ -117,7 +106,7 @@ class BinlogSource(MySQLSource, FollowedSource):
             yield "the user may not replicate", f"GRANT REPLICATION SLAVE ON *.* TO {self.server.login}"
 
     def _settings(self, connection: Connection[Any]) -> Iterator[tuple[str, str]]:
-        required = REQUIRED if _is_mariadb(connection) else {**REQUIRED, **OF_MYSQL}
+        required = REQUIRED if is_mariadb(connection) else {**REQUIRED, **OF_MYSQL}
         listed = ", ".join(f"'{name}'" for name in required)
         query = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})"
         found = {str(name): str(value) for name, value in rows(connection, query)}
@@ -139,68 +128,141 @@ class BinlogSource(MySQLSource, FollowedSource):
     # ---- the rows that are there at first --------------------------------------------------------------------------
 
     def load(self, poller: Poller) -> None:
+        """Stage the rows of the table, by resumable ranges or in one snapshot."""
         state = self.stage.state()
-        replica, token = state.get("replica") or 1 + secrets.randbelow((1 << 32) - 2), secrets.token_hex(4)
-        self.stage.save({"replica": replica})
+        replica = state.get("replica") or 1 + secrets.randbelow((1 << 32) - 2)
         with self.server.connect() as connection:
             table = describe(connection, self.title, self.table)
             table.require(self.title, names := self.names(table))
             for problem, hint in self._problems(connection, table):
                 raise Terminal(f"{self.title}: {problem}", hint=hint)
-            columns = {name: table.columns[name] for name in names}
-            with self._snapshot(connection, table) as gtid:
-                pass
-            listed = ", ".join(read_as(column, quote(name)) for name, column in columns.items())
-            found = pieces(connection, f"SELECT {listed} FROM {table.name}")  # noqa: S608  names are quoted
-            frames = (frame(each, list(columns.values())) for each in found)
-            if not self.stage_copy(frames, columns, token, poller):
-                raise Transient(f"{self.title}: the first copy was interrupted")
-        self.stage.save({"replica": replica, "gtid": gtid, "at": 0, "part": 0, "snapshot": token, "loaded": True})
+            copy = self._resumed(connection, table, state)
+            if copy is None:
+                copy = self._begun(connection, table, {"replica": replica, "outdated": state.get("outdated", 0)})
+        columns = {name: table.columns[name] for name in names}
+        reader = CopyReader(self.server.revealed(), table.name, columns, None if copy is None else copy.column)
+        if copy is None:
+            self._load_whole(reader, replica, poller)
+        else:
+            self._load_ranges(reader, copy, poller)
 
-    @contextmanager
-    def _snapshot(self, connection: Connection[Any], table: MySQLDescription) -> Iterator[str]:
-        """Begin a snapshot; return the transactions that it has."""
-        rows(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        if _is_mariadb(connection):
-            rows(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            status = {str(name): value for name, value in rows(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
-            file, offset = (status[f"Binlog_snapshot_{each}"] for each in ("file", "position"))
-            (found,) = rows(connection, f"SELECT BINLOG_GTID_POS('{file}', {int(offset)})")[0]
-            if found is None:
-                raise Transient(
-                    f"{self.title}: the snapshot was not found in the binary log: it was purged meanwhile, or has an event above "
-                    "max_allowed_packet",
-                    hint="FLUSH BINARY LOGS",
-                )
-            yield found
-            return
-        with self.server.connect() as other:  # its lock keeps others from changing the table meanwhile
-            rows(other, f"SET lock_wait_timeout = {LOCK_WAIT}")
-            rows(other, f"LOCK TABLES {table.name} READ")
-            rows(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            yield str(rows(other, "SELECT @@global.gtid_executed")[0][0])
+    def _load_whole(self, reader: CopyReader, replica: int, poller: Poller) -> None:
+        token, part, ends = secrets.token_hex(4), self._last_part(), dict[str, Any]()
+        with reader.connected() as connection:
+
+            def parts() -> Iterator[tuple[bytes, int]]:
+                for found, facts in reader.parts(connection, None):
+                    ends.update(facts)
+                    if found.height:
+                        yield encoded(found), found.height
+
+            if not self.stage_encoded(parts(), reader.columns, token, poller):
+                raise self._interrupted()
+        position = {"gtid": ends["position"], "at": 0, "part": part}
+        self.stage.save({"replica": replica, **position, "snapshot": token, "loaded": True})
+
+    def _last_part(self) -> int:
+        last = self.stage.last()
+        return last.number if last else 0
+
+    def _begun(self, connection: Connection[Any], table: MySQLDescription, state: Mapping[str, Any]) -> Copy | None:
+        """Begin a copy by ranges, None for one in one snapshot."""
+        self.stage.save(state)
+        keys = self.options.keys if self.options.is_keyed else None
+        changed = "it was changed while it was copied" if state["outdated"] >= MOST_COPIES else ""
+        found = changed or divided(connection, table, keys, connections())
+        if isinstance(found, str):
+            log.info("%s: the rows that exist are read by one connection: %s", self.title, found)
+            return None
+        position = begin_snapshot(self.server, connection, table.name)
+        copy = Copy(secrets.token_hex(4), position, *found)
+        log.info(
+            "%s: the rows that exist are read in %d ranges by %d connections", self.title, len(copy.left), connections()
+        )
+        self.stage.save({**state, "gtid": position, "at": 0, "part": self._last_part(), "copy": copy.plain})
+        return copy
+
+    def _resumed(self, connection: Connection[Any], table: MySQLDescription, state: Mapping[str, Any]) -> Copy | None:
+        """Return the interrupted copy; None for none, or if it cannot be completed."""
+        if "copy" not in state:
+            return None
+        copy = Copy.of(state["copy"])
+        try:
+            if table.columns.get(copy.column.name) != copy.column:
+                raise CopyOutdated(f"column {copy.column.name} was changed")
+            for position in {state["gtid"], *copy.positions}:
+                self._check_history(connection, _history(connection, position))
+            self._check_stream(_history(connection, self._position(state)[0]), state["replica"])
+        except (CopyOutdated, Terminal) as error:
+            log.warning("%s: the first copy begins anew: %s", self.title, error)
+            return None
+        log.info("%s: the first copy goes on with %d ranges", self.title, len(copy.left))
+        return copy
+
+    def _load_ranges(self, reader: CopyReader, copy: Copy, poller: Poller) -> None:
+        """Stage the ranges that are left, then the changes since each of them."""
+        self._copy_ranges(reader, copy, poller)
+        try:
+            self._stream(poller, copy)
+        except CopyOutdated as error:
+            state = self.stage.state()
+            times = MOST_COPIES if error.is_whole else state["outdated"] + 1
+            self.stage.save({"replica": state["replica"], "outdated": times})
+            raise Transient(f"{self.title}: the first copy begins anew: {error}") from None
+        state = self.stage.state()
+        del state["copy"], state["outdated"]
+        self.stage.save({**state, "snapshot": copy.snapshot, "spans": copy.spans, "loaded": True})
+
+    def _copy_ranges(self, reader: CopyReader, copy: Copy, poller: Poller) -> None:
+        facts = {"columns": [column.plain for column in reader.columns.values()], "snapshot": copy.snapshot}
+        numbers, ranges = list[int](), copy.left
+        found = read_ranges(reader, ranges, connections(), lambda: poller.is_stopping) if ranges else ()
+        for content, height, ends in found:
+            if height:
+                numbers.append(self.stage.append_encoded(content, height, facts).number)
+            if ends:
+                copy.complete(ends["position"], numbers)
+                self.stage.save({**self.stage.state(), "copy": copy.plain})
+                poller.progressed(SourceLag(rows=copy.rows_left))
+                numbers.clear()
+        if copy.left:
+            raise self._interrupted()
+
+    def _interrupted(self) -> Transient:
+        return Transient(f"{self.title}: the first copy was interrupted")
 
     # ---- the changes after that ------------------------------------------------------------------------------------
 
     def follow(self, poller: Poller) -> None:
+        self._stream(poller, None)
+
+    def _stream(self, poller: Poller, copy: Copy | None) -> None:
+        """Stage the changes for a while.
+
+        Args:
+            poller: of the source.
+            copy: the first one, of whose ranges the changes are staged up to the last; None after it.
+        """
         state = self.stage.state()
         gtid, at = self._position(state)
         with self.server.connect() as connection:
             table = describe(connection, self.title, self.table)
             for problem, hint in self._problems(connection, table):
                 raise Terminal(f"{self.title}: {problem}", hint=hint)
-            is_mariadb = _is_mariadb(connection)
-            history = MariaDBHistory(gtid) if is_mariadb else MySQLHistory(gtid)
+            history = _history(connection, gtid)
             self._check_history(connection, history)
+            copied = None if copy is None else CopiedRanges(copy, partial(_history, connection))
             is_folded = rows(connection, "SELECT @@lower_case_table_names")[0][0] != "0"
-            maps = TableMaps(self.title, table, self.names(table), _codecs(connection), is_folded=is_folded)
+            maps = TableMaps(self.title, table, self.names(table), codecs_of(connection), is_folded=is_folded)
         with self.server.connect() as connection:
             try:
                 stream = BinlogStream(connection, history, state["replica"])
-                decoder = BinlogDecoder(
-                    maps, self.options.keys or (), self.deletions, history, at, lambda: stream.server_time
-                )
-                self._receive(stream, decoder, poller)
+                keys, clock = self.options.keys or (), lambda: stream.server_time
+                decoder = BinlogDecoder(maps, keys, self.deletions, history, at, clock, copied)
+                if copied is None:
+                    self._receive(stream, decoder, poller)
+                else:
+                    self._catch_up(stream, decoder, poller, copied)
             except StreamError as error:
                 raise self._translated(error) from None
 
@@ -228,10 +290,25 @@ class BinlogSource(MySQLSource, FollowedSource):
             if now > until or poller.is_stopping or not self.has_room(poller):
                 return
 
-    def _stage(self, decoder: BinlogDecoder) -> None:
+    def _catch_up(self, stream: BinlogStream, decoder: BinlogDecoder, poller: Poller, copied: CopiedRanges) -> None:
+        """Stage the changes up to the last position of a range."""
+        facts = {"snapshot": copied.snapshot}
+        while not copied.is_passed(decoder.history):
+            if poller.is_stopping:
+                raise self._interrupted()
+            for event in stream.next(1.0):
+                decoder.feed(event)
+                age = stream.server_time - 1 - event.timestamp if event.timestamp else 0.0
+                poller.progressed(SourceLag(seconds=max(0.0, age)))
+                if decoder.rows >= PART_ROWS and not decoder.is_open:
+                    self._stage(decoder, facts)
+        self._stage(decoder, facts)
+        self._save(decoder)
+
+    def _stage(self, decoder: BinlogDecoder, facts: Mapping[str, Any] | None = None) -> None:
         for batch in decoder.batches():
             columns = [column.plain for column in batch.columns.values()]
-            self.stage.append(batch.rows, {"columns": columns, "gtid": batch.history, "at": batch.at})
+            self.stage.append(batch.rows, {"columns": columns, "gtid": batch.history, "at": batch.at, **(facts or {})})
 
     def _save(self, decoder: BinlogDecoder) -> None:
         """Note the position: transactions of other tables may be forgotten by the server."""
@@ -244,6 +321,14 @@ class BinlogSource(MySQLSource, FollowedSource):
         last = self.last_changes()
         facts = last.facts if last and last.number > state["part"] else state
         return facts["gtid"], facts["at"]
+
+    def _check_stream(self, history: MariaDBHistory | MySQLHistory, replica: int) -> None:
+        """Check that the server still has the changes after a position."""
+        with self.server.connect() as connection:
+            try:
+                next(BinlogStream(connection, history, replica).next(1.0), None)
+            except StreamError as error:
+                raise self._translated(error) from None
 
     # ---- what may have happened to the server ----------------------------------------------------------------------
 
@@ -284,28 +369,5 @@ _FATAL = 1236
 """The error of a server that cannot send its log from the position on."""
 
 
-def _is_mariadb(connection: Connection[Any]) -> bool:
-    return "MariaDB" in str(rows(connection, "SELECT VERSION()")[0][0])
-
-
-def _codecs(connection: Connection[Any]) -> dict[int, str]:
-    """Return the Python names of character sets, by the numbers of their collations."""
-    import codecs
-
-    import pymysql
-
-    found = list(
-        rows(connection, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL")
-    )
-    try:
-        query = "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
-        found += rows(connection, f"{query} WHERE ID IS NOT NULL")
-    except pymysql.MySQLError:
-        pass  # only MariaDB has these, for collations that several character sets share
-    known = dict[int, str]()
-    for number, name in found:
-        try:
-            known[int(number)] = codecs.lookup(CODECS.get(str(name), str(name))).name
-        except LookupError:
-            continue
-    return known
+def _history(connection: Connection[Any], text: str) -> MariaDBHistory | MySQLHistory:
+    return MariaDBHistory(text) if is_mariadb(connection) else MySQLHistory(text)

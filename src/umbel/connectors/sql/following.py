@@ -37,7 +37,7 @@ class FollowedSource(TableSource):
 
     @abstractmethod
     def load(self, poller: Poller) -> None:
-        """Stage the rows of a snapshot, and save its position; an interrupted copy begins anew."""
+        """Stage the rows that exist, and save their position."""
 
     @abstractmethod
     def follow(self, poller: Poller) -> None:
@@ -48,9 +48,17 @@ class FollowedSource(TableSource):
         return tuple(values)
 
     def visible(self) -> Sequence[int]:
-        token = self.stage.state().get("snapshot")
+        state = self.stage.state()
+        token, spans = state.get("snapshot"), state.get("spans")
         parts = (self.stage.part(number) for number in self.stage.numbers())
-        return [part.number for part in parts if part.facts.get("snapshot", token) == token]
+        return [part.number for part in parts if self._counts(part, token, spans)]
+
+    def _counts(self, part: StagedPart, token: str | None, spans: Sequence[Sequence[int]] | None) -> bool:
+        """Return whether a part is of no interrupted copy, nor of an interrupted range."""
+        if part.facts.get("snapshot", token) != token:
+            return False
+        is_copied = "snapshot" in part.facts and self.position_fact not in part.facts
+        return not is_copied or spans is None or any(first <= part.number <= last for first, last in spans)
 
     def take_over(self) -> None:
         super().take_over()
@@ -58,15 +66,14 @@ class FollowedSource(TableSource):
 
     def read_on(self, poller: Poller) -> float:
         """Copy the table if that is still to be done, then follow its changes."""
-        if self.is_loading:
-            self.load(poller)
-            return 0.0
-        if not self.has_room(poller):
-            return 1.0
-        self._retain_truncation()
-        self.stage.expire(poller.consumed + 1)
+        is_loading = self.is_loading
+        if not is_loading:
+            if not self.has_room(poller):
+                return 1.0
+            self._retain_truncation()
+            self.stage.expire(poller.consumed + 1)
         try:
-            self.follow(poller)
+            (self.load if is_loading else self.follow)(poller)
         except BaseException:
             self.__dict__.pop("deletions", None)  # what was decoded may not have been staged
             raise
@@ -98,10 +105,11 @@ class FollowedSource(TableSource):
     @cached_property
     def deletions(self) -> Deletions:
         """The last deletions, restored from the staged parts."""
-        found, keys = Deletions(), list(self.options.keys or ())
-        found.truncated_at = self.stage.state().get("truncated")
+        found, keys, state = Deletions(), list(self.options.keys or ()), self.stage.state()
+        found.truncated_at, token = state.get("truncated"), state.get("copy", state).get("snapshot")
         for number in self.stage.numbers() if keys else ():
-            is_changes = self.position_fact in self.stage.part(number).facts
+            facts = self.stage.part(number).facts
+            is_changes = self.position_fact in facts and facts.get("snapshot", token) == token
             rows = self.stage.read(number) if is_changes else pl.DataFrame()
             there = keys if {*keys} <= {*rows.columns} else []
             ended = rows.filter(pl.col(OP).is_in([DELETE, TRUNCATE])) if OP in rows.columns else rows.clear()
