@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 import polars as pl
 
@@ -96,11 +97,7 @@ class InProcess:
         for number in range(1, self.graph.depth + 1):
             nodes = self.graph.stage(number, self._only)
             fired = due(nodes, result.seen, clocks)
-
-            def run(shard: int, nodes=nodes, fired=fired) -> tuple[StageOutput, list[Part]]:  # type: ignore[no-untyped-def]
-                produced = self._shard(nodes, shard, frames.get(shard, {}), stamp, clocks, fired)
-                return produced, [part for each in produced.frames.items() for part in self._routed(each)]
-
+            run = partial(self._shard, nodes, frames, stamp, clocks, fired)
             for produced, parts in in_threads(run, range(self._store.shards) if fired else sorted(frames)):
                 result.add(produced)
                 _pass_on(parts, frames)
@@ -109,19 +106,20 @@ class InProcess:
     def _shard(
         self,
         nodes: list[GraphNode],
-        shard: int,
-        arrived: Mapping[Edge, list[pl.DataFrame]],
+        frames: Mapping[int, Frames],
         stamp: Stamp,
         clocks: Mapping[int, Clock],
         fired: Mapping[int, datetime],
-    ) -> StageOutput:
+        shard: int,
+    ) -> tuple[StageOutput, list[Part]]:
+        arrived = frames.get(shard, {})
         edges = {edge for edge in arrived if any(edge[0] == node.number for node in nodes)}
         output = StageOutput()
         if edges or fired:
             inbox = {edge: pl.concat(arrived[edge]) for edge in edges}
             with self._store.transaction(shard, [node.state_id for node in nodes], stamp) as transaction:
                 run_shard(nodes, inbox, transaction, clocks, output, fired)
-        return output
+        return output, [part for each in output.frames.items() for part in self._routed(each)]
 
     def _routed(self, emitted: tuple[Edge, list[pl.DataFrame]]) -> list[Part]:
         (number, position), rows = emitted

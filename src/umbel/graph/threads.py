@@ -41,13 +41,10 @@ def in_threads(call: Callable[[T], R], items: Iterable[T]) -> list[R]:
     ended when this returns, or when it raises what the first failing one raised. Calls must not use this themselves.
     """
     each = list(items)
-    if len(each) < 2 or _SETTINGS.threads < 2:
+    if len(each) < 2:
         return [copy_context().run(call, item) for item in each]
-    running = [_pool(os.getpid(), _SETTINGS.threads).submit(copy_context().run, call, item) for item in each]
-    failed = [error for one in running if (error := one.exception()) is not None]
-    if failed:
-        raise failed[0]
-    return [one.result() for one in running]
+    with beside(call, each) as results:
+        return results()
 
 
 @contextmanager
