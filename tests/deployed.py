@@ -102,6 +102,13 @@ class Deployed:
         net = consolidate(read)
         return net.sort([name for name in net.columns if name != WEIGHT])
 
+    def flush_logs(self) -> None:
+        """Move all tails of change logs into their tables."""
+        place = self.deployment
+        for node in place.graph(place.catalog.latest()).nodes:
+            if node.is_logged:
+                place.changes.flush(node, everything=True)
+
     def close(self) -> None:
         """Release files."""
         self._logs.close()

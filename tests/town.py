@@ -82,14 +82,9 @@ class Town:
             self.process()
             if wave == 2:
                 self.flush()
-                for node in self.logged():
-                    self.deployed.deployment.changes.flush(node, everything=True)
+                self.deployed.flush_logs()
         self.deployed.log_bytes("people", b'[{"email": "%b", broken' % GONE.encode(), 1)
         self.process()
-
-    def logged(self) -> list[Any]:
-        graph = self.deployed.deployment.graph(self.deployed.deployment.catalog.latest())
-        return [node for node in graph.nodes if node.is_logged]
 
     def flush(self) -> None:
         for shard in self.deployed.deployment.store._shards:  # type: ignore[attr-defined]

@@ -114,12 +114,7 @@ class Shop:
             self.deployed.log("orders", orders)
             self.deployed.log("people", people)
             drain(self.place)
-            self.flush()
-
-    def flush(self) -> None:
-        for node in self.graph.nodes:
-            if node.is_logged:
-                self.place.changes.flush(node, everything=True)
+            self.deployed.flush_logs()
 
     @property
     def graph(self) -> Any:
@@ -277,7 +272,7 @@ def test_a_dataset_has_a_retention_of_its_own(tmp_path: Path) -> None:
     for day in (4, 3, 0.5):
         shop.deployed.log("clicks", [{"user": day, "t": ago(day).isoformat()}])
         drain(shop.place)
-        shop.flush()
+        shop.deployed.flush_logs()
     assert shop.drop(Limits()) == {"Click": 2}
     shop.deployed.close()
 
@@ -295,7 +290,7 @@ def test_an_erase_key_that_is_not_the_whole_key_is_found_later(tmp_path: Path) -
     for day in (9, 8, 1):
         shop.deployed.log("visits", [{"email": "a", "page": "p", "t": ago(day).isoformat()}])
         drain(shop.place)
-        shop.flush()
+        shop.deployed.flush_logs()
     assert shop.drop() == {}
     shop.deployed.close()
 

@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from umbel.connectors.lag import SourceLag
@@ -190,9 +189,10 @@ class BinlogSource(MySQLSource, FollowedSource):
         try:
             if table.columns.get(copy.column.name) != copy.column:
                 raise CopyOutdated(f"column {copy.column.name} was changed")
+            history = _history_of(connection)
             for position in {state["gtid"], *copy.positions}:
-                self._check_history(connection, _history(connection, position))
-            self._check_stream(_history(connection, self._position(state)[0]), state["replica"])
+                self._check_history(connection, history(position))
+            self._check_stream(history(self._position(state)[0]), state["replica"])
         except (CopyOutdated, Terminal) as error:
             log.warning("%s: the first copy begins anew: %s", self.title, error)
             return None
@@ -249,9 +249,10 @@ class BinlogSource(MySQLSource, FollowedSource):
             table = describe(connection, self.title, self.table)
             for problem, hint in self._problems(connection, table):
                 raise Terminal(f"{self.title}: {problem}", hint=hint)
-            history = _history(connection, gtid)
+            history_of = _history_of(connection)
+            history = history_of(gtid)
             self._check_history(connection, history)
-            copied = None if copy is None else CopiedRanges(copy, partial(_history, connection))
+            copied = None if copy is None else CopiedRanges(copy, history_of)
             is_folded = rows(connection, "SELECT @@lower_case_table_names")[0][0] != "0"
             maps = TableMaps(self.title, table, self.names(table), codecs_of(connection), is_folded=is_folded)
         with self.server.connect() as connection:
@@ -369,5 +370,5 @@ _FATAL = 1236
 """The error of a server that cannot send its log from the position on."""
 
 
-def _history(connection: Connection[Any], text: str) -> MariaDBHistory | MySQLHistory:
-    return MariaDBHistory(text) if is_mariadb(connection) else MySQLHistory(text)
+def _history_of(connection: Connection[Any]) -> type[MariaDBHistory | MySQLHistory]:
+    return MariaDBHistory if is_mariadb(connection) else MySQLHistory

@@ -94,10 +94,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, lis
     for _ in range(2):
         shop.sell()
         shop.flush()
-    place = shop.deployed.deployment
-    for node in place.graph(place.catalog.latest()).nodes:
-        if node.is_logged:
-            place.changes.flush(node, everything=True)
+    shop.deployed.flush_logs()
     shop.sell()
     shop.write_checkpoint()
     line = b'{"timestamp":"2026-01-01T00:00:00.000000Z","a":1}\n'

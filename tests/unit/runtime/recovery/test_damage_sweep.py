@@ -123,17 +123,14 @@ def make(folder: Path) -> Shop:
     for _ in range(WAVES - 1):
         shop.sell()
         shop.flush()
-    place = shop.deployed.deployment
-    for node in place.graph(place.catalog.latest()).nodes:
-        if node.is_logged:
-            place.changes.flush(node, everything=True)
+    shop.deployed.flush_logs()
     shop.sell()
     shop.deployed.log_bytes("sales", b'[{"user": "none"}]', 1)
     shop.process()
     shop.write_checkpoint()
     line = b'{"timestamp":"2026-01-01T00:00:00.000000Z","a":%d}\n'
     FeatureLog(folder / "umbel/features").append("main", "w", "2026-01-01", [line % each for each in range(5)])
-    place.vault.add("password", "secret")
+    shop.deployed.deployment.vault.add("password", "secret")
     return shop
 
 
