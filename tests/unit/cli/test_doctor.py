@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,6 +15,14 @@ from umbel.cli.checks import CHECKS, Finding, SettingCheck
 from umbel.processes.status import RUNNING, forget_status, note_failure, write_status
 
 HOST = "127.0.0.1"
+
+
+class Version(NamedTuple):
+    """The form of `sys.version_info`, which packages that are imported meanwhile read by name."""
+
+    major: int
+    minor: int
+    micro: int
 
 
 def found(directory: Path, port: int = 1) -> dict[str, Finding]:
@@ -31,7 +40,7 @@ def test_a_healthy_machine(umbel: Umbel, tmp_path: Path) -> None:
 
 
 def test_every_finding_that_is_not_fine_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.version_info", (3, 9, 0))
+    monkeypatch.setattr("sys.version_info", Version(3, 9, 0))
     monkeypatch.setattr(checks, "LITTLE_DISK", 1 << 60)
     monkeypatch.setattr(checks, "MIN_OPEN_FILES", 1 << 40)
     monkeypatch.setattr(checks, "FILES", 1 << 40)
