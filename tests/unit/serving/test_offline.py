@@ -63,7 +63,7 @@ def test_delimited_files_with_columns_of_other_names(idle: Served, buckets: Path
     path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
     report = ask(
         idle,
-        {"input": place(f"in/csv{ending}", {"delimiter": ";"}), "output": place("out/csv", {"delimiter": "|"})},
+        {"input": place(f"in/csv{ending}/", {"delimiter": ";"}), "output": place("out/csv", {"delimiter": "|"})},
         feature_to_column_map={"Origin.origin": "who"},
         timestamp_column="when",
     )
