@@ -220,10 +220,10 @@ class HudiSource(VersionedSource):
         return [HudiFile(path, schema) for path in sorted(self.server.files(table, state["instant"]))]
 
     def versions(self, state: Mapping[str, Any]) -> Iterator[tuple[int, HudiCommit]]:
-        table = self.server.opened()
-        new = self._new(table, state)
+        new = self._new(self.server.opened(), state)
         if not new:
             return
+        table = self.server.opened()  # one that knows those commits: the timeline is read anew, the files' view is not
         schema = self.server.schema(table)
         self._check_types(schema, state["types"])
         before = self.server.files(table, state["instant"]) if state["instant"] else set[str]()

@@ -14,6 +14,7 @@ from tests.deployed import Deployed
 from tests.unit.connectors.hudi_lake import A, B, Lake, numbered
 from tests.unit.connectors.lakes import keyed, keyless, until
 from umbel.connectors import S3
+from umbel.connectors.hudi_source import HudiPlace
 from umbel.connectors.polling import stop_polling
 from umbel.definitions.arguments import ReadOptions
 from umbel.errors import InvalidValue, NotSupported, PackageError
@@ -52,6 +53,23 @@ def test_a_keyless_dataset_takes_inserts_once(lake: Lake, tmp_path: Path) -> Non
             stop_polling(tmp_path)
         until(made, lambda: made.taken()["Copies"] == 14)
         assert sorted(made.changes("Copies")["id"]) == list(range(14))
+        assert letters(made) == []
+
+
+def test_a_commit_beside_the_reading_of_the_timeline(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.commit({A: numbered(range(10))})
+    listed = HudiPlace.instants
+    late = [numbered(range(210, 240), "again"), numbered(range(200, 250))]
+
+    def instants(place: HudiPlace, table: Any) -> dict[str, tuple[Any, bool]]:
+        if late:  # behind the view that the table was opened with
+            lake.commit({B: late.pop()})
+        return listed(place, table)
+
+    with deployed(tmp_path, keyed(lake)) as made:
+        until(made, lambda: len(taken(made)) == 10)
+        monkeypatch.setattr(HudiPlace, "instants", instants)
+        until(made, lambda: not late and taken(made) == lake.rows())
         assert letters(made) == []
 
 
