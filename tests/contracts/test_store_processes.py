@@ -12,7 +12,8 @@ import pytest
 
 from tests.contracts.conftest import LASTING, name_of, url_of
 from tests.contracts.store_entries import Entries
-from umbel.state.port import Stamp
+from umbel.state.description import StoreDescription
+from umbel.state.port import Stamp, Store
 from umbel.state.urls import open_store
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +71,24 @@ def _watched(url: str, writer: subprocess.Popen[str]) -> Iterator[int]:
         assert len(entries) in (0, 2000)
         yield batches.pop() if batches else -1
     store.close()
+
+
+def test_a_store_that_is_made_while_a_reader_opens_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, made = StoreDescription.is_made, list[Store]()
+
+    def is_made(description: StoreDescription) -> bool:
+        if not made:  # the reader has not found the shard, and asks whether it must exist
+            made.append(open_store(url, 1))
+            with made[0].transaction(0, ["o"], Stamp(1, 1)) as tx:
+                Entries(tx, "o").put([b"a"], [b"1"])
+        return real(description)
+
+    monkeypatch.setattr(StoreDescription, "is_made", is_made)
+    reader = open_store(url, 1)
+    with reader.snapshot(0) as snapshot:
+        assert Entries(snapshot, "o").all() == {b"a": b"1"}
+    for store in (reader, *made):
+        store.close()
 
 
 def test_state_is_there_when_the_store_is_opened_again(url: str) -> None:

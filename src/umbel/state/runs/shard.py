@@ -56,6 +56,10 @@ class ShardOptions:
     fan: int = 6
 
 
+class _ShardMissingError(Exception):
+    """Raised if the files of a shard that must exist were not found."""
+
+
 class Shard(WritableShard):
     """A shard in files. May be used by several threads and processes.
 
@@ -220,10 +224,15 @@ class Shard(WritableShard):
 
     def _followed(self, view: ShardView) -> ShardView:
         missing: tuple[int, str] | None = None
+        is_missing = False
         while True:
             manifest = read_latest(self.files, view.manifest)
             try:
                 return self._read_on(view, manifest)
+            except _ShardMissingError:
+                if is_missing:
+                    raise Damaged(f"the state {self.files} is missing", hint=REMEDY) from None
+                is_missing = True  # or it was made between the two looks, at its files and at the store's description
             except FileNotFoundError as error:
                 # A newer version was published meanwhile, and the files of this one were deleted.
                 if missing == (manifest.version, str(error)):
@@ -234,7 +243,7 @@ class Shard(WritableShard):
     def _read_on(self, view: ShardView, manifest: Manifest) -> ShardView:
         files, memtable, position = view.files, view.memtable, view.position
         if not manifest.version and not self.files.has_locks and self._is_made():
-            raise Damaged(f"the state {self.files} is missing", hint=REMEDY)
+            raise _ShardMissingError
         if manifest is not view.manifest:
             files = {name: view.files.get(name) or self._opened(name) for name in manifest.names}
             for name in view.files.keys() - files.keys():  # it may have rows whose bytes have to go
@@ -247,7 +256,7 @@ class Shard(WritableShard):
             if manifest.version or position != JournalPosition():
                 raise
             if self._is_made():
-                raise Damaged(f"the state {self.files} is missing", hint=REMEDY) from None
+                raise _ShardMissingError from None
             records, end = [], position
         if manifest is view.manifest and not records and end == position:
             return view
