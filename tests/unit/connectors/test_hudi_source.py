@@ -56,7 +56,7 @@ def test_a_keyless_dataset_takes_inserts_once(lake: Lake, tmp_path: Path) -> Non
         assert letters(made) == []
 
 
-def test_a_commit_beside_the_reading_of_the_timeline(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_between_two_requests(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.commit({A: numbered(range(10))})
     listed = HudiPlace.instants
     late = [numbered(range(210, 240), "again"), numbered(range(200, 250))]
