@@ -225,7 +225,8 @@ def table_source(
         iceberg()
         return IcebergSource(IcebergPlace(title, partial(from_path, title, address)), path, options)
     if format == "hudi":
-        from umbel.connectors.hudi_source import HudiPlace, HudiSource, hudi
+        from umbel.connectors.hudi_source import HudiSource, hudi
+        from umbel.connectors.hudi_tables import HudiPlace
 
         if options.cdc != "native":
             raise NotSupported(f"{title}: cdc '{options.cdc}' of a Hudi table is not read", hint='cdc="native"')

@@ -14,7 +14,7 @@ from tests.deployed import Deployed
 from tests.unit.connectors.hudi_lake import A, B, Lake, numbered
 from tests.unit.connectors.lakes import keyed, keyless, until
 from umbel.connectors import S3
-from umbel.connectors.hudi_source import HudiPlace
+from umbel.connectors.hudi_tables import HudiPlace
 from umbel.connectors.polling import stop_polling
 from umbel.definitions.arguments import ReadOptions
 from umbel.errors import InvalidValue, NotSupported, PackageError
@@ -61,7 +61,7 @@ def test_a_commit_between_two_requests(lake: Lake, tmp_path: Path, monkeypatch: 
     listed = HudiPlace.instants
     late = [numbered(range(210, 240), "again"), numbered(range(200, 250))]
 
-    def instants(place: HudiPlace, table: Any) -> dict[str, tuple[Any, bool]]:
+    def instants(place: HudiPlace, table: Any) -> dict[str, Any]:
         if late:  # behind the view that the table was opened with
             lake.commit({B: late.pop()})
         return listed(place, table)
@@ -130,9 +130,6 @@ def test_errors_at_commit_say_what_to_do(lake: Lake, tmp_path: Path, monkeypatch
     del lake.fields["note"]
     lake.commit({A: numbered(range(5))})
     with pytest.raises(InvalidValue, match="no column 'note'"), deployed(tmp_path, keyed(lake)):
-        pass
-    merged = Lake(tmp_path / "merged", type="MERGE_ON_READ")
-    with pytest.raises(InvalidValue, match="MERGE_ON_READ"), deployed(tmp_path, keyed(merged)):
         pass
     (lake.path / ".hoodie" / "hoodie.properties").unlink()
     with pytest.raises(InvalidValue, match="there is no Hudi table"), deployed(tmp_path, keyed(lake)):
