@@ -15,6 +15,12 @@ _HINT = "version-hint.text"
 TIMEOUTS = {"rest.client.connection-timeout-ms": "10000", "rest.client.socket-timeout-ms": "30000"}
 """Properties of REST catalogs, as Iceberg's client of Java names them, with defaults: milliseconds to connect and to answer."""
 
+SQL_TIMEOUTS: Mapping[str, Mapping[str, str]] = {
+    "postgresql": {"connect_timeout": "10", "tcp_user_timeout": "30000"},
+    "mysql": {"connect_timeout": "10", "read_timeout": "30", "write_timeout": "30"},
+}
+"""Parameters of the addresses of SQL catalogs, by dialect, as psycopg and PyMySQL name them, with defaults."""
+
 
 def iceberg() -> None:
     """Check that the package that reads Iceberg tables is there.
@@ -46,7 +52,8 @@ def from_path(title: str, address: Callable[[], tuple[str, dict[str, str]]]) -> 
 def from_catalog(name: str, uri: str, properties: Mapping[str, str], table: str) -> Any:
     """Return a table of a catalog.
 
-    A REST catalog must accept a connection, and send each part of an answer, within the times of the properties `TIMEOUTS`.
+    A REST catalog must accept a connection, and send each part of an answer, within the times of the properties `TIMEOUTS`;
+    databases of SQL catalogs within those of `SQL_TIMEOUTS`.
 
     Raises:
         InvalidValue: a time in the properties is none.
@@ -58,7 +65,7 @@ def from_catalog(name: str, uri: str, properties: Mapping[str, str], table: str)
     known: Mapping[str, Any] = {**(Config().get_catalog_config(name) or {}), **made}
     is_rest = known.get("type", "rest" if uri.startswith("http") else "").lower() == "rest"
     if not is_rest or "py-catalog-impl" in known:
-        return load_catalog(name, **made).load_table(table)
+        return load_catalog(name, **{**made, "uri": sql_address(uri)}).load_table(table)
     return _rest_catalog(name, known).load_table(table)
 
 
@@ -74,6 +81,21 @@ def _rest_catalog(name: str, properties: Mapping[str, Any]) -> Any:
             session.request = partial(session.request, timeout=seconds)  # before it is used to get a token
 
     return BoundedCatalog(name, **properties)
+
+
+def sql_address(uri: str) -> str:
+    """Return the address of a catalog with timeouts, where those of its database are known and it has none."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(uri)
+    except ArgumentError:  # of a catalog that is none of SQL
+        return uri
+    dialect, _, driver = url.drivername.partition("+")
+    known = SQL_TIMEOUTS.get(dialect, {}) if driver in ("", "psycopg", "psycopg2", "pymysql") else {}
+    absent = {name: value for name, value in known.items() if name not in url.query}
+    return url.update_query_dict(absent).render_as_string(hide_password=False) if absent else uri
 
 
 def _seconds(name: str, timeout: str, value: str) -> float:
