@@ -84,7 +84,7 @@ def _rest_catalog(name: str, properties: Mapping[str, Any]) -> Any:
 
 
 def sql_address(uri: str) -> str:
-    """Return the address of a catalog with timeouts, where those of its database are known and it has none."""
+    """Return the address of a catalog with the timeouts that it lacks."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
