@@ -226,15 +226,11 @@ class Table(_KeyedRows):
         """Replace the groups of `keys` by those of `rows`, in the form of `numbered`.
 
         Args:
-            keys: every key touched, each once; one without rows is removed.
+            keys: every key touched, in ascending order, each once; one without rows is removed.
             rows: [`NUMBER`, *columns], in the order of the keys.
         """
-        numbers = rows[NUMBER]
-        gone = np.ones(len(keys), np.bool_)
-        gone[numbers.to_numpy()] = False
-        removed = keys.filter(pl.Series(gone)).alias(KEY).to_frame()
-        keyed = rows.with_columns(keys.gather(numbers).alias(KEY))
-        cast("Transaction", self._reader).put(self._name, keyed, removed)
+        owners = rows[NUMBER].to_numpy().astype(np.int64)
+        cast("Transaction", self._reader).put_groups(self._name, keys, owners, rows)
 
     def groups(self, keys: Sequence[bytes]) -> list[RowSlice | None]:
         """Return the rows of some keys; None for a key without rows."""

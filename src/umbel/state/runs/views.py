@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from umbel.errors import InvalidValue
@@ -20,6 +21,7 @@ from umbel.state.runs.records import JournalRecord
 from umbel.state.runs.rules import HASH, KEY, REMOVED, CollectRule, ReplaceRule, TableSchema
 from umbel.state.runs.run import RunFile
 from umbel.state.runs.time_ranges import TimeRanges, entries_before
+from umbel.types.dtype import nulls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -237,7 +239,7 @@ class ShardTransaction(ShardSnapshot):
         Raises:
             InvalidValue: a row's address is not among the addresses.
         """
-        schema = self._replaced(table, rows)
+        schema = self._replaced(table, rows.columns)
         address = ["_key", *schema.order]
         touched, present = addresses.select(address), rows.select(address)
         gone = touched.join(present, on=address, how="anti").unique()
@@ -253,7 +255,7 @@ class ShardTransaction(ShardSnapshot):
             rows: `_key`, the order, the columns; those of one address are stored in this order.
             removed: `_key` and the order, of the addresses that have no rows any more.
         """
-        schema = self._replaced(table, rows)
+        schema = self._replaced(table, rows.columns)
         frames = [rows.with_columns(pl.lit(value=False).alias(REMOVED)).select(self._marked(schema))]
         if removed.height:
             nothing = [pl.lit(None, dtype).alias(name) for name, dtype in schema.columns.items()]
@@ -261,6 +263,28 @@ class ShardTransaction(ShardSnapshot):
                 removed.with_columns(*nothing, pl.lit(value=True).alias(REMOVED)).select(self._marked(schema))
             )
         self._add(table, pl.concat(frames) if len(frames) > 1 else frames[0])
+
+    def put_groups(self, table: str, keys: pl.Series, owners: Ints, rows: pl.DataFrame) -> None:
+        """Replace the rows of some keys in a table without an order.
+
+        Args:
+            table: its full name.
+            keys: encoded keys in ascending order, each once; one without rows is removed.
+            owners: the index of each row's key, ascending.
+            rows: the columns; those of one key are stored in this order.
+        """
+        schema = self._replaced(table, [KEY, *rows.columns])
+        marked = rows.with_columns(pl.lit(value=False).alias(REMOVED)).select(*schema.columns, REMOVED)
+        gone = np.flatnonzero(np.bincount(owners, minlength=len(keys)) == 0)
+        if len(gone):
+            nothing = [nulls(len(gone), dtype).alias(name) for name, dtype in schema.columns.items()]
+            tombstones = pl.DataFrame([*nothing, pl.Series([True]).new_from_index(0, len(gone)).alias(REMOVED)])
+            owners = np.concatenate((owners, gone))
+            order = owners.argsort(kind="stable")
+            marked, owners = pl.concat([marked, tombstones], rechunk=True)[order], owners[order]
+        if marked.height:
+            block = Block(grouped_frame(keys, owners, marked, schema, table))
+            self._blocks.setdefault(table, []).append(block)
 
     def expire(self, table: str, before: datetime) -> None:
         """Raise the horizon of a table: rows that expire until then disappear.
@@ -294,13 +318,13 @@ class ShardTransaction(ShardSnapshot):
         if rows.height:
             self._blocks.setdefault(table, []).append(Block(stored_frame(rows, self.schema(table), table)))
 
-    def _replaced(self, table: str, rows: pl.DataFrame) -> TableSchema:
-        """Return the schema of a table that may be written by these rows."""
+    def _replaced(self, table: str, columns: Sequence[str]) -> TableSchema:
+        """Return the schema of a table that may be written by rows with these columns."""
         self._must_own(table)
         schema = self.schema(table)
         if not isinstance(schema.rule, ReplaceRule):
             raise InvalidValue(f"table {table!r} does not replace its entries", hint="use append")
-        missing = [name for name in (KEY, *schema.shown) if name not in rows.columns]
+        missing = [name for name in (KEY, *schema.shown) if name not in columns]
         if missing:
             raise InvalidValue(f"table {table!r}: the rows lack the columns {missing}")
         return schema
