@@ -46,6 +46,11 @@ class Aggregate(metaclass=ArgumentsMeta):
     numeric: ClassVar[bool] = False
     needs_instant: ClassVar[bool] = False
     """True if the result depends on the queried instant."""
+    is_exact_retracted: ClassVar[bool] = False
+    """True if states of inserted and retracted rows are worth the same in whatever portions and order they are merged.
+
+    Then a batch adds its states to the stored ones without reading these.
+    """
 
     def __post_init__(self) -> None:
         window: object = self.window  # any object: not validated yet

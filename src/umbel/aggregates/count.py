@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import polars as pl
 
@@ -40,6 +41,7 @@ class Count(Aggregate):
     unique: bool = False
     approx: bool = False
     dropnull: bool = False
+    is_exact_retracted: ClassVar[bool] = True
 
     def check(self, schema: Schema) -> None:
         if self.unique and not self.approx:

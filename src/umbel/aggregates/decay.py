@@ -54,6 +54,7 @@ class ExpDecaySum(Aggregate):
     half_life: str
     numeric: ClassVar[bool] = True
     needs_instant: ClassVar[bool] = True
+    is_exact_retracted: ClassVar[bool] = True
 
     def check(self, schema: Schema) -> None:
         Aggregate.check(self, schema)

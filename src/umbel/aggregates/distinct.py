@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -45,6 +45,7 @@ class Distinct(Aggregate):
     of: str
     unordered: bool
     dropnull: bool = False
+    is_exact_retracted: ClassVar[bool] = True
 
     def check(self, schema: Schema) -> None:
         dtype = self.input(schema)

@@ -35,6 +35,7 @@ class Recent(Aggregate):
     dropnull: bool = False
     newest: ClassVar[bool]
     dropnull_error: ClassVar[type[UmbelError]] = InvalidValue
+    is_exact_retracted: ClassVar[bool] = True
 
     def check(self, schema: Schema) -> None:
         self.input(schema)

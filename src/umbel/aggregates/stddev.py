@@ -49,6 +49,7 @@ class Stddev(Aggregate):
     of: str
     default: float | None = -1.0
     numeric: ClassVar[bool] = True
+    is_exact_retracted: ClassVar[bool] = True
 
     def result_type(self, schema: Schema) -> DType:
         return Optional(Float()) if self.default is None else Float()

@@ -129,6 +129,10 @@ class _Entries:
         collapsed |= np.repeat(np.logical_or.reduceat(first < last, starts), sizes)
         self._first = np.where(collapsed, np.repeat(first[starts], sizes), first)
         self._last = np.where(collapsed, np.repeat(np.maximum.reduceat(last, starts), sizes), last)
+        if tiles.is_retractable:  # rows of one entry in several sources may cancel out
+            entry = tile | runs.changes(self._first)
+            total = np.add.reduceat(self._weight, np.flatnonzero(entry))
+            self._weight = np.repeat(total, runs.lengths(entry))
 
     @cached_property
     def born(self) -> Ints:

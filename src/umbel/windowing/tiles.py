@@ -115,9 +115,12 @@ class Tiles:
     def is_appended(self) -> bool:
         """True if batches are added to the stored entries without reading these.
 
-        That is where rows are only inserted.
+        What entries are merged to must not depend on when that happens. A retracted instant still counts among those of its tile
+        until the watermark has passed it, so it does not for most aggregates; without a watermark nobody knows when to drop it.
         """
-        return not self.is_keyed and not self.is_retractable
+        if self.is_keyed or not self.is_retractable:
+            return not self.is_keyed
+        return self.is_bounded and all(each.is_exact_retracted for each, _ in self.partials.parts)
 
     @property
     def counts_retired(self) -> bool:

@@ -12,6 +12,7 @@ from umbel.errors import InvalidType, InvalidValue, Terminal
 from umbel.state.keys import encode_keys
 from umbel.state.port import Stamp, Store
 from umbel.state.runs.points import frame_of
+from umbel.state.runs.rules import FoldRule, TableSchema
 from umbel.state.tables import NUMBER, State
 from umbel.state.urls import open_store
 
@@ -280,3 +281,9 @@ def test_columns_of_other_names_or_types_are_refused(state: State, columns: dict
         state.table("t", columns)
     with pytest.raises(Terminal, match="does not have the columns it is read with"):
         state.timed("t", {"a": pl.Int64, "b": pl.Int64})
+
+
+def test_rows_that_are_replaced_are_not_read_as_rows_that_are_folded(state: State) -> None:
+    state.table("t", {"a": pl.Int64}).replace(keys("k"), pl.DataFrame({"_key": keys("k"), "a": [1]}))
+    with pytest.raises(Terminal, match=r"it has \['a', '_removed'\], not \['a'\]"):
+        state.folded("t", TableSchema({"a": pl.Int64()}, FoldRule(lambda rows, _: rows)))

@@ -223,6 +223,13 @@ class TableSchema:
         """The columns of a stored frame, in order."""
         return {HASH: pl.UInt64(), KEY: pl.Binary(), **self.order, **self.columns, **self.rule.marks}
 
+    def stores_like(self, other: TableSchema) -> bool:
+        """Return whether rows of another schema mean the same."""
+        mine, theirs = (
+            (type(each.rule), dict(each.order), dict(each.columns), each.rule.marks) for each in (self, other)
+        )
+        return mine == theirs
+
     @property
     def shown(self) -> tuple[str, ...]:
         """The columns of a lookup's result after the key."""

@@ -352,10 +352,10 @@ def define(schemas: dict[str, TableSchema], table: str, schema: TableSchema) -> 
     known = schemas.get(table)
     if known is schema:
         return
-    if known is not None and (dict(known.order), dict(known.columns)) != (dict(schema.order), dict(schema.columns)):
+    if known is not None and not known.stores_like(schema):
         raise OldState(
-            f"state {table!r} does not have the columns it is read with: it has {list(known.shown)}, "
-            f"not {list(schema.shown)}",
+            f"state {table!r} does not have the columns it is read with: it has {list(known.stored)[2:]}, "
+            f"not {list(schema.stored)[2:]}",
             hint="go on with the version of umbel that wrote it, or compute it anew: umbel rebuild DATASET, or --all",
         )
     schemas[table] = schema
