@@ -194,7 +194,7 @@ class Tiles:
 
         They lose nothing that any window needs.
         """
-        if self.is_retractable:
+        if self.is_retractable and not self.is_appended:
             return self.lift(rows)
         return self.lift(rows, grain=gcd(*map(int, self.grains)))
 
