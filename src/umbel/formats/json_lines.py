@@ -67,7 +67,8 @@ class JsonLines:
 
     def __init__(self, requested: Mapping[str, DType], *, exact: bool) -> None:
         self._requested, self._exact = requested, exact
-        self._fast = _fast({name: dtype.polars() for name, dtype in requested.items()}) if exact and requested else None
+        self._columns = {name: dtype.polars() for name, dtype in requested.items()} if exact else {}
+        self._fast = _fast(self._columns) if self._columns else None
 
     def read(self, data: bytes) -> Iterator[Raw]:
         """Yield the rows of some lines in order, blank lines left out."""
@@ -106,19 +107,36 @@ class JsonLines:
         for start in range(0, len(lines), GROUP):
             group = lines[start : start + GROUP]
             frame = self._exactly(group)
-            if frame is not None:
-                good.append(frame)
-                continue
-            if good:
+            if good and (frame is None or frame.schema != good[0].schema):
                 yield Raw(pl.concat(good), rejects({}))
                 good.clear()
-            yield self._one_by_one(group)
+            if frame is None:
+                yield self._one_by_one(group)
+            else:
+                good.append(frame)
         if good:
             yield Raw(pl.concat(good), rejects({}))
 
     def at_once(self, data: bytes) -> pl.DataFrame | None:
         """Return the rows of some lines, None if they must be read one by one."""
-        return self._fast.read(data) if self._fast else None
+        if self._fast is None:
+            return None
+        numeric = self._with_numeric_instants(data)
+        frame = None if numeric is None else numeric.read(data)
+        return self._fast.read(data) if frame is None else frame
+
+    def _with_numeric_instants(self, data: bytes) -> _Fast | None:
+        """Return a schema for lines whose instants are whole numbers, None if the first line has none.
+
+        Numbers are read and converted in half of the time that their texts take.
+        """
+        line = data[: data.find(b"\n") + 1 or len(data)]
+        numbers = {
+            name: pl.Int64()
+            for name, dtype in self._columns.items()
+            if isinstance(dtype, pl.Datetime) and re.search(rf'"{re.escape(name)}"\s*:\s*-?\d'.encode(), line)
+        }
+        return _fast({**self._columns, **numbers}) if numbers else None
 
     def _one_by_one(self, lines: Sequence[bytes]) -> Raw:
         try:

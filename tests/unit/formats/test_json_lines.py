@@ -1,0 +1,42 @@
+"""JSON lines: what a row means does not depend on the rows beside it."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime
+
+import pytest
+
+from umbel.formats.json_lines import GROUP, JsonLines
+from umbel.types.dtypes import Datetime, Str
+
+AT = Datetime()
+NUMBERS = ["1760000000153", "1760000000", "1760000000153000000", "0", "-5000", "-0", "null"]
+OTHERS = ['"2025-10-09T08:53:20Z"', '"1760000000"', "1760000000.5", "1e9", "18446744073709551615", "true", "[1]", '"x"']
+
+
+def _read(lines: list[str], name: str = "at") -> list[tuple[datetime | None, bool]]:
+    """Return the instant of each line, and whether it was rejected."""
+    reader, found = JsonLines({"name": Str(), name: AT}, exact=True), list[tuple[datetime | None, bool]]()
+    for raw in reader.read("\n".join(lines).encode()):
+        checked = AT.ingest(raw.frame[name])
+        found += [(value, row in checked.errors) for row, value in enumerate(checked.values.to_list())]
+    return found
+
+
+@pytest.mark.parametrize("pair", [*itertools.permutations([*NUMBERS, *OTHERS], 2)], ids=" ".join)
+def test_an_instant_is_read_alike_whatever_stands_before_it(pair: tuple[str, str]) -> None:
+    first, second = (f'{{"name": "a \\"at\\": 1", "at": {each}}}' for each in pair)
+    assert _read([first, second]) == [*_read([first]), *_read([second])]
+
+
+def test_numbers_and_texts_may_change_between_groups_of_lines() -> None:
+    number, text, bad = '{"name": "a", "at": 5}', '{"name": "a", "at": "1970-01-01T00:00:05Z"}', '{"name": "a"'
+    lines = [*[number] * GROUP, *[text] * GROUP, *[number, text] * (GROUP // 2)]
+    assert _read(lines) == [(datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC), False)] * len(lines)
+    assert [value is None for value, _ in _read([*lines, bad, number])] == [*[False] * len(lines), True, False]
+
+
+def test_the_name_of_a_column_may_be_any_text() -> None:
+    for name in ("a.b", "(", "ä", "at|x"):
+        assert _read([f'{{"name": "a", "{name}": 5}}'], name) == [(datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC), False)]
