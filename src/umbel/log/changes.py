@@ -16,7 +16,7 @@ from __future__ import annotations
 import io
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -252,9 +252,7 @@ class ChangeLog:
 
     def _write(self, changes: pl.DataFrame, name: str) -> list[ChangeLogFile]:
         in_order = changes.select(list(_storage(self.columns))).sort(AT, SEQ, maintain_order=True)
-        by_month = in_order.with_columns(pl.col(AT).dt.truncate("1mo").dt.date().alias(MONTH))
-        months = by_month.partition_by(MONTH, as_dict=True, include_key=False, maintain_order=True)
-        return [self._write_month(str(month), rows, name) for (month,), rows in months.items()]
+        return [self._write_month(month, rows, name) for month, rows in _by_month(in_order)]
 
     def write_stored(self, rows: pl.DataFrame, name: str) -> list[ChangeLogFile]:
         """Write rows of `stored` beside the table durably; they are not visible before a commit."""
@@ -377,6 +375,17 @@ def _rows(table: DeltaTable) -> int:
 def _version(table: DeltaTable | None, application: str) -> int:
     found = None if table is None else table.transaction_version(application)
     return -1 if found is None else int(found)
+
+
+def _by_month(changes: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield the months of changes in order of time, and their rows."""
+    instants, start = changes[AT].to_physical(), 0
+    while start < changes.height:
+        month = changes[AT].slice(start, 1).dt.truncate("1mo")
+        following = month.dt.offset_by("1mo").to_physical().item()  # may be in the year 10000
+        stop = instants.search_sorted(following, side="left")
+        yield month.dt.date().item().isoformat(), changes.slice(start, stop - start)
+        start = stop
 
 
 def _conditions(

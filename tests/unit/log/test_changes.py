@@ -339,3 +339,26 @@ def test_merging_and_committing_at_the_same_time(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(ChangeLog, "_opened", merged_meanwhile)
     assert log.commit(log.write(changes([(3, 1)]), 3), "job", 3)
     assert users(log.read()) == [0, 1, 2, 3]
+
+
+def test_each_file_has_the_changes_of_one_month(tmp_path: Path) -> None:
+    log = ChangeLog(tmp_path / "log", PLAIN)
+    instants = [
+        datetime(9999, 12, 31, 23, 59, 59, 999999, UTC),
+        datetime(1969, 12, 31, 23, 59, 59, 999999, UTC),
+        datetime(1970, 1, 1, tzinfo=UTC),
+        datetime(1970, 1, 31, 23, 59, 59, 999999, UTC),
+        datetime(1970, 2, 1, tzinfo=UTC),
+        datetime(1, 1, 1, tzinfo=UTC),
+    ]
+    rows = changes([(number, 0) for number in range(len(instants))])
+    parts = log.write(rows.with_columns(pl.Series("_at", instants, pl.Datetime("us", "UTC"))), batch=0)
+    assert [(part.month, part.rows) for part in parts] == [
+        ("0001-01-01", 1),
+        ("1969-12-01", 1),
+        ("1970-01-01", 2),
+        ("1970-02-01", 1),
+        ("9999-12-01", 1),
+    ]
+    assert log.commit(parts, "test", 0)
+    assert log.read().sort("_at")["user"].to_list() == [5, 1, 2, 3, 4, 0]
