@@ -19,7 +19,7 @@ from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import Edge, StageOutput, add_seen, due, run_shard
 from umbel.graph.threads import in_threads
 from umbel.operators.operator import Clock, Keyed
-from umbel.state.keys import encode_columns, shard_of
+from umbel.state.keys import shard_of_columns
 from umbel.state.port import Stamp, Store
 from umbel.types.schema import TRUNCATION, WEIGHT
 
@@ -65,7 +65,7 @@ def route(node: GraphNode, position: int, rows: pl.DataFrame, shards: int) -> It
 
 
 def _by_shard(operator: Keyed, position: int, rows: pl.DataFrame, shards: int) -> list[tuple[int, pl.DataFrame]]:
-    shard = shard_of(encode_columns(rows, operator.exchange()[position]), shards)
+    shard = shard_of_columns(rows, operator.exchange()[position], shards)
     parts = rows.with_columns(shard.alias("_shard")).partition_by("_shard", as_dict=True, include_key=False)
     return [(int(shard), part) for (shard,), part in parts.items()]
 

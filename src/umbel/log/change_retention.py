@@ -21,7 +21,7 @@ from umbel.log.change_rewriting import replace_files
 from umbel.log.change_tail import BATCH
 from umbel.log.changes import ChangeLog
 from umbel.state.failpoints import reach
-from umbel.state.keys import encode_columns, shard_of
+from umbel.state.keys import shard_of_columns
 from umbel.types.epochs import EPOCH
 from umbel.types.schema import AT, WEIGHT
 
@@ -148,7 +148,7 @@ def _net(log: ChangeLog, files: pl.DataFrame, keys: Sequence[str]) -> Iterator[p
         found = []
         for path in paths:
             rows = log.stored(path)
-            found.append(rows if parts == 1 else rows.filter(shard_of(encode_columns(rows, keys), parts) == part))
+            found.append(rows if parts == 1 else rows.filter(shard_of_columns(rows, keys, parts) == part))
         left = _consolidated(pl.concat(found))
         if left.height:
             yield left

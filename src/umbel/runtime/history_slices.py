@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from umbel.log.change_tail import BATCH
-from umbel.state.keys import encode_columns, shard_of
+from umbel.state.keys import shard_of_columns
 from umbel.types.schema import Schema
 
 PART_ROWS = 100_000
@@ -79,7 +79,7 @@ class HistorySlice:
             return rows
         if not schema.is_keyed:
             return rows.filter(self._is_mine(schema))
-        part = shard_of(encode_columns(rows, schema.key_names), self.parts)
+        part = shard_of_columns(rows, schema.key_names, self.parts)
         return rows.filter(part.is_between(self.begin, self.end, closed="left"))
 
     def _is_mine(self, schema: Schema) -> pl.Expr:

@@ -40,7 +40,7 @@ from umbel.state.arrow import (
     stored_of,
     to_series,
 )
-from umbel.state.runs.addresses import hash_key, hash_keys
+from umbel.state.runs.addresses import Hashes, hash_key, hash_keys, hash_rows
 
 LONGEST = 400
 _SHORTENED = b"\xfe"
@@ -141,7 +141,28 @@ def shard_of(keys: pl.Series, shards: int) -> pl.Series:
 
     It is the same in every version and process.
     """
-    return pl.Series("_shard", ((hash_keys(keys) >> np.uint64(32)) % np.uint64(shards)).astype(np.int32))
+    return _shards(hash_keys(keys), shards)
+
+
+def _shards(hashes: Hashes, shards: int) -> pl.Series:
+    return pl.Series("_shard", ((hashes >> np.uint64(32)) % np.uint64(shards)).astype(np.int32))
+
+
+def shard_of_columns(frame: pl.DataFrame, names: Sequence[str], shards: int) -> pl.Series:
+    """Return the shard of each row of a frame from its key columns.
+
+    It is that of the encoded key. Keys of fixed width are hashed without being encoded.
+
+    Args:
+        frame: the rows.
+        names: the key columns, in the order of the key; a name may occur more than once.
+        shards: the number of shards.
+    """
+    parts = [part for name in names for part in _parts(frame[name])]
+    matrices = [part for part in parts if isinstance(part, np.ndarray)]
+    if not matrices or len(matrices) < len(parts) or sum(part.shape[1] for part in matrices) > LONGEST:
+        return shard_of(encode_columns(frame, names), shards)
+    return _shards(hash_rows(matrices), shards)
 
 
 def shard_of_key(key: bytes, shards: int) -> int:

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from umbel.errors import InvalidType, InvalidValue
-from umbel.state.keys import decode_time, encode_keys, encode_time, shard_of
+from umbel.state.keys import LONGEST, decode_time, encode_columns, encode_keys, encode_time, shard_of, shard_of_columns
 from umbel.state.runs.addresses import hash_key
 
 INSTANT = pl.Datetime("us", "UTC")
@@ -110,3 +110,28 @@ def test_shards_are_the_upper_half_of_the_hash_of_the_key() -> None:
     assert min(found.value_counts()["count"]) > 100
     numbers = shard_of(encode_keys(pl.DataFrame({"a": range(10_000)})), 16)
     assert min(numbers.value_counts()["count"]) > 500
+
+
+COLUMNS = {
+    "i": pl.Series([1, None, -(2**63), 2**63 - 1]),
+    "u": pl.Series([1, None, 0, 2**64 - 1], dtype=pl.UInt64),
+    "b": pl.Series([True, None, False, True]),
+    "f": pl.Series([0.0, None, -0.0, float("nan")]),
+    "d": pl.Series(["-0.01", None, "0", "1"]).cast(pl.Decimal(28, 2)),
+    "t": pl.Series([None, 0, -1, 1], dtype=pl.Int64).cast(INSTANT),
+    "s": pl.Series(["a", None, "", "\0"]),
+    "l": pl.Series([[1], None, [], [1, 2]]),
+}
+
+
+@pytest.mark.parametrize("names", [*COLUMNS, "ii", "iu", "ibfdt", "bb", "is", "sl"])
+def test_the_shard_of_columns_is_that_of_their_key(names: str) -> None:
+    frame = pl.DataFrame(COLUMNS)
+    for rows in (frame, frame[1:3], frame.clear(), pl.concat([frame] * 5_000)):
+        assert shard_of_columns(rows, [*names], 7).equals(shard_of(encode_columns(rows, [*names]), 7))
+
+
+def test_long_keys_of_fixed_width_have_the_shard_of_their_digest() -> None:
+    wide = [f"c{number}" for number in range(LONGEST // 9 + 1)]
+    frame = pl.DataFrame({name: [1, 2, None] for name in wide})
+    assert shard_of_columns(frame, wide, 7).equals(shard_of(encode_columns(frame, wide), 7))

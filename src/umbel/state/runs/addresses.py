@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from umbel.state.runs.rules import TableSchema
 
+Bytes = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -28,6 +29,8 @@ Flags = NDArray[np.bool_]
 ONE_BY_ONE = 32
 """Up to so many points are searched one by one: each of the steps for all together costs as much as a search."""
 _WORD = 8
+_ROWS = 1 << 14
+"""Keys that are hashed at once."""
 _SEED, _STEP = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _MIX = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
 _SHIFT = np.uint64(33)
@@ -45,14 +48,10 @@ def hash_keys(keys: pl.Series) -> Hashes:
     """
     offsets, data = binary_parts(binary_array(keys))
     lengths = np.diff(offsets)
-    hashes: Hashes = lengths.astype(np.uint64) * _SEED + _STEP
     longest = int(lengths.max()) if len(lengths) else 0
     if longest and longest == lengths.min():
-        matrix = np.zeros((len(lengths), -(-longest // _WORD) * _WORD), np.uint8)
-        matrix[:, :longest] = data[offsets[0] : offsets[-1]].reshape(-1, longest)
-        for word in np.ascontiguousarray(matrix.view("<u8").T):
-            hashes = _next(hashes, word)
-        return _mixed(hashes)
+        return hash_rows([data[offsets[0] : offsets[-1]].reshape(-1, longest)])
+    hashes: Hashes = lengths.astype(np.uint64) * _SEED + _STEP
     padded = np.concatenate((data, np.zeros(_WORD, np.uint8)))
     words = np.ndarray((len(padded) - _WORD + 1,), "<u8", padded, strides=(1,))
     for at in range(0, longest, _WORD):
@@ -60,6 +59,27 @@ def hash_keys(keys: pl.Series) -> Hashes:
         spare = np.maximum(_WORD - (lengths[rows] - at), 0).astype(np.uint64) * np.uint64(8)
         hashes[rows] = _next(hashes[rows], words[offsets[rows] + at] & (~np.uint64(0) >> spare))
     return _mixed(hashes)
+
+
+def hash_rows(parts: Sequence[Bytes]) -> Hashes:
+    """Return the hash of each key of equal lengths, as `hash_keys` does.
+
+    Args:
+        parts: matrices with the bytes of each key, one behind the other; at least one byte.
+    """
+    size = sum(part.shape[1] for part in parts)
+    hashes = np.empty(len(parts[0]), np.uint64)
+    matrix = np.zeros((min(len(hashes), _ROWS), -(-size // _WORD) * _WORD), np.uint8)
+    for start in range(0, len(hashes), _ROWS):  # each step reads what the one before has left in the cache
+        rows, at = hashes[start : start + _ROWS], 0
+        for part in parts:
+            matrix[: len(rows), at : at + part.shape[1]] = part[start : start + _ROWS]
+            at += part.shape[1]
+        found: Hashes = np.full(len(rows), size, np.uint64) * _SEED + _STEP
+        for word in np.ascontiguousarray(matrix[: len(rows)].view("<u8").T):
+            found = _next(found, word)
+        rows[:] = _mixed(found)
+    return hashes
 
 
 def hash_key(key: bytes) -> np.uint64:
@@ -84,9 +104,11 @@ def _next(hashes: Hashes, word: Hashes) -> Hashes:
 
 
 def _mixed(numbers: Hashes) -> Hashes:
+    found = numbers ^ (numbers >> _SHIFT)
     for factor in _MIX:
-        numbers = (numbers ^ (numbers >> _SHIFT)) * factor
-    return numbers ^ (numbers >> _SHIFT)
+        found *= factor
+        found ^= found >> _SHIFT
+    return found
 
 
 def stored_frame(rows: pl.DataFrame, schema: TableSchema, name: str) -> pl.DataFrame:
