@@ -209,8 +209,9 @@ def test_inserts(
     late=st.booleans(),
     turn=turns,
     is_sketching=st.booleans(),
+    is_appended=st.booleans(),
 )
-@examples(6)
+@examples(12)
 def test_retractions(
     tiling: Tiling,
     drawn: Any,
@@ -221,10 +222,13 @@ def test_retractions(
     late: bool,
     turn: int,
     is_sketching: bool,
+    is_appended: bool,
 ) -> None:
     changes = valued(inserts(drawn))
     back = [(key, Change(c.at, c.time, c.values, -1, c.seq)) for n, (key, c) in enumerate(changes) if n in gone]
-    job = Job(aggregation(*SUMMED, *retaining(turn), appends=False, tiling=tiling))
+    values = [each for each in retaining(turn) if each.is_exact_retracted or not is_appended]
+    job = Job(aggregation(*SUMMED, *values, appends=False, tiling=tiling))
+    assert job.operator.tiles.is_appended is is_appended
     with sketching(is_sketching):
         for batch in batches([*changes, *back], order, 3):
             job.feed(frame(batch), watermark=instant(changes[0][1].time) if late else None)
