@@ -283,6 +283,22 @@ def test_point_lookups_find_the_keys_of_the_state() -> None:
     assert check(source(job.operator, job.store, frame(everything)), where, 1) == len(where)
 
 
+@pytest.mark.parametrize("instants_of_a_tile", [1, 20])
+def test_point_lookups_find_no_key_whose_rows_were_retracted_by_a_later_batch(instants_of_a_tile: int) -> None:
+    """What inserted the rows and what retracted them are in blocks of their own: most keys are in the first one only."""
+    job = Job(aggregation(Count(window=SHORT), Count(window=LONG), appends=False, tiling=TILING))
+    times = range(10_000_000, 10_000_000 + instants_of_a_tile)
+    rows = [(key, Change(time, time, {"x": 1, "f": 1.0}, 1, time)) for key in range(50) for time in times]
+    gone = [(key, replace(row, weight=-1)) for key, row in rows if key == 1 or (key == 2 and row.time > times[0])]
+    job.feed(frame(valued(rows)))
+    job.feed(frame(valued(gone)))
+    everything = frame(valued([*rows, *gone]))
+    where = [(key, at) for key in (1, 2, 3) for at in (9_999_999, 20_000_000, 200_000_000)]
+    assert check(source(job.operator, job.store, everything), where, 1) == len(where)
+    found = job.lookup([(key, 20_000_000) for key in (1, 2, 3)])
+    assert found["_found"].to_list() == [False, True, True]
+
+
 def test_the_window_edge_of_point_lookups() -> None:
     """A row at t counts until the last microsecond of second t + w, and no longer."""
     job = Job(aggregation(Count(window=SHORT), Sum(of="x", window=LONG), tiling=TILING))
