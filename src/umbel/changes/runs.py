@@ -64,7 +64,10 @@ def _one_number(rows: int, columns: Sequence[Ints]) -> Ints | None:
         size *= span
         if size >= 1 << 63:
             return None
-        packed = packed * span + (column - low)
+        if span > 1:
+            packed *= span
+            packed += column
+            packed -= low
     return packed
 
 

@@ -231,7 +231,7 @@ class Tiles:
     def for_windows(self, partial: pl.DataFrame) -> pl.DataFrame:
         """Return partial entries once for each window."""
         each = [self.for_window(partial, number) for number in range(len(self.windows))]
-        return pl.concat(each) if len(each) > 1 else each[0]
+        return pl.concat(each, rechunk=True) if len(each) > 1 else each[0]
 
     def for_window(self, partial: pl.DataFrame, number: int) -> pl.DataFrame:
         """Return partial entries, with `_key_id`, as entries of one window."""
