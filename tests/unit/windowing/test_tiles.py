@@ -265,7 +265,9 @@ def test_rows_are_combined_to_a_bounded_number() -> None:
     operator = aggregation(Count(window=Continuous("1d")), Count(window=Continuous("7d")))
     rows = frame(event(seq, clock("0:00") + seq * SECOND) for seq in range(20_000))
     assert len(operator.partial(rows)) == -(-20_000 // 864)
-    assert len(aggregation(Count(window=HOUR), appends=False).partial(rows)) == 20_000
+    assert len(aggregation(Count(window=HOUR), appends=False).partial(rows)) == -(-20_000 // 36)
+    rounded = Quantile(of="x", p=0.5, approx=True, window=HOUR)
+    assert len(aggregation(rounded, appends=False).partial(rows)) == 20_000
 
 
 def test_a_key_of_several_columns_too_long_for_the_store() -> None:
