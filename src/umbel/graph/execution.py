@@ -86,14 +86,13 @@ class InProcess:
         """Run all stages after stage 0, and fire the timers that are due.
 
         Args:
-            output: of stage 0.
+            output: of stage 0; its frames are taken out of it, so that their memory is free once they have been processed.
             stamp: of the batch.
             clocks: as of the batch before, by node number.
         """
-        result, frames = BatchResult(), defaultdict[int, Frames](lambda: defaultdict(list))
+        result = BatchResult()
         result.add(output)
-        for parts in in_threads(self._routed, output.frames.items()):
-            _pass_on(parts, frames)
+        frames = self._taken_out(output)
         for number in range(1, self.graph.depth + 1):
             nodes = self.graph.stage(number, self._only)
             fired = due(nodes, result.seen, clocks)
@@ -102,6 +101,14 @@ class InProcess:
                 result.add(produced)
                 _pass_on(parts, frames)
         return result
+
+    def _taken_out(self, output: StageOutput) -> dict[int, Frames]:
+        """Return the frames of an output by shard; it has none afterwards."""
+        frames = defaultdict[int, Frames](lambda: defaultdict(list))
+        for parts in in_threads(self._routed, output.frames.items()):
+            _pass_on(parts, frames)
+        output.frames.clear()
+        return frames
 
     def _shard(
         self,
@@ -116,7 +123,7 @@ class InProcess:
         edges = {edge for edge in arrived if any(edge[0] == node.number for node in nodes)}
         output = StageOutput()
         if edges or fired:
-            inbox = {edge: pl.concat(arrived[edge]) for edge in edges}
+            inbox = {edge: pl.concat(arrived.pop(edge)) for edge in edges}  # their memory is free after this stage
             with self._store.transaction(shard, [node.state_id for node in nodes], stamp) as transaction:
                 run_shard(nodes, inbox, transaction, clocks, output, fired)
         return output, [part for each in output.frames.items() for part in self._routed(each)]

@@ -19,6 +19,7 @@ from umbel.graph.execution import BatchResult, InProcess
 from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import StageOutput, add_seen, due
 from umbel.graph.threads import beside, in_threads
+from umbel.processes.allocation import release_unused_memory
 from umbel.processes.status import progressed
 from umbel.quality import totals
 from umbel.runtime.changelogs import ChangeLogPart, Dues
@@ -166,10 +167,8 @@ class MicroBatch:
 
     def run_here(self) -> BatchReport:
         """Run the stages in this process."""
-        batch_report, output, guard = BatchReport(), StageOutput(), WorkerGuard(self.deployment, has_thread=True)
-        for taken in self._taken_in(batch_report.letters):
-            batch_report.add_intake(taken.summary)
-            _merge(output, taken.output)
+        batch_report, guard = BatchReport(), WorkerGuard(self.deployment, has_thread=True)
+        output = self._read(batch_report)
         clocks = self.time.clocks(self.graph)
         read = dict(output.logged) if self.plan.size > TAILED else {}
         batch_report.written = {number: len(frames) for number, frames in read.items()}
@@ -179,6 +178,14 @@ class MicroBatch:
             batch_report.parts += parts()
         batch_report.letters.add(Letters.of(guard))
         return batch_report
+
+    def _read(self, batch_report: BatchReport) -> StageOutput:
+        """Return what was read from the splits, and add it to the report."""
+        output = StageOutput()
+        for taken in self._taken_in(batch_report.letters):
+            batch_report.add_intake(taken.summary)
+            _merge(output, taken.output)
+        return output
 
     def _written(self, name: str, changes: tuple[int, Sequence[pl.DataFrame]]) -> ChangeLogPart:
         """Write changes of a node as a part of its change log."""
@@ -239,6 +246,8 @@ class MicroBatch:
             JOB, progress, counts, dead, epoch=self.stamp.epoch, late_bytes=self.deployment.late
         )
         switch_caught_up(self.deployment, self.plan, self.waiting, self.stamp.epoch)
+        if self.plan.size > TAILED:
+            release_unused_memory()
         return counts
 
     def _log_changes(self, batch_report: BatchReport) -> Dues:

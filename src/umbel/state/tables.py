@@ -13,7 +13,7 @@ from umbel.errors import InvalidValue
 from umbel.state.port import MAX_TABLE, check_name
 from umbel.state.runs.points import RowSlice, slices_of
 from umbel.state.runs.rules import KEY, KEY_ID, NET_WEIGHT, CollectRule, ReplaceRule, TableSchema
-from umbel.state.runs.run import check_type
+from umbel.state.runs.section import check_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -19,6 +20,7 @@ from umbel.state.runs.points import (
     PointRecords,
     PointSource,
     RowSlice,
+    all_groups,
     frame_of,
     newest_before,
     newest_group,
@@ -170,13 +172,41 @@ def test_columns_of_no_fixed_width_are_read_of_some_rows(source: Source) -> None
     assert frame_of([], SCHEMA).schema == SCHEMA
 
 
-@pytest.mark.parametrize("damaged", ["d", "raw"])
-def test_a_damaged_block_is_not_read_by_a_point(damaged: str) -> None:
-    frame = stored([b"%d" % number for number in range(50)], [False] * 50).with_columns(
-        pl.col("n").cast(pl.Decimal(38, 2)).alias("d"), pl.lit(b"raw of one").alias("raw")
+def test_rows_of_blocks_and_runs_are_read_together() -> None:
+    frame = pl.DataFrame(ROWS, schema=SCHEMA).select(
+        pl.lit(0, pl.UInt64).alias("_hash"), pl.lit(b"k").alias("_key"), pl.all(), pl.lit(value=False).alias("_removed")
+    )
+    groups = [RowSlice(Block(frame), 0, 2), RowSlice(run_of(frame), 1, 3)]
+    found, rows = PointRecords(slices_of(groups), SCHEMA), np.arange(4)
+    assert found["n"].tolist() == [1, 0, 0, -7]
+    assert units(found["d"]).tolist() == [-125, 0, 0, 10**37]
+    assert found.binaries("raw", rows) == [b"\0x", None, None, b""]
+    values, lengths = found.lists("texts", rows)
+    assert lengths.tolist() == [3, 0, 0, 1]
+    assert values.stored.tolist() == ["é", "", "", "z" * 70]
+    both = frame_of(groups, SCHEMA)
+    assert both.rows() == [tuple(ROWS[number].values()) for number in (0, 1, 1, 2)]
+
+
+def test_a_damaged_block_in_the_middle_of_a_key_is_not_read_by_a_point() -> None:
+    frame = stored([b"hot"] * 20_000 + [b"%d" % number for number in range(9)], [False] * 20_009).with_columns(
+        (pl.col("n") / 4).alias("amount")
     )
     data = bytearray(pack_run(frame, "o/t", []))
-    places = {"d": (700).to_bytes(16, "little"), "raw": b"raw of one"}
+    data[data.index(struct.pack("<d", 9999 / 4))] ^= 1
+    keys = [b"hot", *(b"%d" % number for number in range(9))]
+    for some in (keys, keys[:1]):
+        with pytest.raises(Damaged, match="differ from their checksum"):
+            all_groups([RunFile(pa.py_buffer(bytes(data)), "a.run")], some)
+
+
+@pytest.mark.parametrize("damaged", ["amount", "raw"])
+def test_a_damaged_block_is_not_read_by_a_point(damaged: str) -> None:
+    frame = stored([b"%d" % number for number in range(50)], [False] * 50).with_columns(
+        (pl.col("n") / 4).alias("amount"), pl.lit(b"raw of one").alias("raw")
+    )
+    data = bytearray(pack_run(frame, "o/t", []))
+    places = {"amount": struct.pack("<d", 7 / 4), "raw": b"raw of one"}
     data[data.find(places[damaged])] ^= 1
     run = RunFile(pa.py_buffer(bytes(data)), "a.run")
     with pytest.raises(Damaged, match="differ from their checksum"):

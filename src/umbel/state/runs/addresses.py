@@ -19,6 +19,7 @@ from umbel.state.runs.rules import HASH, KEY, SOURCE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from umbel.state.runs.packing import Ordinals
     from umbel.state.runs.rules import TableSchema
 
 Bytes = NDArray[np.uint8]
@@ -237,7 +238,7 @@ def search_all(values: Hashes, points: Hashes) -> tuple[Ints, Ints]:
     return low.astype(np.int64), high.astype(np.int64)
 
 
-def search(values: NDArray[Any], bounds: tuple[Ints, Ints], points: NDArray[Any], *, right: bool) -> Ints:
+def search(values: NDArray[Any] | Ordinals, bounds: tuple[Ints, Ints], points: NDArray[Any], *, right: bool) -> Ints:
     """Return the insertion position of each point within its own range of sorted values.
 
     Args:

@@ -11,6 +11,8 @@ from umbel.state.runs.points import StoredColumn
 from umbel.state.runs.rules import HASH, KEY, REMOVED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     import pyarrow as pa
 
@@ -47,9 +49,11 @@ class Block:
         """Return some rows, in the order given."""
         return self.frame[rows]
 
-    def slice(self, low: int, high: int) -> pl.DataFrame:
-        """Return the rows of a range."""
-        return self.frame.slice(low, high - low)
+    def slice(self, low: int, high: int, names: Sequence[str] | None = None) -> pl.DataFrame:
+        """Return the rows of a range, all columns or some."""
+        if names is None:
+            return self.frame.slice(low, high - low)
+        return pl.DataFrame([self.frame.get_column(name).slice(low, high - low) for name in names])
 
     def keys(self, rows: Ints) -> pl.Series:
         """Return the encoded keys of some rows."""

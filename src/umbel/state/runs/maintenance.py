@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from umbel.state.port import Fenced
 from umbel.state.runs.journal import FOLDER as JOURNAL
 from umbel.state.runs.manifest import FOLDER as MANIFESTS
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from umbel.state.runs.manifest import Manifest
 
 MAINTENANCE_LOCK = "maintenance.lock"
+PORTIONS = 4
+"""Portions in which the rows of one file are merged: a merge takes several times the memory of its rows."""
 _log = logging.getLogger("umbel.state")
 
 
@@ -172,15 +176,28 @@ def _written(
     """Write the merge of sources as the files of a run, range by range."""
     schema, parts = shard.schemas[table], []
     horizon = view.memtable.horizons.get(table)
-    for piece in merged_ranges(sources, schema, shard.options.part_rows, complete=complete, horizon=horizon):
-        rows = schema.unexpired(piece, horizon) if complete or schema.rule.drops_early else piece
-        if rows.height:
-            order = described_order(schema)
-            name = f"{uuid.uuid4().hex}.run"
-            data = pack_run(rows, table, order, name)
-            shard.files.put(f"{RUNS}/{name}", data)
-            parts.append(RunPart(name, rows.height, len(data), rows[HASH][0], rows[HASH][-1]))
+    size = shard.options.part_rows
+    merged = merged_ranges(sources, schema, max(1, size // PORTIONS), complete=complete, horizon=horizon)
+    if complete or schema.rule.drops_early:
+        merged = (schema.unexpired(piece, horizon) for piece in merged)
+    for rows in _joined(merged, size):
+        name = f"{uuid.uuid4().hex}.run"
+        data = pack_run(rows, table, described_order(schema), name)
+        shard.files.put(f"{RUNS}/{name}", data)
+        parts.append(RunPart(name, rows.height, len(data), rows[HASH][0], rows[HASH][-1]))
     return tuple(parts)
+
+
+def _joined(pieces: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+    """Yield adjacent pieces as frames of about so many rows; none is empty."""
+    waiting: list[pl.DataFrame] = []
+    for piece in pieces:
+        waiting += [piece] if piece.height else []
+        if sum(each.height for each in waiting) >= rows - rows // (2 * PORTIONS):
+            yield pl.concat(waiting)
+            waiting = []
+    if waiting:
+        yield pl.concat(waiting)
 
 
 def clean(shard: Shard, *, pinned: bool = False) -> None:

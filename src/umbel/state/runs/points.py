@@ -17,6 +17,8 @@ from umbel.state.values import HALVES, Array, Flags, Ints, Values, units
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from umbel.state.runs.packing import Ordinals, PackedNumbers
+
 _PLAIN = pl.CompatLevel.oldest()
 ONE_BY_ONE = 4
 """Up to so many keys are searched one by one; more together."""
@@ -38,7 +40,7 @@ class PointSource(Protocol):
         """Return True if a row is a tombstone."""
         ...
 
-    def ordinals(self, name: str, low: int, high: int) -> Ints:
+    def ordinals(self, name: str, low: int, high: int) -> Ints | Ordinals:
         """Return a whole column of the order as integers.
 
         Only the rows from `low` to `high` may be read.
@@ -58,15 +60,15 @@ class PointSource(Protocol):
         ...
 
     def array(self, name: str, low: int, high: int) -> pa.Array:
-        """Return a column of some rows."""
+        """Return a column of some rows, which were found; offsets may be short."""
         ...
 
     def column(self, name: str) -> StoredColumn:
         """Return a column of fixed width."""
         ...
 
-    def slice(self, low: int, high: int) -> pl.DataFrame:
-        """Return the rows of a range."""
+    def slice(self, low: int, high: int, names: Sequence[str] | None = None) -> pl.DataFrame:
+        """Return the rows of a range, all columns or some."""
         ...
 
 
@@ -115,8 +117,8 @@ def newest_before(sources: Sequence[PointSource], order: str, at: np.uint64, key
         for source, low, high in known:
             values = source.ordinals(order, low, high)[low:high]
             end = int(values.searchsorted(bound))
-            if end and (best is None or values[end - 1] >= best[0]):
-                value = int(values[end - 1])
+            value = int(values[end - 1]) if end else 0
+            if end and (best is None or value >= best[0]):
                 best = value, RowSlice(source, low + int(values.searchsorted(value)), low + end)
         if best is None or not best[1].source.is_removed(best[1].low):
             return None if best is None else best[1]
@@ -195,28 +197,37 @@ class StoredColumn:
     """A column as stored: fixed-width values or booleans; of others the nulls.
 
     Args:
-        array: the whole column.
+        array: the whole column; None if there are no nulls, and the numbers are given.
+        numbers: its values, if they are not those of the array.
     """
 
-    __slots__ = ("_bits", "_offset", "_valid", "_view")
+    __slots__ = ("_bits", "_offset", "_valid", "numbers")
 
-    def __init__(self, array: pa.Array) -> None:
-        buffers, width = array.buffers(), width_of(array.type)
-        self._offset = array.offset
+    def __init__(self, array: pa.Array | None, numbers: Array | PackedNumbers | None = None) -> None:
+        self.numbers = numbers
+        """Values of fixed width; at nulls they are undefined. None for other columns."""
+        self._offset, self._valid, self._bits = 0, None, None
+        if array is None:
+            return
+        buffers, width, self._offset = array.buffers(), width_of(array.type), array.offset
         self._valid = np.frombuffer(buffers[0], np.uint8) if array.null_count else None
-        self._bits = self._view = None
         if pa.types.is_boolean(array.type):
             self._bits = np.frombuffer(buffers[1], np.uint8) if len(array) else np.zeros(0, np.uint8)
-        elif width is not None:
+        elif width is not None and numbers is None:
             start = array.offset * width.itemsize
-            self._view = np.frombuffer(buffers[1], width, len(array), start) if len(array) else np.zeros(0, width)
+            self.numbers = np.frombuffer(buffers[1], width, len(array), start) if len(array) else np.zeros(0, width)
+
+    @property
+    def has_nulls(self) -> bool:
+        """True if some value is null."""
+        return self._valid is not None
 
     def values(self, rows: Ints | slice) -> Array:
         """Return some values as stored, 0 for null.
 
         A decimal has two halves, booleans are bytes.
         """
-        found = _bits_at(self._bits, self._offset, rows) if self._view is None else self._view[rows]
+        found = _bits_at(self._bits, self._offset, rows) if self.numbers is None else self.numbers[rows]
         if self._valid is not None:
             nulls = self.nulls(rows)
             if np.count_nonzero(nulls):
@@ -299,6 +310,9 @@ class PointRecords:
         parts = [each.source.array(name, each.low, each.high) for each in self._slices]
         if not parts:
             return pl.Series(dtype=self._dtypes[name]).to_arrow(compat_level=_PLAIN)
+        if len({part.type for part in parts}) > 1:  # the offsets of some are short
+            kind = pl.Series(dtype=self._dtypes[name]).to_arrow(compat_level=_PLAIN).type
+            parts = [part.cast(kind) for part in parts]
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
     def _joined(self, parts: list[Array]) -> Array:
@@ -366,5 +380,5 @@ def frame_of(rows: Sequence[RowSlice], columns: Mapping[str, pl.DataType]) -> pl
     """
     if not rows:
         return pl.DataFrame(schema=columns)
-    frames = [pl.DataFrame({name: each.source.slice(each.low, each.high)[name] for name in columns}) for each in rows]
+    frames = [each.source.slice(each.low, each.high, list(columns)) for each in rows]
     return frames[0] if len(frames) == 1 else pl.concat(frames, rechunk=True)

@@ -22,6 +22,7 @@ from umbel.state.runs.rules import HASH, KEY, KEY_ID
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from umbel.state.runs.packing import Ordinals
     from umbel.state.runs.rules import TableSchema
 
 
@@ -55,7 +56,7 @@ class SortedRows(Protocol):
         """Return a mask of the tombstones among some rows; only where a rule has them."""
         ...
 
-    def ordinals(self, name: str, low: Ints | int, high: Ints | int) -> Ints:
+    def ordinals(self, name: str, low: Ints | int, high: Ints | int) -> Ints | Ordinals:
         """Return a whole column of the order as integers.
 
         Only the rows from `low` to `high` may be read.

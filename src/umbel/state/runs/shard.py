@@ -46,7 +46,7 @@ class ShardOptions:
     Args:
         journal_bytes: size from which on a file of the journal is followed by the next one.
         flush_bytes: bytes of final rows in memory from which on they are flushed into runs.
-        part_rows: rows of one file of a run, and rows that are merged at once.
+        part_rows: rows of one file of a run; a fourth of them is merged at once.
         fan: runs of a tier that are merged into one of the next.
     """
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from umbel.state.runs.addresses import Flags, Hashes
+    from umbel.state.runs.packing import Ordinals
     from umbel.state.runs.reading import SortedRows
     from umbel.state.runs.rules import TableSchema
 
@@ -34,7 +35,7 @@ class _KeyRows:
     """
 
     source: SortedRows
-    order: Ints
+    order: Ints | Ordinals
     start: Ints
     end: Ints
 

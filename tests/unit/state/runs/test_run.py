@@ -42,7 +42,7 @@ def nested(count: int) -> pl.DataFrame:
                 [None if n % 6 == 0 else {"a": [f"{n}"] * (n % 3), "b": n % 2 == 0} for n in numbers],
                 dtype=pl.Struct({"a": pl.List(pl.String), "b": pl.Boolean}),
             ),
-            "pair": pl.Series([[n, n + 1] for n in numbers], dtype=pl.Array(pl.Int16, 2)),
+            "pair": pl.Series([[n % 999, n % 7] for n in numbers], dtype=pl.Array(pl.Int16, 2)),
         }
     )
     return stored_frame(rows, schema_for(rows), "t")
@@ -104,7 +104,7 @@ def test_no_flipped_bit_is_read_as_data() -> None:
 def test_damage_is_named_by_its_rows_and_other_blocks_are_read() -> None:
     rows = nested(3 * BLOCK_ROWS)
     data = bytearray(pack_run(rows, "t"))
-    at = bytes(data).index(np.array(rows[HASH][BLOCK_ROWS + 100], np.uint64).tobytes())
+    at = bytes(data).index(np.array(rows["amount"][BLOCK_ROWS + 101], np.float64).tobytes())
     data[at] ^= 4
     run = opened(bytes(data))
     assert run.slice(0, BLOCK_ROWS).equals(rows[:BLOCK_ROWS])
@@ -112,6 +112,21 @@ def test_damage_is_named_by_its_rows_and_other_blocks_are_read() -> None:
         run.slice(0, BLOCK_ROWS + 1)
     with pytest.raises(Damaged):
         run.check()
+
+
+def test_damage_of_keys_is_named_and_keys_in_other_blocks_are_read() -> None:
+    rows = nested(9 * BLOCK_ROWS)
+    data = bytearray(pack_run(rows, "t"))
+    at = bytes(data).index(np.array(rows[HASH][5 * BLOCK_ROWS], np.uint64).tobytes())
+    data[at] ^= 4
+    run = opened(bytes(data))
+    assert run.slice(0, 3 * BLOCK_ROWS - 3).equals(rows[: 3 * BLOCK_ROWS - 3])
+    for number in range(0, 3 * BLOCK_ROWS, 61):
+        assert run.find_key(np.uint64(rows[HASH][number]), rows[KEY][number]) is not None
+    with pytest.raises(Damaged, match="keys 4096 to 8192 of table 't'"):
+        run.keys(np.array([5 * BLOCK_ROWS]))
+    with pytest.raises(Damaged, match="keys 4096 to 8192 of table 't'"):
+        run.find_key(np.uint64(rows[HASH][5 * BLOCK_ROWS]), rows[KEY][5 * BLOCK_ROWS])
 
 
 def test_a_cut_file_is_found() -> None:
