@@ -153,6 +153,10 @@ class Transaction(Reader, Protocol):
         """Replace the groups of rows at the addresses of `rows` and `removed`, which must differ."""
         ...
 
+    def put_groups(self, table: str, keys: pl.Series, owners: Ints, rows: pl.DataFrame) -> None:
+        """Replace groups of rows of keys that are given once; see `ShardTransaction.put_groups`."""
+        ...
+
     def append(self, table: str, rows: pl.DataFrame) -> None:
         """Add rows to a table that does not replace its entries."""
         ...

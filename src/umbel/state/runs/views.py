@@ -223,8 +223,7 @@ class ShardTransaction(ShardSnapshot):
         """
         self._must_own(table)
         if rows.height:
-            block = Block(grouped_frame(keys, owners, rows, self.schema(table), table))
-            self._blocks.setdefault(table, []).append(block)
+            self._grow(table, grouped_frame(keys, owners, rows, self.schema(table), table))
 
     def replace(self, table: str, addresses: pl.DataFrame, rows: pl.DataFrame) -> None:
         """Replace the groups of rows at some addresses.
@@ -262,6 +261,20 @@ class ShardTransaction(ShardSnapshot):
             )
         self._add(table, pl.concat(frames) if len(frames) > 1 else frames[0])
 
+    def put_groups(self, table: str, keys: pl.Series, owners: Ints, rows: pl.DataFrame) -> None:
+        """Replace the groups of rows at the addresses of `rows`, whose keys are given once.
+
+        Args:
+            table: its full name.
+            keys: encoded keys in ascending order, each once.
+            owners: the index of each row's key, ascending.
+            rows: the order and the columns; those of a key are in order.
+        """
+        schema = self._replaced(table, rows, has_keys=False)
+        if rows.height:
+            marked = rows.with_columns(pl.lit(value=False).alias(REMOVED))
+            self._grow(table, grouped_frame(keys, owners, marked, schema, table))
+
     def expire(self, table: str, before: datetime) -> None:
         """Raise the horizon of a table: rows that expire until then disappear.
 
@@ -292,15 +305,18 @@ class ShardTransaction(ShardSnapshot):
 
     def _add(self, table: str, rows: pl.DataFrame) -> None:
         if rows.height:
-            self._blocks.setdefault(table, []).append(Block(stored_frame(rows, self.schema(table), table)))
+            self._grow(table, stored_frame(rows, self.schema(table), table))
 
-    def _replaced(self, table: str, rows: pl.DataFrame) -> TableSchema:
+    def _grow(self, table: str, frame: pl.DataFrame) -> None:
+        self._blocks.setdefault(table, []).append(Block(frame))
+
+    def _replaced(self, table: str, rows: pl.DataFrame, *, has_keys: bool = True) -> TableSchema:
         """Return the schema of a table that may be written by these rows."""
         self._must_own(table)
         schema = self.schema(table)
         if not isinstance(schema.rule, ReplaceRule):
             raise InvalidValue(f"table {table!r} does not replace its entries", hint="use append")
-        missing = [name for name in (KEY, *schema.shown) if name not in rows.columns]
+        missing = [name for name in (*([KEY] if has_keys else []), *schema.shown) if name not in rows.columns]
         if missing:
             raise InvalidValue(f"table {table!r}: the rows lack the columns {missing}")
         return schema
