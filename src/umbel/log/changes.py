@@ -252,6 +252,9 @@ class ChangeLog:
 
     def _write(self, changes: pl.DataFrame, name: str) -> list[ChangeLogFile]:
         in_order = changes.select(list(_storage(self.columns))).sort(AT, SEQ, maintain_order=True)
+        first, last = in_order[AT].min(), in_order[AT].max()
+        if isinstance(first, datetime) and isinstance(last, datetime) and f"{first:%Y-%m}" == f"{last:%Y-%m}":
+            return [self._write_month(f"{first:%Y-%m}-01", in_order, name)]
         by_month = in_order.with_columns(pl.col(AT).dt.truncate("1mo").dt.date().alias(MONTH))
         months = by_month.partition_by(MONTH, as_dict=True, include_key=False, maintain_order=True)
         return [self._write_month(str(month), rows, name) for (month,), rows in months.items()]
