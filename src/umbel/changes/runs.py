@@ -38,7 +38,9 @@ def ordered(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     Columns of integers, and of texts that repeat, are packed into one number where possible, which sorts much faster.
     """
     packed = _packed(frame.select(columns))
-    return frame.sort(columns) if packed is None else frame[pl.Series(packed).arg_sort()]
+    if packed is None:
+        return frame.sort(columns)
+    return frame if (packed[1:] >= packed[:-1]).all() else frame[pl.Series(packed).arg_sort()]
 
 
 def _packed(frame: pl.DataFrame) -> Ints | None:
@@ -103,6 +105,19 @@ def any_in_run(begins: Flags, flags: Flags) -> Flags:
     """Return a mask of the rows whose run has any row with the flag."""
     found = np.logical_or.reduceat(flags, np.flatnonzero(begins)) if len(begins) else flags
     return np.repeat(found, lengths(begins))
+
+
+def running_maximum(slots: NDArray[Any], values: Ints) -> Ints:
+    """Return for each row the largest value up to it within its slot; slots are in order."""
+    if not len(slots):
+        return values
+    low, high = int(values.min()), int(values.max())
+    if (int(slots[-1]) + 1) * (high - low + 1) >= 1 << 63:
+        distinct, ranks = np.unique(values, return_inverse=True)
+        return distinct[running_maximum(slots, ranks.astype(np.int64))]
+    before = slots.astype(np.int64) * (high - low + 1)  # so that the maximum begins anew with each slot
+    found: Ints = np.maximum.accumulate(values - low + before) - before + low
+    return found
 
 
 def expand(low: Ints, high: Ints) -> tuple[Ints, Ints]:

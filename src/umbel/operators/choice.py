@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
+import numpy as np
 import polars as pl
 
 from umbel.changes.versions import ALIVE, KEY, MICROSECOND, TIME, changelog, consolidate, difference, spans
 from umbel.errors import InvalidValue
 from umbel.operators.columns import check_keyless, check_known
 from umbel.operators.operator import Keyed
-from umbel.state.tables import Table, TimedTable
+from umbel.state.runs.addresses import hash_keys
+from umbel.state.tables import NUMBER, Table, TimedTable
 from umbel.types.schema import AT, SEQ, WEIGHT, Schema
 
 Chooser = Callable[[pl.DataFrame], pl.DataFrame]
@@ -52,13 +54,50 @@ def among_all(rows: pl.DataFrame, retained: Table, choose: Chooser, *, forget: b
         choose: maps all rows of some keys to the chosen ones.
         forget: True if the rows not chosen can be dropped, because none is ever retracted.
     """
+    if forget:
+        return _among_inserted(rows, retained, choose)
     keys = rows[KEY].unique()
     before = retained.get(keys)
-    both = pl.concat([before, rows.select(before.columns)])
-    after = both if forget else consolidate(both)  # where no row is retracted, none cancels out
-    chosen = choose(after)
-    retained.replace(keys, chosen if forget else after)
-    return difference(choose(before), chosen).drop(KEY)
+    after = consolidate(pl.concat([before, rows.select(before.columns)]))
+    retained.replace(keys, after)
+    return difference(choose(before), choose(after)).drop(KEY)
+
+
+def _among_inserted(rows: pl.DataFrame, retained: Table, choose: Chooser) -> pl.DataFrame:
+    """Return the changes of a choice among rows that are never retracted; the chosen ones are retained.
+
+    Only keys with several rows, in the batch or before it, need a choice.
+    """
+    fresh = _chosen_in_batch(_present(rows), choose)
+    before = retained.found(fresh[KEY])
+    columns = before.drop(NUMBER).columns
+    fresh = fresh.select(columns)
+    if before.is_empty():
+        retained.write(fresh)
+        return fresh.drop(KEY)
+    is_known = np.zeros(fresh.height, np.bool_)
+    is_known[before[NUMBER].to_numpy()] = True
+    stored = before.select(columns)
+    best = choose(pl.concat([stored, fresh.filter(is_known)]))
+    changed, begun = difference(stored, best), fresh.filter(~is_known)
+    retained.write(pl.concat([changed.filter(pl.col(WEIGHT) > 0), begun]))
+    return pl.concat([changed, begun]).drop(KEY)
+
+
+def _chosen_in_batch(rows: pl.DataFrame, choose: Chooser) -> pl.DataFrame:
+    """Return the chosen rows of a batch; only keys that share a hash with another row's are compared.
+
+    The others remain in the order in which they came, which is about that of time.
+    """
+    hashes = hash_keys(rows[KEY])
+    ranks = hashes.argsort(kind="stable")
+    repeats = hashes[ranks[1:]] == hashes[ranks[:-1]]
+    if not repeats.any():
+        return rows
+    several = np.zeros(len(ranks), np.bool_)
+    several[ranks[1:][repeats]] = True
+    several[ranks[:-1][repeats]] = True
+    return pl.concat([rows.filter(~several), choose(rows.filter(several))])
 
 
 def earliest(timestamp: str) -> Chooser:

@@ -210,6 +210,19 @@ class Table(_KeyedRows):
         found = self.numbered(requested)
         return self._ordered(found, requested.gather(found[NUMBER]).alias(KEY))
 
+    def found(self, keys: pl.Series) -> pl.DataFrame:
+        """Return the existing groups of `keys`: [`NUMBER`, _key, *columns].
+
+        Args:
+            keys: encoded keys, each once.
+        """
+        found = self._reader.lookup(self._name, keys)
+        return self._ordered(found, found[NUMBER], keys.gather(found[NUMBER]).alias(KEY))
+
+    def write(self, rows: pl.DataFrame) -> None:
+        """Replace the groups of the keys of some rows by these rows: [_key, *columns]."""
+        cast("Transaction", self._reader).put(self._name, rows, rows.select(KEY).clear())
+
     def replace(self, keys: pl.Series, rows: pl.DataFrame) -> None:
         """Replace the groups of `keys` by those of `rows`.
 
@@ -361,6 +374,16 @@ class TimedTable(_Rows):
             removed: [_key, _time] of entries without rows, none of which `rows` has.
         """
         cast("Transaction", self._reader).put(self._name, rows, removed)
+
+    def renumber(self, keys: pl.Series, rows: pl.DataFrame) -> None:
+        """Replace the groups at the addresses of some rows by these rows, in the form of `numbered`.
+
+        Args:
+            keys: encoded keys in ascending order, each once.
+            rows: [`NUMBER`, _time, *columns], sorted by the first two.
+        """
+        owners = rows[NUMBER].to_numpy().astype(np.int64)
+        cast("Transaction", self._reader).put_groups(self._name, keys, owners, rows)
 
     def write(self, rows: pl.DataFrame) -> None:
         """Replace the groups at the addresses of some rows by these rows: [_key, _time, *columns]."""

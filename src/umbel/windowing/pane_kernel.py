@@ -47,9 +47,6 @@ class Windows(Protocol):
     def for_windows(self, partial: pl.DataFrame) -> pl.DataFrame:
         """Return partial entries, with `_key_id`, in stored form."""
 
-    def fold(self, entries: pl.DataFrame) -> pl.DataFrame:
-        """Return entries, old and new of some keys, merged and in order."""
-
     def corrections(self, before: pl.DataFrame, after: pl.DataFrame, added: pl.DataFrame, mark: int) -> pl.DataFrame:
         """Return the changes to results at or before `mark`."""
 
@@ -91,7 +88,7 @@ class Tables:
 
     def mark(self) -> int:
         """Return the instant up to which results have been emitted, µs."""
-        found = self.marks.get(MARK)
+        found = self.marks.numbered(MARK)
         return int(found["mark"][0]) if len(found) else ALWAYS
 
 
@@ -112,8 +109,8 @@ def step(windows: Windows, tables: Tables, changes: pl.DataFrame, final: int | N
     groups = numbered.unique(ID, keep="first", maintain_order=True).sort(ID).select(windows.keys)
     mark = tables.mark()
     added = windows.for_windows(numbered)
-    before = tables.entries.near(keys, added)
-    after = windows.fold(pl.concat([before, added]))
+    merged = tables.entries.merged(keys, added)
+    before, after = merged.before, merged.after
     emitted = windows.corrections(before, after, added, mark)
     _set_timers(tables, keys, groups, windows.due(before, mark, len(keys)), windows.due(after, mark, len(keys)))
     until = None if final is None or mark == ALWAYS else min(final, mark)
@@ -135,7 +132,7 @@ def tick(windows: Windows, tables: Tables, horizon: int, final: int | None) -> p
     mark = tables.mark()
     if horizon <= mark:
         return pl.DataFrame()
-    tables.marks.replace(MARK, pl.DataFrame({KEY: MARK, "mark": [horizon]}))
+    tables.marks.write(pl.DataFrame({KEY: MARK, "mark": [horizon]}))
     fired = tables.timers.until(horizon)
     if fired.is_empty():
         return pl.DataFrame()
@@ -163,10 +160,11 @@ def store(windows: Windows, tables: Tables, changes: pl.DataFrame, final: int | 
     """
     partial = changes if windows.is_partial(changes) else windows.combine(changes)
     numbered, keys = numbered_keys(partial, windows.keys)
-    before, added = tables.groups.all(keys), windows.for_windows(numbered)
-    tables.groups.write(keys, before, windows.fold(pl.concat([before, added])), added, final)
+    added = windows.for_windows(numbered)
+    merged = tables.groups.merged(keys, added)
+    tables.groups.write(keys, merged.before, merged.after, added, final)
     if final is not None:
-        tables.marks.replace(MARK, pl.DataFrame({KEY: MARK, "mark": [max(final, tables.mark())]}))
+        tables.marks.write(pl.DataFrame({KEY: MARK, "mark": [max(final, tables.mark())]}))
 
 
 def _set_timers(tables: Tables, keys: pl.Series, groups: pl.DataFrame, before: Ints, after: Ints) -> None:

@@ -28,7 +28,7 @@ from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import Continuous, Hopping, Tumbling
 from umbel.windowing.grids import ALWAYS, LATER, Grid, HoppingGrid, grid_of
 from umbel.windowing.partials import Partials, fold
-from umbel.windowing.stored_windows import Entries, nearby, whole
+from umbel.windowing.stored_windows import Entries, Merged, nearby, whole
 from umbel.windowing.tiling import ENDED, FIRST, ID, UNTIL, WINDOW
 
 PANE = "_time_pane"
@@ -169,6 +169,11 @@ class Panes:
             ordered, begins, [pl.col(ID, WINDOW, *self.positions).first(), pl.col(*self._counts).sum()]
         )
         return merged.filter(pl.any_horizontal(pl.col(*self._counts) != 0))
+
+    def merged(self, before: pl.DataFrame, added: pl.DataFrame) -> Merged:
+        """Return panes with others merged in."""
+        nowhere = np.empty(0, np.int64)
+        return Merged(before, self.fold(pl.concat([before, added])), nowhere, nowhere)
 
     # the emission instants of results
 

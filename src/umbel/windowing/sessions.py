@@ -1,8 +1,8 @@
 """Session windows: rows of a key with gaps below a limit form one window.
 
-An entry is a session or, where rows may be retracted, which can split one, an instant of it. Its columns are `_time_first` and
-`_time_last` (the span of its instants, µs), of an instant also `_at_last` (the last instant that its session ever had),
-`_weight` and the partial states. Entries are stored by the first instant of their session.
+An entry is a session: `_time_first` and `_time_last` (the span of its instants, µs), `_weight` and the partial states, stored by
+its first instant. Where rows may be retracted, which can shorten or split a session, it has `_at_last` (the last instant that it
+ever had) and `_at_retained` beside, and its instants are stored, too: see `umbel.windowing.session_instants`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from umbel.types.windows import SECOND, Session
 from umbel.windowing.grids import ALWAYS, LATER
 from umbel.windowing.panes import BEGIN, END, INSTANT
 from umbel.windowing.partials import Partials
-from umbel.windowing.stored_windows import Entries, nearby
-from umbel.windowing.tiling import FIRST, ID, LAST, UNTIL
+from umbel.windowing.session_instants import SessionInstants
+from umbel.windowing.stored_windows import Entries, Merged, nearby
+from umbel.windowing.tiling import FIRST, ID, LAST, NEVER, RETAINED, UNTIL
+
+ADDED = "_is_added"
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Sessions:
     @cached_property
     def columns(self) -> dict[str, pl.DataType]:
         """The columns of an entry."""
-        ever = {UNTIL: pl.Int64()} if self.is_retractable else {}
+        ever = {UNTIL: pl.Int64(), RETAINED: pl.Int64()} if self.is_retractable else {}
         return {FIRST: pl.Int64(), LAST: pl.Int64(), **ever, WEIGHT: pl.Int64(), **self.partials.columns}
 
     def is_partial(self, changes: pl.DataFrame) -> bool:
@@ -60,48 +63,80 @@ class Sessions:
         return FIRST in changes.columns
 
     def combine(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return partial entries of changes: one for each key and instant."""
+        """Return partial entries of changes: one for each key and session.
+
+        Where rows may be retracted it is one for each key and instant.
+        """
         read = dict.fromkeys(
             [*self.keys, self.timestamp, *(at.of for _, at in self.partials.parts if at.of), SEQ, WEIGHT]
         )
         instant = pl.col(self.timestamp).dt.epoch("us")
         placed = rows.select(*read, instant.alias(FIRST), instant.alias(LAST))
         ordered = runs.ordered(placed, [*self.keys, FIRST])
-        begins = runs.key_changes(ordered, self.keys) | runs.changes(ordered[FIRST].to_numpy())
+        first = ordered[FIRST].to_numpy()
+        cuts = runs.changes(first) if self.is_retractable else self._gaps(first, first)
+        begins = runs.key_changes(ordered, self.keys) | cuts
         latest = pl.col(self.timestamp).filter(pl.col(WEIGHT) > 0).max()
         others = [pl.col(*self.keys).first(), latest, *_SPANS]
         return self.partials.lift(ordered, begins, others)
 
     def for_windows(self, partial: pl.DataFrame) -> pl.DataFrame:
         """Return partial entries, with `_key_id`, as entries."""
-        return partial.with_columns(pl.col(LAST).alias(UNTIL)).select(ID, *self.columns)
+        undecided = pl.lit(NEVER, pl.Int64).alias(RETAINED)
+        return partial.with_columns(pl.col(LAST).alias(UNTIL), undecided).select(ID, *self.columns)
 
-    def fold(self, entries: pl.DataFrame) -> pl.DataFrame:
-        """Return entries, old and new of some keys in any order, merged and in order."""
-        ordered = runs.ordered(entries, [ID, FIRST, LAST])
-        begins = runs.changes(ordered[ID].to_numpy(), ordered[FIRST].to_numpy(), ordered[LAST].to_numpy())
-        if self.is_retractable:
-            return self._merged(ordered, begins).filter(pl.col(WEIGHT) != 0)
-        return self._merged(ordered, self._begins(ordered))
+    def merged(self, before: pl.DataFrame, added: pl.DataFrame) -> Merged:
+        """Return the sessions that added entries extend, connect or begin, before and after.
 
-    def sessions(self, entries: pl.DataFrame) -> pl.DataFrame:
+        Args:
+            before: sessions near the added entries, in order.
+            added: entries in order.
+        """
+        both = pl.concat([before, added])
+        is_added = pl.Series(ADDED, np.arange(both.height) >= before.height)
+        ordered = runs.ordered(both.with_columns(is_added), [ID, FIRST])
+        begins = self._begins(ordered)
+        flags = ordered[ADDED].to_numpy()
+        touched = runs.any_in_run(begins, flags)
+        if not touched.all():
+            ordered, begins, flags = ordered.filter(touched), begins[touched], flags[touched]
+        entries = ordered.drop(ADDED)
+        owners = runs.numbers(begins)
+        return Merged(entries.filter(~flags), self._merged(entries, begins), owners[~flags], owners[flags])
+
+    def formed(self, entries: pl.DataFrame) -> pl.DataFrame:
         """Return the sessions formed by entries in order."""
-        return self._merged(entries, self._begins(entries)) if self.is_retractable else entries
+        return self._merged(entries, self._begins(entries))
+
+    def at_instants(self, entries: pl.DataFrame) -> pl.DataFrame:
+        """Return partial entries with those of one instant merged, and in order."""
+        ordered = runs.ordered(entries, [ID, FIRST])
+        return self._merged(ordered, runs.changes(ordered[ID].to_numpy(), ordered[FIRST].to_numpy()))
 
     def _merged(self, ordered: pl.DataFrame, begins: Flags) -> pl.DataFrame:
-        spans = [*_SPANS, pl.col(UNTIL).max()] if self.is_retractable else _SPANS
-        return self.partials.merge(ordered, begins, [pl.col(ID).first(), *spans])
+        ever = [pl.col(UNTIL).max(), pl.col(RETAINED).min()] if self.is_retractable else []
+        return self.partials.merge(ordered, begins, [pl.col(ID).first(), *_SPANS, *ever])
 
     def _begins(self, ordered: pl.DataFrame) -> Flags:
         """Return a mask of the first entry of each session.
 
         A session begins at another key, or after more than the gap, in whole seconds.
         """
-        reached = ordered.select(pl.col(LAST).cum_max().over(ID)).to_series().to_numpy()
-        first = ordered[FIRST].to_numpy()
-        begins = runs.changes(ordered[ID].to_numpy())
-        begins[1:] |= first[1:] // SECOND * SECOND - reached[:-1] // SECOND * SECOND > self.window.gap_us
+        ids = ordered[ID].to_numpy()
+        return runs.changes(ids) | self._gaps(
+            ordered[FIRST].to_numpy(), runs.running_maximum(ids, ordered[LAST].to_numpy())
+        )
+
+    def _gaps(self, first: Ints, reached: Ints) -> Flags:
+        """Return a mask of the rows that are more than the gap after what the row before has reached."""
+        begins = np.zeros(len(first), np.bool_)
+        begins[1:] = self.is_apart(reached[:-1], first[1:])
         return begins
+
+    def is_apart(self, earlier: Ints, later: Ints) -> Flags:
+        """Return a mask of pairs of instants with more than the gap between them, in whole seconds."""
+        apart: Flags = later // SECOND * SECOND - earlier // SECOND * SECOND > self.window.gap_us
+        return apart
 
     # emission
 
@@ -112,12 +147,12 @@ class Sessions:
 
     def corrections(self, before: pl.DataFrame, after: pl.DataFrame, added: pl.DataFrame, mark: int) -> pl.DataFrame:
         """Return the changes to emitted sessions caused by added entries."""
-        old, new = (self._rows(self.sessions(each), ALWAYS, mark) for each in (before, after))
+        old, new = (self._rows(each, ALWAYS, mark) for each in (before, after))
         return difference(old, new)
 
     def emitted(self, entries: pl.DataFrame, mark: int, horizon: int) -> pl.DataFrame:
         """Return the sessions that are over after `mark` and at or before `horizon`."""
-        return self._rows(self.sessions(entries), mark, horizon)
+        return self._rows(entries, mark, horizon)
 
     def _rows(self, sessions: pl.DataFrame, mark: int, horizon: int) -> pl.DataFrame:
         if self.is_final:
@@ -136,16 +171,19 @@ class Sessions:
         """
         due = np.full(keys, LATER)
         if self.is_final:
-            sessions = self.sessions(entries)
-            over = self._over(sessions)
-            np.minimum.at(due, sessions[ID].to_numpy()[over > after], over[over > after])
+            over = self._over(entries)
+            np.minimum.at(due, entries[ID].to_numpy()[over > after], over[over > after])
         return due
 
     # the entries near others
 
     def entries(self, state: State) -> Entries:
         """Return the stored entries of an operator: one concerns its own session and adjacent ones."""
-        return nearby(state, self)
+        sessions = nearby(state, self)
+        if not self.is_retractable:
+            return sessions
+        columns = {name: dtype for name, dtype in self.columns.items() if name not in (FIRST, LAST, UNTIL)}
+        return SessionInstants(sessions, state.timed("instants", columns, (RETAINED, self.expiry[1])), self)
 
     @cached_property
     def stored(self) -> dict[str, pl.DataType]:
@@ -153,8 +191,7 @@ class Sessions:
 
         Its place is the first instant of its session, which is not stored again.
         """
-        known = LAST if self.is_retractable else FIRST
-        return {name: dtype for name, dtype in self.columns.items() if name != known}
+        return {name: dtype for name, dtype in self.columns.items() if name != FIRST}
 
     @property
     def expiry(self) -> tuple[str, int]:
@@ -166,17 +203,11 @@ class Sessions:
 
     def placed(self, entries: pl.DataFrame) -> pl.DataFrame:
         """Return entries as they are stored."""
-        if not self.is_retractable:
-            return entries.select(ID, pl.col(FIRST).alias(TIME), *self.stored)
-        number = pl.Series("_session", runs.numbers(self._begins(entries)))
-        begin = pl.col(FIRST).min().over(number.name).alias(TIME)
-        until = pl.max_horizontal(UNTIL, LAST).max().over(number.name).alias(UNTIL)
-        return entries.with_columns(number).with_columns(begin, until).select(ID, TIME, *self.stored)
+        return entries.select(ID, pl.col(FIRST).alias(TIME), *self.stored)
 
     def restored(self, found: pl.DataFrame) -> pl.DataFrame:
         """Return stored entries as entries."""
-        at = pl.col(FIRST).alias(LAST) if self.is_retractable else pl.col(TIME).alias(FIRST)
-        return found.with_columns(at).select(ID, *self.columns)
+        return found.rename({TIME: FIRST}).select(ID, *self.columns)
 
     @property
     def is_wide(self) -> bool:
@@ -185,7 +216,7 @@ class Sessions:
 
     def around(self, added: pl.DataFrame) -> KeyRanges:
         """Return the ranges of the first instants of sessions that added ones may join."""
-        ordered = runs.ordered(added.select(ID, FIRST, LAST), [ID, FIRST, LAST])
+        ordered = runs.ordered(added.select(ID, FIRST, LAST), [ID, FIRST])
         starts = np.flatnonzero(self._begins(ordered))
         reached = np.maximum.reduceat(ordered[LAST].to_numpy(), starts) if len(starts) else starts
         owners, low = (ordered[name].to_numpy()[starts].astype(np.int64) for name in (ID, FIRST))
@@ -199,16 +230,8 @@ class Sessions:
         return mark - self.window.gap_us - 2 * SECOND, horizon
 
     def changed(self, before: pl.DataFrame, after: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
-        """Return the addresses of the sessions that changed."""
-        address = [ID, TIME]
-        if not self.is_retractable:  # a session only gets more rows
-            longer = after.select(*address, WEIGHT).join(before, on=[*address, WEIGHT], how="anti")
-            return pl.concat([longer.select(address), before.select(address).join(after, on=address, how="anti")])
-        old, new = (each.select(*address, FIRST) for each in (before, after))
-        touched = added.select(ID, FIRST).unique()
-        moved = [one.join(other, on=[*address, FIRST], how="anti") for one, other in ((old, new), (new, old))]
-        own = [each.join(touched, on=[ID, FIRST], how="semi") for each in (old, new)]
-        return pl.concat([*moved, *own]).select(address).unique()
+        """Return the addresses of the sessions before and after; all of them changed."""
+        return pl.concat([before.select(ID, TIME), after.select(ID, TIME)]).unique()
 
 
 _SPANS = [pl.col(FIRST).min(), pl.col(LAST).max(), pl.col(WEIGHT).sum()]

@@ -7,17 +7,39 @@ key are one group that is read and written as a whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import polars as pl
 
+from umbel.changes.runs import Ints
 from umbel.state.tables import INSTANT, KeyRanges, State, Table, TimedTable
 from umbel.windowing.tiling import ID, instant_of
 
 TIME = "_time"
 NAME = "windows"
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Entries before and after others were merged in.
+
+    Args:
+        before: the entries, in order.
+        after: in their place, in order.
+        extended: the position in `after` of what became of each entry of `before`; empty where nobody needs it.
+        added_to: likewise of each added entry.
+    """
+
+    before: pl.DataFrame
+    after: pl.DataFrame
+    extended: Ints
+    added_to: Ints
+
+    def replaced(self, after: pl.DataFrame) -> Merged:
+        """Return the same with other entries after."""
+        return replace(self, after=after)
 
 
 class NearbyWindows(Protocol):
@@ -44,6 +66,9 @@ class NearbyWindows(Protocol):
     def around(self, added: pl.DataFrame) -> KeyRanges:
         """Return the ranges of places of the entries that concern added ones."""
 
+    def merged(self, before: pl.DataFrame, added: pl.DataFrame) -> Merged:
+        """Return entries with others merged in."""
+
     def between(self, mark: int, horizon: int) -> tuple[int, int]:
         """Return the places of entries with results in a time.
 
@@ -62,6 +87,9 @@ class NearbyWindows(Protocol):
 
 class Retention(Protocol):
     """The retention of all entries of a key."""
+
+    def merged(self, before: pl.DataFrame, added: pl.DataFrame) -> Merged:
+        """Return entries with others merged in."""
 
     def forget(self, entries: pl.DataFrame, final: int, keys: int) -> pl.DataFrame:
         """Return entries without those no longer needed once everything up to `final` is final."""
@@ -83,9 +111,9 @@ class WholeGroups:
         """Return all entries of some keys, with `_key_id`."""
         return self.table.numbered(keys)
 
-    def near(self, keys: pl.Series, added: pl.DataFrame) -> pl.DataFrame:
-        """Return the entries that concern added ones."""
-        return self.table.numbered(keys)
+    def merged(self, keys: pl.Series, added: pl.DataFrame) -> Merged:
+        """Return the entries of the keys with others merged in."""
+        return self.windows.merged(self.table.numbered(keys), added)
 
     def due(self, keys: pl.Series, mark: int, horizon: int) -> pl.DataFrame:
         """Return the entries with results in a time, and the next entry.
@@ -126,6 +154,10 @@ class NearbyEntries:
     table: TimedTable
     windows: NearbyWindows
 
+    def merged(self, keys: pl.Series, added: pl.DataFrame) -> Merged:
+        """Return the entries that concern added ones, with these merged in."""
+        return self.windows.merged(self.near(keys, added), added)
+
     def near(self, keys: pl.Series, added: pl.DataFrame) -> pl.DataFrame:
         """Return the entries that concern added ones."""
         found = self.table.numbered(keys, self.windows.around(added), before=self.windows.is_wide)
@@ -152,7 +184,7 @@ class NearbyEntries:
         changed = self.windows.changed(self.windows.placed(before), rows, added)
         rows = rows.join(changed, on=[ID, TIME], how="semi", maintain_order="left")
         gone = changed.join(rows, on=[ID, TIME], how="anti")
-        self.table.put(_addressed(rows, keys), _addressed(gone, keys))
+        self.table.put(addressed(rows, keys), addressed(gone, keys))
         self.emitted(keys, after, final)
 
     def emitted(self, keys: pl.Series, entries: pl.DataFrame, final: int | None) -> None:
@@ -161,7 +193,27 @@ class NearbyEntries:
             self.table.expire(instant_of(final))
 
 
-Entries = WholeGroups | NearbyEntries
+class Entries(Protocol):
+    """The stored entries of windows of one kind."""
+
+    def merged(self, keys: pl.Series, added: pl.DataFrame) -> Merged:
+        """Return the entries that concern added ones, with these merged in.
+
+        Args:
+            keys: encoded keys, each once.
+            added: entries with `_key_id`.
+        """
+
+    def due(self, keys: pl.Series, mark: int, horizon: int) -> pl.DataFrame:
+        """Return the entries with results in a time, and the next entry."""
+
+    def write(
+        self, keys: pl.Series, before: pl.DataFrame, after: pl.DataFrame, added: pl.DataFrame, final: int | None
+    ) -> None:
+        """Store the entries of some keys; see `WholeGroups.write`."""
+
+    def emitted(self, keys: pl.Series, entries: pl.DataFrame, final: int | None) -> None:
+        """Forget what is final of entries whose results were emitted."""
 
 
 def whole(state: State, windows: Retention, columns: dict[str, pl.DataType]) -> WholeGroups:
@@ -174,6 +226,6 @@ def nearby(state: State, windows: NearbyWindows) -> NearbyEntries:
     return NearbyEntries(state.timed(NAME, windows.stored, windows.expiry), windows)
 
 
-def _addressed(rows: pl.DataFrame, keys: pl.Series) -> pl.DataFrame:
+def addressed(rows: pl.DataFrame, keys: pl.Series) -> pl.DataFrame:
     """Return rows with `_key_id` and the place in µs with their key and an instant."""
     return rows.select(keys.gather(rows[ID]).alias("_key"), pl.col(TIME).cast(INSTANT), pl.exclude(ID, TIME))

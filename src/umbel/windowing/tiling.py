@@ -13,6 +13,8 @@ from umbel.types.epochs import EPOCH
 from umbel.types.windows import Continuous
 
 WINDOW, FIRST, LAST, SINCE, UNTIL = "_time_window", "_time_first", "_time_last", "_at_first", "_at_last"
+RETAINED = "_at_retained"
+"""The instant until which the instants of a session are retained."""
 ENDED = "_weight_ended"
 """The net number of ended rows: an entry has no rows if all have ended, or if all were retracted."""
 CHECKSUM = "_weight_checksum"

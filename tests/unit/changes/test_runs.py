@@ -78,3 +78,17 @@ def test_rows_are_ordered_by_texts(texts: list[str | None]) -> None:
     rows = pl.DataFrame({"text": rng.choice(np.array(texts, object), 9_000), "at": rng.integers(0, 1 << 40, 9_000)})
     rows = rows.cast({"text": pl.String}).unique(["text", "at"]).with_row_index("row")
     assert runs.ordered(rows, ["text", "at"]).equals(rows.sort("text", "at"))
+
+
+@pytest.mark.parametrize("span", [1, 20, 2**50, 2**62])
+def test_the_maximum_begins_anew_with_each_slot(span: int) -> None:
+    rng = np.random.default_rng(3)
+    slots, values = np.sort(rng.choice([0, 3, 4, 9], 300)).astype(np.uint32), rng.integers(-span, span, 300)
+    expected = [int(values[: row + 1][slots[: row + 1] == slots[row]].max()) for row in range(300)]
+    assert runs.running_maximum(slots, values).tolist() == expected
+    assert runs.running_maximum(slots[:0], values[:0]).tolist() == []
+
+
+def test_rows_in_order_are_returned_as_they_are() -> None:
+    frame = pl.DataFrame({"a": [1, 1, 2], "b": [0, 0, -5]})
+    assert runs.ordered(frame, ["a", "b"]) is frame

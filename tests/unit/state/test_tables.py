@@ -111,6 +111,40 @@ def test_groups_are_replaced_by_number(state: State) -> None:
     assert table.get(keys("a", "b", "c")).select("n", "s").rows() == [(3, "z"), (3, "z")]
 
 
+def test_rows_are_written_over_those_of_their_keys(state: State) -> None:
+    table = state.table("t", COLUMNS)
+    table.replace(keys("a", "b"), rows(("a", 1, "x"), ("b", 2, "y")))
+    table.write(rows(("b", 3, "z"), ("c", 4, None)))
+    found = table.found(keys("c", "nothing", "b", "a"))
+    assert found.rows() == [
+        (0, *rows(("c", 4, None)).row(0)),
+        (2, *rows(("b", 3, "z")).row(0)),
+        (3, *rows(("a", 1, "x")).row(0)),
+    ]
+
+
+def test_entries_are_replaced_by_number(state: State) -> None:
+    table = state.timed("u", {"n": pl.Int64})
+    table.write(timed(("a", 1, 1), ("a", 2, 2), ("b", 1, 3)))
+    requested = keys("a", "b", "c")
+    fresh = timed(("a", 2, 20), ("a", 3, 30), ("c", 0, 40)).with_columns(pl.Series(NUMBER, [0, 0, 2], pl.UInt32))
+    table.renumber(requested, fresh)
+    assert table.all().rows() == timed(("a", 1, 1), ("a", 2, 20), ("a", 3, 30), ("b", 1, 3), ("c", 0, 40)).rows()
+    table.renumber(requested, fresh.clear())
+    assert table.all().height == 5
+
+
+def test_numbered_entries_without_an_instant_or_a_column_are_refused(state: State) -> None:
+    table = state.timed("u", {"n": pl.Int64})
+    fresh = timed(("a", 2, 20)).with_columns(pl.Series(NUMBER, [0], pl.UInt32))
+    with pytest.raises(InvalidValue, match="null in an address"):
+        table.renumber(keys("a"), fresh.with_columns(pl.lit(None, INSTANT).alias("_time")))
+    with pytest.raises(InvalidValue, match="lack"):
+        table.renumber(keys("a"), fresh.drop("n"))
+    with pytest.raises(InvalidValue, match="other types"):
+        table.renumber(keys("a"), fresh.with_columns(pl.col("n").cast(pl.Float64)))
+
+
 def test_large_groups_come_back_in_order(state: State) -> None:
     table = state.table("t", {"n": pl.Int64})
     numbers = list(range(10_000))

@@ -53,7 +53,7 @@ def hash_keys(keys: pl.Series) -> Hashes:
     if longest and longest == lengths.min():
         return hash_rows([data[offsets[0] : offsets[-1]].reshape(-1, longest)])
     hashes: Hashes = lengths.astype(np.uint64) * _SEED + _STEP
-    padded = np.concatenate((data, np.zeros(_WORD, np.uint8)))
+    padded = np.concatenate((data[: offsets[-1]], np.zeros(_WORD, np.uint8)))
     words = np.ndarray((len(padded) - _WORD + 1,), "<u8", padded, strides=(1,))
     for at in range(0, longest, _WORD):
         rows = np.flatnonzero(lengths > at)
@@ -100,16 +100,23 @@ def _mixed_number(number: int) -> int:
 
 
 def _next(hashes: Hashes, word: Hashes) -> Hashes:
-    mixed = hashes ^ _mixed(word * _STEP)
-    return ((mixed << _TURN) | (mixed >> _REST)) * _SEED + _STEP
+    mixed = _mixed(word * _STEP)
+    mixed ^= hashes
+    turned: Hashes = mixed << _TURN
+    mixed >>= _REST
+    turned |= mixed
+    turned *= _SEED
+    turned += _STEP
+    return turned
 
 
 def _mixed(numbers: Hashes) -> Hashes:
-    found = numbers ^ (numbers >> _SHIFT)
+    """Mix numbers in place; return them."""
     for factor in _MIX:
-        found *= factor
-        found ^= found >> _SHIFT
-    return found
+        numbers ^= numbers >> _SHIFT
+        numbers *= factor
+    numbers ^= numbers >> _SHIFT
+    return numbers
 
 
 def stored_frame(rows: pl.DataFrame, schema: TableSchema, name: str) -> pl.DataFrame:
@@ -140,7 +147,7 @@ def grouped_frame(keys: pl.Series, owners: Ints, rows: pl.DataFrame, schema: Tab
     Args:
         keys: encoded keys in ascending order, each once.
         owners: the index of each row's key, ascending.
-        rows: the columns of the schema, which has no order.
+        rows: the order and the columns of the schema; those of a key are in order.
         schema: of the table.
         name: the table's name, for messages.
 
@@ -148,15 +155,15 @@ def grouped_frame(keys: pl.Series, owners: Ints, rows: pl.DataFrame, schema: Tab
         InvalidValue: a column is missing or has another type, or a key is null.
     """
     rows = _checked(rows, schema, name, (HASH, KEY))
-    if keys.null_count():
-        raise InvalidValue(f"table {name!r}: a null in an address, one of {[KEY]}")
+    if keys.null_count() or any(rows[column].null_count() for column in schema.order):
+        raise InvalidValue(f"table {name!r}: a null in an address, one of {[KEY, *schema.order]}")
     hashes = hash_keys(keys)
     ranks = hashes.argsort(kind="stable")  # keys that share a hash remain in order
     bounds = owners.searchsorted(np.arange(len(keys) + 1))
     places, ranges = expanded(bounds[ranks], bounds[ranks + 1])
     position = ranks[ranges]
-    found = rows[places]
-    found.insert_column(0, keys.gather(position).alias(KEY))
+    found = gathered(rows, places)
+    found.insert_column(0, keys.gather(pl.Series(position.astype(np.uint32))).alias(KEY))
     return found.insert_column(0, pl.Series(HASH, hashes[position]))
 
 
@@ -180,6 +187,11 @@ def _sorted(rows: pl.DataFrame, order: list[str]) -> pl.DataFrame:
     found = rows.sort(HASH, *order, maintain_order=True)
     same = (found[HASH] == found[HASH].shift(1)) & (found[KEY] != found[KEY].shift(1))
     return rows.sort(HASH, KEY, *order, maintain_order=True) if same.any() else found
+
+
+def gathered(rows: pl.DataFrame, places: Ints) -> pl.DataFrame:
+    """Return some rows, in the order given, all of which exist; without the checks of an index that may be negative."""
+    return rows[pl.Series(places.astype(np.uint32))]
 
 
 def merge_frames(

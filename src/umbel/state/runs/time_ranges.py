@@ -133,13 +133,20 @@ class TimeRanges:
         Args:
             keys: of the ranges.
         """
-        if keys.n_unique() == len(keys):
+        if self._is_apart(keys):
             return self
         ordered = pl.DataFrame({KEY: keys, "low": self.low, "high": self.high}).with_row_index(KEY_ID).sort(KEY, "low")
         read = pl.col("high").cum_max().shift(1).over(KEY)
         cut = ordered.with_columns(pl.max_horizontal("low", read.fill_null(LOWEST)).alias("low")).sort(KEY_ID)
         low = cut["low"].to_numpy()
         return TimeRanges(self.schema, self.found, low, np.maximum(low, self.high))
+
+    def _is_apart(self, keys: pl.Series) -> bool:
+        """Return True if no two ranges of a key, which follow one another, have a value in common."""
+        if not keys.is_sorted():
+            return keys.n_unique() == len(keys)
+        same = (keys.slice(1) == keys.slice(0, max(0, len(keys) - 1))).to_numpy()
+        return not (same & (self.low[1:] < self.high[:-1])).any()
 
     @staticmethod
     def _seen(each: _KeyRows, rows: Ints, known: Flags, nearest: Ints, exists: Flags, *, is_later: bool) -> None:
@@ -207,4 +214,7 @@ def _rows_of(source: SortedRows, name: str, keys: pl.Series, hashes: Hashes) -> 
 
 
 def _bounds(column: pl.Series, unbounded: int) -> Ints:
+    if not column.null_count() and column.dtype in (pl.Int64, pl.Datetime):
+        found: Ints = column.to_physical().to_numpy()
+        return found
     return column.to_physical().cast(pl.Int64).fill_null(unbounded).to_numpy().astype(np.int64)

@@ -225,8 +225,7 @@ class ShardTransaction(ShardSnapshot):
         """
         self._must_own(table)
         if rows.height:
-            block = Block(grouped_frame(keys, owners, rows, self.schema(table), table))
-            self._blocks.setdefault(table, []).append(block)
+            self._grow(table, grouped_frame(keys, owners, rows, self.schema(table), table))
 
     def replace(self, table: str, addresses: pl.DataFrame, rows: pl.DataFrame) -> None:
         """Replace the groups of rows at some addresses.
@@ -265,26 +264,26 @@ class ShardTransaction(ShardSnapshot):
         self._add(table, pl.concat(frames) if len(frames) > 1 else frames[0])
 
     def put_groups(self, table: str, keys: pl.Series, owners: Ints, rows: pl.DataFrame) -> None:
-        """Replace the rows of some keys in a table without an order.
+        """Replace the groups of rows of some keys.
 
         Args:
             table: its full name.
-            keys: encoded keys in ascending order, each once; one without rows is removed.
+            keys: encoded keys in ascending order, each once. In a table without an order one without rows is removed; in others
+                the entries at other addresses stay.
             owners: the index of each row's key, ascending.
-            rows: the columns; those of one key are stored in this order.
+            rows: the order and the columns; those of a key are in order.
         """
         schema = self._replaced(table, [KEY, *rows.columns])
-        marked = rows.with_columns(pl.lit(value=False).alias(REMOVED)).select(*schema.columns, REMOVED)
+        marked = rows.with_columns(pl.lit(value=False).alias(REMOVED)).select(*schema.order, *schema.columns, REMOVED)
         gone = np.flatnonzero(np.bincount(owners, minlength=len(keys)) == 0)
-        if len(gone):
+        if len(gone) and not schema.order:
             nothing = [nulls(len(gone), dtype).alias(name) for name, dtype in schema.columns.items()]
             tombstones = pl.DataFrame([*nothing, pl.Series([True]).new_from_index(0, len(gone)).alias(REMOVED)])
             owners = np.concatenate((owners, gone))
             order = owners.argsort(kind="stable")
             marked, owners = pl.concat([marked, tombstones], rechunk=True)[order], owners[order]
         if marked.height:
-            block = Block(grouped_frame(keys, owners, marked, schema, table))
-            self._blocks.setdefault(table, []).append(block)
+            self._grow(table, grouped_frame(keys, owners, marked, schema, table))
 
     def expire(self, table: str, before: datetime) -> None:
         """Raise the horizon of a table: rows that expire until then disappear.
@@ -316,7 +315,10 @@ class ShardTransaction(ShardSnapshot):
 
     def _add(self, table: str, rows: pl.DataFrame) -> None:
         if rows.height:
-            self._blocks.setdefault(table, []).append(Block(stored_frame(rows, self.schema(table), table)))
+            self._grow(table, stored_frame(rows, self.schema(table), table))
+
+    def _grow(self, table: str, frame: pl.DataFrame) -> None:
+        self._blocks.setdefault(table, []).append(Block(frame))
 
     def _replaced(self, table: str, columns: Sequence[str]) -> TableSchema:
         """Return the schema of a table that may be written by rows with these columns."""
