@@ -119,8 +119,6 @@ def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
     assert oct((tmp_path / "new").stat().st_mode & 0o777) == "0o644"
     missing = ran(tmp_path, "-c", config, "-f", source, "-o", tmp_path / "no" / "out.json")
     assert (missing.returncode, "there is no folder" in missing.stderr) == (2, True)
-    same = ran(tmp_path, "-c", config, "-f", source, "-o", tmp_path / "o", "--dead-letters", tmp_path / "o")
-    assert (same.returncode, "it is the file of -o" in same.stderr) == (2, True)
 
 
 def test_a_line_that_is_too_long_costs_no_other(tmp_path: Path) -> None:
