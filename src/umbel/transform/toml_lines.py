@@ -7,6 +7,7 @@ import tomllib
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 TomlPath = tuple[str | int, ...]
 """Keys of tables and numbers of elements."""
@@ -130,7 +131,8 @@ class _Scan:
             self._at = len(self._text)
             return [""]
         self._at = found.end()
-        names, inner = list[str](), tomllib.loads(f"{found[0]} = 0")
+        names = list[str]()
+        inner: Any = tomllib.loads(f"{found[0]} = 0")
         while isinstance(inner, dict):
             ((name, inner),) = inner.items()
             names.append(name)

@@ -246,7 +246,9 @@ CHUNKED = b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
         pytest.param(PADDED + b"GET /x HTTP/1.1\r\nX: ", id="a header behind a request"),
     ],
 )
-def test_what_never_ends_is_refused(connection: CollectorConnection, wire: Wire, handler: Handler, start: bytes) -> None:
+def test_what_never_ends_is_refused(
+    connection: CollectorConnection, wire: Wire, handler: Handler, start: bytes
+) -> None:
     connection.data_received(start)
     for _ in range(2 + LONGEST_HEAD // 10_000):
         connection.data_received(b"y" * 10_000)

@@ -69,6 +69,7 @@ def test_toml_says_the_same() -> None:
     ]
     assert loads(TOML, "c.toml").cases[0].record == {"properties": {"config_name": "A"}}
 
+
 FIELD = "[[fields]]\nsource_field = 'a'\ntarget_field = 'b'\n"
 
 
