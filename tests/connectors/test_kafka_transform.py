@@ -1,4 +1,7 @@
-"""A topic passes a configuration into a topic and a Delta table while the worker is killed: what `umbel transform` writes, once each."""
+"""A topic passes a configuration into a topic and a Delta table while the worker is killed.
+
+Both have what `umbel transform` writes, each record once.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 

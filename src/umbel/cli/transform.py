@@ -99,7 +99,10 @@ def transform(
 
 @contextmanager
 def _ends_in_order() -> Iterator[None]:
-    """Leave the block by SystemExit where the process is terminated, so that no unfinished file stays."""
+    """Raise SystemExit inside of the block on SIGTERM and SIGHUP.
+
+    Unfinished files are removed on the way out.
+    """
 
     def end(number: int, _: object) -> None:
         for each in before:

@@ -145,7 +145,7 @@ class CollectorConnection(asyncio.Protocol):
         self._arriving: HttpRequest | None = None
         self._pending: deque[HttpRequest] = deque()
         self._is_in_head = self._is_closing = self._is_blocked = self._is_paused = False
-        self._lingers = self._has_permission_to_give = False
+        self._lingers = self._owes_permission = False
         self._steps = self._unused = self._discarded = 0
         self._since = time.monotonic()
 
@@ -180,7 +180,9 @@ class CollectorConnection(asyncio.Protocol):
         self._bound(len(data), self._steps - steps, begins=self._arriving is not arriving)
 
     def _bound(self, size: int, steps: int, *, begins: bool) -> None:
-        """Refuse a request of which much arrives that is no body: the parser holds headers and trailers until they end.
+        """Refuse a request with long headers, trailers or frames of chunks.
+
+        The parser holds them until they end.
 
         Args:
             size: of the data that has arrived.
@@ -247,18 +249,18 @@ class CollectorConnection(asyncio.Protocol):
         if response is not None:
             self._answer_early(request, response)
         elif request.headers.get(b"expect", b"").lower() == b"100-continue":
-            self._has_permission_to_give = True
+            self._owes_permission = True
             self._permit()
 
     def _permit(self) -> None:
-        """Let the client send its body, once the requests before it are answered."""
-        if self._has_permission_to_give and not self._pending and not self._is_closing:
-            self._has_permission_to_give = False
+        """Let the client send its body, after the answers that are due."""
+        if self._owes_permission and not self._pending and not self._is_closing:
+            self._owes_permission = False
             self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
         """Note a part of the body."""
-        self._steps, self._has_permission_to_give = self._steps + 1, False
+        self._steps, self._owes_permission = self._steps + 1, False
         request = self._arriving
         if request is None or self._is_closing:
             return
@@ -276,7 +278,7 @@ class CollectorConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Process the request."""
         request, self._arriving = self._arriving, None
-        self._steps, self._has_permission_to_give = self._steps + 1, False
+        self._steps, self._owes_permission = self._steps + 1, False
         self._since = time.monotonic()
         if request is None or self._is_closing:
             return

@@ -107,7 +107,10 @@ def _gunzip(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _before_damage(decoder: Any, packed: bytes) -> Iterator[bytes]:
-    """Yield what a call that met damage would have lost: it is decompressed again, in ever smaller pieces."""
+    """Yield the bytes before the damage, decompressed in ever smaller pieces.
+
+    The call that meets damage loses all that it has decompressed.
+    """
     for size in _RETRIED:
         while True:
             before = decoder.copy()

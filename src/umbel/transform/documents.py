@@ -189,7 +189,10 @@ def read_toml(text: str, file: str) -> list[Written]:
 
 
 def _written(value: Any, path: TomlPath, outer: TomlLine, lines: Mapping[TomlPath, TomlLine]) -> Written:
-    """Return a value of TOML with its lines; `outer` is that of the value it is in."""
+    """Return a value of TOML with its lines.
+
+    Without one of its own, it has the line of the value it is in, `outer`.
+    """
     at = lines.get(path, outer)
     if isinstance(value, Mapping):
         value = {name: _written(each, (*path, name), at, lines) for name, each in value.items()}

@@ -72,7 +72,10 @@ def check_apart(read: Iterable[Path], written: Iterable[str | None]) -> None:
 
 
 def _identity(path: Path | None) -> object:
-    """Return what is equal for two names of one file, None for other than regular files; None is standard output."""
+    """Return the identity of a file, equal for all of its names.
+
+    None is standard output. It is None of other than regular files.
+    """
     try:
         found = os.fstat(sys.stdout.fileno()) if path is None else path.stat()
     except (OSError, ValueError, AttributeError):
@@ -98,7 +101,7 @@ def _file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _claimed(unfinished: Path, path: Path) -> Iterator[None]:
-    """Lock an unfinished file, which one run writes, and remove it at the end of the block."""
+    """Lock an unfinished file for one run; remove it at the end of the block."""
     with unfinished.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -36,9 +36,9 @@ class TomlLine:
 
 
 def toml_lines(text: str) -> dict[TomlPath, TomlLine]:
-    """Return the place of each value of a valid TOML text, by its path.
+    r"""Return the place of each value of a valid TOML text, by its path.
 
-    >>> toml_lines('a = [\\n  1,\\n  2,\\n]')["a", 1].line
+    >>> toml_lines("a = [\n  1,\n  2,\n]")["a", 1].line
     3
     """
     scan = _Scan(text)

@@ -288,7 +288,7 @@ def test_other_transfer_encodings_are_refused(
     assert handler.taken == []
 
 
-def test_permission_is_given_when_the_requests_before_are_answered(
+def test_permission_follows_the_answers_that_are_due(
     connection: CollectorConnection, handler: Handler, wire: Wire
 ) -> None:
     connection.data_received(REQUEST + REQUEST[:-2].replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
