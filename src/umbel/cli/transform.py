@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -75,16 +76,16 @@ def transform(
         return
     if config is None:
         raise typer.BadParameter("it is missing", param_hint="--config")
-    if dead_letters is not None and out is not None and dead_letters.absolute() == Path(out).absolute():
-        raise typer.BadParameter("it is the file of -o", param_hint="--dead-letters")
     from umbel.transform.documents import read_file
     from umbel.transform.inputs import inputs
-    from umbel.transform.outputs import output
+    from umbel.transform.outputs import check_apart, output
     from umbel.transform.run import run
     from umbel.transform.workers import TransformWorkers
 
     with ExitStack() as stack:
+        stack.enter_context(_ends_in_order())
         files = inputs(file or [])
+        check_apart([config, *(each.path for each in files)], [out, *([str(dead_letters)] if dead_letters else [])])
         workers = stack.enter_context(TransformWorkers(read_file(config), processes, _limits()))
         workers.check()
         letters = stack.enter_context(output(str(dead_letters))) if dead_letters else None
@@ -94,6 +95,29 @@ def transform(
     _report([] if quiet else [*summary.first, str(summary)])
     if strict and summary.letters:
         raise typer.Exit(3)
+
+
+@contextmanager
+def _ends_in_order() -> Iterator[None]:
+    """Raise SystemExit inside of the block on SIGTERM and SIGHUP.
+
+    Unfinished files are removed on the way out.
+    """
+
+    def end(number: int, _: object) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    found = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    before = {each: handler for each, handler in found.items() if handler is signal.SIG_DFL}  # not of nohup
+    for each in before:
+        signal.signal(each, end)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _report(lines: list[str]) -> None:

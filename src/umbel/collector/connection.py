@@ -14,7 +14,7 @@ from typing import Protocol
 import httptools
 
 LONGEST_HEAD = 64 << 10
-"""Bytes of the request line and the headers; data that arrives at once may exceed it."""
+"""Bytes of a head, of trailers, or of the frame of a chunk; data that arrives at once may exceed it."""
 PATIENCE = 60.0
 """Seconds within which a request must arrive, and a response be read."""
 IDLE = 75.0
@@ -65,12 +65,12 @@ class HttpResponse:
     ) -> None:
         self.status, self.body, self.headers, self.media, self.ends = status, body, headers, media, ends
 
-    def packed(self) -> bytes:
-        """Return its bytes."""
-        headers = self.headers + _CLOSE if self.ends else self.headers
+    def packed(self, *, has_body: bool = True) -> bytes:
+        """Return its bytes; the answer to HEAD has no body."""
+        headers, body = self.headers + _CLOSE if self.ends else self.headers, self.body if has_body else b""
         if self.status == 200 and self.media == b"application/json":
-            return _OK % (len(self.body), headers, self.body)
-        return _ANY % (self.status, REASONS[self.status], self.media, len(self.body), headers, self.body)
+            return _OK % (len(self.body), headers, body)
+        return _ANY % (self.status, REASONS[self.status], self.media, len(self.body), headers, body)
 
 
 class HttpRequest:
@@ -80,14 +80,17 @@ class HttpRequest:
         connection: where it arrives.
     """
 
-    __slots__ = ("_connection", "begun", "headers", "keeps_alive", "method", "parts", "response", "size", "target")
+    __slots__ = (
+        *("_connection", "begun", "discarded", "headers", "keeps_alive", "method", "parts", "response", "size"),
+        "target",
+    )
 
     def __init__(self, connection: CollectorConnection) -> None:
         self._connection = connection
         self.method = self.target = b""
         self.headers: dict[bytes, bytes] = {}
         self.parts: list[bytes] = []
-        self.size = 0
+        self.size = self.discarded = 0
         self.keeps_alive = True
         self.begun = time.perf_counter()
         self.response: HttpResponse | None = None
@@ -142,8 +145,8 @@ class CollectorConnection(asyncio.Protocol):
         self._arriving: HttpRequest | None = None
         self._pending: deque[HttpRequest] = deque()
         self._is_in_head = self._is_closing = self._is_blocked = self._is_paused = False
-        self._lingers = False
-        self._head = self._discarded = 0
+        self._lingers = self._owes_permission = False
+        self._steps = self._unused = self._discarded = 0
         self._since = time.monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -167,16 +170,31 @@ class CollectorConnection(asyncio.Protocol):
         if self._is_closing:
             self._discard(len(data))
             return
+        arriving, steps = self._arriving, self._steps
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._refuse(400, "this server speaks HTTP/1.1 only")
         except httptools.HttpParserError as error:
             self._refuse(400, f"this is no HTTP request: {error}")
-        if self._is_in_head:
-            self._head += len(data)
-            if self._head > LONGEST_HEAD:
-                self._refuse(431, f"the head of a request may have {LONGEST_HEAD:,} bytes")
+        self._bound(len(data), self._steps - steps, begins=self._arriving is not arriving)
+
+    def _bound(self, size: int, steps: int, *, begins: bool) -> None:
+        """Refuse a request with long headers, trailers or frames of chunks.
+
+        The parser holds them until they end.
+
+        Args:
+            size: of the data that has arrived.
+            steps: the requests that it began or ended, and the parts of bodies in it.
+            begins: whether a request began with it that has not ended.
+        """
+        if self._arriving is None or steps > begins:
+            self._unused = 0
+            return
+        self._unused = size if begins else self._unused + size
+        if self._unused > LONGEST_HEAD:
+            self._refuse(431, f"the head of a request, and its trailers, may have {LONGEST_HEAD:,} bytes")
 
     def eof_received(self) -> bool:
         """Refuse an incomplete request at the end of input; still answer the complete ones."""
@@ -198,7 +216,8 @@ class CollectorConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         self._arriving = HttpRequest(self)
-        self._is_in_head, self._head, self._since = True, 0, time.monotonic()
+        self._steps += 1
+        self._is_in_head, self._since = True, time.monotonic()
 
     def on_url(self, url: bytes) -> None:
         """Note the target, or a part of it."""
@@ -222,21 +241,32 @@ class CollectorConnection(asyncio.Protocol):
         if request is None or self._is_closing:
             return
         request.method = self._parser.get_method()
-        request.keeps_alive = self._parser.should_keep_alive()
+        request.keeps_alive = self._parser.should_keep_alive() and self._parser.get_http_version() != "1.0"
+        if request.headers.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked":
+            self._refuse(400, "a transfer encoding other than chunked; compress the body and say Content-Encoding")
+            return
         response = self._site.admit(request)
         if response is not None:
             self._answer_early(request, response)
-        elif request.headers.get(b"expect", b"").lower() == b"100-continue" and not self._pending:
+        elif request.headers.get(b"expect", b"").lower() == b"100-continue":
+            self._owes_permission = True
+            self._permit()
+
+    def _permit(self) -> None:
+        """Let the client send its body, after the answers that are due."""
+        if self._owes_permission and not self._pending and not self._is_closing:
+            self._owes_permission = False
             self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
         """Note a part of the body."""
+        self._steps, self._owes_permission = self._steps + 1, False
         request = self._arriving
         if request is None or self._is_closing:
             return
         if request.response is not None:
-            request.size += len(body)
-            if request.size > 1 << 20:  # of an admitted size, and nobody will read it
+            request.discarded += len(body)
+            if request.discarded > 1 << 20:  # of an admitted size, and nobody will read it
                 self._end()
             return
         response = self._site.receive(request, len(body))
@@ -248,6 +278,7 @@ class CollectorConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Process the request."""
         request, self._arriving = self._arriving, None
+        self._steps, self._owes_permission = self._steps + 1, False
         self._since = time.monotonic()
         if request is None or self._is_closing:
             return
@@ -269,12 +300,13 @@ class CollectorConnection(asyncio.Protocol):
             if not first.keeps_alive or self._site.is_draining:
                 response.ends = True
             self._site.release(first)
-            found.append(response.packed())
+            found.append(response.packed(has_body=first.method != b"HEAD"))
             if response.ends:
                 self._is_closing = True
                 pending.clear()
         if found:
             self._write(found[0] if len(found) == 1 else b"".join(found))
+        self._permit()
         if self._is_paused:
             self._pace()
         if self._is_closing and not pending:
@@ -321,11 +353,11 @@ class CollectorConnection(asyncio.Protocol):
         request = self._arriving or HttpRequest(self)
         self._arriving, self._is_in_head = None, False
         request.parts.clear()
-        response = self._site.refused(status, message)
-        response.ends = True
+        response = request.response or self._site.refused(status, message)  # it may have been refused before its body
+        response.ends, request.response = True, response
         self._pending.append(request)
         self._is_closing = self._lingers = True
-        request.respond(response)
+        self.answered(request)
 
     def _end(self) -> None:
         self._is_closing = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 from umbel.formats.stored import StoredFile
 
@@ -18,6 +18,7 @@ RAW_RETAINED = 64 << 10
 CHUNK_BYTES = 4 << 20
 _PACKED_BYTES = 1 << 20
 _ZSTD_BYTES = 64 << 10
+_RETRIED = (64 << 10, 256, 1)
 
 LastBreak = Callable[[bytes], int]
 """Returns the length of the whole records, in bytes; 0 when none is complete."""
@@ -90,9 +91,11 @@ def _gunzip(file: IO[bytes]) -> Iterator[bytes]:
             packed = packed.lstrip(b"\0")  # padding
         while packed:
             decoder = decoder or zlib.decompressobj(wbits=31)
+            before = decoder.copy()
             try:
                 plain = decoder.decompress(packed, CHUNK_BYTES)
             except zlib.error as error:
+                yield from _before_damage(before, packed)
                 raise _Damaged(f"the gzip data is damaged: {error}") from error
             if plain:
                 yield plain
@@ -101,6 +104,25 @@ def _gunzip(file: IO[bytes]) -> Iterator[bytes]:
                 packed, decoder, has_ended = decoder.unused_data.lstrip(b"\0"), None, True
     if decoder is not None:
         raise _Damaged("the gzip data breaks off before its end")
+
+
+def _before_damage(decoder: Any, packed: bytes) -> Iterator[bytes]:
+    """Yield the bytes before the damage, decompressed in ever smaller pieces.
+
+    The call that meets damage loses all that it has decompressed.
+    """
+    for size in _RETRIED:
+        while True:
+            before = decoder.copy()
+            try:
+                plain = decoder.decompress(packed, size)
+            except zlib.error:
+                decoder = before
+                break
+            if not plain:
+                return
+            yield plain
+            packed = decoder.unconsumed_tail
 
 
 def _unzstd(file: IO[bytes]) -> Iterator[bytes]:

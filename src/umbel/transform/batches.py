@@ -225,7 +225,7 @@ def _write(lines: pl.Series, mask: pl.Series, bad: set[int], result: Transformed
     """Write the records in the mask, except for `bad` ones."""
     if not bad and mask.all():
         result.written = len(lines)
-        result.text = b"".join([lines.str.join("\n").item().encode(), b"\n"])
+        result.text = (lines.str.join("\n") + "\n").cast(pl.Binary).item()
         return
     result.lines = [None] * len(lines)
     for row, (line, is_chosen) in enumerate(zip(lines.to_list(), mask.to_list(), strict=True)):

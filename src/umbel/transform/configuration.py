@@ -182,7 +182,7 @@ class _Checking:
         self._check(names, DOCUMENT, "document")
         with located(f"{self.file}:{names['source_field'].line}"):
             source = FieldPath.parse(self._typed(names["source_field"], str, "source_field", "a path"))
-        steps = self._steps(names["transformations"]) if "transformations" in names else ()
+        steps = self._steps(names.get("transformations", Written(None, document.line)))
         target = self._target(names.get("target_field"), steps)
         return FieldDocument(source, target, steps, document.line)
 
@@ -200,10 +200,11 @@ class _Checking:
         return target
 
     def _steps(self, written: Written) -> tuple[AppliedStep, ...]:
-        found = []
-        if not isinstance(written.value, list):
-            raise InvalidType(f"transformations: expected a list of steps, found {written.plain!r:.60}")
-        for each in written.value:
+        found = list[AppliedStep]()
+        if not isinstance(written.value, list | None):
+            where = f"{self.file}:{written.key_line or written.line}"
+            raise InvalidType(f"transformations: expected a list of steps, found {written.plain!r:.60}", where=where)
+        for each in written.value or ():
             with self._at(each.line):
                 found.append(self._step(each))
         return tuple(found)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from umbel.errors import InvalidValue, did_you_mean
+from umbel.transform.toml_lines import TomlLine, TomlPath, toml_lines
 
 _TABLES = ("passthrough", "fields", "tests")
 ENDINGS = (".yaml", ".yml", ".toml")
@@ -161,83 +162,40 @@ def read_toml(text: str, file: str) -> list[Written]:
     Raises:
         InvalidValue: it is not TOML, or has other tables.
     """
+    text = text.removeprefix("\ufeff")
     try:
-        found = tomllib.loads(text.removeprefix("\ufeff"))
+        found = tomllib.loads(text)
+        lines = toml_lines(text)
     except ValueError as error:
         line = re.search(r"line (\d+)", str(error))
         raise InvalidValue(f"broken TOML: {error}", where=f"{file}:{line[1]}" if line else file) from None
     except RecursionError:
         raise InvalidValue("broken TOML: it is nested too deeply", where=file) from None
-    lines = _Lines(text)
-    for name in found:
+    whole = _written(found, (), TomlLine(1), lines).value
+    for name, each in whole.items():
         if name not in _TABLES:
-            where = f"{file}:{lines.of_key(name)}"
+            where = f"{file}:{each.key_line}"
             raise InvalidValue(f"there is no '{name}'{did_you_mean(name, _TABLES)}", where=where)
-    fields = found.get("fields", [])
-    if not isinstance(fields, list):
+    fields = whole.get("fields", Written([], 1))
+    if not isinstance(fields.value, list):
         hint = "each field is a table of its own: [[fields]]"
-        raise InvalidValue("'fields' must be tables", where=f"{file}:{lines.of_key('fields')}", hint=hint)
-    whole = {
-        name: Written({name: _written(found[name], lines.of_key(name))}, lines.of_key(name))
-        for name in ("passthrough", "tests")
-        if name in found
-    }
-    listed = [_field(each, *lines.of_field(number), lines) for number, each in enumerate(fields)]
+        raise InvalidValue("'fields' must be tables", where=f"{file}:{fields.key_line}", hint=hint)
+    alone = {name: Written({name: whole[name]}, whole[name].line) for name in ("passthrough", "tests") if name in whole}
     return [
-        *([whole["passthrough"]] if "passthrough" in whole else []),
-        *listed,
-        *([whole["tests"]] if "tests" in whole else []),
+        *([alone["passthrough"]] if "passthrough" in alone else []),
+        *fields.value,
+        *([alone["tests"]] if "tests" in alone else []),
     ]
 
 
-class _Lines:
-    """The lines of the tables of a TOML text.
+def _written(value: Any, path: TomlPath, outer: TomlLine, lines: Mapping[TomlPath, TomlLine]) -> Written:
+    """Return a value of TOML with its lines.
 
-    `tomllib` does not report them.
+    Without one of its own, it has the line of the value it is in, `outer`.
     """
-
-    def __init__(self, text: str) -> None:
-        self._lines = text.split("\n")
-        self._fields: list[tuple[int, list[int]]] = []
-        for number, line in enumerate(self._lines, 1):
-            if re.match(r"\s*\[\[\s*fields\s*\]\]", line):
-                self._fields.append((number, []))
-            elif re.match(r"\s*\[\[\s*fields\s*\.\s*transformations\s*\]\]", line) and self._fields:
-                self._fields[-1][1].append(number)
-
-    def of_field(self, number: int) -> tuple[int, list[int]]:
-        """Return the lines of a field and of its steps.
-
-        Steps without tables of their own have none.
-        """
-        return self._fields[number] if number < len(self._fields) else (1, [])
-
-    def of_code(self, step: int) -> int:
-        """Return the first line of the code of a step."""
-        for number, line in enumerate(self._lines[step:], step + 1):
-            if found := re.match(r"""\s*code\s*=\s*(\"{3}\r?$|'{3}\r?$)?""", line):
-                return number + (found[1] is not None)
-        return step
-
-    def of_key(self, name: str) -> int:
-        pattern = re.compile(rf"\s*(?:\[\[?\s*)?{re.escape(name)}\b")
-        return next((number for number, line in enumerate(self._lines, 1) if pattern.match(line)), 1)
-
-
-def _field(found: Any, line: int, steps: list[int], lines: _Lines) -> Written:
-    field = _written(found, line)
-    if not steps or not isinstance(found, dict) or len(steps) != len(found["transformations"]):
-        return field
-    written = []
-    for each, begin in zip(found["transformations"], steps, strict=True):
-        step = _written(each, begin)
-        if "code" in each:
-            step.value["code"] = _written(each["code"], lines.of_code(begin))
-        written.append(step)
-    return Written({**field.value, "transformations": Written(written, line)}, line)
-
-
-def _written(value: Any, line: int) -> Written:
+    at = lines.get(path, outer)
     if isinstance(value, Mapping):
-        return Written({name: _written(each, line) for name, each in value.items()}, line)
-    return Written([_written(each, line) for each in value] if isinstance(value, list) else value, line)
+        value = {name: _written(each, (*path, name), at, lines) for name, each in value.items()}
+    elif isinstance(value, list):
+        value = [_written(each, (*path, number), at, lines) for number, each in enumerate(value)]
+    return Written(value, at.line, at.key_line)

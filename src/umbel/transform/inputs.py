@@ -142,7 +142,7 @@ def _around_long_line(path: Path, begin: int, middle: int, end: int) -> Iterator
         middle: a byte of the line that is too long.
         end: the end of the line.
     """
-    name, head = str(path), Lines("", path=str(path), begin=begin, end=middle).read()
+    name, head = str(path), bytes(Lines("", path=str(path), begin=begin, end=middle).read())
     start, is_ended = last_line(head), Lines("", path=str(path), begin=end - 1, end=end).read() == b"\n"
     if start:
         yield Lines(name, head[:start])

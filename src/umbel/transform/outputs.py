@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import os
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -49,21 +51,68 @@ def _named(name: str) -> Iterator[None]:
         raise
 
 
+def check_apart(read: Iterable[Path], written: Iterable[str | None]) -> None:
+    """Check that no output is a file that is read, or another output.
+
+    Args:
+        read: the configuration and the inputs.
+        written: the names of outputs, None for standard output.
+
+    Raises:
+        InvalidValue: one is.
+    """
+    names: dict[object, str] = {found: str(each) for each in read if (found := _identity(each)) is not None}
+    for name in written:
+        found = _identity(None if name is None else Path(name))
+        if found in names:
+            where = "standard output" if name is None else name
+            raise InvalidValue(f"{where} is {names[found]}, which this run reads or writes", hint="write another file")
+        if found is not None:
+            names[found] = str(name)
+
+
+def _identity(path: Path | None) -> object:
+    """Return the identity of a file, equal for all of its names.
+
+    None is standard output. It is None of other than regular files.
+    """
+    try:
+        found = os.fstat(sys.stdout.fileno()) if path is None else path.stat()
+    except (OSError, ValueError, AttributeError):
+        return None if path is None else path.resolve()  # it is not there yet
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
 @contextmanager
 def _file(path: Path) -> Iterator[BinaryIO]:
+    path = path.resolve() if path.is_symlink() else path
     if not path.parent.is_dir():
         raise InvalidValue(f"{path}: there is no folder {path.parent}", hint="make it first")
     if not path.exists() or path.is_file():
         unfinished = path.with_name(f".{path.name}.unfinished")
-        try:
+        with _claimed(unfinished, path):
             with _opened(unfinished, path.suffix) as file:
                 yield file
             _completed(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
         return
     with path.open("wb") as file:  # a pipe or a device
         yield file
+
+
+@contextmanager
+def _claimed(unfinished: Path, path: Path) -> Iterator[None]:
+    """Lock an unfinished file for one run; remove it at the end of the block."""
+    with unfinished.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidValue(
+                f"{path}: another run writes it", hint="wait for its end, or write another file"
+            ) from None
+        try:
+            yield
+        finally:
+            unfinished.unlink(missing_ok=True)
 
 
 def _opened(path: Path, ending: str) -> Any:

@@ -56,7 +56,7 @@ class Lines:
 
     Args:
         name: of the input, for dead letters.
-        data: the lines, if there is no path.
+        data: the lines, if there is no path; in a worker a `bytearray`.
         path: the file.
         begin: the first byte of the range: the start of a line.
         end: the byte behind the last.
@@ -66,7 +66,7 @@ class Lines:
     """
 
     name: str
-    data: bytes = b""
+    data: bytes | bytearray = b""
     path: str = ""
     begin: int = 0
     end: int = 0
@@ -74,7 +74,12 @@ class Lines:
     is_each: bool = False
     is_apart: bool = False
 
-    def read(self) -> bytes:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Callable[..., Lines], tuple[Any, ...]]:
+        """Let the lines, which are most of it, follow the pickle."""
+        name, data, *others = (getattr(self, each.name) for each in fields(self))
+        return _lines_received, (name, PickleBuffer(data), *others)
+
+    def read(self) -> bytes | bytearray:
         """Return the lines."""
         if not self.path:
             return self.data
@@ -114,8 +119,15 @@ class Done:
 
 
 def _received(name: str, data: bytes | memoryview, *others: Any) -> Done:
-    found: Any = data.obj if isinstance(data, memoryview) else data
-    return Done(name, found, *others)
+    return Done(name, _uncopied(data), *others)
+
+
+def _lines_received(name: str, data: bytes | memoryview, *others: Any) -> Lines:
+    return Lines(name, _uncopied(data), *others)
+
+
+def _uncopied(data: bytes | memoryview) -> Any:
+    return data.obj if isinstance(data, memoryview) else data
 
 
 def split(data: bytes | bytearray) -> list[bytes]:

@@ -106,7 +106,7 @@ class LeafReader:
             kind = self._struct(root, ())
             decoder = msgspec.json.Decoder(kind)
             self._decode, self._empty = decoder.decode, kind()
-        self._decode_lines: Callable[[bytes | memoryview], list[Any]] = decoder.decode_lines
+        self._decode_lines: Callable[[bytes | bytearray | memoryview], list[Any]] = decoder.decode_lines
 
     def read(self, batch: RecordLines) -> LeafValues:
         """Return the leaves of some lines."""

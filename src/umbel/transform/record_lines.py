@@ -31,7 +31,7 @@ class RecordLines:
         is_whole: True if it is not decoded in pieces.
     """
 
-    def __init__(self, data: bytes | memoryview, *, is_whole: bool = False) -> None:
+    def __init__(self, data: bytes | bytearray | memoryview, *, is_whole: bool = False) -> None:
         self.data = data
         self._is_whole = is_whole or len(data) <= PIECE_BYTES
 
@@ -54,7 +54,8 @@ class RecordLines:
 
     @cached_property
     def _pieces(self) -> Sequence[RecordLines]:
-        data, begin, found = bytes(self.data), 0, list[RecordLines]()
+        data = self.data if isinstance(self.data, bytes | bytearray) else bytes(self.data)
+        begin, found = 0, list[RecordLines]()
         view = memoryview(data)
         while begin < len(data):
             end = data.rfind(b"\n", begin, begin + PIECE_BYTES) + 1 or data.find(b"\n", begin + PIECE_BYTES) + 1

@@ -19,7 +19,7 @@ _CASE = {
 def json_schema() -> dict[str, Any]:
     """Return the schema of one document of a configuration."""
     listed = [each.schema() for _, each in sorted(steps().items())]
-    transformations = {"type": "array", "items": {"oneOf": listed}}
+    transformations = {"type": ["array", "null"], "items": {"oneOf": listed}}
     document = {"source_field": _PATH, "target_field": _TARGET, "transformations": transformations}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -30,7 +30,7 @@ def transformed(transform: BatchTransform, lines: Lines) -> Done:
         Terminal: a step with `on_error: fail` failed.
     """
     if lines.error:
-        letter = Letter(0, lines.data, "read", "", "", "Damaged", lines.error)
+        letter = Letter(0, bytes(lines.data), "read", "", "", "Damaged", lines.error)
         return Done(lines.name, b"", [letter], lines=1, records=1)
     is_collecting = gc.isenabled()
     gc.disable()  # the objects of a batch live until its end: to look through them is a tenth of the time

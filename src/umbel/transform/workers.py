@@ -138,7 +138,7 @@ class TransformWorkers:
                 )
             except CallFailed as failed:
                 _raise_own(failed)
-                one = Done(part.name, b"", [self._letter(line, failed)], records=1)
+                one = self._failed(part.name, line, failed)
             found.data += one.data
             found.letters += [replace(each, row=number) for each in one.letters]
             found.lines += 1
@@ -147,15 +147,29 @@ class TransformWorkers:
                 setattr(found, name, getattr(found, name) + getattr(one, name))
         return found
 
-    def _letter(self, line: bytes, failed: CallFailed) -> Letter:
+    def _failed(self, name: str, line: bytes, failed: CallFailed) -> Done:
+        """Return the result of a record that ended its process, or exceeded its limits.
+
+        It is not known which step did.
+
+        Raises:
+            Terminal: a step that may have done it has `on_error: fail`.
+        """
         from umbel.transform.configuration import loads
 
         applied = loads(self.configuration.text, self.configuration.file).applied
-        names = dict.fromkeys(each.step.name for each in applied if each.step.needs_limits)
+        found = [each for each in applied if each.step.needs_limits]
+        names = ", ".join(dict.fromkeys(each.step.name for each in found)) or "limit"
         error, message = "LimitExceeded", failed.reason
         if failed.error is not None:  # an exception that is no Exception
             error, message = failed.error["kind"], failed.error["text"]
-        return Letter(0, line, ", ".join(names) or "limit", "", "", error, message)
+        for each in found:
+            if each.on_error == "fail":
+                where = f"{self.configuration.file}:{each.line}"
+                raise Terminal(f"step '{each.step.name}': {error}: {message}", where=where)
+        if found and all(each.on_error == "drop" for each in found):
+            return Done(name, b"", [], records=1, dropped=1)
+        return Done(name, b"", [Letter(0, line, names, "", "", error, message)], records=1)
 
     def _called(self, process: IsolatedProcess, part: Lines, seconds: float) -> Done:
         found: Done = process.call("work", lambda: self._payload, part, seconds=seconds, memory=self.limits.memory)

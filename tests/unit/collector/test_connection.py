@@ -10,6 +10,7 @@ import pytest
 from umbel.collector.connection import (
     IDLE,
     LINGER,
+    LONGEST_HEAD,
     MOST_DISCARDED,
     MOST_PENDING,
     PATIENCE,
@@ -43,6 +44,7 @@ class Handler:
 
     def release(self, request: HttpRequest) -> None:
         self.released += 1
+        assert request.size == 0
 
 
 class Wire:
@@ -194,3 +196,106 @@ def test_bytes_after_the_last_request_are_ignored(
     connection.data_received(REQUEST)
     assert len(handler.taken) == 1
     assert wire.events == ["close"]
+
+
+def test_a_refused_request_whose_body_is_cut_is_answered(
+    connection: CollectorConnection, handler: Handler, wire: Wire
+) -> None:
+    handler.refusal = HttpResponse(401, b"")
+    connection.data_received(REQUEST[:-1])
+    assert wire.sent == b""
+    assert not connection.eof_received()
+    assert wire.sent.startswith(b"HTTP/1.1 401")
+    assert (wire.sent.count(b"HTTP/1.1"), wire.events) == (1, ["write_eof"])
+
+
+def test_a_refused_request_whose_body_does_not_come_ends_its_connection(
+    connection: CollectorConnection, handler: Handler, wire: Wire
+) -> None:
+    handler.refusal = HttpResponse(401, b"")
+    connection.data_received(REQUEST[:-1])
+    connection.check(time.monotonic() + PATIENCE + 1)
+    assert wire.sent.startswith(b"HTTP/1.1 401")
+    connection.check(time.monotonic() + LINGER + 1)
+    assert wire.events == ["write_eof", "close"]
+
+
+PADDED = REQUEST.replace(b"\r\n\r\n", b"\r\nX: " + b"y" * 500 + b"\r\n\r\n")
+
+
+def test_many_requests_that_arrive_at_once_have_no_long_head(
+    connection: CollectorConnection, handler: Handler, wire: Wire
+) -> None:
+    data = PADDED * (3 * LONGEST_HEAD // len(PADDED)) + PADDED[:200]
+    connection.data_received(data)
+    connection.data_received(PADDED[200:])
+    assert len(handler.taken) == data.count(b"POST")
+    assert wire.sent == b""
+
+
+CHUNKED = b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(b"GET /x HTTP/1.1\r\nX: ", id="a header"),
+        pytest.param(b"GET /", id="a target"),
+        pytest.param(CHUNKED + b"0\r\nX: ", id="a trailer"),
+        pytest.param(CHUNKED + b"2;x=", id="an extension of a chunk"),
+        pytest.param(PADDED + b"GET /x HTTP/1.1\r\nX: ", id="a header behind a request"),
+    ],
+)
+def test_what_never_ends_is_refused(
+    connection: CollectorConnection, wire: Wire, handler: Handler, start: bytes
+) -> None:
+    connection.data_received(start)
+    for _ in range(2 + LONGEST_HEAD // 10_000):
+        connection.data_received(b"y" * 10_000)
+    for each in handler.taken:
+        each.respond(HttpResponse(200, b"{}"))
+    assert wire.sent.count(b"HTTP/1.1 431") == 1
+    assert "write_eof" in wire.events
+
+
+def test_small_chunks_are_no_long_head(connection: CollectorConnection, handler: Handler) -> None:
+    connection.data_received(CHUNKED)
+    for _ in range(LONGEST_HEAD // 4):
+        connection.data_received(b"1;abc\r\n \r\n")
+    connection.data_received(b"0\r\n\r\n")
+    assert len(handler.taken) == 1
+
+
+def test_a_head_request_is_answered_without_body(connection: CollectorConnection, handler: Handler, wire: Wire) -> None:
+    connection.data_received(b"HEAD /healthz HTTP/1.1\r\n\r\n")
+    handler.taken[0].respond(HttpResponse(200, b"{}"))
+    assert wire.sent.endswith(b"content-length: 2\r\n\r\n")
+
+
+def test_a_client_of_http_1_0_waits_for_the_end(connection: CollectorConnection, handler: Handler, wire: Wire) -> None:
+    connection.data_received(REQUEST.replace(b"1.1\r\n", b"1.0\r\nConnection: keep-alive\r\n"))
+    handler.taken[0].respond(HttpResponse(200, b"{}"))
+    assert b"connection: close\r\n" in wire.sent
+    assert wire.events == ["close"]
+
+
+@pytest.mark.parametrize("encoding", [b"gzip, chunked", b"chunked, chunked"])
+def test_other_transfer_encodings_are_refused(
+    connection: CollectorConnection, handler: Handler, wire: Wire, encoding: bytes
+) -> None:
+    connection.data_received(CHUNKED.replace(b"chunked", encoding) + b"0\r\n\r\n")
+    assert wire.sent.startswith(b"HTTP/1.1 400")
+    assert handler.taken == []
+
+
+def test_permission_follows_the_answers_that_are_due(
+    connection: CollectorConnection, handler: Handler, wire: Wire
+) -> None:
+    connection.data_received(REQUEST + REQUEST[:-2].replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
+    assert wire.sent == b""
+    handler.taken[0].respond(HttpResponse(200, b"{}"))
+    assert wire.sent.endswith(b"{}HTTP/1.1 100 Continue\r\n\r\n")
+    connection.data_received(b"{}")
+    handler.taken[1].respond(HttpResponse(200, b"{}"))
+    assert wire.sent.count(b"100 Continue") == 1
+    assert wire.sent.endswith(b"{}")

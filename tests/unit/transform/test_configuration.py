@@ -70,6 +70,9 @@ def test_toml_says_the_same() -> None:
     assert loads(TOML, "c.toml").cases[0].record == {"properties": {"config_name": "A"}}
 
 
+FIELD = "[[fields]]\nsource_field = 'a'\ntarget_field = 'b'\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -182,6 +185,11 @@ def test_an_error_has_its_line_and_a_suggestion(text: str, message: str) -> None
         (f"x = {'[' * 200_000}", "nested too deeply"),
         (f"x = {'9' * 5000}", "broken TOML: Exceeds the limit"),
         (TOML.replace("return source", "return (source"), "'(' was never closed (at c.toml:10)"),
+        (f"{FIELD}transformations = [\n  {{name = 'lower'}},\n  {{name = 'uper'}},\n]", "'upper'? (at c.toml:6)"),
+        (f"{FIELD}[[fields.transformations]]\nname = 'mask'\n\nkep = 1", "did you mean 'keep'? (at c.toml:7)"),
+        (f"{FIELD}[[fields.transformations]]\nname = 'cast'\ntype = 'integer'", "did you mean 'int'? (at c.toml:6)"),
+        (f"{FIELD}transformations = 3", "expected a list of steps, found 3 (at c.toml:4)"),
+        (f"{FIELD}[[tests]]\ninput = {{}}\noutput = {{}}\n[[tests]]\nimput = {{}}\noutput = {{}}", "(at c.toml:8)"),
     ],
 )
 def test_an_error_in_toml_has_a_suggestion(text: str, message: str) -> None:
@@ -195,7 +203,7 @@ def test_lines_of_toml() -> None:
         '"ts"', '"t"'
     )
     found = loads(inline, "c.toml")
-    assert [[each.line for each in document.steps] for document in found.documents] == [[6], [14, 14], [24], [32, 32]]
+    assert [[each.line for each in document.steps] for document in found.documents] == [[6], [17, 17], [24], [35, 35]]
     assert [each.code_line for each in found.applied] == [10, 0, 0, 28, 0, 0]
     assert len(loads("\ufeff" + TOML, "c.toml").documents) == 2
 
@@ -249,6 +257,12 @@ def test_an_error_in_toml_has_its_line() -> None:
 def test_dates_stay_texts() -> None:
     (document,) = read_yaml("value: 2024-01-01", "c.yaml")
     assert document.plain == {"value": "2024-01-01"}
+
+
+def test_transformations_may_be_left_empty() -> None:
+    text = f"{COPY}\ntransformations:\n"
+    assert loads(text).documents[0].steps == ()
+    assert jsonschema_rs.validator_for(json_schema()).is_valid(read_yaml(text, "c.yaml")[0].plain)
 
 
 def test_transformations_are_a_list() -> None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from umbel.errors import UmbelError
+from umbel.errors import Terminal, UmbelError
 from umbel.formats.chunks import MAX_ROW
 from umbel.isolation.process import CallFailed
 from umbel.transform.batches import BatchTransform, _PlanRunner
@@ -60,6 +60,30 @@ def test_code_that_costs_its_own_record_only(text: str) -> None:
     assert letter.row == 1
     assert f"{letter.error}: {letter.message}".startswith(CODES[text])
     assert len(letter.message) < 3000
+
+
+ENDS = "import os\nif source_field == 2: os._exit(3)\nreturn source_field"
+
+
+def ending(*on_errors: str) -> Configuration:
+    steps = [{"name": "custom_code", "code": ENDS, "on_error": each} for each in on_errors]
+    return loads(json.dumps({"source_field": "a", "target_field": "b", "transformations": steps}), "c.yaml")
+
+
+def test_on_error_of_code_that_ends_its_process() -> None:
+    lines = Lines("in", b'{"a":1}\n{"a":2}\n{"a":3}\n')
+    for on_errors, dropped, letters in (
+        (("drop",), 1, 0),
+        (("drop", "drop"), 1, 0),
+        (("drop", "null"), 0, 1),
+        (("null",), 0, 1),
+    ):
+        with TransformWorkers(ending(*on_errors), 1) as workers:
+            done = workers.result(lines)
+        assert (done.data, done.dropped, len(done.letters)) == (b'{"b":1}\n{"b":3}\n', dropped, letters)
+    with TransformWorkers(ending("drop", "fail"), 1) as workers, pytest.raises(Terminal, match="exit code 3") as failed:
+        workers.result(lines)
+    assert failed.value.where == "c.yaml:1"
 
 
 @pytest.mark.parametrize(
@@ -119,8 +143,6 @@ def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
     assert oct((tmp_path / "new").stat().st_mode & 0o777) == "0o644"
     missing = ran(tmp_path, "-c", config, "-f", source, "-o", tmp_path / "no" / "out.json")
     assert (missing.returncode, "there is no folder" in missing.stderr) == (2, True)
-    same = ran(tmp_path, "-c", config, "-f", source, "-o", tmp_path / "o", "--dead-letters", tmp_path / "o")
-    assert (same.returncode, "it is the file of -o" in same.stderr) == (2, True)
 
 
 def test_a_line_that_is_too_long_costs_no_other(tmp_path: Path) -> None:
