@@ -13,8 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from umbel.errors import InvalidValue
-from umbel.state.arrow import binary_array, binary_parts
+from umbel.state.arrow import Bytes, binary_array, binary_parts
 from umbel.state.runs.rules import HASH, KEY, SOURCE
+from umbel.state.runs.sorting import order_of_numbers, packed_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,10 +49,9 @@ def hash_keys(keys: pl.Series) -> Hashes:
     hashes: Hashes = lengths.astype(np.uint64) * _SEED + _STEP
     longest = int(lengths.max()) if len(lengths) else 0
     if longest and longest == lengths.min():
-        matrix = np.zeros((len(lengths), -(-longest // _WORD) * _WORD), np.uint8)
-        matrix[:, :longest] = data[offsets[0] : offsets[-1]].reshape(-1, longest)
-        for word in np.ascontiguousarray(matrix.view("<u8").T):
-            hashes = _next(hashes, word)
+        content = data[offsets[0] : offsets[-1]]
+        for at in range(0, longest, _WORD):
+            hashes = _next(hashes, _words(content, len(lengths), longest, at))
         return _mixed(hashes)
     padded = np.concatenate((data, np.zeros(_WORD, np.uint8)))
     words = np.ndarray((len(padded) - _WORD + 1,), "<u8", padded, strides=(1,))
@@ -60,6 +60,16 @@ def hash_keys(keys: pl.Series) -> Hashes:
         spare = np.maximum(_WORD - (lengths[rows] - at), 0).astype(np.uint64) * np.uint64(8)
         hashes[rows] = _next(hashes[rows], words[offsets[rows] + at] & (~np.uint64(0) >> spare))
     return _mixed(hashes)
+
+
+def _words(content: Bytes, rows: int, width: int, at: int) -> Hashes:
+    """Return a word of each of some keys of one width, filled with zeros."""
+    size = min(_WORD, width - at)
+    if size == _WORD:
+        return np.ndarray((rows,), "<u8", content, at, (width,))
+    matrix = np.zeros((rows, _WORD), np.uint8)
+    matrix[:, :size] = content.reshape(-1, width)[:, at:]
+    return matrix.view("<u8").reshape(-1)
 
 
 def hash_key(key: bytes) -> np.uint64:
@@ -137,6 +147,33 @@ def grouped_frame(keys: pl.Series, owners: Ints, rows: pl.DataFrame, schema: Tab
     return found.insert_column(0, pl.Series(HASH, hashes[position]))
 
 
+def numbered_frame(
+    keys: pl.Series, hashes: Hashes, owners: Ints, rows: pl.DataFrame, schema: TableSchema, name: str
+) -> pl.DataFrame:
+    """Return rows as `stored_frame` does, without hashing or sorting them.
+
+    Args:
+        keys: encoded keys in ascending order of their hash, then of the key, each once.
+        hashes: of the keys.
+        owners: the index of each row's key.
+        rows: the columns of the schema, by the index of their key and the order.
+        schema: of the table.
+        name: the table's name, for messages.
+
+    Raises:
+        InvalidValue: a column is missing or has another type, or rows are not in order.
+    """
+    rows = _checked(rows, schema, name, (HASH, KEY))
+    if any(rows[column].null_count() for column in schema.order):
+        raise InvalidValue(f"table {name!r}: a null in an address, one of {[KEY, *schema.order]}")
+    in_order = np.ones(max(0, len(owners) - 1), np.bool_)
+    for values in (*(rows[column].to_physical().to_numpy() for column in reversed(list(schema.order))), owners):
+        in_order = (values[1:] > values[:-1]) | ((values[1:] == values[:-1]) & in_order)
+    if not in_order.all():
+        raise InvalidValue(f"table {name!r}: rows are not in the order of their addresses")
+    return pl.DataFrame([pl.Series(HASH, hashes[owners]), keys.gather(owners).alias(KEY), *rows.iter_columns()])
+
+
 def _checked(rows: pl.DataFrame, schema: TableSchema, name: str, others: Sequence[str]) -> pl.DataFrame:
     """Return the stored columns of rows but for some.
 
@@ -153,10 +190,30 @@ def _checked(rows: pl.DataFrame, schema: TableSchema, name: str, others: Sequenc
     return rows
 
 
-def _sorted(rows: pl.DataFrame, order: list[str]) -> pl.DataFrame:
-    found = rows.sort(HASH, *order, maintain_order=True)
-    same = (found[HASH] == found[HASH].shift(1)) & (found[KEY] != found[KEY].shift(1))
-    return rows.sort(HASH, KEY, *order, maintain_order=True) if same.any() else found
+def _sorted(rows: pl.DataFrame, order: list[str], *, is_sorted_by_parts: bool = False) -> pl.DataFrame:
+    """Return rows in the order of their addresses; rows of one address remain in order.
+
+    Args:
+        rows: with hashes.
+        order: the columns after the key.
+        is_sorted_by_parts: True if the rows are some sorted sequences one after the other.
+    """
+    hashes = rows[HASH].to_numpy()
+    # NumPy's stable sort of large numbers merges sequences that it finds
+    found = hashes.argsort(kind="stable") if is_sorted_by_parts else order_of_numbers(hashes)
+    ordered, keys = hashes[found], rows[KEY].gather(found)
+    repeats = ordered[1:] == ordered[:-1]
+    if (repeats & (keys.slice(1) != keys.slice(0, max(0, len(keys) - 1))).to_numpy()).any():
+        return rows.sort(HASH, KEY, *order, maintain_order=True)
+    if order:
+        groups = np.zeros(len(ordered), np.int64)
+        np.cumsum(~repeats, out=groups[1:])
+        packed = packed_numbers([groups, *(rows[name].to_physical().to_numpy()[found] for name in order)])
+        if packed is None:
+            return rows.sort(HASH, *order, maintain_order=True)
+        if (packed[1:] < packed[:-1]).any():
+            found = found[order_of_numbers(packed)]
+    return rows[found]
 
 
 def merge_frames(
@@ -172,7 +229,7 @@ def merge_frames(
     """
     if len(frames) == 1 and not complete:
         return frames[0]
-    rows = _sorted(with_sources(frames), [*schema.order])
+    rows = _sorted(with_sources(frames), [*schema.order], is_sorted_by_parts=True)
     begins = beginnings(rows, (HASH, KEY, *schema.order))
     return schema.rule.merge(rows, begins, complete=complete, horizon=horizon).drop(SOURCE)
 
