@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 
 import polars as pl
 
+from umbel.state.collected import INSTANT
 from umbel.state.port import Reader, Stamp, Store
 from umbel.state.runs.points import RowSlice, frame_of
-from umbel.state.tables import INSTANT, State
+from umbel.state.tables import State
 
 A, B = "a" * 16, "b" * 16
 SHARDS = 2

@@ -14,10 +14,11 @@ import pytest
 
 from tests.contracts.store_entries import SHARDS, VALUE, ZERO, A, B, Entries, put, stored_entries
 from umbel.errors import InvalidValue, Terminal
+from umbel.state.collected import INSTANT
 from umbel.state.keys import encode_keys
 from umbel.state.port import ConcurrentWrite, Stamp, Store
 from umbel.state.runs.points import frame_of
-from umbel.state.tables import INSTANT, State
+from umbel.state.tables import State
 
 T = TypeVar("T")
 

@@ -12,12 +12,13 @@ import pytest
 
 from tests.contracts.store_entries import ZERO, A
 from tests.hashing import share_hashes
+from umbel.state.collected import INSTANT, CollectedTable
 from umbel.state.keys import encode_keys
 from umbel.state.port import Reader, Stamp, Store
 from umbel.state.runs.memtable import COSTLY_BLOCKS
 from umbel.state.runs.points import PointRecords
 from umbel.state.runs.rules import KEY, FoldRule, TableSchema
-from umbel.state.tables import INSTANT, NUMBER, CollectedTable, FoldedTable, State
+from umbel.state.tables import NUMBER, FoldedTable, State
 
 HOUR = timedelta(hours=1)
 KEYS = encode_keys(pl.DataFrame({"k": range(6)})).sort()

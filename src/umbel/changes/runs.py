@@ -12,6 +12,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from umbel.state.runs.sorting import order_of_numbers, packed_numbers
+
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -40,7 +42,7 @@ def ordered(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     packed = _packed(frame.select(columns))
     if packed is None:
         return frame.sort(columns)
-    return frame if (packed[1:] >= packed[:-1]).all() else frame[pl.Series(packed).arg_sort()]
+    return frame if (packed[1:] >= packed[:-1]).all() else frame[order_of_numbers(packed)]
 
 
 def _packed(frame: pl.DataFrame) -> Ints | None:
@@ -51,26 +53,7 @@ def _packed(frame: pl.DataFrame) -> Ints | None:
     columns = [_ranked(column) for column in frame.iter_columns()]
     if any(not each.dtype.is_integer() or each.dtype == pl.UInt64 or each.null_count() for each in columns):
         return None
-    return _one_number(frame.height, [each.to_numpy().astype(np.int64, copy=False) for each in columns])
-
-
-def _one_number(rows: int, columns: Sequence[Ints]) -> Ints | None:
-    """Return one integer for each row with the same order as the columns.
-
-    None where 63 bits are not enough.
-    """
-    packed, size = np.zeros(rows, np.int64), 1
-    for column in columns if rows else ():
-        low = int(column.min())
-        span = int(column.max()) - low + 1
-        size *= span
-        if size >= 1 << 63:
-            return None
-        if span > 1:
-            packed *= span
-            packed += column
-            packed -= low
-    return packed
+    return packed_numbers([each.to_numpy().astype(np.int64, copy=False) for each in columns])
 
 
 def _ranked(column: pl.Series) -> pl.Series:
@@ -143,15 +126,6 @@ def sorted_pairs(slots: Ints, instants: Ints) -> tuple[Ints, Ints]:
         return ordered, instants[np.lexsort((instants, slots))]
     packed = np.sort(slots * width + (instants - low))
     return ordered, packed - ordered * width + low
-
-
-def order_of(*columns: Ints) -> Ints:
-    """Return the order of rows by some columns, the most significant first.
-
-    They are packed into one number where possible, which sorts faster.
-    """
-    packed = _one_number(len(columns[0]), columns)
-    return np.lexsort(columns[::-1]) if packed is None else packed.argsort(kind="stable")
 
 
 class Sorted:

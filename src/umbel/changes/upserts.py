@@ -8,13 +8,32 @@ import numpy as np
 import polars as pl
 
 from umbel.changes import runs
-from umbel.changes.versions import ALIVE, KEY, MICROSECOND, TIME, advance, as_versions, changelog, difference, spans
+from umbel.changes.numbered import (
+    BEGUN,
+    GONE,
+    LOWEST,
+    NEVER,
+    States,
+    Versions,
+    advanced,
+    are_equal,
+    emitted,
+    instants,
+    micros,
+    order_by_sequence,
+    sequence,
+    taken,
+)
+from umbel.changes.versions import ALIVE, KEY, TIME, changelog, difference
 from umbel.state.keys import encode_columns
+from umbel.state.numbered_keys import KeyRanges, NumberedKeys
+from umbel.state.runs.sorting import order_of
 from umbel.types.schema import AT, SEQ, TRUNCATION, WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from umbel.changes.runs import Flags, Ints
     from umbel.state.tables import TimedTable
 
 
@@ -32,18 +51,93 @@ def upsert(rows: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
             values.
         versions_table: the versions so far; written.
     """
-    starts = rows.with_columns(pl.col(AT).alias(TIME), (pl.col(WEIGHT) > 0).alias(ALIVE)).drop(AT, WEIGHT)
-    touched = pl.col(TIME)
-    before = versions_table.scan(spans(starts, touched, touched + MICROSECOND), before=True, after=True)
+    keys, owners = NumberedKeys.of(rows[KEY])
+    starts = rows.with_columns(pl.col(AT).alias(TIME), (pl.col(WEIGHT) > 0).alias(ALIVE))
+    number, before = versions_table.entries(
+        keys, spans_of(len(keys.keys), owners, micros(rows, AT)), before=True, after=True
+    )
     both = pl.concat([before, starts.select(before.columns)])
-    position = [KEY, TIME, SEQ]
-    ordered, identity = both.sort(position, maintain_order=True), [KEY, "_begun", SEQ, AT]
-    if ordered.select(pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in position).any()).item():
-        names = sorted({*both.columns} - {*position, ALIVE})
-        ordered, identity = both.sort(*position, ALIVE, *names), [*identity, *(name for name in names if name != AT)]
-    after = ordered.unique([KEY, TIME], keep="last", maintain_order=True)
-    versions_table.write(after.join(starts, on=[KEY, TIME], how="semi"))
-    return version_difference(before, after, identity).drop(KEY)
+    former = Versions.of(before, number)
+    every = Versions.of(both, np.concatenate((number, owners)))
+    later = every.where(_winners(every, both, before.height))
+    is_new = later.rows >= before.height
+    written = later.where(is_new)
+    versions_table.write_numbered(keys, written.owners, both[written.rows])
+    return _difference(former, later, is_new, both.drop(TIME, ALIVE))
+
+
+def spans_of(keys: int, owners: Ints, times: Ints) -> KeyRanges:
+    """Return one range per numbered key: [smallest time, largest time + 1).
+
+    Args:
+        keys: how many there are; each owns a time.
+        owners: the number of the key of each time.
+        times: in µs.
+    """
+    low, high = np.full(keys, NEVER), np.full(keys, LOWEST)
+    np.minimum.at(low, owners, times)
+    np.maximum.at(high, owners, times)
+    return KeyRanges(np.arange(keys), low, high + 1)
+
+
+def _winners(every: Versions, rows: pl.DataFrame, stored: int) -> Ints:
+    """Return the current version of each key and instant, sorted by these.
+
+    That is the one with the largest `_seq`. A stored version stands for new ones that are equal to it.
+
+    Args:
+        every: versions in any order, the stored ones first.
+        rows: their rows.
+        stored: how many are stored.
+    """
+    order = order_by_sequence(sequence(rows), every.owners, every.times)
+    is_same = ~runs.changes(every.owners[order], every.times[order])
+    ordered = sequence(rows)[order]
+    ties = is_same[1:] & (ordered[1:] == ordered[:-1])
+    names = sorted({*rows.columns} - {TIME, SEQ, ALIVE})
+    if ties.any():
+        numbered = rows.with_columns(pl.Series(KEY, every.owners)).with_row_index("_row")
+        order = numbered.sort(KEY, TIME, SEQ, ALIVE, *names, maintain_order=True)["_row"].to_numpy().astype(np.int64)
+    is_last = np.append(~is_same[1:], len(order) > 0)[: len(order)]
+    found: Ints = order[is_last]
+    if ties.any():
+        (last,) = is_last.nonzero()
+        previous = np.maximum(last - 1, 0)
+        pairs = np.flatnonzero(is_same[last] & (found >= stored) & (order[previous] < stored))
+        own, other = found[pairs], order[previous[pairs]]
+        pairs = pairs[are_equal(rows, [SEQ, ALIVE, *names], own, other)]
+        found[pairs] = order[previous[pairs]]
+    return found
+
+
+def _difference(former: Versions, later: Versions, is_new: Flags, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the changes from some versions to later ones: retractions first.
+
+    Args:
+        former: the versions before.
+        later: those after.
+        is_new: mask of the later ones that were not there before.
+        rows: the rows of both.
+    """
+    ends, until = former.ends(), later.ends()
+    stays = later.rows[~is_new]
+    after = np.full(len(ends), LOWEST)  # where a version does not stay
+    after[stays] = until[~is_new]
+    removed = former.alive & (after == LOWEST)
+    reopened = former.alive & (ends != after) & (ends != NEVER)
+    moved = former.alive & (ends != after) & (after != NEVER) & (after != LOWEST)
+    begun = later.alive & is_new
+    ended = begun & (until != NEVER)
+    events = [
+        (former.rows[removed], former.times[removed], -1),
+        (former.rows[reopened], ends[reopened], 1),
+        (later.rows[begun], later.times[begun], 1),
+        (former.rows[moved], after[moved], -1),
+        (later.rows[ended], until[ended], -1),
+    ]
+    index, at = (np.concatenate([event[part] for event in events]) for part in (0, 1))
+    weights = np.repeat([weight for _, _, weight in events], [len(found) for found, _, _ in events])
+    return emitted(rows, index, at, weights)
 
 
 def spread(rows: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
@@ -73,15 +167,6 @@ def spread(rows: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
         versions = pl.concat([versions, ended[-1]])
     made = pl.concat(ended).with_columns(pl.col(TIME).alias(AT), pl.lit(-1, pl.Int64).alias(WEIGHT))
     return pl.concat([rest, made.select(rest.columns)])
-
-
-def version_difference(before: pl.DataFrame, after: pl.DataFrame, identity: Sequence[str]) -> pl.DataFrame:
-    """Return the changes between two states of version histories.
-
-    Rows are identified by the columns in `identity`, which may include `_begun`, the start of the version.
-    """
-    former, later = (changelog(versions.with_columns(pl.col(TIME).alias("_begun"))) for versions in (before, after))
-    return difference(former, later, identity).drop("_begun")
 
 
 def overlay(
@@ -126,50 +211,85 @@ def follow(changes: pl.DataFrame, versions_table: TimedTable) -> None:
         changes: changes with `_key`, as an operator emitted them.
         versions_table: the versions so far; written.
     """
-    points = changes.select(KEY, pl.col(AT).alias("_low")).unique()
-    stored = versions_table.scan(points.with_columns((pl.col("_low") + MICROSECOND).alias("_high")))
-    if stored.is_empty():
-        rest = changes
-    else:
-        known = stored.select(KEY, TIME).unique()
-        rest = changes.join(known, left_on=[KEY, AT], right_on=[KEY, TIME], how="anti")
-        _correct(changes.join(known, left_on=[KEY, AT], right_on=[KEY, TIME], how="semi"), versions_table)
-    plain, others = _one_by_instant(rest)
-    begun, ended = plain.filter(pl.col(WEIGHT) > 0), plain.filter(pl.col(WEIGHT) < 0).select(KEY, AT)
-    versions_table.write(as_versions(begun, stored, alive=True))
-    if ended.height:
-        versions_table.write(as_versions(ended, stored, alive=False))
-    if others.height:
-        _correct(others, versions_table)
+    if changes.is_empty():
+        return
+    keys, owners = NumberedKeys.of(changes[KEY])
+    at, begins = micros(changes, AT), (changes[WEIGHT] > 0).to_numpy()
+    order = order_by_sequence(sequence(changes), owners, at, begins.astype(np.int64))
+    starts = runs.changes(owners[order], at[order])
+    first, sizes = np.flatnonzero(starts), runs.lengths(starts)
+    points = order[first]
+    stored, known = versions_table.entries(keys, KeyRanges(owners[points], at[points], at[points] + 1))
+    is_summed = _is_summed(changes, begins, order, first, sizes)
+    is_summed[stored] = True
+    chosen = order[(first + sizes - 1)[~is_summed]]
+    found = States(owners[chosen], at[chosen], begins[chosen].astype(np.int64), np.where(begins[chosen], chosen, -1))
+    rows, summed = changes, order[np.repeat(is_summed, sizes)]
+    if len(summed):
+        rows, more = _corrected(changes, summed, keys, owners, versions_table)
+        found = _both(found, more)
+    columns = [name for name in known.columns if name not in (TIME, ALIVE)]
+    there = pl.when(pl.lit(pl.Series(found.states != GONE)))
+    written = taken(rows.select(columns), found.rows).with_columns(
+        instants(TIME, found.times), there.then(pl.lit(pl.Series(found.states == BEGUN))).alias(ALIVE)
+    )
+    ordered = written.select(known.columns).cast(known.schema)
+    versions_table.write_numbered(keys, found.owners, ordered, found.states == GONE)
 
 
-def _correct(changes: pl.DataFrame, versions_table: TimedTable) -> None:
-    """Apply changes at instants of which versions may be stored."""
-    touched = pl.col(AT)
-    before = versions_table.scan(spans(changes, touched, touched + MICROSECOND), before=True)
-    after = advance(before, changes)
-    entries = changes.select(KEY, pl.col(AT).alias(TIME)).unique()
-    versions_table.replace(entries, after.join(entries, on=[KEY, TIME], how="semi"))
+def _both(one: States, other: States) -> States:
+    """Return the instants of both, sorted; none is in both."""
+    owners, times, states, rows = (
+        np.concatenate((getattr(one, name), getattr(other, name))) for name in ("owners", "times", "states", "rows")
+    )
+    order = order_of(owners, times)
+    return States(owners[order], times[order], states[order], rows[order])
 
 
-def _one_by_instant(changes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the deciding change of each key and instant, and those to sum up.
+def _corrected(
+    changes: pl.DataFrame, summed: Ints, keys: NumberedKeys, owners: Ints, versions_table: TimedTable
+) -> tuple[pl.DataFrame, States]:
+    """Return the states at the instants of some changes, and the rows they refer to.
 
-    A row that begins decides, the last of several, else one that ends. Sums decide where equal rows may cancel out.
+    Versions may be stored at these instants.
+
+    Args:
+        changes: the changes.
+        summed: the indices of those to apply.
+        keys: of the changes.
+        owners: the number of the key of each change.
+        versions_table: the versions before.
     """
-    begins = pl.col(WEIGHT) > 0
-    ordered = changes.sort(KEY, AT, begins, SEQ, maintain_order=True)
-    starts = runs.key_changes(ordered, [KEY, AT])
-    first = np.flatnonzero(starts)
-    sizes = runs.lengths(starts)
-    last = first + sizes - 1
-    weights = ordered[WEIGHT].to_numpy()
-    is_mixed = (weights[first] < 0) & (weights[last] > 0)
-    is_summed = is_mixed & (sizes > 2)
+    at, own = micros(changes, AT), owners[summed]
+    spans = spans_of(len(keys.keys), own, at[summed])
+    used = np.flatnonzero(spans.low != NEVER)
+    ranges = KeyRanges(used, spans.low[used], spans.high[used])
+    number, before = versions_table.entries(keys, ranges, before=True)
+    columns = [name for name in before.columns if name not in (TIME, ALIVE) and name in changes.columns]
+    rows = pl.concat([changes.select(columns), before.select(columns)])
+    stored = Versions.of(before, ranges.owners[number])
+    versions = Versions(stored.owners, stored.times, stored.alive, stored.rows + changes.height)
+    weights = changes[WEIGHT].to_numpy()[summed]
+    applied = Versions(own, at[summed], weights > 0, summed)
+    return rows, advanced(versions, applied, weights, rows, columns)
+
+
+def _is_summed(changes: pl.DataFrame, begins: Flags, order: Ints, first: Ints, sizes: Ints) -> Flags:
+    """Return a mask of the instants at which equal rows may cancel out.
+
+    Sums decide there. At the others a row that begins decides, the last of several, else one that ends.
+
+    Args:
+        changes: the changes.
+        begins: mask of those with a positive weight.
+        order: of the changes by key, instant, weight and `_seq`.
+        first: where each key and instant begins in the order.
+        sizes: how many changes each has.
+    """
+    ended, begun = order[first], order[first + sizes - 1]
+    is_mixed = ~begins[ended] & begins[begun]
+    is_summed: Flags = is_mixed & (sizes > 2)
     pairs = np.flatnonzero(is_mixed & (sizes == 2))
-    if len(pairs):
-        values = ordered.drop(WEIGHT)
-        ended, begun = values[first[pairs]], values[last[pairs]]
-        is_equal = [ended[name].eq_missing(begun[name]).to_numpy() for name in values.columns]
-        is_summed[pairs] = np.logical_and.reduce(is_equal)
-    return ordered[last[~is_summed]], ordered.filter(pl.Series(np.repeat(is_summed, sizes)))
+    columns = [SEQ, *(name for name in changes.columns if name not in (SEQ, AT, KEY, WEIGHT))]
+    is_summed[pairs] = are_equal(changes, columns, ended[pairs], begun[pairs])
+    return is_summed

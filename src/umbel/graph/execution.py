@@ -12,7 +12,9 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from itertools import pairwise
 
+import numpy as np
 import polars as pl
 
 from umbel.graph.graph import Graph, GraphNode
@@ -65,9 +67,10 @@ def route(node: GraphNode, position: int, rows: pl.DataFrame, shards: int) -> It
 
 
 def _by_shard(operator: Keyed, position: int, rows: pl.DataFrame, shards: int) -> list[tuple[int, pl.DataFrame]]:
-    shard = shard_of_columns(rows, operator.exchange()[position], shards)
-    parts = rows.with_columns(shard.alias("_shard")).partition_by("_shard", as_dict=True, include_key=False)
-    return [(int(shard), part) for (shard,), part in parts.items()]
+    shard = shard_of_columns(rows, operator.exchange()[position], shards).to_numpy()
+    ordered = rows[shard.astype(np.uint16).argsort(kind="stable")]
+    bounds = np.append(0, np.bincount(shard, minlength=shards).cumsum()).tolist()
+    return [(each, ordered[low:high]) for each, (low, high) in enumerate(pairwise(bounds)) if high > low]
 
 
 class InProcess:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from umbel.types.schema import AT
+import polars as pl
+
+from umbel.state.runs.sorting import order_of
+from umbel.types.schema import AT, SEQ
 
 MONTH = "_at_month"
 
@@ -68,3 +71,16 @@ def added_as_json(part: ChangeLogFile) -> dict[str, Any]:
 def iso(instant: datetime) -> str:
     """Return an instant as statistics spell it."""
     return instant.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+
+
+def in_order(changes: pl.DataFrame) -> pl.DataFrame:
+    """Return changes in the order of their instants and numbers; equal ones remain in order."""
+    at, seq = changes[AT], changes[SEQ]
+    if at.null_count() or seq.null_count():
+        return changes.sort(AT, SEQ, maintain_order=True)
+    numbers = seq.to_numpy()
+    order = order_of(at.to_physical().to_numpy())
+    ordered = at.gather(order).to_physical().to_numpy()
+    if ((ordered[1:] == ordered[:-1]) & (numbers[order[1:]] < numbers[order[:-1]])).any():
+        return changes.sort(AT, SEQ, maintain_order=True)
+    return changes[order]

@@ -26,13 +26,13 @@ from urllib.parse import unquote
 import polars as pl
 
 from umbel.errors import Damaged, Transient
-from umbel.log.change_files import MONTH, ChangeLogFile, added, iso
+from umbel.log.change_files import MONTH, ChangeLogFile, added, in_order, iso
 from umbel.log.change_tail import BATCH, ChangeTail, FileTail
 from umbel.log.file_checksums import FileSums
 from umbel.log.nesting import stored, stored_frame, to_storage_frame
 from umbel.log.reading import RESTORE
 from umbel.state import disk
-from umbel.types.schema import AT, SEQ
+from umbel.types.schema import AT
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -251,8 +251,8 @@ class ChangeLog:
         return table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
 
     def _write(self, changes: pl.DataFrame, name: str) -> list[ChangeLogFile]:
-        in_order = changes.select(list(_storage(self.columns))).sort(AT, SEQ, maintain_order=True)
-        return [self._write_month(month, rows, name) for month, rows in _by_month(in_order)]
+        ordered = in_order(changes.select(list(_storage(self.columns))))
+        return [self._write_month(month, rows, name) for month, rows in _by_month(ordered)]
 
     def write_stored(self, rows: pl.DataFrame, name: str) -> list[ChangeLogFile]:
         """Write rows of `stored` beside the table durably; they are not visible before a commit."""

@@ -24,7 +24,8 @@ from umbel.changes.versions import (
     rewind,
     spans,
 )
-from umbel.state.tables import CollectedTable, TimedTable
+from umbel.state.collected import CollectedTable
+from umbel.state.tables import TimedTable
 from umbel.types.schema import AT
 
 SPAN = {"_low": pl.Datetime("us", "UTC"), "_high": pl.Datetime("us", "UTC")}

@@ -198,7 +198,7 @@ class TableJoin(Join):
             right,
             lifetimes,
             self._versions_table(state),
-            {name: name for name in self.right_columns},
+            self.right_columns,
             inner=self.inner,
             timestamp=self.schema.timestamp,
         )

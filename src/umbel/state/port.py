@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from umbel.state.numbered_keys import KeyRanges, NumberedKeys
     from umbel.state.runs.addresses import Ints
     from umbel.state.runs.manifest import WrittenRuns
     from umbel.state.runs.points import RowSlice
@@ -125,6 +126,12 @@ class Reader(Protocol):
         """
         ...
 
+    def ranges_of(
+        self, table: str, keys: NumberedKeys, ranges: KeyRanges, *, before: bool = False, after: bool = False
+    ) -> pl.DataFrame:
+        """Return the entries of numbered keys within ranges, in the form of `ranges`."""
+        ...
+
     def before(self, table: str, bound: int) -> pl.DataFrame:
         """Return the entries of all keys before a value of the order."""
         ...
@@ -159,6 +166,10 @@ class Transaction(Reader, Protocol):
 
     def append(self, table: str, rows: pl.DataFrame) -> None:
         """Add rows to a table that does not replace its entries."""
+        ...
+
+    def append_numbered(self, table: str, keys: NumberedKeys, owners: Ints, rows: pl.DataFrame) -> None:
+        """Write rows of numbered keys, in stored order, with their marks."""
         ...
 
     def append_groups(self, table: str, keys: pl.Series, owners: Ints, rows: pl.DataFrame) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -10,42 +9,26 @@ import numpy as np
 import polars as pl
 
 from umbel.errors import InvalidValue
+from umbel.state.collected import INSTANT, TIME, CollectedTable, StoredRows
 from umbel.state.port import MAX_TABLE, check_name
 from umbel.state.runs.points import RowSlice, slices_of
-from umbel.state.runs.rules import KEY, KEY_ID, NET_WEIGHT, CollectRule, ReplaceRule, TableSchema
+from umbel.state.runs.rules import KEY, KEY_ID, NET_WEIGHT, REMOVED, CollectRule, ReplaceRule, TableSchema
 from umbel.state.runs.section import check_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Mapping, Sequence
 
+    from umbel.state.numbered_keys import KeyRanges, NumberedKeys
     from umbel.state.port import Reader, Transaction
-    from umbel.state.runs.addresses import Ints
+    from umbel.state.runs.addresses import Flags, Ints
 
 NUMBER = KEY_ID
 """The column with a key's index among the requested keys, in place of the key."""
 
-INSTANT = pl.Datetime("us", "UTC")
-TIME = "_time"
 _TIMED = (KEY, TIME)
 Kind = Literal["table", "timed", "collected"]
 Expiry = tuple[str, int]
 """When rows expire: a column, an instant or whole µs since the epoch, and how many µs after it."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRanges:
-    """Time ranges of keys: low <= time < high, in µs.
-
-    Args:
-        owners: the index of each range's key.
-        low: of each range.
-        high: of each range.
-    """
-
-    owners: Ints
-    low: Ints
-    high: Ints
 
 
 class State:
@@ -132,30 +115,7 @@ def _schema(name: str, columns: tuple[tuple[str, Any], ...], kind: Kind, expires
     return TableSchema(dtypes, ReplaceRule(in_order=True), order, expires=at)
 
 
-class _Rows:
-    """A table of a shard: a view, its full name, its columns in order."""
-
-    __slots__ = ("_columns", "_name", "_reader")
-
-    def __init__(self, reader: Reader, name: str, columns: Iterable[str]) -> None:
-        self._reader, self._name, self._columns = reader, name, tuple(columns)
-
-    def _ordered(self, found: pl.DataFrame, *address: pl.Series) -> pl.DataFrame:
-        """Return found rows with their address and the columns as defined."""
-        return pl.DataFrame([*address, *(found.get_column(name) for name in self._columns)])
-
-    def expire(self, until: datetime) -> None:
-        """Drop the rows that expire up to an instant.
-
-        They are not returned any more, and the next merge removes them. Of a folded table, merges may drop what is behind it.
-        """
-        cast("Transaction", self._reader).expire(self._name, until)
-
-    def _put(self, touched: pl.DataFrame, rows: pl.DataFrame) -> None:
-        cast("Transaction", self._reader).replace(self._name, touched, rows)
-
-
-class _KeyedRows(_Rows):
+class _KeyedRows(StoredRows):
     """A table of groups of rows, addressed by an encoded key.
 
     Keys come from `umbel.state.keys.encode_keys`.
@@ -254,35 +214,7 @@ class Table(_KeyedRows):
         return slices_of(self.groups(keys))
 
 
-class CollectedTable(_Rows):
-    """Weighted rows, addressed by an encoded key and an instant.
-
-    Equal rows have the sum of their weights.
-
-    Keys come from `umbel.state.keys.encode_keys`.
-    """
-
-    __slots__ = ()
-
-    def scan(self, ranges: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of keys within time ranges.
-
-        Args:
-            ranges: [_key, _low, _high]: low <= time < high; null is unbounded. The ranges of a key do not overlap.
-
-        Returns:
-            [_key, _time, *columns, _weight], sorted by key and time.
-        """
-        keys, low, high = (ranges[name] for name in (KEY, "_low", "_high"))
-        found = self._reader.ranges(self._name, keys, low, high).sort(_TIMED, maintain_order=True)
-        return self._ordered(found, found[KEY], found[TIME])
-
-    def append(self, rows: pl.DataFrame) -> None:
-        """Add rows: [_key, _time, *columns, _weight]. A negative weight takes equal rows away."""
-        cast("Transaction", self._reader).append(self._name, rows)
-
-
-class TimedTable(_Rows):
+class TimedTable(StoredRows):
     """Groups of rows, addressed by an encoded key and an instant.
 
     Keys come from `umbel.state.keys.encode_keys`.
@@ -324,6 +256,23 @@ class TimedTable(_Rows):
         found = self._reader.ranges(self._name, *bounds, before=before, after=after, once=True)
         number = owners.gather(found[NUMBER]).cast(pl.UInt32)
         return self._ordered(found, number.alias(NUMBER), found[TIME]).sort(NUMBER, TIME, maintain_order=True)
+
+    def entries(
+        self, keys: NumberedKeys, ranges: KeyRanges, *, before: bool = False, after: bool = False
+    ) -> tuple[Ints, pl.DataFrame]:
+        """Return the entries of numbered keys within time ranges, sorted by range and time.
+
+        Args:
+            keys: the keys.
+            ranges: of these keys; the ranges of a key do not overlap, with `before` or `after` each key has one.
+            before: add the last entry before each range.
+            after: add the first entry at or after the end of each range.
+
+        Returns:
+            The number of each entry's range, and the entries: [_time, *columns].
+        """
+        found = self._reader.ranges_of(self._name, keys, ranges, before=before, after=after)
+        return found[KEY_ID].to_numpy(), self._ordered(found, found[TIME])
 
     def floor(self, points: pl.DataFrame) -> pl.DataFrame:
         """Return for each point its latest entry at or before the point's time.
@@ -388,6 +337,18 @@ class TimedTable(_Rows):
     def write(self, rows: pl.DataFrame) -> None:
         """Replace the groups at the addresses of some rows by these rows: [_key, _time, *columns]."""
         self.put(rows, rows.select(_TIMED).clear())
+
+    def write_numbered(self, keys: NumberedKeys, owners: Ints, rows: pl.DataFrame, gone: Flags | None = None) -> None:
+        """Replace the entries at the addresses of rows sorted by key number and time.
+
+        Args:
+            keys: the keys.
+            owners: the number of each row's key.
+            rows: [_time, *columns], one for each address.
+            gone: mask of the entries that are removed; their columns must be null.
+        """
+        marks = pl.Series(REMOVED, np.zeros(rows.height, np.bool_) if gone is None else gone)
+        cast("Transaction", self._reader).append_numbered(self._name, keys, owners, rows.with_columns(marks))
 
     def latest(self, keys: Sequence[bytes], instants: Sequence[int]) -> list[RowSlice | None]:
         """Return the latest entry of keys at or before instants in µs; None for none."""

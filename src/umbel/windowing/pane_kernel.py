@@ -14,7 +14,8 @@ import polars as pl
 
 from umbel.changes.runs import Ints
 from umbel.changes.versions import TIME
-from umbel.state.tables import INSTANT, State, Table, TimedTable
+from umbel.state.collected import INSTANT
+from umbel.state.tables import State, Table, TimedTable
 from umbel.types.windows import SECOND
 from umbel.windowing.grids import ALWAYS, LATER
 from umbel.windowing.groups import KEY, Groups, numbered_keys, with_ids

@@ -23,7 +23,8 @@ from umbel.aggregates.hashing import hash64
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints, Sorted
 from umbel.changes.versions import ALIVE, KEY, TIME, changelog, difference
-from umbel.state.tables import KeyRanges, State
+from umbel.state.numbered_keys import KeyRanges
+from umbel.state.tables import State
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import Continuous, Hopping, Tumbling
 from umbel.windowing.grids import ALWAYS, LATER, Grid, HoppingGrid, grid_of

@@ -17,7 +17,9 @@ import polars as pl
 
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints
-from umbel.state.tables import INSTANT, KeyRanges, TimedTable
+from umbel.state.collected import INSTANT
+from umbel.state.numbered_keys import KeyRanges
+from umbel.state.tables import TimedTable
 from umbel.types.schema import WEIGHT
 from umbel.windowing.stored_windows import TIME, Merged, NearbyEntries, addressed
 from umbel.windowing.tiling import FIRST, ID, LAST, NEVER, RETAINED, UNTIL, instant_of

@@ -17,7 +17,8 @@ from umbel.aggregates.aggregate import Aggregate
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints
 from umbel.changes.versions import TIME, difference
-from umbel.state.tables import KeyRanges, State
+from umbel.state.numbered_keys import KeyRanges
+from umbel.state.tables import State
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import SECOND, Session
 from umbel.windowing.grids import ALWAYS, LATER

@@ -14,7 +14,9 @@ import numpy as np
 import polars as pl
 
 from umbel.changes.runs import Ints
-from umbel.state.tables import INSTANT, KeyRanges, State, Table, TimedTable
+from umbel.state.collected import INSTANT
+from umbel.state.numbered_keys import KeyRanges
+from umbel.state.tables import State, Table, TimedTable
 from umbel.windowing.tiling import ID, instant_of
 
 TIME = "_time"

@@ -17,6 +17,7 @@ from umbel.aggregates.point_states import Fold, PointStates, Spans
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints
 from umbel.state.runs.points import PointRecords, RowSlice
+from umbel.state.runs.sorting import order_of
 from umbel.state.tables import State
 from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND
@@ -119,7 +120,7 @@ class _Entries:
         The states need no merge: they count where their tile does.
         """
         owners, tiles = self._spans.owners, self._tiles
-        self._order = order = runs.order_of(owners, self._window.astype(np.int64), self._first)
+        self._order = order = order_of(owners, self._window.astype(np.int64), self._first)
         self._window, self._weight = self._window[order], self._weight[order]
         first, last = self._first[order], self._last[order]
         tile = runs.changes(owners, self._window, first // tiles.grains[self._window])

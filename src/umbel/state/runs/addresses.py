@@ -13,8 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from umbel.errors import InvalidValue
-from umbel.state.arrow import binary_array, binary_parts
+from umbel.state.arrow import Bytes, binary_array, binary_parts
 from umbel.state.runs.rules import HASH, KEY, SOURCE
+from umbel.state.runs.sorting import order_of_numbers, packed_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from umbel.state.runs.packing import Ordinals
     from umbel.state.runs.rules import TableSchema
 
-Bytes = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -167,6 +167,33 @@ def grouped_frame(keys: pl.Series, owners: Ints, rows: pl.DataFrame, schema: Tab
     return found.insert_column(0, pl.Series(HASH, hashes[position]))
 
 
+def numbered_frame(
+    keys: pl.Series, hashes: Hashes, owners: Ints, rows: pl.DataFrame, schema: TableSchema, name: str
+) -> pl.DataFrame:
+    """Return rows as `stored_frame` does, without hashing or sorting them.
+
+    Args:
+        keys: encoded keys in ascending order of their hash, then of the key, each once.
+        hashes: of the keys.
+        owners: the index of each row's key.
+        rows: the columns of the schema, by the index of their key and the order.
+        schema: of the table.
+        name: the table's name, for messages.
+
+    Raises:
+        InvalidValue: a column is missing or has another type, or rows are not in order.
+    """
+    rows = _checked(rows, schema, name, (HASH, KEY))
+    if any(rows[column].null_count() for column in schema.order):
+        raise InvalidValue(f"table {name!r}: a null in an address, one of {[KEY, *schema.order]}")
+    in_order = np.ones(max(0, len(owners) - 1), np.bool_)
+    for values in (*(rows[column].to_physical().to_numpy() for column in reversed(list(schema.order))), owners):
+        in_order = (values[1:] > values[:-1]) | ((values[1:] == values[:-1]) & in_order)
+    if not in_order.all():
+        raise InvalidValue(f"table {name!r}: rows are not in the order of their addresses")
+    return pl.DataFrame([pl.Series(HASH, hashes[owners]), keys.gather(owners).alias(KEY), *rows.iter_columns()])
+
+
 def _checked(rows: pl.DataFrame, schema: TableSchema, name: str, others: Sequence[str]) -> pl.DataFrame:
     """Return the stored columns of rows but for some.
 
@@ -183,10 +210,30 @@ def _checked(rows: pl.DataFrame, schema: TableSchema, name: str, others: Sequenc
     return rows
 
 
-def _sorted(rows: pl.DataFrame, order: list[str]) -> pl.DataFrame:
-    found = rows.sort(HASH, *order, maintain_order=True)
-    same = (found[HASH] == found[HASH].shift(1)) & (found[KEY] != found[KEY].shift(1))
-    return rows.sort(HASH, KEY, *order, maintain_order=True) if same.any() else found
+def _sorted(rows: pl.DataFrame, order: list[str], *, is_sorted_by_parts: bool = False) -> pl.DataFrame:
+    """Return rows in the order of their addresses; rows of one address remain in order.
+
+    Args:
+        rows: with hashes.
+        order: the columns after the key.
+        is_sorted_by_parts: True if the rows are some sorted sequences one after the other.
+    """
+    hashes = rows[HASH].to_numpy()
+    # NumPy's stable sort of large numbers merges sequences that it finds
+    found = hashes.argsort(kind="stable") if is_sorted_by_parts else order_of_numbers(hashes)
+    ordered, keys = hashes[found], rows[KEY].gather(found)
+    repeats = ordered[1:] == ordered[:-1]
+    if (repeats & (keys.slice(1) != keys.slice(0, max(0, len(keys) - 1))).to_numpy()).any():
+        return rows.sort(HASH, KEY, *order, maintain_order=True)
+    if order:
+        groups = np.zeros(len(ordered), np.int64)
+        np.cumsum(~repeats, out=groups[1:])
+        packed = packed_numbers([groups, *(rows[name].to_physical().to_numpy()[found] for name in order)])
+        if packed is None:
+            return rows.sort(HASH, *order, maintain_order=True)
+        if (packed[1:] < packed[:-1]).any():
+            found = found[order_of_numbers(packed)]
+    return rows[found]
 
 
 def gathered(rows: pl.DataFrame, places: Ints) -> pl.DataFrame:
@@ -207,7 +254,7 @@ def merge_frames(
     """
     if len(frames) == 1 and not complete:
         return frames[0]
-    rows = _sorted(with_sources(frames), [*schema.order])
+    rows = _sorted(with_sources(frames), [*schema.order], is_sorted_by_parts=True)
     begins = beginnings(rows, (HASH, KEY, *schema.order))
     return schema.rule.merge(rows, begins, complete=complete, horizon=horizon).drop(SOURCE)
 

@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from umbel.errors import InvalidValue
+from umbel.state.runs.sorting import order_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -179,14 +180,34 @@ class CollectRule(MergeRule):
         nonzero = pl.col(NET_WEIGHT) != 0
         if begins.all():
             return rows.filter(nonzero)
-        numbers = np.cumsum(begins)
-        shared = np.bincount(numbers)[numbers] > 1
+        numbers = np.cumsum(begins, dtype=np.int64)
+        shared: Flags = np.bincount(numbers)[numbers] > 1
+        shared[shared] = _may_repeat(rows.filter(pl.Series(shared)), numbers[shared])
+        if not shared.any():
+            return rows.filter(nonzero)
         numbered = rows.with_columns(pl.Series(_GROUP, numbers))
         identity = [name for name in numbered.columns if name not in (NET_WEIGHT, SOURCE)]
         several = numbered.filter(pl.Series(shared)).group_by(identity, maintain_order=True)
         merged = several.agg(pl.col(NET_WEIGHT).sum(), pl.col(SOURCE).last()).select(numbered.columns)
         both = pl.concat([numbered.filter(pl.Series(~shared)), merged]).filter(nonzero)
         return both.sort(_GROUP, maintain_order=True).drop(_GROUP)
+
+
+def _may_repeat(rows: pl.DataFrame, numbers: NDArray[np.int64]) -> Flags:
+    """Return a mask of the collected rows with a likely equal at their address.
+
+    Args:
+        rows: the rows.
+        numbers: of their addresses.
+    """
+    values = rows.drop([name for name in (HASH, KEY, NET_WEIGHT, SOURCE) if name in rows.columns])
+    hashes = values.hash_rows().to_numpy() >> np.uint64(24)
+    order = order_of(numbers, hashes.astype(np.int64))
+    is_same = (numbers[order[1:]] == numbers[order[:-1]]) & (hashes[order[1:]] == hashes[order[:-1]])
+    found = np.zeros(len(numbers), np.bool_)
+    found[order[1:][is_same]] = True
+    found[order[:-1][is_same]] = True
+    return found
 
 
 @dataclass(frozen=True)

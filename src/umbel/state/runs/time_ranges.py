@@ -11,6 +11,7 @@ import polars as pl
 from umbel.state.runs.addresses import Ints, beginnings, expanded, hash_keys, search, with_sources
 from umbel.state.runs.reading import no_rows
 from umbel.state.runs.rules import HASH, KEY, KEY_ID
+from umbel.state.runs.sorting import packed_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,10 @@ class _KeyRows:
     order: Ints | Ordinals
     start: Ints
     end: Ints
+
+    def of(self, owners: Ints) -> _KeyRows:
+        """Return the rows of each of some ranges of the keys."""
+        return _KeyRows(self.source, self.order, self.start[owners], self.end[owners])
 
     def position(self, bounds: Ints, where: Ints | None = None) -> Ints:
         """Return for each key the first row at or after its bound.
@@ -89,12 +94,32 @@ class TimeRanges:
             low: the lowest value of the first column of the order; null is unbounded.
             high: the value from which on a range ends; null is unbounded. One below `low` makes an empty range at `low`.
         """
+        hashes, owners = hash_keys(keys), np.arange(len(keys))
+        return cls.of_numbered(sources, schema, (keys, hashes), owners, (_bounds(low, LOWEST), _bounds(high, HIGHEST)))
+
+    @classmethod
+    def of_numbered(
+        cls,
+        sources: Sequence[SortedRows],
+        schema: TableSchema,
+        keys: tuple[pl.Series, Hashes],
+        owners: Ints,
+        bounds: tuple[Ints, Ints],
+    ) -> TimeRanges:
+        """Return ranges of keys whose hashes are known.
+
+        Args:
+            sources: the runs and blocks of a table, oldest first.
+            schema: of the table.
+            keys: encoded keys, and their hashes.
+            owners: the index of each range's key.
+            bounds: the lowest value of each range, and the one from which on it ends.
+        """
         name = next(iter(schema.order))
-        hashes = hash_keys(keys)
-        found = [_rows_of(source, name, keys, hashes) for source in sources] if len(keys) else []
-        known = [each for each in found if each is not None]
-        lowest = _bounds(low, LOWEST)
-        return cls(schema, known, lowest, np.maximum(lowest, _bounds(high, HIGHEST)))
+        found = [_rows_of(source, name, *keys) for source in sources] if len(owners) else []
+        known = [each.of(owners) for each in found if each is not None]
+        lowest, highest = bounds
+        return cls(schema, known, lowest, np.maximum(lowest, highest))
 
     def with_last_before(self) -> TimeRanges:
         """Return the ranges extended by the last existing entry before each."""
@@ -192,8 +217,11 @@ def _merged(frames: list[pl.DataFrame], schema: TableSchema, address: list[str])
     if not frames:
         return no_rows(schema).select(KEY_ID, KEY, *schema.shown)
     found = with_sources(frames)
-    if found.height > 1:
-        found = found.sort(*address, maintain_order=True)
+    if len(frames) > 1:
+        packed = None if KEY in address else packed_numbers([found[name].to_physical().to_numpy() for name in address])
+        # a stable sort of large numbers merges the sequences that it finds
+        order = None if packed is None else packed.argsort(kind="stable")
+        found = found.sort(*address, maintain_order=True) if order is None else found[order]
     merged = schema.rule.merge(found, beginnings(found, address), complete=True)
     return merged.select(*([KEY_ID] if KEY_ID in merged.columns else []), KEY, *schema.shown)
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from umbel.errors import InvalidValue
 from umbel.state.port import OldState
-from umbel.state.runs.addresses import Ints, grouped_frame, hash_key, merge_frames, stored_frame
+from umbel.state.runs.addresses import Ints, grouped_frame, hash_key, merge_frames, numbered_frame, stored_frame
 from umbel.state.runs.block import Block
 from umbel.state.runs.manifest import JournalPosition, Manifest
 from umbel.state.runs.memtable import Memtable, state_id_of
@@ -26,6 +26,7 @@ from umbel.types.dtype import nulls
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from umbel.state.numbered_keys import KeyRanges, NumberedKeys
     from umbel.state.port import Stamp
 
 Source = RunFile | Block
@@ -126,6 +127,27 @@ class ShardSnapshot:
         found = found.apart(keys) if once else found
         return schema.unexpired(found.read(), self.horizon(table))
 
+    def ranges_of(
+        self, table: str, keys: NumberedKeys, ranges: KeyRanges, *, before: bool = False, after: bool = False
+    ) -> pl.DataFrame:
+        """Return the entries of numbered keys within ranges of the first column of the order.
+
+        Args:
+            table: its full name.
+            keys: the keys.
+            ranges: of these keys.
+            before: with the last entry before each range; only of a table that replaces its entries.
+            after: with the first entry at or after the end of each range; likewise.
+
+        Returns:
+            `_key_id` (the number of the range), `_key`, the order and the columns, sorted by the number and the order.
+        """
+        schema, bounds = self.schema(table), (ranges.low, ranges.high)
+        found = TimeRanges.of_numbered(self.sources(table), schema, (keys.keys, keys.hashes), ranges.owners, bounds)
+        found = found.with_last_before() if before else found
+        found = found.with_first_after() if after else found
+        return schema.unexpired(found.read(), self.horizon(table))
+
     def before(self, table: str, bound: int) -> pl.DataFrame:
         """Return the entries of all keys before a value of the order.
 
@@ -213,6 +235,21 @@ class ShardTransaction(ShardSnapshot):
         if isinstance(self.schema(table).rule, ReplaceRule):
             raise InvalidValue(f"table {table!r} replaces its entries", hint="use replace, with the addresses replaced")
         self._add(table, rows)
+
+    def append_numbered(self, table: str, keys: NumberedKeys, owners: Ints, rows: pl.DataFrame) -> None:
+        """Add rows of numbered keys, or replace their entries, without hashing or sorting.
+
+        Args:
+            table: its full name.
+            keys: the keys.
+            owners: the number of each row's key.
+            rows: the order and the columns, with their marks (`_removed`, `_weight`), by the number of their key and the order.
+        """
+        self._must_own(table)
+        if rows.height:
+            schema = self.schema(table)
+            block = Block(numbered_frame(keys.keys, keys.hashes, owners, rows, schema, table))
+            self._blocks.setdefault(table, []).append(block)
 
     def append_groups(self, table: str, keys: pl.Series, owners: Ints, rows: pl.DataFrame) -> None:
         """Add rows of some keys to a table without an order.
