@@ -7,6 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.connectors.cluster import cluster_database, cluster_s3, cluster_urls  # noqa: F401 - fixtures
+from tests.connectors.mongo_servers import (  # noqa: F401 - fixtures
+    mongo,
+    mongo_in_memory,
+    mongo_lasting,
+    mongo_on_disk,
+    mongo_typed,
+)
 from tests.connectors.mysql_copies import copies  # noqa: F401 - fixture
 from tests.s3server import S3Server, started_or_skipped
 from tests.servers.kafka import Broker, started_or_missing

@@ -17,7 +17,7 @@ import orjson
 import polars as pl
 
 from umbel.connectors.lag import SourceLag
-from umbel.connectors.polling import Poller
+from umbel.connectors.polling import Poller, seconds_left
 from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter
 from umbel.connectors.splits import Split
 from umbel.connectors.staged_source import StagedSource
@@ -102,7 +102,7 @@ class PagedSource(StagedSource):
 
     def read_on(self, poller: Poller) -> float:
         state, every = self.stage.state(), self.options.every / 1e6
-        wait: float = min(every, state.get("polled_at", 0.0) + every - time.time())
+        wait = seconds_left(state.get("polled_at", 0.0), every)
         if wait > 0 and state.get("loaded"):
             return wait
         poller.progressed(SourceLag(seconds=max(0.0, -wait) if state.get("loaded") else None))

@@ -160,6 +160,19 @@ class Poller:
         return wait
 
 
+def seconds_left(polled_at: float, every: float) -> float:
+    """Return the seconds until the next read is due, negative if it is late.
+
+    A read of the future is none: the clock was set back, and would have to catch up first.
+
+    Args:
+        polled_at: the time of the last read, in seconds since the epoch.
+        every: the seconds between two.
+    """
+    elapsed = time.time() - polled_at
+    return every - elapsed if elapsed >= 0 else 0.0
+
+
 _POLLERS: dict[Path, Poller] = {}
 _GUARD = threading.Lock()
 

@@ -137,6 +137,16 @@ class StagedSource(SplitSource):
                 f"{self.title}: staged rows after part {read} are missing in {self.folder.name}", hint=RESTORE
             )
 
+    def fields_of(self, staged: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+        """Return the values of fields in staged rows, for the erasure of rows.
+
+        Args:
+            staged: the rows of a part.
+            names: of the columns.
+        """
+        del names
+        return staged
+
     @abstractmethod
     def read_on(self, poller: Poller) -> float:
         """Read what is new, see `Polled`."""

@@ -15,7 +15,7 @@ import polars as pl
 
 from umbel.api.secrets import provide_secrets
 from umbel.catalog.purges import Mentions
-from umbel.connectors.staging import Stage, folder_of
+from umbel.connectors.staged_source import StagedSource
 from umbel.connectors.webhook import EndpointSource
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
 from umbel.functions.guarding import guarded
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from umbel.formats.raw_batch import RawBatch
     from umbel.runtime.deployment import Deployment
+    from umbel.types.dtype import DType
 
 
 def redact_ingest_logs(
@@ -102,21 +103,28 @@ def _mentioned(batch: RawBatch, rejects: pl.DataFrame, mentions: Mentions) -> It
 def redact_staged(deployment: Deployment, graph: Graph, erased: Mapping[str, ErasedKeys]) -> int:
     """Redact the staged rows of datasets; return how many are gone."""
     done = 0
-    for each in graph.sources():
-        keys, stage = erased.get(each.dataset), Stage(folder_of(deployment.directory, each.key))
-        if keys is None or not stage.numbers():
+    for each in open_sources(deployment.directory, graph):
+        keys, reading = erased.get(each.dataset), each.reading
+        if keys is None or not isinstance(reading, StagedSource) or not reading.stage.numbers():
             continue
-        mask = partial(_staged, keys, graph.datasets[each.dataset], each.definition)
-        done += stage.redact(mask)
+        mask = partial(_staged, keys, graph.datasets[each.dataset], each.definition, reading)
+        done += reading.stage.redact(mask)
     return done
 
 
-def _staged(keys: ErasedKeys, dataset: DatasetDefinition, source: SourceDefinition, rows: pl.DataFrame) -> pl.Series:
+def _staged(
+    keys: ErasedKeys, dataset: DatasetDefinition, source: SourceDefinition, reading: StagedSource, rows: pl.DataFrame
+) -> pl.Series:
     """Return which staged rows have erased keys."""
     names = {name: column_of(name, source) for name in keys.columns}
-    if not all(name in rows.columns for name in names.values()):
+    columns = reading.fields_of(rows, [name for name in names.values() if name is not None])
+    if not all(name in columns.columns for name in names.values()):
         return pl.Series([False]).new_from_index(0, rows.height)
-    columns = [
-        pl.col(old or "").cast(dataset.dtypes[new].polars(), strict=False).alias(new) for new, old in names.items()
-    ]
-    return keys.hits(rows.select(columns))
+    return keys.hits(pl.DataFrame([_cast(columns[old or ""], dataset.dtypes[new], new) for new, old in names.items()]))
+
+
+def _cast(column: pl.Series, dtype: DType, name: str) -> pl.Series:
+    """Return a column in a type; what has no such value becomes null."""
+    if column.dtype == pl.Object:
+        return dtype.convert_objects(column.to_list()).values.alias(name)
+    return column.cast(dtype.polars(), strict=False).alias(name)

@@ -15,8 +15,9 @@ from umbel.connectors.mysql.columns import frame, read_as
 from umbel.connectors.mysql.dividing import LARGE, Division
 from umbel.connectors.mysql.reading import MySQLSource, literal, pieces
 from umbel.connectors.mysql.server import MySQLDescription, MySQLServer, describe, may, quote, rows
+from umbel.connectors.polled_cursor import Poll
 from umbel.connectors.sql.columns import DATE, INT, TIMES, Column
-from umbel.connectors.sql.cursor import NEWER, CursorSource, Low, Poll
+from umbel.connectors.sql.cursor import NEWER, CursorSource, Low
 from umbel.connectors.sql.ranges import Range
 from umbel.connectors.sql.server import TableDescription
 from umbel.errors import InvalidValue

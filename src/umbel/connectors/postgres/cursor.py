@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from umbel.connectors.polled_cursor import Poll
 from umbel.connectors.postgres.copying import PostgresSource, parse, pieces
 from umbel.connectors.postgres.server import PostgresDescription, Server, describe, table_bytes
-from umbel.connectors.sql.columns import TIMES, Column
-from umbel.connectors.sql.cursor import NEWER, CursorSource, Low, Poll
+from umbel.connectors.sql.columns import FLOAT, NUMERIC, TIMES, Column
+from umbel.connectors.sql.cursor import NEWER, CursorSource, Low
 from umbel.connectors.sql.ranges import MOST_RANGES, Range, ranges_between
 from umbel.connectors.sql.server import TableDescription
 
@@ -133,6 +134,10 @@ class PostgresCursor(PostgresSource, CursorSource):
         return found[-1] if found else None
 
 
+_THERE = dict.fromkeys((FLOAT, NUMERIC), "{}::text NOT IN ('NaN', 'Infinity', '-Infinity')")
+"""The conditions by kind that a cursor has an order; NaN would be above all numbers, and hide the later ones."""
+
+
 def _conditions(low: Low, within: Range | None) -> Iterator[Any]:
     """Yield the SQL conditions on a cursor column."""
     from psycopg import sql
@@ -151,10 +156,11 @@ def _condition(low: Low) -> Any:
     from psycopg import sql
 
     cursor, is_time = sql.Identifier(low.cursor.name), low.cursor.kind in TIMES
+    is_there = sql.SQL(_THERE.get(low.cursor.kind, "isfinite({})" if is_time else "{} IS NOT NULL")).format(cursor)
     if low.start is None:
-        return sql.SQL("isfinite({})" if is_time else "{} IS NOT NULL").format(cursor)
+        return is_there
     if not is_time:
-        return sql.SQL("{} >= {}").format(cursor, sql.Literal(low.start))
+        return sql.SQL("{} >= {} AND {}").format(cursor, sql.Literal(low.start), is_there)
     kind, back = sql.Identifier(low.cursor.type), sql.Literal(f"{low.lookback} microseconds")
     first = sql.SQL("({start}::{kind} - {back}::interval)::{kind}").format(
         start=sql.Literal(low.start), kind=kind, back=back

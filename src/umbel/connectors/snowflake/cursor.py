@@ -10,10 +10,11 @@ from typing import Any
 
 import polars as pl
 
+from umbel.connectors.polled_cursor import PatientCursor, Poll
 from umbel.connectors.snowflake.columns import literal, quote, read_as, typed
 from umbel.connectors.snowflake.server import SnowflakeDescription, SnowflakeServer, describe
 from umbel.connectors.sql.columns import DATE, FLOAT, INT, NUMERIC, TIMES, Column
-from umbel.connectors.sql.cursor import NEWER, CursorSource, Low, Poll
+from umbel.connectors.sql.cursor import NEWER, CursorSource, Low
 from umbel.connectors.sql.ranges import Range
 from umbel.connectors.sql.server import TableDescription
 from umbel.errors import InvalidValue
@@ -67,7 +68,7 @@ class SnowflakeSnapshot:
 
 
 @dataclass(frozen=True)
-class SnowflakeCursor(CursorSource):
+class SnowflakeCursor(PatientCursor, CursorSource):
     """A table read by a cursor column.
 
     Snowflake does not tell which transactions are open. For types other than times, a statement begins at the highest cursor
@@ -102,15 +103,6 @@ class SnowflakeCursor(CursorSource):
     def present(self, connection: Any, table: TableDescription) -> SnowflakeSnapshot:
         assert isinstance(table, SnowflakeDescription)
         return SnowflakeSnapshot(connection, table, time.time())
-
-    def closed(self, polls: Sequence[Poll]) -> int | None:
-        """Return the place of the newest statement that was `disorder` before the last one.
-
-        A transaction that takes less than that has ended at the last one, which so has read its rows.
-        """
-        patience = self.options.disorder / 1e6
-        found = [at for at, each in enumerate(polls) if polls[-1]["begun"] - each["begun"] >= patience]
-        return found[-1] if found else None
 
     @property
     def _fields(self) -> Sequence[str]:

@@ -11,7 +11,6 @@ database chooses in its own way.
 from __future__ import annotations
 
 import logging
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -23,7 +22,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from umbel.connectors.lag import SourceLag
+from umbel.connectors.polled_cursor import Poll, PolledCursor, View
 from umbel.connectors.polling import Poller
 from umbel.connectors.sql.columns import DATE, FLOAT, INT, NUMERIC, TEXT, TIMES, Column
 from umbel.connectors.sql.parallel import read_ranges
@@ -31,7 +30,7 @@ from umbel.connectors.sql.ranges import Range, connections
 from umbel.connectors.sql.rows import TableSource
 from umbel.connectors.sql.server import DatabaseServer, TableDescription
 from umbel.connectors.staged_source import IDENTITY
-from umbel.connectors.staging import StagedPart, decoded, encoded
+from umbel.connectors.staging import StagedPart, encoded
 from umbel.errors import InvalidValue
 from umbel.state.keys import encode_columns
 
@@ -40,23 +39,14 @@ log = logging.getLogger("umbel.work")
 ORDERED = frozenset({INT, FLOAT, NUMERIC, TEXT})
 NEWER = "_newer"
 """The column of a read that tells whether a row's cursor is above the highest one before, as the database compares."""
-Poll = Mapping[str, Any]
 
 
-class Snapshot(Protocol):
+class Snapshot(View, Protocol):
     """One state of a table, in a transaction."""
 
     @property
     def table(self) -> TableDescription:
         """The description of the table."""
-
-    @property
-    def mark(self) -> Poll:
-        """The statement's place among transactions, in the database's own terms: plain JSON."""
-
-    @property
-    def earlier(self) -> Poll | None:
-        """The highest cursor and its mark before the first statement, None if unknown."""
 
     def rows(self, columns: Mapping[str, Column], low: Low, within: Range | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows from a cursor on, by cursor, with the column `NEWER`.
@@ -77,7 +67,7 @@ class Snapshot(Protocol):
 
 
 @dataclass(frozen=True)
-class CursorSource(TableSource):
+class CursorSource(TableSource, PolledCursor):
     """A table read by a cursor column.
 
     Args:
@@ -96,42 +86,6 @@ class CursorSource(TableSource):
     def present(self, connection: Any, table: TableDescription) -> Snapshot:
         """Return the table as each statement of a connection finds it."""
 
-    @abstractmethod
-    def closed(self, polls: Sequence[Poll]) -> int | None:
-        """Return the place of the earlier statement whose highest cursor the next one begins at.
-
-        Args:
-            polls: of earlier statements, the marks with the highest cursors.
-        """
-
-    def relevant(self, polls: Sequence[Poll]) -> Sequence[Poll]:
-        """Return the statements that a later one may begin at."""
-        return polls[self.closed(polls) or 0 :]
-
-    def read_on(self, poller: Poller) -> float:
-        """Read the new rows if it is time to; return the seconds until then."""
-        state, every = self.stage.state(), self.options.every / 1e6
-        wait: float = min(every, state.get("polled_at", 0.0) + every - time.time())
-        poller.lag = SourceLag(seconds=max(0.0, -wait) if state.get("loaded") else None)
-        if wait > 0 and state.get("loaded"):
-            return wait
-        with self.snapshot() as snapshot:
-            columns = self.columns_of(snapshot.table)
-            state["polled_at"] = time.time()
-            self.stage.save(state)
-            polls = list(state.get("polls") or filter(None, [snapshot.earlier]))
-            low = self._low(columns[self.cursor], state.get("polls", []))
-            is_complete = self._copy(snapshot, columns, low, poller)
-            mark = snapshot.mark
-        if is_complete:
-            last = self._last_data()
-            done = {**mark, "high": last and last.facts["high"], "part": last.number if last else 0}
-            state |= {"loaded": True, "polls": list(self.relevant([*polls, done]))}
-            self.stage.save(state)
-            poller.lag = SourceLag(seconds=0.0)
-            self.stage.expire(min(poller.consumed + 1, *(number for number in self._covering(low)), 1 << 62))
-        return every
-
     def columns_of(self, table: TableDescription) -> dict[str, Column]:
         """Return the columns to read; refuse a cursor that cannot be one."""
         names = self.names(table, self.cursor)
@@ -146,16 +100,8 @@ class CursorSource(TableSource):
 
     # ---- where to begin --------------------------------------------------------------------------------------------
 
-    def _last_data(self) -> StagedPart | None:
-        return next(self._parts(), None)
-
-    def _parts(self) -> Iterator[StagedPart]:
-        """Yield the parts that have rows, last ones first."""
-        parts = (self.stage.part(number) for number in reversed(self.stage.numbers()))
-        return (part for part in parts if "high" in part.facts)
-
-    def _low(self, cursor: Column, polls: Sequence[Poll]) -> Low:
-        last = self._last_data()
+    def start(self, view: Snapshot, polls: Sequence[Poll]) -> Low:
+        cursor, last = self.columns_of(view.table)[self.cursor], self.last_data()
         high = last.facts["high"] if last else None
         if cursor.kind in TIMES:
             return Low(cursor, high, high, lookback=self.options.disorder, instant=self.instant)
@@ -169,26 +115,16 @@ class CursorSource(TableSource):
         value = self.typed(pl.Series([text], dtype=pl.String), cursor, None)[0]
         return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day, tzinfo=UTC)
 
-    def _covering(self, low: Low) -> list[int]:
-        """Return the numbers of the parts that may have rows from `low` on."""
-        found = list[int]()
-        for part in self._parts():
-            if not low.reaches(part):
-                break
-            found.append(part.number)
-        return found
-
     # ---- reading ---------------------------------------------------------------------------------------------------
 
-    def _copy(self, snapshot: Snapshot, columns: Mapping[str, Column], low: Low, poller: Poller) -> bool:
-        """Stage the new rows; return whether all of them were read."""
-        seen = _Seen.of(self.stage.read(number, [IDENTITY])[IDENTITY] for number in self._covering(low))
-        high, facts = low.high, {"columns": [column.plain for column in columns.values()]}
-        reader, ranges = CursorRanges(self, snapshot.table, columns, low), self._ranges(snapshot, low)
+    def copy(self, view: Snapshot, start: Low, poller: Poller) -> bool:
+        columns, seen, ranges = self.columns_of(view.table), self.seen(start), self._ranges(view, start)
+        high, facts = start.high, {"columns": [column.plain for column in columns.values()]}
+        reader = CursorRanges(self, view.table, columns, start)
         if len(ranges) > 1:
             parts = read_ranges(reader.portable(), ranges, connections(), lambda: poller.is_stopping)
         else:
-            parts = ((encoded(frame), frame.height, facts) for frame, facts in reader.of(snapshot, None))
+            parts = ((encoded(frame), frame.height, facts) for frame, facts in reader.of(view, None))
         for content, height, found in parts:
             high = found["high"] or high
             body, count = seen.fresh_of(content, height)
@@ -311,40 +247,3 @@ class Low:
         """An instant before which no row is read; a date stands for its whole day."""
         day = timedelta(days=1) if self.cursor.kind == DATE else timedelta()
         return self.begin - min(day, self.begin - datetime.min.replace(tzinfo=UTC))
-
-
-class _Seen:
-    """The digests of the rows read before, each as often as it was read.
-
-    Args:
-        left: digests with counts.
-    """
-
-    def __init__(self, left: pl.DataFrame) -> None:
-        self._left = left
-
-    @classmethod
-    def of(cls, parts: Iterator[pl.Series]) -> _Seen:
-        """Return the digests of some parts."""
-        found = list(parts)
-        rows = pl.concat(found) if found else pl.Series(IDENTITY, [], dtype=pl.UInt64)
-        return cls(rows.to_frame(IDENTITY).group_by(IDENTITY).len("_times"))
-
-    def fresh_of(self, content: bytes, height: int) -> tuple[bytes, int]:
-        """Return the encoded rows that were not read before, and their number."""
-        if not self._left.height:
-            return content, height
-        fresh = self.fresh(decoded(content))
-        return encoded(fresh), fresh.height
-
-    def fresh(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows that were not read before."""
-        if not self._left.height:
-            return rows
-        numbered = rows.with_columns(pl.int_range(pl.len()).over(IDENTITY).alias("_before"))
-        known = numbered.join(self._left, on=IDENTITY, how="left", maintain_order="left")
-        again = rows.group_by(IDENTITY).len("_again")
-        left = self._left.join(again, on=IDENTITY, how="left").with_columns(pl.col("_again").fill_null(0))
-        left = left.filter(pl.col("_times") > pl.col("_again"))
-        self._left = left.select(IDENTITY, pl.col("_times") - pl.col("_again"))
-        return known.filter(pl.col("_before") >= pl.col("_times").fill_null(0)).drop("_before", "_times")
