@@ -221,7 +221,7 @@ class DataConnector:
         """
         raise NotSupported(
             f"a source of kind '{self.kind}' cannot be read yet",
-            hint="webhooks, files, S3, Kafka, Postgres and MySQL can, and connectors with a reader",
+            hint="webhooks, files, S3, Kafka, Kinesis, PubSub, Postgres and MySQL can, and connectors with a reader",
         )
 
     def check_writer(self) -> None:
