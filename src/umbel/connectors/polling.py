@@ -44,6 +44,9 @@ class Polled(Protocol):
     def take_over(self) -> None:
         """Forget what is known of the folder: another process may have written to it."""
 
+    def release(self) -> None:
+        """Close what is open at the server: another process may read from now on."""
+
     def read_on(self, poller: Poller) -> float:
         """Read what is new; return the seconds until it should be called again.
 
@@ -115,10 +118,13 @@ class Poller:
             while not self.is_stopping:
                 with _alone(self.source.folder) as is_alone:
                     self.source.take_over()
-                    while is_alone and not self.is_stopping:
-                        wait = self._attempt()
-                        self._idle.set()
-                        self._rest(wait)
+                    try:
+                        while is_alone and not self.is_stopping:
+                            wait = self._attempt()
+                            self._idle.set()
+                            self._rest(wait)
+                    finally:
+                        self.source.release()
                 self._rest(FIRST_WAIT)
         finally:
             self._stopped.set()

@@ -67,6 +67,10 @@ class StagedSource(SplitSource):
         """Forget what is known of the folder, see `Polled`."""
         self.__dict__.pop("stage", None)
 
+    def release(self) -> None:
+        """Close what is open at the server, see `Polled`."""
+        return
+
     def visible(self) -> Sequence[int]:
         """Return the numbers of the parts that may be read."""
         return self.stage.numbers()
@@ -74,11 +78,15 @@ class StagedSource(SplitSource):
     def has_room(self, poller: Poller) -> bool:
         """Wait while much is staged that no batch has read; return whether to read on."""
         while not poller.is_stopping:
-            waiting = sum(self.stage.part(each).size for each in self.stage.numbers() if each > poller.planned)
-            if waiting < AHEAD_BYTES:
+            if self.has_room_now(poller):
                 return True
             time.sleep(0.1)
         return False
+
+    def has_room_now(self, poller: Poller) -> bool:
+        """Return whether less is staged that no batch has read than reading waits for."""
+        waiting = sum(self.stage.part(each).size for each in self.stage.numbers() if each > poller.planned)
+        return waiting < AHEAD_BYTES
 
     def report(self, error: UmbelError) -> None:
         """Stage an error as a rejected record, for the dead letters.

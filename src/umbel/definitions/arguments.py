@@ -221,7 +221,7 @@ class DataConnector:
         """
         raise NotSupported(
             f"a source of kind '{self.kind}' cannot be read yet",
-            hint="webhooks, files, buckets, Kafka, Postgres, MySQL, Mongo and Snowflake can, and connectors with a reader",
+            hint="every connector of umbel can but HTTP, which is a sink; and connectors of other packages with a reader",
         )
 
     def check_writer(self) -> None:

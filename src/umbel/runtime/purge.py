@@ -128,7 +128,7 @@ class _Purge:
         state, logs = self._state(graph, own), self._change_logs(graph, own)
         self._step("ingest logs")
         rows, notes = redact_ingest_logs(self.deployment, graph, own, mentions)
-        staged = redact_staged(self.deployment, graph, own)
+        staged = redact_staged(self.deployment, graph, own, mentions)
         for note in notes:
             self._is_left(note)
         letters = self._catalog(graph, own, mentions)

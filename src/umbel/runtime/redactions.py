@@ -15,6 +15,7 @@ import polars as pl
 
 from umbel.api.secrets import provide_secrets
 from umbel.catalog.purges import Mentions
+from umbel.connectors.staged_messages import MESSAGE, message_rows
 from umbel.connectors.staged_source import StagedSource
 from umbel.connectors.webhook import EndpointSource
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
@@ -100,22 +101,38 @@ def _mentioned(batch: RawBatch, rejects: pl.DataFrame, mentions: Mentions) -> It
             yield number
 
 
-def redact_staged(deployment: Deployment, graph: Graph, erased: Mapping[str, ErasedKeys]) -> int:
-    """Redact the staged rows of datasets; return how many are gone."""
+def redact_staged(deployment: Deployment, graph: Graph, erased: Mapping[str, ErasedKeys], mentions: Mentions) -> int:
+    """Redact the staged rows of datasets; return how many are gone.
+
+    Args:
+        deployment: the deployment; no batch is running.
+        graph: of all commits in force.
+        erased: the erased keys, by dataset.
+        mentions: recognises erased keys in messages that were rejected.
+    """
     done = 0
     for each in open_sources(deployment.directory, graph):
         keys, reading = erased.get(each.dataset), each.reading
         if keys is None or not isinstance(reading, StagedSource) or not reading.stage.numbers():
             continue
-        mask = partial(_staged, keys, graph.datasets[each.dataset], each.definition, reading)
-        done += reading.stage.redact(mask)
+        mask = partial(_staged, keys, mentions, graph.datasets[each.dataset], each.definition, reading)
+        with guarded(WorkerGuard(deployment, is_marked=False)):
+            done += reading.stage.redact(mask)
     return done
 
 
 def _staged(
-    keys: ErasedKeys, dataset: DatasetDefinition, source: SourceDefinition, reading: StagedSource, rows: pl.DataFrame
+    keys: ErasedKeys,
+    mentions: Mentions,
+    dataset: DatasetDefinition,
+    source: SourceDefinition,
+    reading: StagedSource,
+    rows: pl.DataFrame,
 ) -> pl.Series:
     """Return which staged rows have erased keys."""
+    if MESSAGE in rows.columns:
+        gone = set(_messages(keys, mentions, dataset, source, rows))
+        return pl.Series([row in gone for row in range(rows.height)], dtype=pl.Boolean)
     names = {name: column_of(name, source) for name in keys.columns}
     columns = reading.fields_of(rows, [name for name in names.values() if name is not None])
     if not all(name in columns.columns for name in names.values()):
@@ -128,3 +145,18 @@ def _cast(column: pl.Series, dtype: DType, name: str) -> pl.Series:
     if column.dtype == pl.Object:
         return dtype.convert_objects(column.to_list()).values.alias(name)
     return column.cast(dtype.polars(), strict=False).alias(name)
+
+
+def _messages(
+    keys: ErasedKeys, mentions: Mentions, dataset: DatasetDefinition, source: SourceDefinition, rows: pl.DataFrame
+) -> Iterator[int]:
+    """Yield the staged messages that have erased keys."""
+    definition, first = replace(source, where=None, sample=None, since=None, until=None), 0
+    for raw in message_rows(rows, requested(definition, dataset), exact=False):
+        validated = prepare(raw, definition, dataset)
+        for row in validated.accepted.filter(keys.hits(validated.frame)):
+            yield first + row
+        for row in validated.rejects["row"].unique():
+            if mentions and mentions(rows[MESSAGE][first + row] or b""):
+                yield first + row
+        first += raw.frame.height

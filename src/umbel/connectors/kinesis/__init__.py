@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from umbel.definitions.arguments import DataConnector, DataSource
-from umbel.errors import InvalidAttribute, InvalidType, InvalidValue
+from umbel.definitions.arguments import DataConnector, DataSource, ReadOptions
+from umbel.errors import InvalidAttribute, InvalidType, InvalidValue, NotSupported
+
+if TYPE_CHECKING:
+    from umbel.connectors.splits import SplitSource
 
 LATEST, TRIM_HORIZON = "latest", "trim_horizon"
 
@@ -69,9 +72,47 @@ class KinesisConnector(DataConnector):
     init_position: str | AtTimestamp
     format: str = "json"
 
+    is_stream: ClassVar[bool] = True
+
+    @property
+    def streams(self) -> Kinesis:
+        """The source of the stream."""
+        return cast("Kinesis", self.source)
+
+    @property
+    def title(self) -> str:
+        return f"{super().title}, stream '{self.stream_arn.rpartition('/')[2]}'"
+
+    @property
+    def letter_format(self) -> Any:
+        return self.format
+
     @property
     def nests(self) -> bool:
         return True
+
+    @property
+    def is_latest(self) -> bool:
+        """True if reading begins with the records that come from then on."""
+        return self.init_position == LATEST
+
+    @property
+    def starts_at(self) -> float | None:
+        """The instant at which reading begins, in seconds; None for a position by name."""
+        return self.init_position.instant.timestamp() if isinstance(self.init_position, AtTimestamp) else None
+
+    def reader_of(self, options: ReadOptions) -> SplitSource:
+        from umbel.connectors.kinesis.client import check_installed, region_of
+        from umbel.connectors.kinesis.source import KinesisSource
+
+        if self.source.is_reference:
+            raise NotSupported(
+                f"{self.title}: it is registered elsewhere, and this version has no register of sources",
+                hint="Kinesis(name=..., role_arn=...)",
+            )
+        check_installed()
+        region_of(self)
+        return KinesisSource(self, options)
 
 
 @dataclass(frozen=True, kw_only=True)

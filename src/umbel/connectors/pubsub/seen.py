@@ -1,0 +1,105 @@
+"""Ids of staged messages, by which repeated deliveries are recognised.
+
+Ids are forgotten two hours after the last delivery of their message. Only time in which messages are read counts: while no
+worker runs nothing is forgotten, for what it had not acknowledged is delivered when the next one reads.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+import lmdb
+
+BUCKET = 1800.0
+"""Seconds of reading after which ids go to another table."""
+BUCKETS = 5
+"""Tables of ids: that of now, and those of two hours."""
+HARM = (
+    lmdb.InvalidError,
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.VersionMismatchError,
+    ValueError,
+    struct.error,
+)
+"""Errors of damaged tables; those of a full disk, for instance, are not among them."""
+_MAP_BYTES = 1 << 38
+_CLOCK = struct.Struct("<dQ")
+_META = b"clock"
+
+
+class SeenIds:
+    """The ids of messages, in a folder. One process opens it at a time.
+
+    Args:
+        folder: for the tables.
+
+    Raises:
+        HARM: they are damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._environment = lmdb.open(str(folder), map_size=_MAP_BYTES, max_dbs=BUCKETS * 4, lock=False)
+        self._check_size(folder)
+        with self._environment.begin() as transaction:
+            stored = transaction.get(_META)
+            names = [bytes(key) for key, _ in transaction.cursor() if key != _META]
+        self.is_new = stored is None
+        self._clock, self.part = _CLOCK.unpack(stored) if stored else (0.0, 0)
+        self._tables = {name: self._environment.open_db(name) for name in names}
+
+    def _check_size(self, folder: Path) -> None:
+        """Refuse a file that was cut: reading behind its end would kill the process."""
+        pages, size = self._environment.info()["last_pgno"] + 1, self._environment.stat()["psize"]
+        if pages > 2 and (folder / "data.mdb").stat().st_size < pages * size:
+            self._environment.close()
+            raise ValueError("the file of ids was cut")
+
+    part: int
+    """The last part whose ids are among these."""
+    is_new: bool
+    """True if there were none before."""
+
+    def known(self, ids: Iterable[str]) -> set[str]:
+        """Return those of some ids that are there."""
+        with self._environment.begin() as transaction:
+            tables = sorted(self._tables.items(), reverse=True)
+            found = ((each, each.encode()) for each in ids)
+            return {
+                each for each, key in found if any(transaction.get(key, db=table) is not None for _, table in tables)
+            }
+
+    def add(self, ids: Iterable[str], part: int, elapsed: float) -> None:
+        """Add the ids of messages, durably, and forget old ones.
+
+        Args:
+            ids: of messages that were delivered now, for the first time or again.
+            part: the last part that has any of them.
+            elapsed: seconds of reading since the last call.
+        """
+        clock = self._clock + elapsed
+        name = b"%012d" % int(clock // BUCKET)
+        if name not in self._tables:
+            self._tables[name] = self._environment.open_db(name)
+        old = sorted(self._tables)[:-BUCKETS]
+        with self._environment.begin(write=True) as transaction:
+            for each in ids:
+                transaction.put(each.encode(), b"", db=self._tables[name])
+            for table in old:
+                transaction.drop(self._tables[table])
+            transaction.put(_META, _CLOCK.pack(clock, max(part, self.part)))
+        for table in old:
+            del self._tables[table]
+        self._clock, self.part = clock, max(part, self.part)
+
+    def close(self) -> None:
+        """Close the tables."""
+        self._environment.close()
+
+
+def erase(folder: Path) -> None:
+    """Delete the tables in a folder."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,62 @@
+"""Ids of messages are known for two hours of reading, whatever happens to the process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from umbel.connectors.pubsub.seen import BUCKET, BUCKETS, HARM, SeenIds, erase
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[SeenIds]:
+    seen = SeenIds(folder)
+    try:
+        yield seen
+    finally:
+        seen.close()
+
+
+def test_ids_are_known_again_after_a_restart(tmp_path: Path) -> None:
+    with opened(tmp_path) as seen:
+        seen.add(["1", "2", "ä"], 7, 0.0)
+    with opened(tmp_path) as seen:
+        assert seen.part == 7
+        assert seen.known(["2", "3", "ä", "x"]) == {"2", "ä"}
+
+
+def test_ids_are_forgotten_by_the_time_of_reading(tmp_path: Path) -> None:
+    for hour in range(12):
+        with opened(tmp_path) as seen:
+            seen.add([str(hour), "again"], hour, BUCKET * 2)
+            found = seen.known([*map(str, range(12)), "again"])
+            assert "again" in found
+            assert {str(each) for each in range(max(0, hour - 1), hour + 1)} <= found
+            assert len(found) <= 1 + BUCKETS
+    with opened(tmp_path) as seen:  # any time may have passed: nobody read
+        assert str(hour) in seen.known([str(hour)])
+
+
+def test_the_last_part_does_not_go_back(tmp_path: Path) -> None:
+    with opened(tmp_path) as seen:
+        seen.add(["1"], 7, 0.0)
+        seen.add(["1"], 5, 0.0)
+        assert seen.part == 7
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage" * 5000, None])
+def test_a_damaged_file_is_an_error_and_no_crash(tmp_path: Path, content: bytes | None) -> None:
+    with opened(tmp_path / "seen") as seen:
+        seen.add(map(str, range(10_000)), 1, 0.0)
+    file = tmp_path / "seen" / "data.mdb"
+    file.write_bytes(file.read_bytes()[:20_000] if content is None else content)
+    try:
+        with opened(tmp_path / "seen") as seen:
+            assert seen.is_new, "an empty file is a new one"
+    except HARM:
+        erase(tmp_path / "seen")
+        with opened(tmp_path / "seen") as seen:
+            assert seen.known(["1"]) == set()
