@@ -15,7 +15,7 @@ LOADED_BY_OTHERS = {"typecheck.py"}
 """Plugins: what loads them is there when they are loaded."""
 HEAVY = {"pandas", "polars", "pyarrow", "pyspark", "numpy", "deltalake", "sqlalchemy", "starlette", "google"}
 
-EXTRAS = ("aws", "hudi", "iceberg", "kafka", "mysql", "postgres", "s3", "snowflake")
+EXTRAS = ("aws", "bigquery", "hudi", "iceberg", "kafka", "mysql", "postgres", "redshift", "s3", "snowflake")
 """The groups of dependencies that connectors need."""
 
 

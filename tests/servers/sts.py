@@ -61,13 +61,13 @@ class TokenService:
         key = headers["Authorization"].partition("Credential=")[2].partition("/")[0]
         if key not in self.keys:
             return "InvalidClientTokenId"
-        if not _is_signed(method, self.url, headers, body, key, self.keys[key]):
+        if not is_signed(method, self.url, headers, body, key, self.keys[key]):
             return "SignatureDoesNotMatch"
         is_right = form.get("Action") == "AssumeRole" and form.get("Version") == "2011-06-15"
         return None if is_right and form["RoleArn"] == self.role and form["RoleSessionName"] else "AccessDenied"
 
 
-def _is_signed(method: str, url: str, headers: Any, body: str, key: str, secret: str) -> bool:
+def is_signed(method: str, url: str, headers: Any, body: str, key: str, secret: str) -> bool:
     """Return whether a request has the signature (version 4) of a key."""
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest

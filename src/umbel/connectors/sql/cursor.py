@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -29,7 +29,7 @@ from umbel.connectors.sql.columns import DATE, FLOAT, INT, NUMERIC, TEXT, TIMES,
 from umbel.connectors.sql.parallel import read_ranges
 from umbel.connectors.sql.ranges import Range, connections
 from umbel.connectors.sql.rows import TableSource
-from umbel.connectors.sql.server import DatabaseServer, TableDescription
+from umbel.connectors.sql.server import TableDescription, TableServer
 from umbel.connectors.staged_source import IDENTITY
 from umbel.connectors.staging import StagedPart, decoded, encoded
 from umbel.errors import InvalidValue
@@ -86,7 +86,7 @@ class CursorSource(TableSource):
 
     cursor: str
 
-    server: DatabaseServer
+    server: TableServer
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Snapshot]:
@@ -167,7 +167,12 @@ class CursorSource(TableSource):
     def instant(self, text: str, cursor: Column) -> datetime:
         """Return the instant that the text of a cursor is."""
         value = self.typed(pl.Series([text], dtype=pl.String), cursor, None)[0]
-        return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day, tzinfo=UTC)
+        if isinstance(value, date):
+            return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day, tzinfo=UTC)
+        raise InvalidValue(
+            f"{self.title}: the highest '{self.cursor}' is {text}, no instant of the years 1 to 9999",
+            hint="correct the row of the table, and commit the dataset as a new version to begin anew",
+        )
 
     def _covering(self, low: Low) -> list[int]:
         """Return the numbers of the parts that may have rows from `low` on."""
