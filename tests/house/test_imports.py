@@ -15,7 +15,10 @@ LOADED_BY_OTHERS = {"typecheck.py"}
 """Plugins: what loads them is there when they are loaded."""
 HEAVY = {"pandas", "polars", "pyarrow", "pyspark", "numpy", "deltalake", "sqlalchemy", "starlette", "google"}
 
-EXTRAS = ("aws", "hudi", "iceberg", "kafka", "kinesis", "mongo", "mysql", "postgres", "pubsub", "s3", "snowflake")
+EXTRAS = (
+    *("aws", "bigquery", "hudi", "iceberg", "kafka", "kinesis", "mongo", "mysql", "postgres", "pubsub", "redshift", "s3"),
+    "snowflake",
+)
 """The groups of dependencies that connectors need."""
 
 

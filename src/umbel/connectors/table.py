@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from umbel.definitions.arguments import DataConnector
-from umbel.errors import InvalidType
+from umbel.definitions.arguments import DataConnector, ReadOptions
+from umbel.errors import InvalidType, NotSupported
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,4 +25,17 @@ class TableConnector(DataConnector):
         if self.cursor is None:
             raise InvalidType(
                 f"{self.title}, table '{self.table}': a source needs a cursor", hint=".table(name, cursor=)"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CursorTable(TableConnector):
+    """A table whose changes nothing tells but a cursor column."""
+
+    def check_options(self, options: ReadOptions) -> None:
+        """Refuse to read all changes."""
+        if options.cdc == "native":
+            raise NotSupported(
+                f"{self.title}, table '{self.table}': cdc 'native' cannot be read, the table is read by its cursor",
+                hint='cdc="upsert" for a keyed dataset, "append" for a keyless one',
             )

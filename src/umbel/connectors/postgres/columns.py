@@ -21,6 +21,7 @@ from umbel.connectors.sql.columns import (
     VECTORS,
     Column,
     TextForm,
+    flags,
     instants,
     json_value,
     number,
@@ -63,10 +64,6 @@ def typed(text: pl.Series, column: Column, requested: DType | None) -> pl.Series
     return FORM.typed(text, column, requested)
 
 
-def _bool(text: pl.Series) -> pl.Series:
-    return text.replace_strict({"t": True, "f": False}, default=None, return_dtype=pl.Boolean)
-
-
 def _bytes(value: str) -> Any:
     return bytes.fromhex(value[2:]) if value.startswith("\\x") else value
 
@@ -80,7 +77,7 @@ _SCALARS: Mapping[str, Callable[[str], Any]] = {
     JSON: json_value,
 }
 FORM = TextForm(
-    {**VECTORS, BOOL: _bool, INSTANT: lambda text: instants(text.str.strip_suffix("+00"))},
+    {**VECTORS, BOOL: flags("t", "f"), INSTANT: lambda text: instants(text.str.strip_suffix("+00"))},
     _SCALARS,
     frozenset({BYTES, JSON}),
 )

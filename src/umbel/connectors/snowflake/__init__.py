@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from umbel.connectors.credentials import check_credential
 from umbel.connectors.splits import SplitSource
-from umbel.connectors.table import TableConnector
+from umbel.connectors.table import CursorTable
 from umbel.definitions.arguments import DataSource, Delivery, ReadOptions, refuse_options, require_incremental
 from umbel.definitions.secret import Credential
 from umbel.errors import InvalidType, InvalidValue
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SnowflakeConnector(TableConnector):
+class SnowflakeConnector(CursorTable):
     """One table."""
 
     def check_source(self, cdc: str) -> None:
@@ -51,6 +51,7 @@ class SnowflakeConnector(TableConnector):
         from umbel.connectors.snowflake.server import SnowflakeServer
 
         assert self.cursor is not None
+        self.check_options(options)
         self.check_writer()
         server = SnowflakeServer.of_account(self.title, self._account)
         cursor = next((name for name in options.columns or () if same_name(name, self.cursor)), unquoted(self.cursor))

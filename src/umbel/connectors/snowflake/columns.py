@@ -22,8 +22,10 @@ from umbel.connectors.sql.columns import (
     VECTORS,
     Column,
     TextForm,
+    flags,
     json_value,
     number,
+    quote,
 )
 from umbel.types.dtypes import DType
 
@@ -87,11 +89,6 @@ def read_as(column: Column, quoted: str) -> str:
     return (_READ_TYPES.get(type_name(column.type)) or _READ[column.kind]).format(quoted)
 
 
-def quote(name: str) -> str:
-    """Return the quoted form of an exact name."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def literal(text: str) -> str:
     """Return text as a literal; a backslash escapes in Snowflake."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
@@ -140,9 +137,5 @@ def typed(values: pl.Series, column: Column, requested: DType | None) -> pl.Seri
     return values if column.kind == BYTES else FORM.typed(values, column, requested)
 
 
-def _flags(text: pl.Series) -> pl.Series:
-    return text.replace_strict({"true": True, "false": False}, default=None, return_dtype=pl.Boolean)
-
-
 _SCALARS: Mapping[str, Callable[[str], Any]] = {INT: int, FLOAT: float, NUMERIC: number, JSON: json_value}
-FORM = TextForm({**VECTORS, BOOL: _flags}, _SCALARS, frozenset({JSON}))
+FORM = TextForm({**VECTORS, BOOL: flags("true", "false")}, _SCALARS, frozenset({JSON}))

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
-from umbel.connectors.polled_cursor import PatientCursor, Poll
-from umbel.connectors.snowflake.columns import literal, quote, read_as, typed
+from umbel.connectors.snowflake.columns import literal, read_as, typed
 from umbel.connectors.snowflake.server import SnowflakeDescription, SnowflakeServer, describe
-from umbel.connectors.sql.columns import DATE, FLOAT, INT, NUMERIC, TIMES, Column
-from umbel.connectors.sql.cursor import NEWER, CursorSource, Low
+from umbel.connectors.sql.columns import DATE, INT, NUMERIC, TIMES, Column, quote
+from umbel.connectors.sql.cursor import NEWER, Low
 from umbel.connectors.sql.ranges import Range
-from umbel.connectors.sql.server import TableDescription
-from umbel.errors import InvalidValue
+from umbel.connectors.sql.statement import StatementCursor, StatementSnapshot
 from umbel.types.dtype import DType
 
 
 @dataclass(frozen=True)
-class SnowflakeSnapshot:
-    """The table as one statement reads it.
+class SnowflakeStatement(StatementSnapshot):
+    """A table as one statement reads it."""
 
-    Args:
-        connection: to the account.
-        table: the description of the table.
-        begun: the time before the statement, in seconds.
-    """
-
-    connection: Any
     table: SnowflakeDescription
-    begun: float
-
-    @property
-    def mark(self) -> Poll:
-        """The time before the statement."""
-        return {"begun": self.begun}
-
-    @property
-    def earlier(self) -> None:
-        """Nothing."""
 
     def rows(self, columns: Mapping[str, Column], low: Low, within: Range | None = None) -> Iterator[pl.DataFrame]:
         """Yield the rows from a cursor on, by cursor, with the column `NEWER`."""
@@ -59,54 +38,29 @@ class SnowflakeSnapshot:
                 if frame.height:
                     yield frame
 
-    def ranges(self, low: Low, count: int) -> list[Range] | str:
-        """Return the reason against ranges."""
-        return "a warehouse reads a table on all of its machines at once"
-
     def _name(self, name: str) -> str:
         return quote(self.table.names[name])
 
 
 @dataclass(frozen=True)
-class SnowflakeCursor(PatientCursor, CursorSource):
-    """A table read by a cursor column.
-
-    Snowflake does not tell which transactions are open. For types other than times, a statement begins at the highest cursor
-    as of the last statement that was `disorder` ago.
-    """
+class SnowflakeCursor(StatementCursor):
+    """A table read by a cursor column."""
 
     server: SnowflakeServer
 
-    def columns_of(self, table: TableDescription) -> dict[str, Column]:
-        found = super().columns_of(table)
-        if found[self.cursor].kind == FLOAT:
-            raise InvalidValue(
-                f"{self.title}: column '{self.cursor}' of type FLOAT cannot be a cursor: it has no exact text",
-                hint="a cursor is a timestamp, a date, a NUMBER or text that grows with every change of a row",
-            )
-        return found
+    reading: ClassVar[type[StatementSnapshot]] = SnowflakeStatement
 
     def typed(self, text: pl.Series, column: Column, requested: DType | None) -> pl.Series:
         return typed(text, column, requested)
 
+    def described(self, connection: Any) -> SnowflakeDescription:
+        return describe(connection, self.table, self.fields)
+
     def examine(self) -> None:
         with self.server.connect() as connection:
-            columns = self.columns_of(table := describe(connection, self.table, self._fields))
+            columns = self.columns_of(table := self.described(connection))
             chosen = ", ".join(read_as(column, quote(table.names[name])) for name, column in columns.items())
             connection.cursor().execute(f"SELECT {chosen} FROM {table.name} LIMIT 0")  # noqa: S608  names are quoted
-
-    @contextmanager
-    def snapshot(self) -> Iterator[SnowflakeSnapshot]:
-        with self.server.connect() as connection:
-            yield SnowflakeSnapshot(connection, describe(connection, self.table, self._fields), time.time())
-
-    def present(self, connection: Any, table: TableDescription) -> SnowflakeSnapshot:
-        assert isinstance(table, SnowflakeDescription)
-        return SnowflakeSnapshot(connection, table, time.time())
-
-    @property
-    def _fields(self) -> Sequence[str]:
-        return (*(self.options.columns or ()), self.cursor)
 
 
 def _literal(column: Column, text: str) -> str:

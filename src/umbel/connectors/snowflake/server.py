@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from umbel.connectors.credentials import resolved
-from umbel.connectors.snowflake.columns import described, exact, names_of, quote
+from umbel.connectors.snowflake.columns import described, exact, names_of
+from umbel.connectors.sql.columns import quote
 from umbel.connectors.sql.server import PATIENCE, DatabaseServer, TableDescription
 from umbel.errors import InvalidValue, PackageError, Transient, UmbelError
 

@@ -16,8 +16,8 @@ import orjson
 
 from umbel.connectors.sinks import PlainRow, RowChange, SinkPosition, SinkWriter, WriteOptions
 from umbel.connectors.snowflake.casts import Cast, cast_of
-from umbel.connectors.snowflake.columns import quote
 from umbel.connectors.snowflake.server import SESSION, SnowflakeServer, describe, driver
+from umbel.connectors.sql.columns import quote
 from umbel.errors import InvalidValue, Transient, did_you_mean
 
 RIGHTS = "SELECT, INSERT, UPDATE, DELETE"

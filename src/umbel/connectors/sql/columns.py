@@ -119,6 +119,11 @@ def instants(text: pl.Series) -> pl.Series:
     return found.dt.replace_time_zone("UTC")
 
 
+def flags(true: str, false: str) -> Callable[[pl.Series], pl.Series]:
+    """Return the conversion of two texts to booleans; others are null."""
+    return lambda text: text.replace_strict({true: True, false: False}, default=None, return_dtype=pl.Boolean)
+
+
 VECTORS: Mapping[str, Callable[[pl.Series], pl.Series]] = {
     INT: lambda text: text.cast(pl.Int64, strict=False),
     FLOAT: lambda text: text.cast(pl.Float64, strict=False),
@@ -127,6 +132,11 @@ VECTORS: Mapping[str, Callable[[pl.Series], pl.Series]] = {
     NAIVE: instants,
 }
 """The conversions of columns that databases have in common."""
+
+
+def quote(name: str) -> str:
+    """Return the quoted form of an exact name, as in standard SQL."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def json_value(value: str) -> Any:

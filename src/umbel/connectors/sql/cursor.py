@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ from umbel.connectors.sql.columns import DATE, FLOAT, INT, NUMERIC, TEXT, TIMES,
 from umbel.connectors.sql.parallel import read_ranges
 from umbel.connectors.sql.ranges import Range, connections
 from umbel.connectors.sql.rows import TableSource
-from umbel.connectors.sql.server import DatabaseServer, TableDescription
+from umbel.connectors.sql.server import TableDescription, TableServer
 from umbel.connectors.staged_source import IDENTITY
 from umbel.connectors.staging import StagedPart, encoded
 from umbel.errors import InvalidValue
@@ -76,7 +76,7 @@ class CursorSource(TableSource, PolledCursor):
 
     cursor: str
 
-    server: DatabaseServer
+    server: TableServer
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Snapshot]:
@@ -113,7 +113,12 @@ class CursorSource(TableSource, PolledCursor):
     def instant(self, text: str, cursor: Column) -> datetime:
         """Return the instant that the text of a cursor is."""
         value = self.typed(pl.Series([text], dtype=pl.String), cursor, None)[0]
-        return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day, tzinfo=UTC)
+        if isinstance(value, date):
+            return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day, tzinfo=UTC)
+        raise InvalidValue(
+            f"{self.title}: the highest '{self.cursor}' is {text}, no instant of the years 1 to 9999",
+            hint="correct the row of the table, and commit the dataset as a new version to begin anew",
+        )
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 from urllib.parse import parse_qsl
 
 from umbel.connectors.credentials import resolved
@@ -17,6 +17,20 @@ from umbel.errors import InvalidValue, did_you_mean
 
 PATIENCE = 10
 """Seconds to connect."""
+
+
+class TableServer(Protocol):
+    """A place of tables and a login."""
+
+    @property
+    def title(self) -> str:
+        """The source, for messages."""
+
+    def revealed(self) -> Self:
+        """Return the same with its credentials resolved, for a process without the deployment's secrets."""
+
+    def connect(self, **options: Any) -> AbstractContextManager[Any]:
+        """Connect for a block; errors of the server in it become umbel's."""
 
 
 @dataclass(frozen=True, kw_only=True)
