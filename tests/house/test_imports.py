@@ -16,7 +16,20 @@ LOADED_BY_OTHERS = {"typecheck.py"}
 HEAVY = {"pandas", "polars", "pyarrow", "pyspark", "numpy", "deltalake", "sqlalchemy", "starlette", "google"}
 
 EXTRAS = (
-    *("aws", "bigquery", "hudi", "iceberg", "kafka", "kinesis", "mongo", "mysql", "postgres", "pubsub", "redshift", "s3"),
+    *(
+        "aws",
+        "bigquery",
+        "hudi",
+        "iceberg",
+        "kafka",
+        "kinesis",
+        "mongo",
+        "mysql",
+        "postgres",
+        "pubsub",
+        "redshift",
+        "s3",
+    ),
     "snowflake",
 )
 """The groups of dependencies that connectors need."""

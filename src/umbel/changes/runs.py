@@ -91,7 +91,10 @@ def any_in_run(begins: Flags, flags: Flags) -> Flags:
 
 
 def running_maximum(slots: NDArray[Any], values: Ints) -> Ints:
-    """Return for each row the largest value up to it within its slot; slots are in order."""
+    """Return the running maximum of values within each slot.
+
+    The slots are in order.
+    """
     if not len(slots):
         return values
     low, high = int(values.min()), int(values.max())

@@ -127,7 +127,9 @@ class JsonLines:
         return self._fast.read(data) if frame is None else frame
 
     def _with_numeric_instants(self, data: bytes) -> _Fast | None:
-        """Return a schema for lines whose instants are whole numbers, None if the first line has none.
+        """Return a schema that reads instants as whole numbers.
+
+        None if the first line has no such instant.
 
         Numbers are read and converted in half of the time that their texts take.
         """
@@ -178,7 +180,12 @@ def parse_value(line: bytes) -> Any:
 
 
 def _has_repeated_keys(line: bytes, value: Any) -> bool:
-    """Return whether an object in a text may have a key twice; `value` is that of the text."""
+    """Return whether an object in a text may have a key twice.
+
+    Args:
+        line: the text.
+        value: of the text.
+    """
     written = len(_KEY.findall(line))  # and what looks like a key within texts
     return written != (len(value) if isinstance(value, dict) else 0) and written > _keys_in(value)
 

@@ -64,9 +64,9 @@ def among_all(rows: pl.DataFrame, retained: Table, choose: Chooser, *, forget: b
 
 
 def _among_inserted(rows: pl.DataFrame, retained: Table, choose: Chooser) -> pl.DataFrame:
-    """Return the changes of a choice among rows that are never retracted; the chosen ones are retained.
+    """Return the changes of a choice among rows that are only inserted.
 
-    Only keys with several rows, in the batch or before it, need a choice.
+    The chosen ones are retained. Only keys with several rows, in the batch or before it, need a choice.
     """
     fresh = _chosen_in_batch(_present(rows), choose)
     before = retained.found(fresh[KEY])
@@ -85,9 +85,10 @@ def _among_inserted(rows: pl.DataFrame, retained: Table, choose: Chooser) -> pl.
 
 
 def _chosen_in_batch(rows: pl.DataFrame, choose: Chooser) -> pl.DataFrame:
-    """Return the chosen rows of a batch; only keys that share a hash with another row's are compared.
+    """Return the chosen rows of a batch.
 
-    The others remain in the order in which they came, which is about that of time.
+    Only keys that share a hash with another row's are compared. The others remain in their order, which is
+    about that of time.
     """
     hashes = hash_keys(rows[KEY])
     ranks = hashes.argsort(kind="stable")

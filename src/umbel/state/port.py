@@ -161,7 +161,7 @@ class Transaction(Reader, Protocol):
         ...
 
     def put_groups(self, table: str, keys: pl.Series, owners: Ints, rows: pl.DataFrame) -> None:
-        """Replace the rows of some keys, in ascending order, with the index of each row's key."""
+        """Replace groups of rows of keys that are provided once."""
         ...
 
     def append(self, table: str, rows: pl.DataFrame) -> None:

@@ -325,7 +325,7 @@ class TimedTable(StoredRows):
         cast("Transaction", self._reader).put(self._name, rows, removed)
 
     def renumber(self, keys: pl.Series, rows: pl.DataFrame) -> None:
-        """Replace the groups at the addresses of some rows by these rows, in the form of `numbered`.
+        """Replace the groups at the addresses of rows in the form of `numbered`.
 
         Args:
             keys: encoded keys in ascending order, each once.

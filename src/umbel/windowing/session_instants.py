@@ -1,4 +1,4 @@
-"""Sessions of rows that may be retracted: a state for each session, and one for each of its instants.
+"""Sessions of retractable rows: a state per session and per instant.
 
 A batch merges what it adds into the states of sessions, and reads the instants only where it has to: those that it adds to, the
 neighbours of those that vanish, and all of a session that falls apart. So its cost does not grow with the length of sessions.
@@ -108,7 +108,7 @@ class SessionInstants:
             self.instants.expire(instant_of(final))
 
     def _updated(self, known: pl.DataFrame, added: pl.DataFrame) -> tuple[pl.DataFrame, Flags]:
-        """Return the added instants merged with the stored ones, and a mask of those that were stored."""
+        """Return added instants merged with stored ones, and a mask of these."""
         is_known = np.zeros(added.height, np.bool_)
         if known.is_empty():
             return added, is_known
@@ -193,7 +193,7 @@ class SessionInstants:
 
 @dataclass(frozen=True, slots=True)
 class _Holes:
-    """Where instants of sessions vanished: one range for each session.
+    """The ranges in which instants of sessions vanished, one per session.
 
     Args:
         sessions: the positions of the sessions, ascending.
@@ -214,7 +214,9 @@ class _Holes:
     def shortened(
         self, sessions: pl.DataFrame, left: pl.DataFrame, is_apart: Callable[[Ints, Ints], Flags]
     ) -> tuple[pl.DataFrame, Flags, Flags]:
-        """Return all sessions with their new spans, and masks of those that are left and of those that fall apart.
+        """Return all sessions with their new spans, and two masks.
+
+        They are of the sessions that are left, and of those that fall apart.
 
         Args:
             sessions: as if nothing had vanished.
@@ -279,6 +281,9 @@ def _inside(sessions: pl.DataFrame, instants: pl.DataFrame) -> Flags:
 
 
 def _positions(added: pl.DataFrame, known: pl.DataFrame) -> Ints:
-    """Return the position of each known instant among the added ones, which are in order and have it."""
+    """Return the position of each known instant among the added ones.
+
+    These are in order and have it.
+    """
     search = runs.Sorted(_ids(added), added[FIRST].to_numpy())
     return search.first_at_or_after(_ids(known), known[FIRST].to_numpy())

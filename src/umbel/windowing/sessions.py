@@ -129,13 +129,16 @@ class Sessions:
         )
 
     def _gaps(self, first: Ints, reached: Ints) -> Flags:
-        """Return a mask of the rows that are more than the gap after what the row before has reached."""
+        """Return a mask of rows that begin more than the gap after the last one."""
         begins = np.zeros(len(first), np.bool_)
         begins[1:] = self.is_apart(reached[:-1], first[1:])
         return begins
 
     def is_apart(self, earlier: Ints, later: Ints) -> Flags:
-        """Return a mask of pairs of instants with more than the gap between them, in whole seconds."""
+        """Return a mask of pairs of instants more than the gap apart.
+
+        The distance is in whole seconds.
+        """
         apart: Flags = later // SECOND * SECOND - earlier // SECOND * SECOND > self.window.gap_us
         return apart
 

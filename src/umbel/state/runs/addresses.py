@@ -237,7 +237,10 @@ def _sorted(rows: pl.DataFrame, order: list[str], *, is_sorted_by_parts: bool = 
 
 
 def gathered(rows: pl.DataFrame, places: Ints) -> pl.DataFrame:
-    """Return some rows, in the order given, all of which exist; without the checks of an index that may be negative."""
+    """Return some rows in the order given.
+
+    All of them exist: an index that may be negative would be checked.
+    """
     return rows[pl.Series(places.astype(np.uint32))]
 
 

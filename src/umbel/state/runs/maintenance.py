@@ -22,10 +22,10 @@ from umbel.state.runs.journal import FOLDER as JOURNAL
 from umbel.state.runs.manifest import FOLDER as MANIFESTS
 from umbel.state.runs.manifest import RunEntry, RunPart, WrittenRuns, retained
 from umbel.state.runs.reading import SortedRows, merged_ranges
-from umbel.state.runs.rules import HASH
+from umbel.state.runs.rules import HASH, described_order
 from umbel.state.runs.run import pack_run
 from umbel.state.runs.shard import RUNS, Shard
-from umbel.state.runs.views import ShardView, described_order
+from umbel.state.runs.views import ShardView
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

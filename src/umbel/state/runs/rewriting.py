@@ -25,10 +25,9 @@ from umbel.state.runs.addresses import expanded, hash_keys
 from umbel.state.runs.maintenance import MAINTENANCE_LOCK, clean
 from umbel.state.runs.manifest import RunEntry, RunPart, WrittenRuns, retained
 from umbel.state.runs.memtable import state_id_of
-from umbel.state.runs.rules import HASH
+from umbel.state.runs.rules import HASH, described_order
 from umbel.state.runs.run import RunFile, pack_run
 from umbel.state.runs.shard import RUNS
-from umbel.state.runs.views import described_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,7 +18,7 @@ from umbel.errors import InvalidValue
 from umbel.state.runs.sorting import order_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 Flags = NDArray[np.bool_]
 
@@ -262,3 +262,22 @@ class TableSchema:
             return rows
         at = pl.lit(horizon, pl.Int64).cast(pl.Datetime("us", "UTC"))
         return rows.filter((self.expires <= at).fill_null(value=False).not_())
+
+
+def described_order(schema: TableSchema) -> tuple[str, ...] | None:
+    """Return the names of the order of a table that replaces or collects its entries.
+
+    None for other rules. The rules of such tables are known from their columns, so that any process can merge them.
+    """
+    return tuple(schema.order) if isinstance(schema.rule, ReplaceRule | CollectRule) else None
+
+
+def schema_of(columns: Mapping[str, pl.DataType], order: Sequence[str]) -> TableSchema:
+    """Return the schema of a table from what is stored.
+
+    The table replaces or collects its entries.
+    """
+    rule = ReplaceRule() if REMOVED in columns else CollectRule()
+    marks = (HASH, KEY, *rule.marks, *order)
+    others = {name: dtype for name, dtype in columns.items() if name not in marks}
+    return TableSchema(others, rule, {name: columns[name] for name in order})

@@ -21,9 +21,9 @@ from umbel.state.runs.journal import JOURNAL_BYTES, journal_name
 from umbel.state.runs.manifest import JournalPosition, Manifest, publish, read_latest
 from umbel.state.runs.memtable import Memtable, state_id_of
 from umbel.state.runs.records import JournalRecord, PlacedRecord
-from umbel.state.runs.rules import TableSchema
+from umbel.state.runs.rules import TableSchema, schema_of
 from umbel.state.runs.run import REMEDY, RunFile
-from umbel.state.runs.views import ShardView, schema_of
+from umbel.state.runs.views import ShardView
 from umbel.state.runs.writable_shard import TRIES, WritableShard
 
 if TYPE_CHECKING:

@@ -167,7 +167,7 @@ class TimeRanges:
         return TimeRanges(self.schema, self.found, low, np.maximum(low, self.high))
 
     def _is_apart(self, keys: pl.Series) -> bool:
-        """Return True if no two ranges of a key, which follow one another, have a value in common."""
+        """Return True if the ranges of each key are disjoint and in order."""
         if not keys.is_sorted():
             return keys.n_unique() == len(keys)
         same = (keys.slice(1) == keys.slice(0, max(0, len(keys) - 1))).to_numpy()

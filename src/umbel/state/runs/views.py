@@ -18,7 +18,7 @@ from umbel.state.runs.memtable import Memtable, state_id_of
 from umbel.state.runs.points import RowSlice, all_groups, newest_before, newest_groups
 from umbel.state.runs.reading import lookup, merged_ranges
 from umbel.state.runs.records import JournalRecord
-from umbel.state.runs.rules import HASH, KEY, REMOVED, CollectRule, ReplaceRule, TableSchema
+from umbel.state.runs.rules import KEY, REMOVED, ReplaceRule, TableSchema, described_order
 from umbel.state.runs.run import RunFile
 from umbel.state.runs.time_ranges import TimeRanges, entries_before
 from umbel.types.dtype import nulls
@@ -398,22 +398,3 @@ def define(schemas: dict[str, TableSchema], table: str, schema: TableSchema) -> 
             hint="go on with the version of umbel that wrote it, or compute it anew: umbel rebuild DATASET, or --all",
         )
     schemas[table] = schema
-
-
-def described_order(schema: TableSchema) -> tuple[str, ...] | None:
-    """Return the names of the order of a table that replaces or collects its entries.
-
-    None for other rules. The rules of such tables are known from their columns, so that any process can merge them.
-    """
-    return tuple(schema.order) if isinstance(schema.rule, ReplaceRule | CollectRule) else None
-
-
-def schema_of(columns: Mapping[str, pl.DataType], order: Sequence[str]) -> TableSchema:
-    """Return the schema of a table from what is stored.
-
-    The table replaces or collects its entries.
-    """
-    rule = ReplaceRule() if REMOVED in columns else CollectRule()
-    marks = (HASH, KEY, *rule.marks, *order)
-    others = {name: dtype for name, dtype in columns.items() if name not in marks}
-    return TableSchema(others, rule, {name: columns[name] for name in order})

@@ -39,9 +39,9 @@ def test_rows_are_sorted_and_merged_by_address(
         addresses, "hash_keys", lambda keys: np.array([int(key) * 2654435761 % hashes for key in keys], np.uint64)
     )
     schema = TableSchema({"place": pl.Int64()}, ReplaceRule(), order)
-    kept = ["_key", *order, "place", "_removed"]
+    columns = ["_key", *order, "place", "_removed"]
     made = [_rows(seed, span).with_columns(pl.col("at").abs()) for seed in (1, 2, 3)]
-    cast = [each.cast(dict(order)).select(kept) for each in made]
+    cast = [each.cast(dict(order)).select(columns) for each in made]
     frames = [stored_frame(each, schema, "t") for each in cast]
     position = ["_hash", "_key", *order]
     for frame in frames:
