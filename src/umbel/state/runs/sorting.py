@@ -58,6 +58,5 @@ def packed_numbers(columns: Sequence[Ints]) -> Ints | None:
             return None
         if span > 1:
             packed *= span
-            packed += column
-            packed -= low
+            packed += (column - low).astype(np.int64, copy=False)
     return packed
