@@ -15,7 +15,7 @@ import polars as pl
 
 from umbel.api.secrets import provide_secrets
 from umbel.catalog.purges import Mentions
-from umbel.connectors.staged_messages import MESSAGE, message_rows
+from umbel.connectors.staged_messages import MESSAGE, StagedMessages, message_rows
 from umbel.connectors.staged_source import StagedSource
 from umbel.connectors.webhook import EndpointSource
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
@@ -130,7 +130,7 @@ def _staged(
     rows: pl.DataFrame,
 ) -> pl.Series:
     """Return which staged rows have erased keys."""
-    if MESSAGE in rows.columns:
+    if isinstance(reading, StagedMessages):
         gone = set(_messages(keys, mentions, dataset, source, rows))
         return pl.Series([row in gone for row in range(rows.height)], dtype=pl.Boolean)
     names = {name: column_of(name, source) for name in keys.columns}

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from umbel.formats.json_lines import GROUP, JsonLines, parse_value
+from umbel.formats.json_lines import GROUP, JsonLines
 from umbel.types.dtypes import Datetime, Str
 
 AT = Datetime()
@@ -40,19 +40,3 @@ def test_numbers_and_texts_may_change_between_groups_of_lines() -> None:
 def test_the_name_of_a_column_may_be_any_text() -> None:
     for name in ("a.b", "(", "ä", "at|x"):
         assert _read([f'{{"name": "a", "{name}": 5}}'], name) == [(datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC), False)]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"at": 1, "at": 2, "name": "a"}',
-        '{"at" : 1, "name": "a", "at"\t:"x"}',
-        '{"at": 1, "name": "a\\":", "\\u0061t": 2, "name": 5}',
-        '{"at": 1, "name": "a", "other": {"b": [{"c": 1, "c": 2}]}}',
-    ],
-)
-def test_of_a_repeated_key_the_first_one_counts_whatever_stands_beside_it(line: str) -> None:
-    once, bad = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), '{"at": "x", "at": 1, "name": "a"}'
-    assert _read([line]) == [(once, False)]
-    assert _read([line, bad, line]) == [(once, False), (None, True), (once, False)]
-    assert parse_value(b'{"a": {"b": 1, "b": 2}, "a": 3, "c": 18446744073709551616}') == {"a": {"b": 1}, "c": 2**64}
