@@ -19,6 +19,7 @@ from bson.datetime_ms import DatetimeMS
 from tests.connectors.mongo_shop import START, events, inserted, shop
 from tests.connectors.shop_datasets import deployed, letters, until
 from tests.servers.mongo import MongoServer
+from umbel.catalog.purges import Mentions
 from umbel.connectors import ref, source
 from umbel.connectors.mongo.values import raw_rows, read_all
 from umbel.datasets import dataset, field
@@ -190,8 +191,9 @@ def test_erased_documents_are_erased_from_what_was_staged(mongo_typed: MongoServ
         place = made.deployment
         graph = place.graph(place.catalog.revision())
         erased = {"People": ErasedKeys.of(pl.DataFrame({"email": ["gone@example.com"]}))}
-        assert redact_staged(place, graph, erased) == 3
-        assert redact_staged(place, graph, erased) == 0
+        mentions = Mentions([("gone@example.com",)])
+        assert redact_staged(place, graph, erased, mentions) == 3
+        assert redact_staged(place, graph, erased, mentions) == 0
         (opened,) = open_sources(place.directory, graph)
         reader: Any = opened.reading
         left = pl.concat([reader.stage.read(each)["_document"] for each in reader.stage.numbers()])

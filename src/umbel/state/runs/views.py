@@ -247,9 +247,7 @@ class ShardTransaction(ShardSnapshot):
         """
         self._must_own(table)
         if rows.height:
-            schema = self.schema(table)
-            block = Block(numbered_frame(keys.keys, keys.hashes, owners, rows, schema, table))
-            self._blocks.setdefault(table, []).append(block)
+            self._grow(table, numbered_frame(keys.keys, keys.hashes, owners, rows, self.schema(table), table))
 
     def append_groups(self, table: str, keys: pl.Series, owners: Ints, rows: pl.DataFrame) -> None:
         """Add rows of some keys to a table without an order.
