@@ -155,7 +155,7 @@ def test_unbalanced_cursors_make_balanced_ranges(database: Database, tmp_path: P
     analyzed(database)
     reader = reader_of(database, tmp_path, "number")
     with reader.snapshot() as snapshot:
-        ranges = snapshot.ranges(reader._low(reader.columns_of(snapshot.table)["number"], []), 4)
+        ranges = snapshot.ranges(reader.start(snapshot, []), 4)
         assert isinstance(ranges, list), ranges
         counts = [
             sum(rows.height for rows in snapshot.rows(reader.columns_of(snapshot.table), low(reader, snapshot), each))
@@ -167,7 +167,7 @@ def test_unbalanced_cursors_make_balanced_ranges(database: Database, tmp_path: P
 
 
 def low(reader: Any, snapshot: Any) -> Any:
-    return reader._low(reader.columns_of(snapshot.table)["number"], [])
+    return reader.start(snapshot, [])
 
 
 def reader_of(database: Database, folder: Path, cursor: str) -> Any:
