@@ -78,8 +78,9 @@ setup: $(READY)
 $(READY): requirements.lock pyproject.toml
 	@python="$$(.ci/python $(PYTHON))" && echo "setting up $(VENV) with $$python: some minutes" && \
 	  { [ -x $(BIN)/python ] || "$$python" -m venv $(VENV); }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip check
 	@touch $@
 
 clean:
