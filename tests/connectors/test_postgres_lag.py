@@ -14,7 +14,7 @@ from tests.connectors.shop_datasets import deployed, orders, until
 from tests.connectors.test_postgres_changes import drained, drop_slots, native
 from tests.servers.postgres import PostgresServer
 from umbel.connectors.lag import SourceLag
-from umbel.connectors.polling import stop_polling
+from umbel.connectors.polling import Poller, stop_polling
 from umbel.runtime import source_lags as module
 from umbel.runtime.batch import drain
 from umbel.runtime.source_lags import MeasuredLag, source_lags
@@ -57,7 +57,9 @@ def test_rows_wait_until_they_are_in_a_batch(
         until(made, lambda: lag() == SourceLag(0, 0, 0.0))
 
 
-def test_the_log_of_the_server_is_ahead(postgres_server: PostgresServer, name: str, tmp_path: Path) -> None:
+def test_the_log_of_the_server_is_ahead(
+    postgres_server: PostgresServer, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was written while nothing read it is told when reading begins anew, and is gone when it was read."""
     run = partial(postgres_server.run, database=name)
     run(ORDERS)
@@ -66,9 +68,16 @@ def test_the_log_of_the_server_is_ahead(postgres_server: PostgresServer, name: s
         (source,) = made.deployment._sources()[1]
         stop_polling(tmp_path)
         run("INSERT INTO orders SELECT i, repeat('x', 100), now() FROM generate_series(1, 50000) i")
-        seen = list[int]()
-        until(made, lambda: seen.append(source.reading.lag(None).bytes or 0) or made.taken().get("Orders") == 50_000)
-        assert max(seen) > 5_000_000
+        told = list[SourceLag]()
+        progressed = Poller.progressed
+
+        def note(poller: Poller, lag: SourceLag) -> None:
+            told.append(lag)
+            progressed(poller, lag)
+
+        monkeypatch.setattr(Poller, "progressed", note)
+        until(made, lambda: made.taken().get("Orders") == 50_000)
+        assert max(each.bytes or 0 for each in told) > 5_000_000
         until(
             made,
             lambda: (
