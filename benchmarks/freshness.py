@@ -40,8 +40,8 @@ def run() -> list[Figure]:
     took = sorted(seen)
     note = f"{len(took)} events watched"
     return [
-        Figure("accepted → visible, median", at_share(took, 0.5), "ms", at_most=400, note=note),
-        Figure("accepted → visible, p99", at_share(took, 0.99), "ms", at_most=800),
+        Figure("accepted → visible, median", at_share(took, 0.5), "ms", at_most=120, note=note),
+        Figure("accepted → visible, p99", at_share(took, 0.99), "ms", at_most=250),
         Figure("of this: until the request is accepted, median", at_share(sorted(accepted), 0.5), "ms"),
     ]
 

@@ -46,3 +46,21 @@ def test_a_java_that_is_too_old_says_so(tmp_path: Path) -> None:
     assert aot_cache.java_options(environment) == ""
     with pytest.raises(NotSupported, match="Java 21 keeps no classes"):
         aot_cache.make(environment)
+
+
+def test_packages_installed_again_have_another_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java prints errors about a cache of older jars, at each start."""
+    place = tmp_path / "pyspark"
+    (place / "jars").mkdir(parents=True)
+    jar = place / "jars" / "spark.jar"
+    jar.write_bytes(b"1")
+    monkeypatch.setattr("pyspark.__file__", str(place / "__init__.py"))
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "JAVA_HOME": str(packaged().home)}
+    first = aot_cache.location(environment)
+    assert first == aot_cache.location(environment)
+    os.utime(jar, ns=(1, 1))
+    second = aot_cache.location(environment)
+    assert first is not None
+    assert second is not None
+    assert first != second
+    assert first.name.split("-")[1] == second.name.split("-")[1]

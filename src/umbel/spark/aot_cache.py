@@ -1,7 +1,8 @@
 """The AOT cache of Spark's JVM: classes loaded and linked ahead of time.
 
 It saves seconds of every start. Java 25 writes such a cache when it ends, from the classes and profiles of that run (JEP 483,
-514 and 515); later starts map it. A cache fits one Java and one Spark; Java itself ignores one that does not fit.
+514 and 515); later starts map it. A cache fits one Java and one Spark as they were installed: Java compares the times of jars,
+and prints errors about a cache that does not fit.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ def location(environment: Mapping[str, str] = os.environ) -> Path | None:
         return None
     home = (java.home / "lib").resolve().parent  # the same for a mirror of it
     release = (home / "release").read_text(encoding="utf-8", errors="replace")
-    return (
-        cache_home(environment) / f"spark-{fingerprint(str(home), release, pyspark.__version__, pyspark.__file__)}.aot"
-    )
+    place = Path(pyspark.__file__).parent
+    jars = sorted((place / "jars").glob("*.jar"))
+    found = [(each.name, status.st_size, status.st_mtime_ns) for each in jars for status in [each.stat()]]
+    installed = fingerprint(release, pyspark.__version__, found)
+    return cache_home(environment) / f"spark-{fingerprint(str(home), str(place))}-{installed}.aot"
 
 
 def java_options(environment: Mapping[str, str] = os.environ) -> str:
@@ -75,4 +78,7 @@ def make(environment: Mapping[str, str] = os.environ) -> Path:
         if done.returncode or not draft.exists():
             raise Transient(f"Java kept nothing of its run: {done.stderr[-2000:]}", hint="umbel doctor")
         draft.rename(target)
+    for other in target.parent.glob(f"{target.stem.rpartition('-')[0]}-*.aot"):
+        if other != target:  # of what was installed there before
+            other.unlink(missing_ok=True)
     return target
