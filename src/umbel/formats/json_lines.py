@@ -1,8 +1,8 @@
 """Parse rows from JSON lines: vectorised by Polars if exact, else one by one.
 
 Both ways accept the same rows with the same values, or the result for a row would depend on its neighbours. Polars reads
-numbers and truth values strictly, but coerces any value of a text column to text; `_Fast.guard` finds bytes where that
-could happen.
+numbers and truth values strictly, but coerces any value of a text column to text: where a text looks like one that was another
+value, `_Fast.guard` looks for it in the bytes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ GROUP = 512
 
 _BIG = re.compile(rb"[0-9]{19}")
 _SURROGATE = r"\\u[dD][89abAB]"
+_COERCED = r"^(?:[-0-9\[{]|true$|false$)"
+"""Matches the text of any value that is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,13 @@ class _Fast:
     Args:
         schema: the schema passed to Polars.
         casts: columns to cast back to text inside lists and structs.
-        guard: matches bytes for which Polars might differ from reading one by one.
+        texts: the text columns.
+        guard: matches bytes that are a value of a text column, but no text.
     """
 
     schema: Mapping[str, pl.DataType]
     casts: Mapping[str, pl.DataType]
+    texts: Sequence[str]
     guard: str
 
     def read(self, data: bytes) -> pl.DataFrame | None:
@@ -49,12 +53,18 @@ class _Fast:
             return None  # one of the lines may be too long
         try:
             text = pl.Series([data], dtype=pl.Binary).cast(pl.String)
-            if text.str.contains(self.guard).item():
+            if b"\\" in data and text.str.contains(_SURROGATE).item():
                 return None
             frame = pl.read_ndjson(io.BytesIO(data), schema=self.schema)
+            if self._may_be_coerced(frame) and text.str.contains(self.guard).item():
+                return None
         except pl.exceptions.PolarsError:
             return None
         return frame.with_columns(frame[name].cast(dtype) for name, dtype in self.casts.items())
+
+    def _may_be_coerced(self, frame: pl.DataFrame) -> bool:
+        """Return whether a text looks like one that was another value."""
+        return any(frame[name].str.contains(_COERCED).any() for name in self.texts)
 
 
 class JsonLines:
@@ -199,10 +209,10 @@ def _fast(columns: Mapping[str, pl.DataType]) -> _Fast | None:
     known = {name: dtype for name, dtype in schema.items() if dtype is not None}
     if len(known) < len(columns):
         return None
-    texts = [re.escape(name) for name, dtype in known.items() if dtype == pl.String]
-    lenient = rf'"(?:{"|".join(texts)})"\s*:\s*(?:[\[{{tf]|-?\d+[.eE]|-?\d{{19}})'
+    texts = [name for name, dtype in known.items() if dtype == pl.String]
+    lenient = rf'"(?:{"|".join(map(re.escape, texts))})"\s*:\s*(?:[\[{{tf]|-?\d+[.eE]|-?\d{{19}})'
     casts = {name: _texts(dtype) for name, dtype in known.items() if _texts(dtype) != dtype}
-    return _Fast(known, casts, f"{_SURROGATE}|{lenient}" if texts else _SURROGATE)
+    return _Fast(known, casts, texts, lenient)
 
 
 _SAME = (pl.Int64, pl.Float64, pl.Boolean)
