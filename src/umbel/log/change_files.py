@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from umbel.state.runs.sorting import order_of
@@ -78,9 +79,10 @@ def in_order(changes: pl.DataFrame) -> pl.DataFrame:
     at, seq = changes[AT], changes[SEQ]
     if at.null_count() or seq.null_count():
         return changes.sort(AT, SEQ, maintain_order=True)
-    numbers = seq.to_numpy()
-    order = order_of(at.to_physical().to_numpy())
-    ordered = at.gather(order).to_physical().to_numpy()
+    numbers, instants = seq.to_numpy(), at.to_physical().to_numpy()
+    is_sorted = not len(instants) or bool((instants[1:] >= instants[:-1]).all())
+    order = np.arange(len(instants)) if is_sorted else order_of(instants)
+    ordered = instants[order]
     if ((ordered[1:] == ordered[:-1]) & (numbers[order[1:]] < numbers[order[:-1]])).any():
         return changes.sort(AT, SEQ, maintain_order=True)
-    return changes[order]
+    return changes if is_sorted else changes[order]

@@ -94,6 +94,9 @@ def from_numbers(column: pl.Series) -> pl.Series:
     if column.dtype.is_float():
         return _from_floats(column.cast(pl.Float64))
     numbers = column.cast(pl.Int64, strict=False)
+    scale = _common_scale(numbers)
+    if scale is not None:
+        return numbers * scale
     size = numbers.set(numbers == -(2**63), None).abs()
     frame = pl.DataFrame({"n": numbers, "size": size})
     n, magnitude = pl.col("n"), pl.col("size")
@@ -102,6 +105,17 @@ def from_numbers(column: pl.Series) -> pl.Series:
         .when(magnitude <= MICROS).then(n).when(magnitude.is_not_null()).then(n // 1_000)
     )  # fmt: skip
     return frame.select(unit).to_series()
+
+
+def _common_scale(numbers: pl.Series) -> int | None:
+    """Return the microseconds of the unit that all of the epoch numbers have, None if they differ or are finer."""
+    least, most = numbers.min(), numbers.max()
+    if not isinstance(least, int) or not isinstance(most, int):
+        return None
+    for bound, finer, scale in ((SECONDS, -1, SECOND), (MILLIS, SECONDS, 1_000), (MICROS, MILLIS, 1)):
+        if finer < least and most <= bound:
+            return scale
+    return None
 
 
 def _from_floats(column: pl.Series) -> pl.Series:

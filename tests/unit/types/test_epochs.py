@@ -83,6 +83,14 @@ def test_columns_of_numbers():
     assert from_numbers(pl.Series([2**64 - 1, None], dtype=pl.UInt64)).to_list() == [None, None]
 
 
+@pytest.mark.parametrize("last", [9_223_372_036, 9_223_372_036_000, 9_223_372_036_000_000, 2**63 - 1])
+def test_columns_of_one_unit(last):
+    """The largest number of each unit, beside smaller ones, null and the next larger one."""
+    for numbers in ([last, last - 1, None], [last // 2, last], [last, 0], [last, -1], [min(last + 1, 2**63 - 1), last]):
+        expected = [None if each is None else from_number(each) for each in numbers]
+        assert from_numbers(pl.Series(numbers, dtype=pl.Int64)).to_list() == expected
+
+
 def test_columns_of_floats():
     floats = [1_700_000_000.25, 1.5e12, 1.5e15, 1.5e18, -0.5, 1e300, float("inf"), None]
     assert from_numbers(pl.Series(floats)).to_list() == [

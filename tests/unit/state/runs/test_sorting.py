@@ -1,0 +1,49 @@
+"""Orders of rows are those of a stable sort, whatever the order they come in."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from umbel.log.change_files import in_order
+from umbel.state.runs.sorting import COMPARED, order_of_numbers
+from umbel.types.schema import AT, SEQ
+
+SIZE = 3 * COMPARED
+RANDOM = np.random.default_rng(7)
+
+
+def _late(share: float) -> np.ndarray:
+    numbers = np.arange(SIZE) * 1_000 + (1 << 40)
+    late = RANDOM.random(SIZE) < share
+    numbers[late] -= RANDOM.integers(0, 1 << 40, late.sum())
+    return numbers
+
+
+NUMBERS = {
+    "sorted": np.arange(SIZE),
+    "equal": np.zeros(SIZE, np.int64),
+    "reversed": np.arange(SIZE)[::-1].copy(),
+    "sorted first": np.concatenate([np.arange(COMPARED), RANDOM.integers(0, 1 << 62, SIZE - COMPARED)]),
+    "sorted but for the last": np.append(np.arange(1, SIZE), 0),
+    "5 % late": _late(0.05),
+    "half late": _late(0.5),
+    "random": RANDOM.integers(0, 1 << 62, SIZE),
+    "few distinct": RANDOM.integers(0, 3, SIZE),
+    "none": np.zeros(0, np.int64),
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_orders_are_stable(kind: str) -> None:
+    numbers = NUMBERS[kind]
+    assert order_of_numbers(numbers).tolist() == numbers.argsort(kind="stable").tolist()
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_changes_are_in_order_of_instants_and_numbers(kind: str) -> None:
+    instants = pl.Series(AT, NUMBERS[kind]).cast(pl.Datetime("us", "UTC"))
+    for numbers in (np.arange(len(instants)), np.arange(len(instants))[::-1].copy()):
+        changes = pl.DataFrame({AT: instants, SEQ: numbers})
+        assert in_order(changes).equals(changes.sort(AT, SEQ, maintain_order=True))
