@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, delete, func, select, text, update
+from sqlalchemy import CursorResult, delete, func, insert, literal, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -29,6 +29,8 @@ RETAINED_BATCHES = 20
 MAIN = "main"
 DELETED = b""
 """The definitions of a commit that deleted its branch."""
+FOLDED_AT_ONCE = 10
+"""Batches whose counts are added to the totals together."""
 TOTAL = -1
 """The batch number of counts that no replay can change any more."""
 
@@ -337,17 +339,21 @@ class Catalog:
         """
         number = progress.number
         key = {"job": job, "batch": number}
-        counters = [t.Counter(dataset=of, name=name, value=n, **key) for (of, name), n in counts.items()]
+        counters = [{"dataset": of, "name": name, "value": n, **key} for (of, name), n in counts.items()]
+        row = self._insert(t.BatchRow).values(
+            job=job, number=number, revision=progress.revision, progress=with_sum(progress.state)
+        )
+        again = {name: row.excluded[name] for name in ("revision", "progress")}
         with self._session.begin() as session:
             self.check_owner(session, job, epoch)
-            row = t.BatchRow(job=job, number=number, revision=progress.revision, progress=with_sum(progress.state))
-            session.merge(row)
+            session.execute(row.on_conflict_do_update(index_elements=["job", "number"], set_=again))
             old = t.BatchRow.number <= number - RETAINED_BATCHES
             session.execute(delete(t.BatchRow).where(t.BatchRow.job == job, old))
             session.execute(delete(t.Counter).where(t.Counter.job == job, t.Counter.batch == number))
-            session.add_all(counters)
-            session.flush()
-            self._fold(session, job, number - RETAINED_BATCHES)
+            if counters:
+                session.execute(insert(t.Counter), counters)
+            if number % FOLDED_AT_ONCE == 0:
+                self._fold(session, job, number - RETAINED_BATCHES)
             self._bury(session, dead)
             if late_bytes is not None:
                 for dataset in {letter.dataset for letter in dead if letter.reason.startswith(LATE)}:
@@ -519,13 +525,15 @@ class Catalog:
 
     def _fold(self, session: Session, job: str, until: int) -> None:
         """Add the counts of batches that cannot run again to the totals."""
-        old = select(t.Counter).where(t.Counter.job == job, t.Counter.batch <= until, t.Counter.batch != TOTAL)
-        for row in session.scalars(old).all():
-            total = session.get(t.Counter, (job, row.dataset, row.name, TOTAL))
-            value = row.value + (total.value if total else 0)
-            session.merge(t.Counter(job=job, dataset=row.dataset, name=row.name, batch=TOTAL, value=value))
-            session.delete(row)
-            session.flush()
+        old = t.Counter.job == job, t.Counter.batch <= until, t.Counter.batch != TOTAL
+        sums = select(t.Counter.job, t.Counter.dataset, t.Counter.name, literal(TOTAL), func.sum(t.Counter.value))
+        columns = ["job", "dataset", "name", "batch", "value"]
+        added = self._insert(t.Counter).from_select(
+            columns, sums.where(*old).group_by(t.Counter.job, t.Counter.dataset, t.Counter.name)
+        )
+        total = {"value": t.Counter.value + added.excluded["value"]}
+        session.execute(added.on_conflict_do_update(index_elements=columns[:-1], set_=total))
+        session.execute(delete(t.Counter).where(*old))
 
     def _bury(self, session: Session, dead: Iterable[DeadLetter]) -> None:
         rows = [

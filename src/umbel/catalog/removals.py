@@ -42,5 +42,7 @@ class Removals:
 
     def done(self, owners: Iterable[str]) -> None:
         """Record operators as deleted, or as no longer to be deleted."""
-        with self._session.begin() as session:
-            session.execute(delete(t.Removal).where(t.Removal.owner.in_(list(owners))))
+        recorded = list(owners)
+        if recorded:
+            with self._session.begin() as session:
+                session.execute(delete(t.Removal).where(t.Removal.owner.in_(recorded)))

@@ -79,6 +79,8 @@ def _prepared(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) ->
     found = validated.rejects
     if source.cdc == "debezium":  # each deletion is followed by a tombstone, for compaction: nothing is lost with it
         found = found.filter(pl.col("reason") != TOMBSTONE)
+    if mask.all():
+        return Validated(validated.frame, validated.accepted, found)
     return Validated(validated.frame.filter(mask), validated.accepted.filter(mask), found)
 
 

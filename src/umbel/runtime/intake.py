@@ -181,13 +181,18 @@ def _in_time(
 
     Rows after the latest are refused; rows before the watermark are set aside as late.
     """
-    if bounds.latest is not None:
+    if not changes.height:
+        return changes
+    least, most = changes[AT].min(), changes[AT].max()
+    assert isinstance(least, datetime)
+    assert isinstance(most, datetime)
+    if bounds.latest is not None and most > bounds.latest:
         ahead = changes.filter(pl.col(AT) > bounds.latest)
         why = f"is ahead of {_shown(bounds.latest)}, the latest a live source may have when it is processed"
         errors = {batch.row(seq): f"event time {_shown(at)} {why}" for seq, at in ahead.select(SEQ, AT).iter_rows()}
         _bury(source, batch, rejects(errors, dataset.schema.timestamp), intake)
         changes = changes.filter(pl.col(AT) <= bounds.latest)
-    if bounds.oldest is not None:
+    if bounds.oldest is not None and least < bounds.oldest:
         late = changes.filter(pl.col(AT) < bounds.oldest)
         intake.counts["late"] += late.height
         for seq, at in late.select(SEQ, AT).iter_rows():
@@ -206,6 +211,8 @@ def _shown(at: datetime) -> str:
 
 
 def _bury(source: OpenedSource, batch: RawBatch, refused: pl.DataFrame, intake: Intake) -> None:
+    if not refused.height:
+        return
     intake.counts["dead"] += refused["row"].n_unique()
     intake.counts.update(by_kind(refused))
     intake.counts["damaged"] += batch.is_damage * refused["row"].n_unique()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from umbel.catalog.catalog import Catalog
@@ -41,8 +42,9 @@ class Waiting:
     serving: int
 
 
-def waiting_branches(catalog: Catalog, revision: int) -> list[Waiting]:
-    """Return the branches whose last commit did not serve yet as of a revision."""
+@lru_cache(maxsize=4)
+def waiting_branches(catalog: Catalog, revision: int) -> Sequence[Waiting]:
+    """Return the branches whose last commit did not serve yet as of a revision, which does not change."""
     serving = catalog.serving(revision)
     heads = catalog.heads(revision)
     return [Waiting(branch, head, serving[branch]) for branch, head in heads.items() if serving[branch] != head]
