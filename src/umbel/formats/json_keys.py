@@ -93,7 +93,7 @@ class _Block:
     def find(self, key: bytes) -> Positions:
         """Return the positions behind a key, which has its quotes."""
         mask, value = _word(key[-_WORD:])
-        found = self.ends[self.tails & mask == value]
+        found: Positions = self.ends[self.tails & mask == value]
         for end in range(_WORD, len(key), _WORD):
             found = found[found >= end + _WORD]
             mask, value = _word(key[-end - _WORD : -end])
