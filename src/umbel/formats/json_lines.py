@@ -171,7 +171,7 @@ class JsonLines:
         frame = revive(raw.frame.with_columns(missing), self._requested)
         found = pl.concat([rejects(errors), raw.rejects]).sort("row")
         chosen = frame.select(list(self._requested)) if self._exact and self._requested else frame
-        return Raw(chosen, found, objects=None if self._requested else rows)
+        return Raw(chosen, found, objects=None if self._requested else rows, is_sparse=True)
 
 
 def parse_value(line: bytes) -> Any:
