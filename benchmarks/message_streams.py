@@ -3,8 +3,8 @@
     python -m benchmarks.message_streams [kinesis pubsub] [--rows 100000] [--turns 3]
 
 The servers are the fakes of the tests, in this process: the ratios say what umbel costs beside the library, the rates nothing
-about the real systems. The ways of reading take turns. Printed are the medians, and their ratios to the library, which reads the same
-messages into nothing: messages staged on disk, and then read into typed columns.
+about the real systems. The ways of reading take turns. Printed are the medians, and their ratios to the library, which reads
+the same messages into nothing: messages staged on disk, and then read into typed columns.
 """
 
 from __future__ import annotations
