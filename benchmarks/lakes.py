@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.table_reading import opened, report, source, staged
+from benchmarks.table_reading import opened, report, source, staged, timed
 from tests.unit.connectors import hudi_lake, iceberg_lake
 from umbel.connectors import Files
 from umbel.connectors.polling import stop_polling
@@ -74,13 +73,6 @@ def hudi(folder: Path, rows: int) -> tuple[Any, Callable[[], None]]:
 
 def _batches(found: Any) -> Iterator[Any]:
     yield from found
-
-
-def timed(read: Callable[[], None]) -> float:
-    """Return the seconds that a read takes."""
-    begun = time.perf_counter()
-    read()
-    return time.perf_counter() - begun
 
 
 def turn(table: Any, read: Callable[[], None], folder: Path, rows: int) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""What the benchmarks of databases have in common: the reading side of a table, and how long it takes."""
+"""What the benchmarks of sources have in common: the reading side of a table, and how long it takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from umbel.connectors.polling import stop_polling
 from umbel.connectors.sql.ranges import VARIABLE
-from umbel.connectors.sql.rows import TableSource
+from umbel.connectors.staged_source import StagedSource
 from umbel.definitions.arguments import ReadOptions
 from umbel.types.dtypes import Datetime, Int, Str
 
@@ -19,32 +19,37 @@ TYPES = {"id": Int(), "note": Str(), "updated_at": Datetime()}
 IN_TRANSACTION = 100
 
 
-def source(shop: Any, folder: Path, cursor: str | None) -> TableSource:
+def source(shop: Any, folder: Path, cursor: str | None) -> StagedSource:
     """Return the reading side of the table `orders`."""
+    return reader_of(shop.table("orders", cursor), folder, is_native=not cursor)
+
+
+def reader_of(connector: Any, folder: Path, *, is_native: bool = False) -> StagedSource:
+    """Return the reading side of a connector, for a dataset with the columns of `TYPES`."""
     options = ReadOptions(
         directory=folder,
         key="orders",
         dataset="Orders",
-        cdc="upsert" if cursor else "native",
+        cdc="native" if is_native else "upsert",
         every=1_000_000,
         disorder=0,
         columns=tuple(TYPES),
         keys=("id",),
         is_keyed=True,
     )
-    reader = shop.table("orders", cursor).reader_of(options)
-    assert isinstance(reader, TableSource)
+    reader = connector.reader_of(options)
+    assert isinstance(reader, StagedSource)
     return reader
 
 
-def first_copy(reader: TableSource, folder: Path) -> None:
+def first_copy(reader: StagedSource, folder: Path) -> None:
     """Read the rows that are there, and stop before the changes."""
     while reader.is_loading:
         reader.tend()
     stop_polling(folder)
 
 
-def staged(reader: TableSource, rows: int) -> float:
+def staged(reader: StagedSource, rows: int) -> float:
     """Return the seconds until so many rows are staged on disk."""
     begun, found = time.perf_counter(), 0
     while found < rows:
@@ -56,12 +61,19 @@ def staged(reader: TableSource, rows: int) -> float:
     return time.perf_counter() - begun
 
 
-def opened(reader: TableSource) -> float:
+def opened(reader: StagedSource) -> float:
     """Return the seconds that the staged rows take to be read into typed columns."""
     begun = time.perf_counter()
     for split, _ in reader.plan(None, 1 << 40)[0]:
         for batch in reader.open(split, TYPES, exact=True):
             assert not batch.raw.rejects.height
+    return time.perf_counter() - begun
+
+
+def timed(read: Callable[[], None]) -> float:
+    """Return the seconds that a read takes."""
+    begun = time.perf_counter()
+    read()
     return time.perf_counter() - begun
 
 

@@ -161,7 +161,7 @@ class NotSupported(UmbelError, NotImplementedError):
 
 
 class Conflict(UmbelError):
-    """A request was made from a state that another request has changed since."""
+    """A request contradicts an earlier one, or the state that it has changed."""
 
     code = "conflict"
     status = 409

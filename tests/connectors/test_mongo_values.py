@@ -201,3 +201,33 @@ def test_erased_documents_are_erased_from_what_was_staged(mongo_typed: MongoServ
         parts = [{"part": each} for each in reader.stage.numbers()]
         rows = [batch.raw.frame for part in parts for batch in reader.open(part, People.schema(), exact=False)]
         assert sum(each.height for each in rows) == 5, "the numbers of rows stay"
+
+
+def test_a_ref_with_dots_leads_into_subdocuments(mongo_typed: MongoServer, tmp_path: Path) -> None:
+    """Also beside the whole subdocument, and into arrays of them."""
+    paths = {"label": "size.label", "widths": "sizes.width", "stamp": "meta.at", "beyond": "size.label.more"}
+
+    @source(
+        shop(mongo_typed).collection("things", "meta.at"),
+        disorder="1h",
+        cdc="append",
+        every="1s",
+        preproc={name: ref(path) for name, path in paths.items()},
+    )
+    @dataset
+    class Things:
+        n: int
+        label: Optional[str]
+        widths: Optional[list[int]]
+        size: Optional[Size]
+        beyond: Optional[str]
+        stamp: datetime = field(timestamp=True)
+
+    first = {"n": 1, "size": {"width": 3, "label": "big"}, "sizes": [{"width": 1}, {"label": "x"}, 7, {"width": 2}]}
+    documents = [{**first, "meta": {"at": START}}, {"n": 2, "size": None, "meta": {"at": START}}]
+    inserted(mongo_typed, "things", documents)
+    with deployed(tmp_path, Things) as made:
+        until(made, lambda: made.taken().get("Things") == 2)
+        assert letters(made) == []
+        rows = made.changes("Things").sort("n").select("label", "widths", "beyond", "stamp").rows()
+    assert rows == [("big", [1, 2], None, START), (None, None, None, START)]

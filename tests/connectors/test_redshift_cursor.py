@@ -304,7 +304,9 @@ def test_a_server_that_is_away_or_breaks_off(cluster: FakeRedshift, tmp_path: Pa
         pass
 
 
+@pytest.mark.nightly
 def test_a_killed_worker_goes_on_where_it_was(cluster: FakeRedshift, tmp_path: Path) -> None:
+    """The reader is that of BigQuery, whose worker is killed in every run."""
     run(cluster, f"CREATE TABLE {SHOP}.events(n bigint, at timestamp)")
     inserted(cluster, 1, warehouse_kills.EXISTING)
     into = f"INSERT INTO {SHOP}.events SELECT i, {NOW} FROM generate_series"

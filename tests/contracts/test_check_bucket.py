@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,6 +60,7 @@ def flipped(path: Path, at: float) -> None:
     path.write_bytes(data)
 
 
+OBJECT = re.compile(r"[0-9a-f]+\.(log|json|run)")
 HARMS: dict[str, Callable[[Path], object]] = {
     "first byte": lambda path: flipped(path, 0),
     "middle byte": lambda path: flipped(path, 0.5),
@@ -70,9 +72,14 @@ HARMS: dict[str, Callable[[Path], object]] = {
 }
 
 
+def complete(folder: Path) -> list[Path]:
+    """Return the objects of a folder; what the server is writing has a name of its own until it is complete."""
+    return sorted(each for each in folder.iterdir() if OBJECT.fullmatch(each.name))
+
+
 def others(path: Path) -> Iterator[Path]:
     """Yield the objects of the same kind in the other shard."""
-    for each in sorted((path.parents[2] / "shard-001" / path.parent.name).iterdir()):
+    for each in complete(path.parents[2] / "shard-001" / path.parent.name):
         if each.read_bytes() != path.read_bytes():
             yield each
 
@@ -85,7 +92,7 @@ def object_of(objects: Path, kind: str, deployed: Deployed) -> Path:
         return folder / "runs" / min(manifest.names)
     if kind == "manifest":
         return folder / kind / f"{manifest.version:012d}.json"
-    later = sorted(each for each in (folder / kind).iterdir() if int(each.stem) > manifest.position.number)
+    later = [each for each in complete(folder / kind) if int(each.stem) > manifest.position.number]
     assert len(later) > 1
     return later[0]
 

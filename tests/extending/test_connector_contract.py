@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
+import numpy as np
 import orjson
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -18,16 +21,20 @@ from tests.connectors.shop_datasets import letters, until
 from tests.deployed import Deployed
 from tests.extending.install import PACKAGE
 from tests.extending.shelves import Shelves, serving
+from umbel.catalog.purges import Mentions
 from umbel.connectors import HTTP, Files, Webhook, source
 from umbel.connectors.custom import Page, PagedConnector, PagedSource
 from umbel.connectors.polling import stop_polling
 from umbel.connectors.sinks import SinkWriter, WriteOptions
-from umbel.datasets import dataset
+from umbel.datasets import dataset, field
 from umbel.definitions.arguments import DataSource
 from umbel.errors import InvalidType, Transient
 from umbel.log.ingest import IngestLogs
+from umbel.query.erasure import ErasedKeys
+from umbel.runtime.redactions import redact_staged
+from umbel.runtime.sources import open_sources
 from umbel.testing.connectors import SinkContract, SourceContract, read_options
-from umbel.types.dtypes import Int
+from umbel.types.dtypes import Int, Str
 from umbel.types.schema import Schema
 
 __owner__ = "shop@example.com"
@@ -205,6 +212,80 @@ def test_an_offset_that_is_no_plain_data_is_refused(
     with pytest.raises(InvalidType, match="is no plain JSON"):
         reading._copy({}, None)
     assert reading.stage.numbers() == []
+
+
+def test_rows_of_any_value_are_read_or_are_dead_letters(
+    site: Path, server: Shelves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An integer beyond 64 bits stopped the source; NaN was null, and bytes were the text of their Python form."""
+    from umbel_extras.shelf import ShelfReader
+
+    monkeypatch.syspath_prepend(str(site))
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    good = [{"n": 1, "x": 1.5}, {"n": np.int64(2), "x": np.float64(2.5)}, {"n": 3, "x": None}]
+    bad = [{"n": 2**70, "x": 1.0}, {"n": 4, "x": math.nan}, {"n": 5, "x": b"1"}, {"n": 6, "x": "\ud800"}, [7], None]
+    rows = [*({**row, "t": at} for row in good), *({**row, "t": at} if isinstance(row, dict) else row for row in bad)]
+    pages = [Page(rows, 1)]
+    monkeypatch.setattr(ShelfReader, "read", lambda _, __, offset: iter([] if offset else pages))
+
+    @source(Shelf(name="shelf", url=server.url).items("a"), disorder="30d", cdc="append", every="1s")
+    @dataset
+    class Seen:
+        n: int
+        x: Optional[float]
+        t: datetime
+
+    made = Deployed(tmp_path / "umbel")
+    try:
+        made.commit([Seen])
+        until(made, lambda: made.taken().get("Seen") == len(rows))
+        assert made.changes("Seen").sort("n").select("n", "x").rows() == [(1, 1.5), (2, 2.5), (3, None)]
+        found = sorted(each.reason for each in letters(made))
+        assert len(found) == len(bad)
+        for part in ("64 bits", "Out of range float", "type bytes", "broken JSON", "list", "NoneType"):
+            assert any(part in reason for reason in found), (part, found)
+    finally:
+        stop_polling(tmp_path)
+        made.close()
+
+
+def test_erased_rows_are_erased_from_staged_pages(
+    site: Path, server: Shelves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also rows that were rejected, if they have the key; a batch reads the page again without them."""
+    monkeypatch.syspath_prepend(str(site))
+    people = ["gone@example.com", "stays@example.com"]
+    server.put("a", *({"email": each, "n": n, "t": "2024-01-01"} for n, each in enumerate(people)))
+    server.put("a", {"email": people[0], "n": "x", "t": "2024-01-01"})
+
+    @source(Shelf(name="shelf", url=server.url).items("a"), disorder="30d", cdc="upsert", every="1s")
+    @dataset
+    class People:
+        email: str = field(key=True, erase_key=True)
+        n: int
+        t: datetime
+
+    made = Deployed(tmp_path / "umbel")
+    try:
+        made.commit([People])
+        until(made, lambda: made.taken().get("People") == 3)
+        stop_polling(tmp_path)
+        place = made.deployment
+        graph = place.graph(place.catalog.revision())
+        erased = {"People": ErasedKeys.of(pl.DataFrame({"email": people[:1]}))}
+        mentions = Mentions([(people[0],)])
+        assert [redact_staged(place, graph, erased, mentions) for _ in range(2)] == [2, 0]
+        left = [path.name for path in tmp_path.rglob("staged/*/*") if people[0].encode() in path.read_bytes()]
+        assert left == []
+        (opened,) = open_sources(place.directory, graph)
+        splits, _ = opened.plan(None, 1 << 40)
+        batches = [batch for split, _ in splits for batch in opened.open(split, {"email": Str(), "n": Int()})]
+        frames = [batch.raw.frame for batch in batches if batch.raw.frame.width]
+        assert [each for frame in frames for each in frame["email"].drop_nulls()] == people[1:]
+        assert sum(batch.raw.rejects.height for batch in batches) == 2
+    finally:
+        stop_polling(tmp_path)
+        made.close()
 
 
 def test_the_page_shows_the_example() -> None:

@@ -201,6 +201,9 @@ def test_a_retried_request_is_stored_once_also_after_a_restart(tmp_path: Path) -
     collector.begin()
     collector.wait()
     assert collector.post([{"n": 1}, {"n": 2}], Idempotency_Key="a").json() == {**first, "repeated": True}
+    refused = collector.post([{"n": 1}, {"n": 7}], Idempotency_Key="a")
+    assert refused.status_code == 409
+    assert "other events" in refused.json()["message"]
     assert collector.post([{"n": 3}], Idempotency_Key="b").json() == {"accepted": 1, "first_row": 2}
     assert stored(collector.directory) == [{"n": 1}, {"n": 2}, {"n": 3}]
     collector.stop()

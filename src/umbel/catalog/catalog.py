@@ -461,6 +461,25 @@ class Catalog:
             )
             return bool(cast("CursorResult[Any]", added).rowcount)
 
+    def exchange_secret(self, name: str, before: bytes, after: bytes) -> bool:
+        """Store a secret in place of another value; return False if it has a third one, or none."""
+        with self._session.begin() as session:
+            found = update(t.SecretRow).where(t.SecretRow.name == name, t.SecretRow.value == before).values(value=after)
+            return bool(cast("CursorResult[Any]", session.execute(found)).rowcount)
+
+    def sealed_requests(self) -> Mapping[str, bytes]:
+        """Return the encrypted requests of offline queries that have not ended, by their ids."""
+        with self._session() as session:
+            found = session.execute(select(t.OfflineJobRow.id, t.OfflineJobRow.request))
+            return {job: request for job, request in found if request}
+
+    def exchange_request(self, job: str, before: bytes, after: bytes) -> bool:
+        """Store the encrypted request of an offline query in place of another value."""
+        row = t.OfflineJobRow
+        with self._session.begin() as session:
+            found = update(row).where(row.id == job, row.request == before).values(request=after)
+            return bool(cast("CursorResult[Any]", session.execute(found)).rowcount)
+
     def secret_names(self) -> Sequence[str]:
         """Return the names of all secrets, sorted."""
         with self._session() as session:

@@ -1,19 +1,24 @@
-"""Secrets, stored encrypted in the catalog; the key is in a private file.
+"""Secrets, stored encrypted in the catalog; the key is in a private file, or in the environment.
 
-Only the file's account can read it.
+There may be several keys: the first one encrypts, all decrypt. A rotation puts a new key first, encrypts everything anew and
+only then deletes the others, so it can be interrupted anywhere and repeated.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from cryptography.fernet import Fernet, InvalidToken
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from umbel.catalog.catalog import Catalog
-from umbel.errors import InvalidValue, Terminal
+from umbel.errors import InvalidValue, Terminal, UnknownName
+from umbel.state.disk import sync_directory
 
+VARIABLE = "UMBEL_VAULT_KEY"
 _KEY = "put back the key file that belongs to this catalog, or set the secret again"
 
 
@@ -50,8 +55,10 @@ class Vault:
         Raises:
             InvalidValue: there is one of this name.
         """
-        if not self._catalog.add_secret(name, self._cipher().encrypt(value.encode())):
+        key, data = self._keys()[0], value.encode()
+        if not self._catalog.add_secret(name, Fernet(key).encrypt(data)):
             raise InvalidValue(f"there is a secret '{name}' already", hint="update it instead")
+        self._settle(name, data, key)
 
     def update(self, name: str, value: str) -> None:
         """Change a secret.
@@ -60,7 +67,9 @@ class Vault:
             UnknownName: there is none of this name.
         """
         self._catalog.secret(name)
-        self._catalog.put_secret(name, self._cipher().encrypt(value.encode()))
+        key, data = self._keys()[0], value.encode()
+        self._catalog.put_secret(name, Fernet(key).encrypt(data))
+        self._settle(name, data, key)
 
     def delete(self, name: str) -> None:
         """Delete a secret.
@@ -99,23 +108,138 @@ class Vault:
             Terminal: one cannot.
         """
         names = self.names()
-        if names and not self._key_file.exists():
+        if names and VARIABLE not in os.environ and not self._key_file.exists():
             raise Terminal(f"the key of the secrets is missing: there is no {self._key_file}", hint=_KEY)
         for name in names:
             self.get(name)
 
-    def _cipher(self) -> Fernet:
-        if not self._key_file.exists():
-            _create(self._key_file, Fernet.generate_key())
+    def rotate(self) -> int:
+        """Encrypt everything under a new key, and delete the old one; return the number of secrets.
+
+        A rotation that was interrupted is completed. Keys in the environment are not changed: the first is the new one.
+
+        Raises:
+            InvalidValue: the environment has no second key, or the key file cannot be written.
+            Terminal: a secret cannot be read.
+        """
+        if VARIABLE in os.environ:
+            if len(keys := self._keys()) == 1:
+                hint = f"{VARIABLE}='{fresh_key()} …': a new key, a blank, and the present one; then rotate, then delete that"
+                raise InvalidValue(f"{VARIABLE} has no second key", hint=hint)
+            return self._encrypt_anew(keys[0])
+        keys = self._keys()
+        with _locked(self._key_file.parent):
+            keys = self._keys()
+            if len(keys) == 1:
+                keys = [fresh_key().encode(), *keys]
+                _replace(self._key_file, b"\n".join(keys))
+            count = self._encrypt_anew(keys[0])
+            _replace(self._key_file, keys[0])
+        return count
+
+    def _encrypt_anew(self, key: bytes) -> int:
+        names = self.names()
+        for name in names:
+            try:
+                self._exchange(name, self._catalog.secret, self._catalog.exchange_secret, key)
+            except UnknownName:
+                continue  # it was deleted meanwhile
+            except InvalidToken:
+                raise Terminal(f"secret '{name}' was encrypted under a key that is not there", hint=_KEY) from None
+        found: Mapping[str, bytes] = self._catalog.sealed_requests()
+        for job in found:
+            try:
+                self._exchange(job, found.__getitem__, self._catalog.exchange_request, key)
+            except InvalidToken:
+                continue  # a query that cannot go on as it is
+        return len(names)
+
+    def _exchange(
+        self, name: str, read: Callable[[str], bytes], exchange: Callable[[str, bytes, bytes], bool], key: bytes
+    ) -> None:
+        while not _is_under(key, before := read(name)):
+            if exchange(name, before, Fernet(key).encrypt(self._cipher().decrypt(before))) or before == read(name):
+                return
+
+    def _settle(self, name: str, data: bytes, key: bytes) -> None:
+        """Encrypt a stored secret anew if a rotation has begun meanwhile: it may not have found it."""
+        while (now := self._keys()[0]) != key:
+            self._catalog.put_secret(name, Fernet(now).encrypt(data))
+            key = now
+
+    def _keys(self) -> list[bytes]:
+        where = f"in {self._key_file}"
+        if VARIABLE in os.environ:
+            where, keys = f"in {VARIABLE}", os.environ[VARIABLE].encode().split()
+        else:
+            if not self._key_file.exists():
+                _create(self._key_file, Fernet.generate_key())
+            keys = self._key_file.read_bytes().split()
         try:
-            return Fernet(self._key_file.read_bytes())
+            for key in keys or [b""]:
+                Fernet(key)
         except ValueError as error:
-            raise Terminal(f"the key of the secrets in {self._key_file} is damaged: {error}", hint=_KEY) from error
+            raise Terminal(f"the key of the secrets {where} is damaged: {error}", hint=_KEY) from error
+        return keys
+
+    def _cipher(self) -> MultiFernet:
+        return MultiFernet([Fernet(key) for key in self._keys()])
+
+
+def fresh_key() -> str:
+    """Return a new key."""
+    return Fernet.generate_key().decode()
+
+
+def _is_under(key: bytes, encrypted: bytes) -> bool:
+    try:
+        Fernet(key).decrypt(encrypted)
+    except InvalidToken:
+        return False
+    return True
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one process rotate the key in a folder."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Replace a private file atomically.
+
+    Raises:
+        InvalidValue: it cannot be written.
+    """
+    try:
+        fresh = _written(path, content)
+        fresh.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise InvalidValue(
+            f"the key file {path} cannot be written: {error.strerror}", hint=f"let it be writable, or use {VARIABLE}"
+        ) from error
 
 
 def _create(path: Path, content: bytes) -> None:
     """Create a private file atomically, unless another process has created it meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = _written(path, content)
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        pass
+    finally:
+        fresh.unlink()
+
+
+def _written(path: Path, content: bytes) -> Path:
+    """Write a private file beside another one; return its path."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -123,9 +247,4 @@ def _create(path: Path, content: bytes) -> None:
         os.fsync(file)
     finally:
         os.close(file)
-    try:
-        os.link(fresh, path)
-    except FileExistsError:
-        pass
-    finally:
-        fresh.unlink()
+    return fresh

@@ -34,6 +34,7 @@ REASONS = {
     404: b"Not Found",
     405: b"Method Not Allowed",
     408: b"Request Timeout",
+    409: b"Conflict",
     413: b"Content Too Large",
     415: b"Unsupported Media Type",
     422: b"Unprocessable Content",

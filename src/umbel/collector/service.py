@@ -17,7 +17,7 @@ from umbel.collector.keys import ApiKey, ApiKeys
 from umbel.collector.settings import CollectorSettings
 from umbel.collector.streams import EventStream, Streams
 from umbel.collector.totals import Totals
-from umbel.errors import InvalidValue, Overloaded, Transient, UmbelError
+from umbel.errors import Conflict, InvalidValue, Overloaded, Transient, UmbelError
 from umbel.formats.compression import decompressed
 from umbel.log.records import Receipt
 from umbel.request_errors import Internal, NoSuchRoute, OriginNotAllowed, RequestError, TooLarge, WrongMethod
@@ -229,6 +229,11 @@ class _Answer:
             self._request.respond(self._collector._refusal(self._request, error))
             return
         batch, receipt, totals = self._batch, self._receipt, self._collector.totals
+        if receipt is not None and receipt.has_other_rows:
+            message = "the Idempotency-Key was sent with other events before: these were not stored"
+            error = Conflict(message, hint="send other events with a key of their own")
+            self._request.respond(self._collector._refusal(self._request, error))
+            return
         if receipt is not None:
             outcome = "repeated" if receipt.is_duplicate else "accepted"
             totals.counted(self._stream.name, outcome, batch.rows, self._size)

@@ -11,7 +11,10 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from uuid import UUID
 
 import orjson
 import polars as pl
@@ -20,11 +23,11 @@ from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller, seconds_left
 from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter
 from umbel.connectors.splits import Split
+from umbel.connectors.staged_messages import message_rows
 from umbel.connectors.staged_source import StagedSource
 from umbel.connectors.staging import StagedPart
 from umbel.definitions.arguments import DataConnector, ReadOptions
 from umbel.errors import InvalidType, Transient, UmbelError
-from umbel.formats.json_lines import JsonLines
 from umbel.formats.raw_batch import RawBatch, as_bytes
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw, rejects
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 Offset: TypeAlias = Any
 """Where the next read of a partition begins: plain JSON; None for the beginning."""
 ROW = "_row"
+_JSON = pl.Schema({ROW: pl.Binary()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +133,10 @@ class PagedSource(StagedSource):
         reader = self.connector.pages()
         for partition in reader.partitions():
             for page in reader.read(partition, offsets.get(partition)):
-                frame, is_json = _staged(page)
+                frame = _staged(page)
                 offset = _plain(page.offset, self.title)
                 if frame.height:
-                    facts = {"partition": partition, "offset": offset, "is_json": is_json}
-                    self.stage.append(frame, facts)
+                    self.stage.append(frame, {"partition": partition, "offset": offset})
                 offsets[partition] = offset
                 if not self.has_room(poller):
                     return False
@@ -157,9 +160,20 @@ class PagedSource(StagedSource):
             yield self.report_of(part)
             return
         staged, first = self.stage.read(part.number), 0
-        for raw in _raws(staged, requested, exact=exact, is_json=part.facts["is_json"]):
+        for raw in self.rows_of(staged, requested, exact=exact):
             yield self._batch(raw, staged, part, first)
             first += raw.frame.height
+
+    def messages_of(self, staged: pl.DataFrame) -> pl.Series | None:
+        return staged[ROW] if staged.schema == _JSON else None
+
+    def rows_of(self, staged: pl.DataFrame, requested: Mapping[str, DType], *, exact: bool) -> Iterator[Raw]:
+        messages = self.messages_of(staged)
+        if messages is not None:
+            yield from message_rows(messages, [None] * len(messages), requested, exact=exact)
+        else:
+            there = [name for name in staged.columns if not exact or not requested or name in requested]
+            yield Raw(staged.select(there) if there else pl.DataFrame(height=staged.height), rejects({}))
 
     def _batch(self, raw: Raw, staged: pl.DataFrame, part: StagedPart, first: int) -> RawBatch:
         def where(row: int) -> str:
@@ -167,27 +181,41 @@ class PagedSource(StagedSource):
 
         def text(row: int) -> bytes:
             found = staged.row(first + row, named=True)
-            return bytes(found[ROW]) if part.facts["is_json"] else as_bytes(found)
+            return found[ROW] or b"" if staged.schema == _JSON else as_bytes(found)
 
         return RawBatch(raw, part.first + first, where, text)
 
 
-def _raws(staged: pl.DataFrame, requested: Mapping[str, DType], *, exact: bool, is_json: bool) -> Iterator[Raw]:
-    if is_json:
-        yield from JsonLines(requested, exact=exact).texts(staged[ROW].to_list())
-    else:
-        there = [name for name in staged.columns if not exact or not requested or name in requested]
-        yield Raw(staged.select(there) if there else pl.DataFrame(height=staged.height), rejects({}))
-
-
-def _staged(page: Page) -> tuple[pl.DataFrame, bool]:
-    """Return the rows of a page as they are staged, and whether they are JSON."""
+def _staged(page: Page) -> pl.DataFrame:
+    """Return the rows of a page as they are staged: the bytes of JSON objects, or columns."""
     if isinstance(page.rows, Sequence):
-        lines = [orjson.dumps(row, default=str, option=orjson.OPT_UTC_Z) for row in page.rows]
-        return pl.DataFrame({ROW: pl.Series(lines, dtype=pl.Binary)}), True
+        return pl.DataFrame({ROW: [_line(row) for row in page.rows]}, schema=_JSON)
     made = pl.from_arrow(page.rows)
     assert isinstance(made, pl.DataFrame)
-    return made, False
+    return made
+
+
+def _line(row: Any) -> bytes:
+    """Return a row as JSON; one that has no such form as a text that says so, which will be a dead letter."""
+    try:
+        line = orjson.dumps(row, default=_text, option=orjson.OPT_UTC_Z | orjson.OPT_SERIALIZE_NUMPY)
+        if b"null" not in line:  # as NaN would be written
+            return line
+    except TypeError:
+        line = b""  # the standard library writes integers of any size, and says what is wrong
+    try:
+        plain = json.dumps(row, default=_text, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        return json.dumps(f"no JSON, {error}: {row!r:.1000}").encode()
+    return line or plain
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    raise TypeError(f"a value of type {type(value).__name__} has no form in it")
 
 
 def _plain(offset: Offset, title: str) -> Offset:

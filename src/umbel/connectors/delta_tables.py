@@ -26,6 +26,10 @@ FEED = "delta.enableChangeDataFeed"
 AT_ONCE = 65_536
 _READABLE = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "domainMetadata", "appendOnly"})
 _LOG = "_delta_log"
+_REACH = (
+    "see that the storage answers and the table can be read; in a bucket with the credentials of the process, such as "
+    "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION"
+)
 
 
 def options_of(environment: Mapping[str, str]) -> dict[str, str]:
@@ -208,14 +212,12 @@ class DeltaPlace:
         except (DeltaError, OSError, pa.ArrowException) as error:
             text = str(error)
             code = CODE.search(text)
-            reason, hint = (
-                (code[1], "see that the bucket can be read") if code else (text.partition("\n")[0][:300], None)
-            )
+            reason = code[1] if code else text.partition("\n")[0][:300]
             if code and code[1] in LASTING:
                 raise InvalidValue(f"{self.title}: {LASTING[code[1]][0]}", hint=LASTING[code[1]][1]) from None
             if isinstance(error, DeltaProtocolError | pa.ArrowInvalid):
                 raise InvalidValue(f"{self.title}: it cannot be read: {reason}", hint="see what wrote it") from None
-            raise Transient(f"{self.title}: {reason}", hint=hint) from None
+            raise Transient(f"{self.title}: {reason}", hint=_REACH) from None
 
 
 def check_features(title: str, features: Sequence[str], settings: Mapping[str, str]) -> None:

@@ -66,9 +66,15 @@ class StagedMessages(StagedSource):
             return
         staged, first = self.stage.read(part.number), 0
         counts: Mapping[str, int] = part.facts.get(COUNTS, {})
-        for raw in message_rows(staged, requested, exact=exact):
+        for raw in self.rows_of(staged, requested, exact=exact):
             yield self._batch(raw, staged, part, first, counts)
             first, counts = first + raw.frame.height, {}
+
+    def messages_of(self, staged: pl.DataFrame) -> pl.Series:
+        return staged[MESSAGE]
+
+    def rows_of(self, staged: pl.DataFrame, requested: Mapping[str, DType], *, exact: bool) -> Iterator[Raw]:
+        return message_rows(staged[MESSAGE], staged[REFUSED].to_list(), requested, exact=exact)
 
     def _batch(
         self, raw: Raw, staged: pl.DataFrame, part: StagedPart, first: int, counts: Mapping[str, int]
@@ -82,13 +88,22 @@ class StagedMessages(StagedSource):
         )
 
 
-def message_rows(staged: pl.DataFrame, requested: Mapping[str, DType], *, exact: bool) -> Iterator[Raw]:
-    """Yield staged messages in order; those refused before, and erased ones, as rejected rows."""
+def message_rows(
+    staged: pl.Series, refused: Sequence[str | None], requested: Mapping[str, DType], *, exact: bool
+) -> Iterator[Raw]:
+    """Yield staged messages in order; those refused before, and erased ones, as rejected rows.
+
+    Args:
+        staged: their bytes, null if erased.
+        refused: why a message was rejected before, None for not.
+        requested: the requested columns and their types.
+        exact: True if only these columns are returned.
+    """
     form = message_format("json", requested, exact=exact)
-    reasons = staged[REFUSED].to_list()
-    for row in staged[MESSAGE].is_null().arg_true():
+    reasons = list(refused)
+    for row in staged.is_null().arg_true():
         reasons[row] = ERASED
-    messages = staged[MESSAGE].to_list()
+    messages = staged.to_list()
     for is_refused, rows in groupby(range(len(messages)), key=lambda row: reasons[row] is not None):
         run = list(rows)
         if is_refused:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -22,6 +22,8 @@ from umbel.definitions.arguments import ReadOptions
 from umbel.errors import Damaged, UmbelError
 from umbel.formats.raw_batch import RawBatch, lost
 from umbel.log.reading import RESTORE
+from umbel.types.dtype import DType
+from umbel.types.raw import Raw
 
 IDENTITY = "_identity"
 """The column of staged rows with a digest of the row."""
@@ -144,6 +146,15 @@ class StagedSource(SplitSource):
             raise Damaged(
                 f"{self.title}: staged rows after part {read} are missing in {self.folder.name}", hint=RESTORE
             )
+
+    def messages_of(self, staged: pl.DataFrame) -> pl.Series | None:
+        """Return the bytes of staged messages, None if rows are staged as columns."""
+        del staged
+        return None
+
+    def rows_of(self, staged: pl.DataFrame, requested: Mapping[str, DType], *, exact: bool) -> Iterator[Raw]:
+        """Yield staged messages as rows, in order; erased ones as rejected rows."""
+        raise NotImplementedError
 
     def fields_of(self, staged: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
         """Return the values of fields in staged rows, for the erasure of rows.

@@ -24,6 +24,7 @@ import polars as pl
 from umbel.errors import Damaged
 from umbel.log.reading import RESTORE
 from umbel.state import disk
+from umbel.types.dtype import nulls
 
 MAGIC = b"umbelrow"
 _LENGTHS = struct.Struct("<II")
@@ -119,8 +120,7 @@ class Stage:
             hits = mask(rows) & ~is_gone
             if hits.any():
                 part, time = self.part(number), self._path(number).stat().st_mtime_ns
-                left = [pl.when(~pl.lit(hits)).then(pl.col(name)).alias(name) for name in rows.columns]
-                content = encoded(rows.with_columns(left))
+                content = encoded(_without(rows, hits))
                 self._write(number, part.first, content, rows.height, part.facts)
                 os.utime(self._path(number), ns=(time, time))
                 done += int(hits.sum())
@@ -215,6 +215,20 @@ def encoded(frame: pl.DataFrame) -> bytes:
     body = io.BytesIO()
     frame.write_ipc(body, compression="lz4")
     return body.getvalue()
+
+
+def _without(rows: pl.DataFrame, gone: pl.Series) -> pl.DataFrame:
+    """Return rows with nulls in place of some, whose values are in no buffer any more.
+
+    A column of texts shares its buffers with that which it was selected from, and they are written whole.
+    """
+    body = io.BytesIO()
+    rows.filter(~gone).write_ipc(body, compat_level=pl.CompatLevel.oldest())  # which copies each text that is left
+    left = decoded(body.getvalue())
+    if not left.height:
+        return rows.clear(rows.height)
+    places = (~gone).cum_sum().cast(pl.Int64) - 1
+    return left.select(pl.all().gather(places.zip_with(~gone, nulls(rows.height, pl.Int64()))))
 
 
 def decoded(content: bytes, columns: list[str] | None = None) -> pl.DataFrame:

@@ -144,6 +144,7 @@ class ReadOptions:
         columns: the requested columns; None for all there are.
         keys: the columns that the dataset's keys are read from; None if one is computed.
         is_keyed: whether the dataset has keys.
+        references: the incoming columns that preproc copies.
     """
 
     directory: Path
@@ -155,6 +156,7 @@ class ReadOptions:
     columns: tuple[str, ...] | None
     keys: tuple[str, ...] | None
     is_keyed: bool
+    references: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,5 +70,5 @@ def avro() -> Any:
     try:
         import fastavro
     except ImportError as error:
-        raise PackageError("files of Avro need the package fastavro", hint="pip install 'umbel[kafka]'") from error
+        raise PackageError("files of Avro need the package fastavro", hint="pip install 'umbel[s3]'") from error
     return fastavro

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -126,17 +127,63 @@ def _before_damage(decoder: Any, packed: bytes) -> Iterator[bytes]:
 
 
 def _unzstd(file: IO[bytes]) -> Iterator[bytes]:
+    done = 0
+    try:
+        for piece in _zstd_pieces(_SlowFile(file), done):
+            yield piece
+            done += len(piece)
+    except _Damaged:
+        slow_from = max(file.tell() - 2 * _ZSTD_BYTES, 0)
+        file.seek(0)
+        yield from _zstd_pieces(_SlowFile(file, slow_from), done)
+        raise  # the file was replaced meanwhile
+
+
+def _zstd_pieces(file: _SlowFile, done: int) -> Iterator[bytes]:
+    """Yield the decompressed bytes of a file; behind the first `done` of them one by one.
+
+    The call that meets damage loses all that it has read and decompressed.
+    """
     import pyarrow as pa
 
-    # Small reads: the bytes decompressed in the call that meets the damage are lost.
     try:
         with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd") as plain:
-            while piece := plain.read(_ZSTD_BYTES):
+            for start in range(0, done, _ZSTD_BYTES):
+                plain.read(min(_ZSTD_BYTES, done - start))
+            while piece := plain.read(1 if file.is_slow else _ZSTD_BYTES):
                 yield piece
     except OSError as error:
         if error.errno is not None:  # of the disk, not of the content
             raise
         raise _Damaged(f"the zstd data is damaged, or breaks off before its end: {error}") from error
+
+
+class _SlowFile(io.RawIOBase):
+    """A file that gives single bytes from an offset on.
+
+    Args:
+        file: the file.
+        slow_from: the offset; None for never.
+    """
+
+    def __init__(self, file: IO[bytes], slow_from: int | None = None) -> None:
+        super().__init__()
+        self._file, self._slow_from = file, slow_from
+
+    @property
+    def is_slow(self) -> bool:
+        """True if it gives single bytes at its end."""
+        return self._slow_from is not None
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Read at most so many bytes."""
+        if self._slow_from is not None:
+            before = self._slow_from - self._file.tell()
+            size = min(size, before) if before > 0 else 1
+        return self._file.read(size)
 
 
 _UNPACK: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {".gz": _gunzip, ".zst": _unzstd}

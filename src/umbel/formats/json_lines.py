@@ -1,8 +1,8 @@
 """Parse rows from JSON lines: vectorised by Polars if exact, else one by one.
 
 Both ways accept the same rows with the same values, or the result for a row would depend on its neighbours. Polars reads
-numbers and truth values strictly, but coerces any value of a text column to text: where a text looks like one that was another
-value, `_Fast.guard` looks for it in the bytes.
+numbers and truth values strictly, but coerces any value of a text column to text; `_Fast.guard` finds bytes where that
+could happen. It takes the first value of a repeated key instead of the last; lines that may have one are read one by one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import orjson
 import polars as pl
 
 from umbel.formats.chunks import MAX_ROW
+from umbel.formats.json_keys import ESCAPED_KEY, examine
 from umbel.types.dtype import DType, nulls
 from umbel.types.json_values import revive
 from umbel.types.raw import Raw, from_records, rejects
@@ -26,9 +27,8 @@ GROUP = 512
 """Lines per group read one by one when one of them is malformed. Smaller groups cost more calls than they save."""
 
 _BIG = re.compile(rb"[0-9]{19}")
-_SURROGATE = r"\\u[dD][89abAB]"
-_COERCED = r"^(?:[-0-9\[{]|true$|false$)"
-"""Matches the text of any value that is none."""
+_ESCAPES = rf"\\u[dD][89abAB]|{ESCAPED_KEY}"
+"""Matches escapes that Polars does not read, and those that hide the name of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class _Fast:
         schema: the schema passed to Polars.
         casts: columns to cast back to text inside lists and structs.
         texts: the text columns.
-        guard: matches bytes that are a value of a text column, but no text.
+        guard: matches bytes for which Polars might differ from reading one by one, where these have other values than texts.
     """
 
     schema: Mapping[str, pl.DataType]
     casts: Mapping[str, pl.DataType]
-    texts: Sequence[str]
+    texts: Collection[str]
     guard: str
 
     def read(self, data: bytes) -> pl.DataFrame | None:
@@ -52,19 +52,19 @@ class _Fast:
         if len(data) > MAX_ROW:
             return None  # one of the lines may be too long
         try:
-            text = pl.Series([data], dtype=pl.Binary).cast(pl.String)
-            if b"\\" in data and text.str.contains(_SURROGATE).item():
+            if b"\\" in data and _contains(data, _ESCAPES):
                 return None
             frame = pl.read_ndjson(io.BytesIO(data), schema=self.schema)
-            if self._may_be_coerced(frame) and text.str.contains(self.guard).item():
+            keys = examine(data, frame, self.texts)
+            if not keys.are_distinct or (not keys.have_texts and _contains(data, self.guard)):
                 return None
         except pl.exceptions.PolarsError:
             return None
         return frame.with_columns(frame[name].cast(dtype) for name, dtype in self.casts.items())
 
-    def _may_be_coerced(self, frame: pl.DataFrame) -> bool:
-        """Return whether a text looks like one that was another value."""
-        return any(frame[name].str.contains(_COERCED).any() for name in self.texts)
+
+def _contains(data: bytes, pattern: str) -> bool:
+    return bool(pl.Series([data], dtype=pl.Binary).cast(pl.String).str.contains(pattern).item())
 
 
 class JsonLines:
@@ -171,7 +171,7 @@ class JsonLines:
         frame = revive(raw.frame.with_columns(missing), self._requested)
         found = pl.concat([rejects(errors), raw.rejects]).sort("row")
         chosen = frame.select(list(self._requested)) if self._exact and self._requested else frame
-        return Raw(chosen, found, objects=None if self._requested else rows)
+        return Raw(chosen, found, objects=None if self._requested else rows, is_sparse=True)
 
 
 def parse_value(line: bytes) -> Any:
@@ -212,7 +212,7 @@ def _fast(columns: Mapping[str, pl.DataType]) -> _Fast | None:
     texts = [name for name, dtype in known.items() if dtype == pl.String]
     lenient = rf'"(?:{"|".join(map(re.escape, texts))})"\s*:\s*(?:[\[{{tf]|-?\d+[.eE]|-?\d{{19}})'
     casts = {name: _texts(dtype) for name, dtype in known.items() if _texts(dtype) != dtype}
-    return _Fast(known, casts, texts, lenient)
+    return _Fast(known, casts, frozenset(texts), lenient)
 
 
 _SAME = (pl.Int64, pl.Float64, pl.Boolean)

@@ -11,10 +11,11 @@ from datetime import datetime
 
 import polars as pl
 
-from umbel.definitions.preproc import Evaluated
+from umbel.definitions.preproc import Evaluated, ReferenceColumn
 from umbel.definitions.records import DatasetDefinition, Sampling, SourceDefinition
 from umbel.ingestion.debezium import open_messages, validate_deletions
 from umbel.state.keys import encode_keys, shard_of
+from umbel.types.dtype import nulls
 from umbel.types.dtypes import Bool, DType, Optional
 from umbel.types.raw import TOMBSTONE, Raw, rejects
 from umbel.types.schema import AT, TRUNCATION, WEIGHT
@@ -94,6 +95,7 @@ class _Rows:
         deletions: row number of a deletion to its instant.
         starts: instants before which rows are not in force, null for none.
         truncations: row number of a truncation to its instant.
+        is_sparse: True if an absent column is null.
     """
 
     frame: pl.DataFrame
@@ -101,13 +103,15 @@ class _Rows:
     deletions: Mapping[int, datetime | None] = field(default_factory=dict)
     starts: pl.Series | None = None
     truncations: Mapping[int, datetime] = field(default_factory=dict)
+    is_sparse: bool = False
 
     def blaming(self, field: str, errors: Mapping[int, str]) -> _Rows:
-        """Return the rows with further rejected records, except for deletions and truncations.
+        """Return the rows with further rejected records, except for deletions, truncations and records that are no rows.
 
         Of deletions only the keys are checked.
         """
-        found = {row: why for row, why in errors.items() if row not in self.endings}
+        out = set(self.rejects.filter(pl.col("field") == "")["row"].to_list()) if errors else ()
+        found = {row: why for row, why in errors.items() if row not in self.endings and row not in out}
         return replace(self, rejects=pl.concat([self.rejects, rejects(found, field)])) if found else self
 
     @property
@@ -119,17 +123,21 @@ class _Rows:
 def _opened(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> _Rows:
     if source.cdc != "debezium":
         is_fed_alone = len(dataset.sources) == 1 and dataset.output is None
-        rows = _Rows(raw.frame, raw.rejects, raw.deletions, raw.starts, raw.truncations if is_fed_alone else {})
+        truncations = raw.truncations if is_fed_alone else {}
+        rows = _Rows(raw.frame, raw.rejects, raw.deletions, raw.starts, truncations, raw.is_sparse)
         return rows if is_fed_alone else rows.blaming("", dict.fromkeys(raw.truncations, _FED_BY_OTHERS))
     out = set(raw.rejects["row"].to_list())
     opened = open_messages(raw.frame, dataset.dtypes)
     errors = {row: why for row, why in opened.errors.items() if row not in out}
-    return _Rows(opened.frame, raw.rejects, opened.deletions).blaming("", errors)
+    return _Rows(opened.frame, raw.rejects, opened.deletions, is_sparse=True).blaming("", errors)
 
 
 def _preprocessed(rows: _Rows, source: SourceDefinition, dataset: DatasetDefinition) -> _Rows:
-    known = _untouched(source, dataset)
-    columns = {name: how.column(rows.frame, dataset.dtypes[name], known) for name, how in source.preproc}
+    known, frame = _untouched(source, dataset), rows.frame
+    if rows.is_sparse:
+        absent = {how.path[0] for _, how in source.preproc if isinstance(how, ReferenceColumn)} - set(frame.columns)
+        frame = frame.with_columns(nulls(frame.height, pl.Null()).alias(name) for name in sorted(absent))
+    columns = {name: how.column(frame, dataset.dtypes[name], known) for name, how in source.preproc}
     for name, each in columns.items():
         rows = rows.blaming(name, each.errors)
     return replace(rows, frame=rows.frame.with_columns(each.values.alias(name) for name, each in columns.items()))

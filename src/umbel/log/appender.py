@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from umbel.errors import Transient
 from umbel.log.batch_ids import BatchIds
-from umbel.log.records import Entry, Receipt, pack
+from umbel.log.records import Entry, Receipt, are_same_rows, pack
 from umbel.log.segments import PREAMBLE_BYTES, LogPosition, Segment
 from umbel.log.tail import Tail
 from umbel.state import disk
@@ -74,12 +75,20 @@ class Appender:
             if entry.digest is None:
                 answers.append(next(receipts))
             elif entry.digest in known:
-                answers.append(known[entry.digest])
+                answers.append(self._compared(known[entry.digest], entry))
             else:
                 answers.append(next(receipts))
                 added[entry.digest] = known[entry.digest] = answers[-1].repeated()
         self._ids.add(added, self._tail.end())
         return answers
+
+    def _compared(self, receipt: Receipt, entry: Entry) -> Receipt:
+        """Return the receipt of an earlier batch, marked if a later one of its id has other rows."""
+        segment = Segment(self._directory, receipt.segment)
+        earlier = next(segment.found(receipt.offset), None) if segment.path.exists() else None
+        if earlier is None or earlier.offset != receipt.offset:
+            return receipt  # it was deleted or damaged since
+        return replace(receipt, has_other_rows=not are_same_rows(earlier.entry, entry))
 
     def _open(self, end: LogPosition) -> LogPosition:
         if end.offset >= self._segment_bytes:

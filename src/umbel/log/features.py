@@ -251,7 +251,10 @@ def _lines(path: Path, damaged: Tell) -> Iterator[list[bytes]]:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """Yield the whole lines of a file in blocks; none if the file was deleted."""
+    """Yield the whole lines of a file in blocks; none if the file was deleted.
+
+    A last line with another byte in place of its line break was not cut by a crash, and is among them.
+    """
     locked = b""
     with suppress(FileNotFoundError), path.open("rb") as file:
         while piece := file.read(BLOCK):
@@ -260,6 +263,8 @@ def _blocks(path: Path) -> Iterator[bytes]:
             if end:
                 yield locked[:end]
             locked = locked[end:]
+    if opened(locked[:-1] + b"\n") is not None:
+        yield locked[:-2] + b"\0\n"  # a line of the same length, and damaged
 
 
 def _next(day: str) -> str:

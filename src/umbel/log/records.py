@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
+import orjson
 
 _HEADER = struct.Struct("<IIIIqQ")
 _BODY = struct.Struct("<IIIqQ")
@@ -84,6 +85,7 @@ class Receipt:
         row: log-wide number of its first row.
         rows: number of rows.
         is_duplicate: True if an earlier batch had the same id; the position is then that of the earlier one.
+        has_other_rows: True if that earlier batch has other rows: these are not stored.
     """
 
     segment: int
@@ -91,6 +93,7 @@ class Receipt:
     row: int
     rows: int
     is_duplicate: bool = False
+    has_other_rows: bool = False
 
     def repeated(self) -> Receipt:
         """Return the response to a repetition of the batch."""
@@ -100,6 +103,22 @@ class Receipt:
 def digest_of(batch_id: str) -> bytes:
     """Return the 16-byte digest of a batch id."""
     return blake2b(batch_id.encode(), digest_size=DIGEST_BYTES).digest()
+
+
+def are_same_rows(earlier: Entry, later: Entry) -> bool:
+    """Return True if two batches have the same rows, however they are written.
+
+    An erased row of the earlier one is the same as any.
+    """
+    if earlier.payload == later.payload:
+        return True
+    if earlier.rows != later.rows:
+        return False
+    try:
+        before, after = orjson.loads(earlier.payload), orjson.loads(later.payload)
+    except ValueError:
+        return False
+    return all(old == new or (old is None and earlier.is_redacted) for old, new in zip(before, after, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ import polars as pl
 
 from umbel.api.secrets import provide_secrets
 from umbel.catalog.purges import Mentions
-from umbel.connectors.staged_messages import MESSAGE, StagedMessages, message_rows
 from umbel.connectors.staged_source import StagedSource
 from umbel.connectors.webhook import EndpointSource
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from umbel.formats.raw_batch import RawBatch
     from umbel.runtime.deployment import Deployment
     from umbel.types.dtype import DType
+    from umbel.types.raw import Raw
 
 
 def redact_ingest_logs(
@@ -130,8 +130,11 @@ def _staged(
     rows: pl.DataFrame,
 ) -> pl.Series:
     """Return which staged rows have erased keys."""
-    if isinstance(reading, StagedMessages):
-        gone = set(_messages(keys, mentions, dataset, source, rows))
+    messages = reading.messages_of(rows)
+    if messages is not None:
+        definition = replace(source, where=None, sample=None, since=None, until=None)
+        raws = reading.rows_of(rows, requested(definition, dataset), exact=False)
+        gone = set(_messages(keys, mentions, dataset, definition, raws, messages))
         return pl.Series([row in gone for row in range(rows.height)], dtype=pl.Boolean)
     names = {name: column_of(name, source) for name in keys.columns}
     columns = reading.fields_of(rows, [name for name in names.values() if name is not None])
@@ -148,15 +151,20 @@ def _cast(column: pl.Series, dtype: DType, name: str) -> pl.Series:
 
 
 def _messages(
-    keys: ErasedKeys, mentions: Mentions, dataset: DatasetDefinition, source: SourceDefinition, rows: pl.DataFrame
+    keys: ErasedKeys,
+    mentions: Mentions,
+    dataset: DatasetDefinition,
+    source: SourceDefinition,
+    raws: Iterator[Raw],
+    messages: pl.Series,
 ) -> Iterator[int]:
     """Yield the staged messages that have erased keys."""
-    definition, first = replace(source, where=None, sample=None, since=None, until=None), 0
-    for raw in message_rows(rows, requested(definition, dataset), exact=False):
-        validated = prepare(raw, definition, dataset)
+    first = 0
+    for raw in raws:
+        validated = prepare(raw, source, dataset)
         for row in validated.accepted.filter(keys.hits(validated.frame)):
             yield first + row
         for row in validated.rejects["row"].unique():
-            if mentions and mentions(rows[MESSAGE][first + row] or b""):
+            if mentions and mentions(messages[first + row] or b""):
                 yield first + row
         first += raw.frame.height

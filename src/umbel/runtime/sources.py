@@ -145,6 +145,7 @@ def read_options(directory: Path, dataset: DatasetDefinition, key: str, source: 
         columns=columns or None,
         keys=None if None in keys else tuple(filter(None, keys)),
         is_keyed=dataset.schema.is_keyed,
+        references=tuple(how.path[0] for _, how in source.preproc if isinstance(how, ReferenceColumn)),
     )
 
 

@@ -14,7 +14,7 @@ import orjson
 from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 
-from umbel.errors import InvalidType, InvalidValue
+from umbel.errors import Conflict, InvalidType, InvalidValue
 from umbel.formats.compression import decompressed
 from umbel.formats.json_lines import lines_of, parse_value
 from umbel.query.encode import columns_of
@@ -27,6 +27,7 @@ from umbel.serving.service import Service
 from umbel.serving.threads import ThreadPool
 
 LONGEST_ID = 1024
+NEW_KEY = "send other rows with a key of their own"
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -116,6 +117,8 @@ async def log(
         return LogResponse(0)
     service.backlog.check(found.webhook, found.endpoint)
     receipt = await target.append(found.payload, found.rows, batch_id=batch_id, received_at=time.time_ns() // 1000)
+    if receipt.has_other_rows:
+        raise Conflict("the Idempotency-Key was sent with other rows before: these were not stored", hint=NEW_KEY)
     if not receipt.is_duplicate:
         metrics.logged(found.webhook, found.endpoint, found.rows)
     return LogResponse(receipt.rows, receipt.row, receipt.is_duplicate, found.broken or UNSET)

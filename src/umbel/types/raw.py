@@ -40,6 +40,7 @@ class Raw:
         starts: instants before which the rows of a change capture are not in force, null for none.
         truncations: row number of the end of all rows before to its instant; such a row is all null in `frame`.
         objects: the JSON objects of the rows, where they were read without columns: an absent member is not null there.
+        is_sparse: True if rows are objects, whose absent members are null; else a missing column is an error of all rows.
     """
 
     frame: pl.DataFrame
@@ -48,6 +49,7 @@ class Raw:
     starts: pl.Series | None = None
     truncations: Mapping[int, datetime] = field(default_factory=dict)
     objects: Sequence[Any] | None = None
+    is_sparse: bool = False
 
 
 def from_records(rows: Sequence[Any], declared: Mapping[str, DType] | None = None) -> Raw:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from umbel.catalog.catalog import Catalog
-from umbel.catalog.vault import Vault
+from umbel.catalog.vault import Vault, fresh_key
 from umbel.errors import InvalidValue, Terminal, UnknownName
+from umbel.state.disk import sync_directory
 
 
 @pytest.fixture
@@ -89,7 +92,7 @@ def test_a_key_that_is_damaged_or_missing_is_reported(vault: Vault, tmp_path: Pa
             with pytest.raises(Terminal, match="is damaged") as error:
                 look()
             assert error.value.hint
-    path.write_bytes(bytes([key[0] ^ 1]) + key[1:])
+    path.write_bytes(fresh_key().encode())
     with pytest.raises(Terminal, match="encrypted under another key"):
         vault.check()
     path.unlink()
@@ -98,3 +101,113 @@ def test_a_key_that_is_damaged_or_missing_is_reported(vault: Vault, tmp_path: Pa
     assert not path.exists()
     path.write_bytes(key)
     vault.check()
+
+
+def files(vault: Vault, tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "keys").iterdir())
+
+
+def test_a_rotated_key_opens_all_and_the_old_one_nothing(vault: Vault, tmp_path: Path) -> None:
+    for n in range(5):
+        vault.add(f"s{n}", f"value {n}")
+    sealed, path = vault.seal(b"request"), tmp_path / "keys" / "secret.key"
+    old = path.read_bytes()
+    assert vault.rotate() == 5
+    new = path.read_bytes()
+    assert new != old
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert files(vault, tmp_path) == ["secret.key"]
+    assert [vault.get(f"s{n}") for n in range(5)] == [f"value {n}" for n in range(5)]
+    with pytest.raises(Terminal):
+        vault.unseal(sealed)
+    path.write_bytes(old)
+    with pytest.raises(Terminal, match="another key"):
+        vault.get("s0")
+
+
+class Torn(BaseException):
+    """The process ends."""
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+def test_an_interrupted_rotation_loses_nothing_and_is_completed(
+    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """At every write of a file or a secret: all can be read, added and changed, and the next rotation ends it."""
+    for n in range(3):
+        vault.add(f"s{n}", f"value {n}")
+    path, steps = tmp_path / "keys" / "secret.key", iter(range(1, 100))
+    old = path.read_bytes()
+
+    def torn(call: Any) -> Any:
+        def wrapped(*arguments: Any) -> Any:
+            if next(steps) == step:
+                raise Torn
+            return call(*arguments)
+
+        return wrapped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", torn(Path.replace))
+        patch.setattr("umbel.catalog.vault.sync_directory", torn(sync_directory))
+        patch.setattr(Catalog, "exchange_secret", torn(Catalog.exchange_secret))
+        if step < 8:
+            with pytest.raises(Torn):
+                vault.rotate()
+        else:
+            vault.rotate()
+    again = Vault(Catalog(f"sqlite:///{tmp_path / 'catalog.db'}"), path)
+    again.check()
+    again.update("s1", "changed")
+    again.add("s3", "added")
+    again.rotate()
+    assert [again.get(f"s{n}") for n in range(4)] == ["value 0", "changed", "value 2", "added"]
+    assert len(path.read_bytes().split()) == 1
+    assert old not in path.read_bytes()
+
+
+def test_secrets_that_are_written_during_a_rotation_are_under_the_new_key(
+    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a process that read the old key just before, and stored after the rotation had looked."""
+    vault.add("first", "1")
+    other = Vault(Catalog(f"sqlite:///{tmp_path / 'catalog.db'}"), tmp_path / "keys" / "secret.key")
+    put = Catalog.put_secret
+
+    def meanwhile(self: Catalog, name: str, encrypted: bytes) -> None:
+        monkeypatch.setattr(Catalog, "put_secret", put)
+        other.rotate()
+        put(self, name, encrypted)
+
+    monkeypatch.setattr(Catalog, "put_secret", meanwhile)
+    vault.update("first", "2")
+    assert other.get("first") == "2"
+
+
+def test_rotations_at_once_end_in_one_key(vault: Vault, tmp_path: Path) -> None:
+    for n in range(20):
+        vault.add(f"s{n}", str(n))
+    url, path = f"sqlite:///{tmp_path / 'catalog.db'}", tmp_path / "keys" / "secret.key"
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: Vault(Catalog(url), path).rotate(), range(4))) == [20] * 4
+    assert [vault.get(f"s{n}") for n in range(20)] == [str(n) for n in range(20)]
+
+
+def test_the_key_may_be_in_the_environment(vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = fresh_key(), fresh_key()
+    monkeypatch.setenv("UMBEL_VAULT_KEY", first)
+    vault.add("token", "a")
+    assert not (tmp_path / "keys").exists()
+    with pytest.raises(InvalidValue, match="no second key"):
+        vault.rotate()
+    monkeypatch.setenv("UMBEL_VAULT_KEY", f"{second} {first}")
+    assert vault.get("token") == "a"
+    assert vault.rotate() == 1
+    monkeypatch.setenv("UMBEL_VAULT_KEY", second)
+    vault.check()
+    assert vault.get("token") == "a"
+    for wrong in ("", "x", f"{second} x"):
+        monkeypatch.setenv("UMBEL_VAULT_KEY", wrong)
+        with pytest.raises(Terminal, match="in UMBEL_VAULT_KEY is damaged") as report:
+            vault.get("token")
+        assert second not in str(report.value)

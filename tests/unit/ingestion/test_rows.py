@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Optional
 
 import pandas as pd
 import polars as pl
@@ -15,6 +15,7 @@ from umbel.connectors import Webhook
 from umbel.definitions.preproc import ConstantColumn, Evaluated, ReferenceColumn
 from umbel.definitions.records import DatasetDefinition, Sampling, SourceDefinition
 from umbel.expr import Expr, col, when
+from umbel.formats.json_lines import JsonLines
 from umbel.functions.computed import ByExpression, ByFunction
 from umbel.functions.user_function import UserFunction
 from umbel.ingestion.rows import prepare, requested
@@ -307,3 +308,30 @@ def test_a_truncation_passes_all_conditions(columns: dict[str, Any]) -> None:
     assert (found.accepted.to_list()[-1], found.rejects.height) == (height - 1, 0)
     two = prepare(raw, source, replace(KEYED, sources=(source, source)))
     assert "the dataset also has rows from elsewhere" in two.rejects["reason"][0]
+
+
+SPARSE = dataset(a=int, nick=Optional[str], t=datetime)
+ALIAS = {"nick": ReferenceColumn(("alias",))}
+
+
+def test_a_copied_member_that_no_object_has_is_null_as_beside_one_that_has_it() -> None:
+    """Otherwise the outcome of an object would depend on those that it is read with."""
+    lines = JsonLines(requested(source := feed(preproc=ALIAS), SPARSE), exact=False)
+    without, with_it = b'{"a": 1, "t": 1}', b'{"a": 2, "t": 1, "alias": "x"}'
+    for group in ([without], [without, with_it]):
+        (raw,) = lines.texts(group)
+        found = prepare(raw, source, SPARSE)
+        assert found.rejects.rows() == []
+        assert found.frame["nick"].to_list() == [None, "x"][: len(group)]
+    (raw,) = lines.texts([without])
+    strict = prepare(raw, feed(preproc={"b": ReferenceColumn(("alias",))}), STREAM)
+    assert strict.rejects["reason"].to_list() == ["null, and str is not Optional"]
+
+
+def test_of_a_record_that_is_no_row_its_columns_are_not_missed_too() -> None:
+    """Each tombstone behind a deletion was a dead letter, of a dataset that copies a column."""
+    source = feed("debezium", preproc=ALIAS)
+    raw = Raw(pl.DataFrame(height=2), rejects({0: TOMBSTONE, 1: "no JSON"}))
+    keyed = dataset(keys=("a",), a=int, nick=Optional[str], t=datetime)
+    assert prepare(raw, source, keyed).rejects["reason"].to_list() == ["no JSON"]
+    assert prepare(raw, feed("upsert", preproc=ALIAS), keyed).rejects["reason"].to_list() == [TOMBSTONE, "no JSON"]

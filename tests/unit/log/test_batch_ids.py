@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def test_a_batch_id_is_stored_once(tmp_path: Path) -> None:
     again = log.append_blocking(b"[other]", 1, batch_id="id1")
     log.close()
     first = next(receipt for receipt in receipts if not receipt.is_duplicate and receipt.offset == again.offset)
-    assert again == first.repeated()
+    assert again == replace(first.repeated(), has_other_rows=True)
     assert len(payloads(IngestReader(tmp_path, "w", "e"))) == 24
 
 
@@ -71,4 +72,21 @@ def test_ids_that_a_crash_left_in_several_segments_are_known(tmp_path: Path, mon
     assert len(segments_in(directory)) == 4
     appender = Appender(directory, segment_bytes=200)
     assert all(send(appender, number) for number in range(13))
+    appender.close()
+
+
+def test_erased_rows_and_lost_records_are_no_other_rows(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path, "w", "e")
+    appender = Appender(directory)
+    appender.append([Entry(b'[null     ,{"n":2}]', 2, 0, digest_of("a"), is_redacted=True)])
+    sent = [b'[{"n":1},{"n":2}]', b'[{"n":1},{"n":3}]', b'[{"n":1}]']
+    found = [appender.append([Entry(each, each.count(b"n"), 0, digest_of("a"))])[0] for each in sent]
+    assert [receipt.has_other_rows for receipt in found] == [False, True, True]
+    path = segments_in(directory)[-1].path
+    data = bytearray(path.read_bytes())
+    data[-2] ^= 1
+    path.write_bytes(data)
+    (receipt,) = appender.append([Entry(sent[1], 2, 0, digest_of("a"))])
+    assert receipt.is_duplicate
+    assert not receipt.has_other_rows
     appender.close()

@@ -49,6 +49,24 @@ def test_a_repeated_request_is_stored_once(fresh: Served) -> None:
     assert len(rows_of(fresh)) == 3
 
 
+def test_a_key_of_other_rows_is_refused(fresh: Served) -> None:
+    header = {"Idempotency-Key": "batch-8"}
+    first = fresh.log("departures", DEPARTURES, headers=header).json()
+    for other in (DEPARTURES[:2], [*DEPARTURES[:2], {**DEPARTURES[2], "delay": 77}]):
+        refused = fresh.log("departures", other, headers=header)
+        assert refused.status_code == 409
+        assert refused.json()["code"] == "conflict"
+        assert "key of their own" in refused.json()["hint"]
+    respelled = [dict(reversed(row.items())) for row in DEPARTURES]
+    assert fresh.log("departures", respelled, headers=header).json() == first | {"repeated": True}
+    columns = {name: [row.get(name) for row in DEPARTURES] for name in DEPARTURES[0]}
+    fresh.log("departures", columns, headers={"Idempotency-Key": "columns"})
+    repeated = fresh.log("departures", columns, headers={"Idempotency-Key": "columns"})
+    assert repeated.json()["repeated"] is True
+    fresh.process()
+    assert len(rows_of(fresh)) == 2 * len(DEPARTURES)
+
+
 def test_the_header_that_names_a_batch_must_name_it(fresh: Served) -> None:
     assert fresh.log("departures", DEPARTURES, headers={"Idempotency-Key": " "}).status_code == 400
     assert fresh.log("departures", DEPARTURES, headers={"Idempotency-Key": "x" * 2000}).status_code == 400

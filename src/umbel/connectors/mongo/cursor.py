@@ -264,9 +264,8 @@ class MongoCursor(PatientCursor):
         """The projection: the requested fields, the cursor and `_id`."""
         if self.options.columns is None:
             return None
-        top = self.cursor.partition(".")[0]
-        cursor = top if top in self.options.columns else self.cursor
-        return dict.fromkeys(("_id", *self.options.columns, cursor), 1)
+        names = {"_id", *self.options.columns, self.cursor}
+        return {name: 1 for name in sorted(names) if not any(name.startswith(f"{other}.") for other in names)}
 
     def _sorted_out(self, data: bytes, bracket: Bracket, high: Any) -> tuple[pl.DataFrame, list[bytes], Any]:
         """Return the documents of a bracket, the others, and the highest cursor so far."""
@@ -301,9 +300,10 @@ class MongoCursor(PatientCursor):
             yield self.report_of(part)
             return
         documents = self.stage.read(part.number, [DOCUMENT])[DOCUMENT]
+        names = [*requested, *(() if exact else self.options.references)]
         for start in range(0, len(documents), AT_ONCE):
             chosen = documents.slice(start, AT_ONCE).to_list()
-            yield self._batch(chosen, part, start, list(requested), exact=exact)
+            yield self._batch(chosen, part, start, names, exact=exact)
 
     def _batch(
         self, documents: Sequence[bytes | None], part: StagedPart, start: int, names: Sequence[str], *, exact: bool

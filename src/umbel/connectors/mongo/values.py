@@ -86,13 +86,13 @@ def raw_rows(
         if reason is not None:
             errors[row] = reason
     chosen = dict.fromkeys(names if exact else chain(names, chain.from_iterable(found)))
-    columns = {name: _converted(name, [each.get(name) for each in found], errors) for name in chosen}
+    columns = {name: _converted(name, [_field(each, name) for each in found], errors) for name in chosen}
     for values in columns.values():
         for row in errors if isinstance(values, list) else ():
             values[row] = None
     series = [_series(name, values, errors) for name, values in columns.items()]
     frame = pl.DataFrame(series) if series else pl.DataFrame(height=len(found))
-    return Raw(frame, rejects(errors)), found
+    return Raw(frame, rejects(errors), is_sparse=True), found
 
 
 def columns_of(documents: Sequence[bytes | None], names: Sequence[str]) -> pl.DataFrame:
@@ -105,8 +105,19 @@ def columns_of(documents: Sequence[bytes | None], names: Sequence[str]) -> pl.Da
         names: of the fields.
     """
     found = [{} if raw is None else read(raw) for raw in documents]
-    columns = {name: _converted(name, [each.get(name) for each in found], {}) for name in names}
+    columns = {name: _converted(name, [_field(each, name) for each in found], {}) for name in names}
     return pl.DataFrame([_series(name, values, {}) for name, values in columns.items()])
+
+
+def _field(document: Any, name: str) -> Any:
+    """Return a field, or what a path with dots leads to; of an array of subdocuments that of each which has one."""
+    if name in document or "." not in name:
+        return document.get(name)
+    first, _, rest = name.partition(".")
+    inner = document.get(first)
+    if isinstance(inner, list):
+        return [_field(each, rest) for each in inner if isinstance(each, dict) and rest.partition(".")[0] in each]
+    return _field(inner, rest) if isinstance(inner, dict) else None
 
 
 def as_json(document: Any) -> bytes:

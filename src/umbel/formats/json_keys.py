@@ -1,0 +1,145 @@
+"""Detection of JSON objects that have a key twice.
+
+Polars takes the first value of a repeated key, orjson and most parsers the last. `examine` finds the keys of lines by their
+bytes, and compares their number with that of the values read. Keys with escapes must have been excluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+ESCAPED_KEY = r'\\.(?:[^"\\]|\\.)*"\s*:'
+"""Matches a key with an escaped character, since its bytes are those of another key."""
+
+_QUOTE, _COLON, _NEWLINE = b'":\n'
+_TEXT = np.isin(np.arange(256), list(b'"n'))
+_BLANKS = np.isin(np.arange(256), list(b" \t\r"))
+_WORD = 8
+_BLOCK = 256 << 10
+"""Bytes examined at once: few enough for the cache of a core."""
+
+Positions = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Properties of the keys of some lines; False means that they are not certain.
+
+    Args:
+        are_distinct: no object has a key of a column or of a field twice.
+        have_texts: the value of each text column is a text or null.
+    """
+
+    are_distinct: bool
+    have_texts: bool
+
+
+def examine(data: bytes, frame: pl.DataFrame, texts: Collection[str]) -> Keys:
+    """Examine the keys of some lines.
+
+    Args:
+        data: lines of JSON objects.
+        frame: their rows.
+        texts: the names of the text columns.
+    """
+    names = sorted({name for column in frame for name in _names(column.name, column.dtype)})
+    keys, count, have_texts = [f'"{name}"'.encode() for name in names], 0, True
+    for block in map(_Block.of, _blocks(data)):
+        for name, key in zip(names, keys, strict=True):
+            ends = block.find(key)
+            count += ends.size
+            have_texts &= name not in texts or block.have_texts(ends)
+    if count == sum(map(_values, frame)):  # each value has a key of its own, which leaves none for a second value
+        return Keys(True, have_texts)
+    are_distinct = all(block.is_once_per_line(key) for block in map(_Block.of, _blocks(data)) for key in keys)
+    return Keys(are_distinct, have_texts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Some lines.
+
+    Args:
+        chars: their bytes, behind a margin of one word.
+        words: the eight bytes from each position on, as a number.
+        ends: the positions behind each key.
+        tails: the last words of the keys, up to the end.
+    """
+
+    chars: npt.NDArray[np.uint8]
+    words: npt.NDArray[np.int64]
+    ends: Positions
+    tails: npt.NDArray[np.int64]
+
+    @staticmethod
+    def of(data: bytes) -> _Block:
+        """Find the keys of some lines."""
+        chars = np.frombuffer(bytes(_WORD) + data, np.uint8)
+        ends = np.flatnonzero(chars == _COLON)
+        before = chars[ends - 1]
+        while (blank := _BLANKS[before]).any():
+            ends = ends - blank
+            before = chars[ends - 1]
+        ends = ends[before == _QUOTE]
+        words = np.ndarray((chars.size - _WORD + 1,), "<i8", chars.data, strides=(1,))
+        return _Block(chars, words, ends, words[ends - _WORD])
+
+    def find(self, key: bytes) -> Positions:
+        """Return the positions behind a key, which has its quotes."""
+        mask, value = _word(key[-_WORD:])
+        found: Positions = self.ends[self.tails & mask == value]
+        for end in range(_WORD, len(key), _WORD):
+            found = found[found >= end + _WORD]
+            mask, value = _word(key[-end - _WORD : -end])
+            found = found[self.words[found - end - _WORD] & mask == value]
+        return found
+
+    def have_texts(self, ends: Positions) -> bool:
+        """Return True if behind each of some keys is the start of a text or of null."""
+        begins = ends + 1
+        while (blank := _BLANKS[self.chars[begins]]).any():
+            begins = begins + blank
+        return bool(_TEXT[self.chars[begins]].all())
+
+    def is_once_per_line(self, key: bytes) -> bool:
+        """Return True if no line has a key twice."""
+        lines = np.searchsorted(np.flatnonzero(self.chars == _NEWLINE), self.find(key))
+        return bool((np.diff(lines) > 0).all())
+
+
+def _word(text: bytes) -> tuple[np.int64, np.int64]:
+    """Return the mask and the value of a word that ends with a text of at most eight bytes."""
+    free = _WORD - len(text)
+    return np.int64(-1 << 8 * free), np.int64(int.from_bytes(bytes(free) + text, "little", signed=True))
+
+
+def _blocks(data: bytes) -> Iterator[bytes]:
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start + _BLOCK) + 1 or len(data)
+        yield data[start:end]
+        start = end
+
+
+def _names(name: str, dtype: Any) -> set[str]:
+    """Return the name of a column and those of the fields in it."""
+    if isinstance(dtype, pl.List):
+        return _names(name, dtype.inner)
+    fields = dtype.fields if isinstance(dtype, pl.Struct) else ()
+    return {name}.union(*(_names(each.name, each.dtype) for each in fields))
+
+
+def _values(column: pl.Series) -> int:
+    """Return the number of values that have a key: of a column, and of the fields in it."""
+    found = len(column) - column.null_count()
+    while isinstance(column.dtype, pl.List):
+        column = column.drop_nulls().list.explode(empty_as_null=False)
+    if isinstance(column.dtype, pl.Struct):
+        found += sum(map(_values, column.drop_nulls().struct.unnest()))
+    return found

@@ -1,0 +1,106 @@
+"""JSON keys: the last value of a repeated key counts, whatever the lines beside it are."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import orjson
+import pytest
+
+from umbel.formats import json_lines
+from umbel.formats.json_lines import GROUP, JsonLines
+from umbel.types.dtype import DType
+from umbel.types.dtypes import Float, Int, List, Optional, Str, Struct
+
+FLAT: dict[str, DType] = {"a": Optional(Int()), "an_address_of_mine": Optional(Str()), "b": Optional(Float())}
+POINT = Struct("Point", (("x", Optional(Int())), ("y", Optional(Int()))))
+NESTED: dict[str, DType] = {"a": Optional(Int()), "p": Optional(POINT), "ps": Optional(List(POINT))}
+REGULAR = '{"a": 1, "an_address_of_mine": "x", "b": 1.5}'
+REPEATED = [
+    '{"a": 1, "a": 2, "an_address_of_mine": "x", "b": 1.5}',
+    '{"a": 1, "an_address_of_mine": "x", "a": 2}',
+    '{"a": 1, "an_address_of_mine": "x", "b": 1.5, "a": 2}',
+    '{"a" : 1, "a"\t: 2}',
+    '{"a": 1, "a": null}',
+    '{"a": null, "a": 1}',
+    '{"a": 1, "\\u0061": 2}',
+    '{"a": 1, "z\\"": 3, "\\u0061": 2, "b": 3}',
+    '{"an_address_of_mine": "x", "an_address_of_mine": "y"}',
+    '{"an_address_of_mine": "\\"a\\": 7", "a": 1, "a": 3, "c": 7}',
+    '{"a": 1, "a": 2, "c": 7}',
+    '{"a": 1, "a": "2"}',
+    '{"b": 1, "b": 2, "extra": {"a": 1}}',
+]
+
+
+def _rows(requested: dict[str, DType], lines: list[str]) -> list[dict[str, Any]]:
+    found = list[dict[str, Any]]()
+    for raw in JsonLines(requested, exact=True).read("\n".join(lines).encode()):
+        columns = {name: dtype.ingest(raw.frame[name]).values.to_list() for name, dtype in requested.items()}
+        found += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return found
+
+
+def _expected(requested: dict[str, DType], line: str) -> dict[str, Any]:
+    return {name: orjson.loads(line).get(name) for name in requested}
+
+
+@pytest.mark.parametrize("line", REPEATED)
+@pytest.mark.parametrize("around", [0, 1, 5, GROUP])
+def test_the_last_value_of_a_repeated_key_counts(line: str, around: int) -> None:
+    lines = [*[REGULAR] * around, line, *[REGULAR] * around]
+    expected = [_expected(FLAT, each) for each in lines]
+    if line.endswith('"a": "2"}'):
+        expected[around]["a"] = 2  # a whole number may be written as text
+    assert _rows(FLAT, lines)[around] == expected[around]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"a": 1, "p": {"x": 1, "x": 2}, "ps": []}',
+        '{"a": 1, "p": {"x": 1, "y": 2}, "ps": [{"x": 1, "x": null}]}',
+        '{"p": {"x": 1}, "p": {"y": 2}, "ps": [{"x": 1}, {"y": 1, "y": 3}]}',
+        '{"ps": [{"x": 1}], "ps": [{"x": 2}, {"x": 3}]}',
+    ],
+)
+def test_the_same_holds_for_fields_of_structs(line: str) -> None:
+    regular = '{"a": 1, "p": {"x": 5, "y": 6}, "ps": [{"x": 1, "y": 2}, {"x": 3, "y": 4}]}'
+    alone, among = _rows(NESTED, [line]), _rows(NESTED, [regular, line, regular])
+    assert among == [*_rows(NESTED, [regular]), *alone, *_rows(NESTED, [regular])]
+    value = orjson.loads(line)
+    full = {"x": None, "y": None}
+    assert alone[0]["ps"] == [{**full, **each} for each in value["ps"]]
+    assert alone[0]["p"] == ({**full, **value["p"]} if "p" in value else None)
+
+
+def test_random_lines_are_read_as_one_by_one() -> None:
+    rng = random.Random(7)
+    values = {"a": ["1", "2", "null"], "an_address_of_mine": ['"x"', '"{\\"a\\": 3}"', "null"], "b": ["1.5", "-2.0"]}
+    values |= {"z": ["0"], "dress_of_mine": ["1"]}
+    for _ in range(300):
+        lines = []
+        for _ in range(rng.choice((1, 2, 9))):
+            names = rng.choices(list(values), k=rng.choice((2, 3, 5)))
+            colon = rng.choice((":", ": ", ":", " :"))
+            lines.append("{" + ",".join(f'"{name}"{colon}{rng.choice(values[name])}' for name in names) + "}")
+        assert _rows(FLAT, lines) == [_expected(FLAT, line) for line in lines], lines
+
+
+def _is_at_once(rows: list[dict[str, Any]], requested: dict[str, DType], separators: tuple[str, str]) -> bool:
+    data = "\n".join(json.dumps(row, separators=separators) for row in rows).encode()
+    return json_lines.JsonLines(requested, exact=True).at_once(data) is not None
+
+
+@pytest.mark.parametrize("separators", [(", ", ": "), (",", ":"), (", ", " : ")])
+def test_usual_lines_are_still_read_at_once(separators: tuple[str, str]) -> None:
+    regular = [{"a": n, "an_address_of_mine": f"né {n}", "b": n / 8, "extra": {"c": n}} for n in range(40)]
+    with_nulls = [{**row, "a": None} if row["a"] % 3 else row for row in regular]
+    with_gaps = [{key: value for key, value in row.items() if key != "a" or value} for row in with_nulls]
+    with_json = [{**row, "an_address_of_mine": json.dumps(row)} for row in with_gaps]
+    for rows in (regular, with_nulls, with_gaps, with_json):
+        assert _is_at_once(rows, FLAT, separators)
+    nested = [{"a": n, "p": {"x": n, "y": 1}, "ps": [{"x": 1, "y": k} for k in range(n % 3)]} for n in range(40)]
+    assert _is_at_once(nested, NESTED, separators)
