@@ -340,13 +340,9 @@ class Catalog:
         number = progress.number
         key = {"job": job, "batch": number}
         counters = [{"dataset": of, "name": name, "value": n, **key} for (of, name), n in counts.items()]
-        row = self._insert(t.BatchRow).values(
-            job=job, number=number, revision=progress.revision, progress=with_sum(progress.state)
-        )
-        again = {name: row.excluded[name] for name in ("revision", "progress")}
         with self._session.begin() as session:
             self.check_owner(session, job, epoch)
-            session.execute(row.on_conflict_do_update(index_elements=["job", "number"], set_=again))
+            session.execute(self._noted(job, progress))
             old = t.BatchRow.number <= number - RETAINED_BATCHES
             session.execute(delete(t.BatchRow).where(t.BatchRow.job == job, old))
             session.execute(delete(t.Counter).where(t.Counter.job == job, t.Counter.batch == number))
@@ -541,6 +537,14 @@ class Catalog:
         mine = update(t.Job).where(t.Job.name == job, t.Job.epoch == epoch).values(epoch=epoch)
         if not cast("CursorResult[Any]", session.execute(mine)).rowcount:
             raise Fenced(f"job '{job}': another worker has taken it over from epoch {epoch}")
+
+    def _noted(self, job: str, progress: JobProgress) -> Any:
+        """Return the statement that notes a finished batch, or replaces its row."""
+        values = {"revision": progress.revision, "progress": with_sum(progress.state)}
+        row = self._insert(t.BatchRow).values(job=job, number=progress.number, **values)
+        return row.on_conflict_do_update(
+            index_elements=["job", "number"], set_={name: row.excluded[name] for name in values}
+        )
 
     def _fold(self, session: Session, job: str, until: int) -> None:
         """Add the counts of batches that cannot run again to the totals."""
