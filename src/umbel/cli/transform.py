@@ -65,9 +65,7 @@ def transform(
     strict: Strict = False,
     quiet: Quiet = False,
 ) -> None:
-    """Transform JSON records by a configuration in YAML or TOML.
-
-    Without a command, it reads files or standard input and writes a file or standard output, on all cores, in order.
+    """Transform JSON records of files or standard input by a configuration in YAML or TOML.
 
     Examples:
         umbel transform --config config.yaml -f events.json.gz -o events.parquet
