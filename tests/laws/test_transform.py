@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
+from tests.laws.transform_code import CodeMaker, RecordMaker
 from tests.laws.transform_menu import CODES, PATHS, RAW, STEPS, VALUES, batches, configurations
 from tests.profiles import examples
+from umbel.errors import UmbelError
 from umbel.transform.batches import BatchTransform
 from umbel.transform.configuration import loads
+from umbel.transform.parts import Letter
 from umbel.transform.record_lines import RecordLines
 from umbel.transform.values import BadRecord, dump, parse
 
@@ -28,13 +32,18 @@ def check(text: str, lines: list[bytes]) -> None:
     for batch in (lines, lines, pieces):  # with a plan made of these records, with it again, and decoded in pieces
         found = transform(batch)
         assert found.data == expected.data
-        assert found.letters == expected.letters
+        assert list(map(without_line, found.letters)) == list(map(without_line, expected.letters))
         assert (found.records, found.written, found.dropped, found.nulls) == (
             expected.records,
             expected.written,
             expected.dropped,
             expected.nulls,
         )
+
+
+def without_line(letter: Letter) -> Letter:
+    """Leave out a line that Python 3.11 tells differently once code has run some times."""
+    return replace(letter, at="") if letter.error == "UnboundLocalError" else letter
 
 
 @given(configurations(), batches())
@@ -52,6 +61,62 @@ def test_code_equals_python(code: str, path: str, lines: list[bytes]) -> None:
         ),
         lines,
     )
+
+
+VALUES_OF_CODE: dict[str, list[Any]] = {
+    "t": [
+        "",
+        "Dark_Mode",
+        " x ",
+        "a,b,c",
+        "12",
+        "-7",
+        "007",
+        "1.50",
+        "1e5",
+        "nan",
+        "true",
+        "İ",
+        "ß",
+        "\x1f x\x85",
+        "a\nb",
+        "٣",
+        "1_000",
+        " 12",
+        "+5",
+        "9" * 19,
+        "$1",
+        "\\1",
+        "é",
+        "\x00",
+        "-0",
+        "-0.0",
+        "12345678901234567",
+        "😀a",
+        "a" * 300,
+    ],
+    "i": [0, 1, 2, 3, -1, -7, 12, 100, 2**31, 2**53, 2**53 + 1, 2**62, 2**63 - 1, -(2**63), 2**63, 10**30],
+    "f": [0.0, -0.0, 1.5, 2.0, 0.1, -3.25, 1e15, 1e16, 1e22, 1e-7, 1e300, 5e-324, math.nan, math.inf],
+    "b": [False, True],
+}
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+@examples(300)
+@given(st.integers(0, 2**32))
+def test_generated_code_equals_python(seed: int) -> None:
+    records = RecordMaker(seed, VALUES_OF_CODE)
+    source = records.chance.choice(["a", "a", "b", "c", "$", "a.b"])
+    kinds = {**records.readable, **({"source_field": records.kinds[source]} if source in records.kinds else {})}
+    code = CodeMaker(seed).body(kinds)
+    step = {"name": records.chance.choice(["custom_code"] * 9 + ["filter"]), "code": code}
+    try:
+        text = json.dumps({"source_field": source, "target_field": "t", "transformations": [step]})
+        loads(text)
+    except UmbelError:
+        assume(False)  # a name is read before `:=`, for example
+    note(code)
+    check(text, records.lines())
 
 
 @pytest.mark.parametrize("step", STEPS, ids=str)

@@ -257,6 +257,7 @@ def test_a_folder_and_a_port_are_of_one_collector(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 2
         assert "another collector runs" in done.stderr or "nothing can listen" in done.stderr
+        assert "stored in" not in done.stderr
     collector.stop()
 
 

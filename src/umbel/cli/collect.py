@@ -67,8 +67,8 @@ def collect(
 ) -> None:
     """Accept events by POST /api/v1/events/STREAM; answer once they are on disk.
 
-    The body is a JSON object, a list of them, or lines of them (Content-Type: application/x-ndjson), also gzipped. Events
-    of a request that is sent again with the same header Idempotency-Key are stored once.
+    The body is a JSON object, a list of them, or lines of them (Content-Type: application/x-ndjson), also
+    compressed by gzip or zstd. Events of a request that is sent again with the same header Idempotency-Key are stored once.
 
     Examples:
         umbel collect --dir events --port 8426
@@ -105,8 +105,8 @@ def _run(settings: CollectorSettings, *, without_keys: bool) -> None:
         check_installed()
     make_private(settings.directory)
     address = f"http{'s' if settings.tls_cert else ''}://{settings.host}:{settings.port}"
-    typer.echo(f"umbel: POST {address}/api/v1/events/STREAM; stored in {settings.directory}", err=True)
-    run(settings)
+    message = f"umbel: POST {address}/api/v1/events/STREAM; stored in {settings.directory}"
+    run(settings, lambda: typer.echo(message, err=True))
 
 
 def size_of(option: str, text: str) -> int:

@@ -22,7 +22,7 @@ ConfigurationFile = Annotated[
     typer.Argument(help="The configuration: .yaml, .yml or .toml.", exists=True, dir_okay=False, show_default=False),
 ]
 
-group = typer.Typer(help="Transform JSON records by a configuration in YAML or TOML.", invoke_without_command=True)
+group = typer.Typer(invoke_without_command=True)
 
 
 Config = Annotated[Path | None, typer.Option("--config", "-c", help="The configuration.", show_default=False)]
@@ -65,7 +65,7 @@ def transform(
     strict: Strict = False,
     quiet: Quiet = False,
 ) -> None:
-    """Transform records, on all cores, in their order; without a subcommand.
+    """Transform JSON records of files or standard input by a configuration in YAML or TOML.
 
     Examples:
         umbel transform --config config.yaml -f events.json.gz -o events.parquet

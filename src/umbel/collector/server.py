@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
@@ -43,11 +43,12 @@ SHARED = "PROMETHEUS_MULTIPROC_DIR"
 log = logging.getLogger("umbel.collect")
 
 
-def collect(settings: CollectorSettings) -> None:
+def collect(settings: CollectorSettings, checked: Callable[[], None] = lambda: None) -> None:
     """Accept events until stopped.
 
     Args:
         settings: of the collector.
+        checked: called once the port and the folder are its own.
 
     Raises:
         Transient: the port or the folder is taken.
@@ -56,6 +57,7 @@ def collect(settings: CollectorSettings) -> None:
     settings.check()
     with alone(settings.directory, "collector"):
         _check_port(settings)
+        checked()
         if settings.processes == 1 and settings.to is None:
             serve(settings, limits)
         else:

@@ -31,8 +31,8 @@ class BucketFile:
 
     @property
     def suffix(self) -> str:
-        """The last ending of its name, with the dot."""
-        return PurePosixPath(self.stored.path).suffix
+        """The last ending of its name, with the dot, in lower case."""
+        return PurePosixPath(self.stored.path).suffix.lower()
 
     def size(self) -> int:
         """Return its size in bytes."""

@@ -25,7 +25,7 @@ class StoredFile(Protocol):
 
     @property
     def suffix(self) -> str:
-        """The last ending of its name, with the dot."""
+        """The last ending of its name, with the dot, in lower case."""
 
     def size(self) -> int:
         """Return its size in bytes."""
@@ -46,8 +46,8 @@ class LocalFile:
 
     @property
     def suffix(self) -> str:
-        """The last ending of its name, with the dot."""
-        return self.path.suffix
+        """The last ending of its name, with the dot, in lower case."""
+        return self.path.suffix.lower()
 
     def size(self) -> int:
         """Return its size in bytes."""

@@ -52,9 +52,10 @@ def _arithmetic(operate: Callable[[pl.Expr, pl.Expr], pl.Expr], limit: int) -> C
             return _joined(left, right, found, ColumnKind.INT, _small(left, limit), _small(right, limit))
         first, second = (each.expr.cast(pl.Float64) for each in (left, right))
         found = operate(first, second)
-        return _joined(
-            left, right, found, ColumnKind.FLOAT, _small(left, _EXACT), _small(right, _EXACT), is_finite(found)
-        )
+        # to add a zero changes nothing for Polars, but the sign of another zero for Python
+        has_sign = (first != 0) | (second != 0)
+        guards = (_small(left, _EXACT), _small(right, _EXACT), is_finite(found), has_sign)
+        return _joined(left, right, found, ColumnKind.FLOAT, *(guards[:3] if limit == _FACTOR else guards))
 
     return make
 

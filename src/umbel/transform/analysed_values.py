@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import copysign, isfinite
 from typing import Any
 
 import polars as pl
@@ -27,10 +28,12 @@ class Reference:
     Args:
         path: its location.
         fits: the conditions under which Python gets there.
+        is_else_object: True if it is an empty object where it is absent.
     """
 
     path: FieldPath
     fits: tuple[pl.Expr, ...] = ()
+    is_else_object: bool = False
 
     def member(self, name: str, leaves: Leaves) -> Reference:
         """Return a member; Python gets there if this is an object."""
@@ -38,7 +41,8 @@ class Reference:
 
     def column(self, leaves: Leaves) -> Native:
         """Return the value as a column."""
-        return leaves.column(self.path).guarded(*self.fits)
+        found = leaves.column(self.path).guarded(*self.fits)
+        return found.guarded(found.expr.is_not_null()) if self.is_else_object else found
 
     def guarded(self, *guards: pl.Expr) -> Reference:
         """Return the same, with further conditions."""
@@ -65,7 +69,8 @@ def constant(value: Any) -> Native:
     """
     kind = _KINDS.get(type(value))
     is_large = kind is ColumnKind.INT and not -(2**62) < value < 2**62
-    is_odd = kind is ColumnKind.FLOAT and not abs(value) < float("inf")
+    # Polars takes one zero for the other in `when`
+    is_odd = kind is ColumnKind.FLOAT and (not isfinite(value) or (value == 0 and copysign(1, value) < 0))
     if (
         kind is None
         or is_large

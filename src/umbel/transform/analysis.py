@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -39,12 +39,20 @@ def analysed(body: FunctionBody, source: FieldPath, leaves: Leaves) -> Native:
     names: dict[str, AnyValue] = {VALUE: Reference(source), RECORD: Reference(FieldPath(()))}
     if sum(isinstance(node, ast.If) for each in body.tree for node in ast.walk(each)) > MOST_BRANCHES:
         raise NotNative(f"more than {MOST_BRANCHES} statements if")
-    return _Analysis(leaves).run(body.tree, names)
+    return _Analysis(leaves, body.locals).run(body.tree, names)
 
 
 @dataclass(frozen=True)
 class _Analysis:
+    """The analysis of one function body.
+
+    Args:
+        leaves: receives the values that it reads.
+        locals: the names that it assigns somewhere: before that, they are nothing else.
+    """
+
     leaves: Leaves
+    locals: frozenset[str]
 
     def run(self, statements: Sequence[ast.stmt], names: Mapping[str, AnyValue]) -> Native:
         """Return the result of statements; it is null where they end without `return`."""
@@ -96,7 +104,7 @@ class _Analysis:
             case ast.UnaryOp(op=ast.Not()):
                 return self._condition(node, names)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return negated(self._column(operand, names))
+                return self._negated(operand, names)
             case ast.BoolOp(op=op, values=values):
                 return self._either(values, names, is_and=isinstance(op, ast.And))
             case ast.BinOp(left=left, op=op, right=right):
@@ -110,6 +118,11 @@ class _Analysis:
             case ast.Call(keywords=[]):
                 return self._called(node, names)
         raise _outside(node)
+
+    def _negated(self, operand: ast.expr, names: Mapping[str, AnyValue]) -> Native:
+        if isinstance(operand, ast.Constant) and isinstance(operand.value, int | float):
+            return constant(-operand.value)
+        return negated(self._column(operand, names))
 
     def _either(self, values: Sequence[ast.expr], names: Mapping[str, AnyValue], *, is_and: bool) -> Native:
         """Return the operand that `and` or `or` returns."""
@@ -169,11 +182,11 @@ class _Analysis:
         return text_slice(as_column(found, self.leaves), part)
 
     def _called(self, node: ast.Call, names: Mapping[str, AnyValue]) -> AnyValue:
-        moment = None if {"datetime", "date"} & names.keys() else now_of(node, self.leaves)
+        moment = None if {"datetime", "date"} & self.locals else now_of(node, self.leaves)
         if moment is not None:
             return moment
         match node:
-            case ast.Call(func=ast.Name(id=name), args=[argument]) if name in FUNCTIONS and name not in names:
+            case ast.Call(func=ast.Name(id=name), args=[argument]) if name in FUNCTIONS and name not in self.locals:
                 return FUNCTIONS[name](self._column(argument, names))
             case ast.Call(func=ast.Attribute(value=value, attr=name), args=args):
                 return self._method(self._value(value, names), name, args)
@@ -193,7 +206,7 @@ class _Analysis:
             case [ast.Constant(value=str(name))] | [ast.Constant(value=str(name)), ast.Constant(value=None)]:
                 return value.member(name, self.leaves)
             case [ast.Constant(value=str(name)), ast.Dict(keys=[])]:
-                return value.member(name, self.leaves)  # it is used as an object, which must be there
+                return replace(value.member(name, self.leaves), is_else_object=True)
             case [ast.Constant(value=str(name)), ast.Constant(value=other)]:
                 found = value.member(name, self.leaves)
                 column = found.column(self.leaves)

@@ -155,7 +155,7 @@ class _PlanRunner:
         count = len(batch)
         try:
             frame = self._computed(values, count)
-        except pl.exceptions.PolarsError:
+        except (pl.exceptions.PolarsError, ValueError):  # of a time that `strftime` cannot write, too
             return None
         fit, keep = frame.drop_in_place(_FIT), frame.drop_in_place(_KEEP)
         bad = values.misfits if fit.all() else values.misfits | set((~fit).arg_true().to_list())
@@ -254,7 +254,11 @@ def _results(step: TransformStep, values: list[Any], records: list[Any], bad: se
     """Return the results of a step; the rows where it fails are added to `bad`."""
     found: list[Any] = [None] * len(values)
     rows = [row for row, value in enumerate(values) if (value is not None or step.takes_null) and row not in bad]
-    at_once = None if step.takes_null else step.apply_all([values[row] for row in rows])
+    try:
+        at_once = None if step.takes_null else step.apply_all([values[row] for row in rows])
+    except Exception:  # noqa: BLE001  of a lookup whose server sends anything: each record by itself
+        bad.update(rows)
+        return found
     if at_once is not None:
         for row, result in zip(rows, at_once, strict=True):
             if isinstance(result, BaseException):

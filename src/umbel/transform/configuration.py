@@ -13,6 +13,7 @@ from umbel.errors import ErrorCollector, InvalidType, InvalidValue, UmbelError, 
 from umbel.transform.documents import Written, read_file, read_toml, read_yaml
 from umbel.transform.parameters import check_names, json_value
 from umbel.transform.paths import FieldPath
+from umbel.transform.python_code import InvalidCode
 from umbel.transform.registry import ON_ERROR, TransformStep, step_named
 
 DOCUMENT = {"source_field": True, "target_field": False, "transformations": False}
@@ -228,8 +229,12 @@ class _Checking:
             )
         values = {}
         for key, value in names.items():
-            with located(f"{self.file}:{value.line}"):
+            try:
                 values[key] = own[key].checked(value.plain)
+            except UmbelError as error:
+                inner = error.__cause__.line - 1 if isinstance(error.__cause__, InvalidCode) else 0
+                error.where = f"{self.file}:{value.line + inner}"
+                raise
         return AppliedStep(
             self._made(kind, values), on_error, written.line, names["code"].line if "code" in names else 0
         )

@@ -51,9 +51,9 @@ class InputFile:
             if sys.stdin is None:
                 raise InvalidValue("standard input is closed", hint="give files: -f FILE")
             yield from _without_mark(_stream(sys.stdin.buffer, "standard input"))
-        elif self.path.suffix == ".parquet":
+        elif ending(self.path) == ".parquet":
             yield from _parquet(self.path, advance)
-        elif self.path.suffix in PACKED:
+        elif ending(self.path) in PACKED:
             yield from _without_mark(_unpacked(self.path))
             advance(self.size)
         elif self.path.is_file():
@@ -79,7 +79,7 @@ def inputs(names: list[str]) -> list[InputFile]:
             found.append(InputFile(path))
             continue
         listed = path.rglob("*") if path.is_dir() else map(Path, glob.glob(name, recursive=True))  # noqa: PTH207  of any root
-        files = sorted(each for each in listed if each.is_file() and (not path.is_dir() or _is_records(each)))
+        files = sorted(each for each in listed if each.is_file() and (not path.is_dir() or _is_records(each, path)))
         if not files:
             raise InvalidValue(
                 f"there is no file {name}", hint=f"a file, a folder with files in {', '.join(ENDINGS)}, or a pattern"
@@ -88,9 +88,19 @@ def inputs(names: list[str]) -> list[InputFile]:
     return found
 
 
-def _is_records(path: Path) -> bool:
-    plain = path.with_suffix("") if path.suffix in PACKED else path
-    return plain.suffix in ENDINGS and not path.name.startswith((".", "_"))
+def ending(path: Path) -> str:
+    """Return the last ending of a name, in lower case."""
+    return path.suffix.lower()
+
+
+def _is_records(path: Path, folder: Path) -> bool:
+    """Return True unless a file is of another kind, hidden or unfinished.
+
+    Spark writes into folders such as `_temporary` until it ends.
+    """
+    plain = path.with_suffix("") if ending(path) in PACKED else path
+    is_hidden = any(name.startswith((".", "_")) for name in path.relative_to(folder).parts)
+    return ending(plain) in ENDINGS and not is_hidden
 
 
 def _without_mark(parts: Iterator[Lines]) -> Iterator[Lines]:

@@ -91,7 +91,7 @@ def _file(path: Path) -> Iterator[BinaryIO]:
     if not path.exists() or path.is_file():
         unfinished = path.with_name(f".{path.name}.unfinished")
         with _claimed(unfinished, path):
-            with _opened(unfinished, path.suffix) as file:
+            with _opened(unfinished, path.suffix.lower()) as file:
                 yield file
             _completed(unfinished, path)
         return
@@ -126,10 +126,11 @@ def _opened(path: Path, ending: str) -> Any:
 
 
 def _completed(unfinished: Path, path: Path) -> None:
-    if path.suffix != ".parquet":
+    if path.suffix.lower() != ".parquet":
         unfinished.replace(path)
         return
     import polars as pl
+    import pyarrow as pa
 
     from umbel.transform.parquet import write_parquet
 
@@ -137,7 +138,7 @@ def _completed(unfinished: Path, path: Path) -> None:
     try:
         write_parquet(unfinished, made)
         made.replace(path)
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, pa.ArrowException, RecursionError) as error:
         raise Terminal(
             f"{path}: the records cannot be columns: {error}", hint="write .json.zst, or cast the fields"
         ) from None

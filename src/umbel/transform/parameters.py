@@ -65,7 +65,7 @@ class StepParameter:
             except UmbelError:
                 raise
             except ValueError as error:
-                raise InvalidValue(f"'{self.name}': {error}") from None
+                raise InvalidValue(f"'{self.name}': {error}") from error
         return value
 
     def schema(self) -> dict[str, Any]:

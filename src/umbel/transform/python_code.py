@@ -32,7 +32,21 @@ _MUTATORS = frozenset(
     {"append", "extend", "insert", "remove", "pop", "popitem", "clear", "update", "setdefault", "sort", "reverse"}
     | {"add", "discard", "__setitem__", "__delitem__", "__ior__", "__iadd__"}
 )
-_ESCAPES = frozenset({"eval", "exec", "globals", "locals", "vars", "setattr", "delattr", "getattr", "__import__"})
+_ESCAPES = frozenset({"eval", "exec", "globals", "locals", "vars", "setattr", "delattr", "getattr", "builtins"})
+_HARMLESS = frozenset({"__class__", "__name__", "__doc__", "__len__", "__contains__", "__str__", "__repr__"})
+
+
+class InvalidCode(ValueError):
+    """Code that is not valid Python.
+
+    Args:
+        message: of Python.
+        line: in the code.
+    """
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(f"line {line} of the code: {message}")
+        self.line = line
 
 
 @dataclass(frozen=True)
@@ -63,16 +77,26 @@ class FunctionBody:
             scope = dict(SCOPE)
             exec(compile(module, FILE, "exec"), scope)  # noqa: S102  that is what the step is for
         except (SyntaxError, RecursionError, MemoryError) as error:
-            line = getattr(error, "lineno", None) or 1
-            raise ValueError(f"line {line} of the code: {getattr(error, 'msg', error)}") from None
+            raise InvalidCode(str(getattr(error, "msg", error)), getattr(error, "lineno", None) or 1) from None
+        if not tree.body:
+            raise ValueError("the code is empty: it returns the new value")
         if inspect.isgeneratorfunction(scope["transformed"]):
             raise ValueError("the code has a yield: it returns one value")
         return cls(tuple(tree.body), scope["transformed"])
 
     @property
+    def locals(self) -> frozenset[str]:
+        """The names that it assigns, wherever, with those of its arguments."""
+        code = self.function.__code__
+        return frozenset(code.co_varnames + code.co_cellvars)
+
+    @property
     def reads_record(self) -> bool:
         """True if the code uses the whole record."""
-        return any(isinstance(node, ast.Name) and node.id in {RECORD, *_ESCAPES} for node in self._nodes())
+        return any(
+            isinstance(node, ast.Name) and (node.id in {RECORD, *_ESCAPES} or _is_internal(node.id))
+            for node in self._nodes()
+        )
 
     @property
     def may_mutate(self) -> bool:
@@ -89,8 +113,13 @@ def _mutates(node: ast.AST) -> bool:
     if isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
         return True
     if isinstance(node, ast.Attribute):
-        return node.attr in _MUTATORS
-    return isinstance(node, ast.Name) and node.id in _ESCAPES
+        return node.attr in _MUTATORS | _ESCAPES or _is_internal(node.attr)
+    return isinstance(node, ast.Name) and (node.id in _ESCAPES or _is_internal(node.id))
+
+
+def _is_internal(name: str) -> bool:
+    """Return True if a name leads to whatever Python has: `__getattribute__`, `__builtins__`."""
+    return name.startswith("__") and name not in _HARMLESS
 
 
 def line_in_code(error: BaseException) -> int | None:

@@ -24,7 +24,10 @@ _PLACES = {
     codes.AT_BEGINNING_STRING: r"\A",
     codes.AT_END_STRING: r"\z",
     codes.AT_BOUNDARY: r"(?-u:\b)",
-    codes.AT_NON_BOUNDARY: r"(?-u:\B)",
+}
+_OTHER_PLACES = {
+    codes.AT_END: "$, which matches before a line end, too",
+    codes.AT_NON_BOUNDARY: r"\B, which matches no empty text",
 }
 
 
@@ -53,7 +56,7 @@ def rust(pattern: str) -> str:
     '\\x2f\\x70\\x2f([0-9]+)'
 
     Raises:
-        NotNative: it has flags, references, look-around, `$`, or groups inside of repetitions.
+        NotNative: it has flags, references, look-around, `$`, `\B`, or groups inside of repetitions.
     """
     parsed = parser.parse(pattern)
     if parsed.state.flags & ~re.UNICODE:
@@ -95,7 +98,7 @@ def _member(code: Any, value: Any) -> str:
 
 def _place(value: Any, _: bool) -> str:
     if value not in _PLACES:
-        raise NotNative("a regular expression with $, which matches before a line end, too")
+        raise NotNative(f"a regular expression with {_OTHER_PLACES.get(value, str(value).lower())}")
     return _PLACES[value]
 
 

@@ -10,7 +10,6 @@ from fractions import Fraction
 from math import floor
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from umbel.types import rfc2822
@@ -119,6 +118,8 @@ def _common_scale(numbers: pl.Series) -> int | None:
 
 
 def _from_floats(column: pl.Series) -> pl.Series:
+    import numpy as np  # a worker of `umbel transform` does without it
+
     numbers = column.fill_nan(None).fill_null(np.inf).to_numpy()
     size = np.abs(numbers)
     with np.errstate(invalid="ignore", over="ignore"):

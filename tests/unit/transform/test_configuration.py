@@ -167,6 +167,15 @@ FIELD = "[[fields]]\nsource_field = 'a'\ntarget_field = 'b'\n"
         (f"source_field: {'.'.join('a' * 101)}\ntarget_field: b", "more than 100 parts (at c.yaml:1)"),
         (f"source_field: 'a[{'9' * 5000}]'\ntarget_field: b", "is no path"),
         ("<<: 3\nsource_field: a", "'<<' merges mappings (at c.yaml:1)"),
+        (f"{COPY}\ntransformations:\n  - {{name: custom_code, code: ''}}", "the code is empty"),
+        (
+            f"{COPY}\ntransformations:\n  - name: custom_code\n    code: |\n      x = 1\n\n      retrun x",
+            "line 3 of the code: invalid syntax (at c.yaml:8)",
+        ),
+        (
+            f"{COPY}\ntransformations:\n  - {{name: format_datetime, format: '%Y', timezone: Europe/Berln}}",
+            "did you mean 'Europe/Berlin'? (at c.yaml:4)",
+        ),
     ],
 )
 def test_an_error_has_its_line_and_a_suggestion(text: str, message: str) -> None:
@@ -184,7 +193,7 @@ def test_an_error_has_its_line_and_a_suggestion(text: str, message: str) -> None
         ("fields = [1]", "a document must be a mapping, found 1"),
         (f"x = {'[' * 200_000}", "nested too deeply"),
         (f"x = {'9' * 5000}", "broken TOML: Exceeds the limit"),
-        (TOML.replace("return source", "return (source"), "'(' was never closed (at c.toml:10)"),
+        (TOML.replace("return source", "return (source"), "'(' was never closed (at c.toml:11)"),
         (f"{FIELD}transformations = [\n  {{name = 'lower'}},\n  {{name = 'uper'}},\n]", "'upper'? (at c.toml:6)"),
         (f"{FIELD}[[fields.transformations]]\nname = 'mask'\n\nkep = 1", "did you mean 'keep'? (at c.toml:7)"),
         (f"{FIELD}[[fields.transformations]]\nname = 'cast'\ntype = 'integer'", "did you mean 'int'? (at c.toml:6)"),

@@ -268,6 +268,31 @@ def _apart(config: Configuration) -> list[Lines]:
     return calls
 
 
+@pytest.mark.parametrize("ending", [".JSON", ".json.GZ", ".Ndjson.Gz"])
+def test_endings_in_upper_case(tmp_path: Path, ending: str) -> None:
+    lines = b'{"a":1}\n{"a":2}\n'
+    made = tmp_path / "in" / f"x{ending}"
+    made.parent.mkdir()
+    made.write_bytes(gzip.compress(lines) if ending.upper().endswith("GZ") else lines)
+    (tmp_path / "in" / "notes.txt").write_text("x")
+    for unfinished in ("_temporary/0", ".hidden"):
+        (made.parent / unfinished).mkdir(parents=True)
+        (made.parent / unfinished / "y.json").write_bytes(b"half")
+    ran(tmp_path)
+    for source in (made, made.parent):
+        found = ran(tmp_path, "-c", tmp_path / "c.yaml", "-f", source, "-o", tmp_path / "out.JSON.GZ")
+        assert "2 records read, 2 written" in found.stderr
+        assert gzip.decompress((tmp_path / "out.JSON.GZ").read_bytes()) == b'{"b":1}\n{"b":2}\n'
+
+
+def test_a_list_as_long_as_a_record_says(tmp_path: Path) -> None:
+    config = loads(f"{COPY}transformations: [{{name: expr, expr: \"repeat(lit('x'), col('value'))\"}}]")
+    assert config.needs_limits
+    with TransformWorkers(config, 1, WorkLimits(memory=200 << 20)) as workers:
+        (done,) = workers.results([Lines("in", b'{"a":1}\n{"a":100000000}\n{"a":2}\n')])
+    assert (done.data, [each.row for each in done.letters]) == (b'{"b":["x"]}\n{"b":["x","x"]}\n', [1])
+
+
 def test_bytes_in_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1], "s": [[{"x": b"\xff"}]]}), tmp_path / "in.parquet")
     ran(tmp_path)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
 from umbel.transform.batches import BatchTransform
 from umbel.transform.configuration import loads
 from umbel.transform.parts import Lines
-from umbel.transform.record_lines import MOST_DIGITS, RecordLines, _positions
+from umbel.transform.record_lines import MOST_DIGITS, RecordLines
 from umbel.transform.work import transformed
 
 OBJECTS = [b'{"a":1}\n{"a":2}\n', b'{"a":1}\n{"a":2}']
@@ -47,14 +46,6 @@ def test_pieces_have_the_lines_of_the_whole(data: bytes, monkeypatch: pytest.Mon
     assert (found.objects, len(found)) == (expected.objects, len(expected))
     assert found.has_blank_lines == any(not line.strip() for line in expected.cut)
     assert [found.line(row) for row in range(len(found))] == expected.cut
-
-
-def test_newlines_are_found_at_any_place() -> None:
-    for size in (*range(1, 40), 1000):
-        for gap in (1, 2, 3, 7, 8, 9, 300):
-            signs = np.zeros(size, bool)
-            signs[::gap] = True
-            assert _positions(signs).tolist() == np.flatnonzero(signs).tolist()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +85,14 @@ def check(frame: pl.DataFrame) -> None:
         (['"a\\ud800"', '"\\\\ud800"', '":NaN,"'], ["a\ufffd", "\\ud800", ":NaN,"]),
         (["NaN", str(2**70), "1"], [math.nan, 2.0**70, 1.0]),
         (['"NaN"', "1", "true"], ["NaN", "1", "true"]),
+        (["1", '{"x":1}', '"x"'], ["1", '{"x": 1}', "x"]),
+        (["1", "[1]", "null"], ["1", "[1]", None]),
+        (["1", "true", "1.5"], ["1", "true", "1.5"]),
+        (["{}", "{}", "null"], ["{}", "{}", None]),
+        (['[{},{"x":[]}]', "null", "[]"], [[{"x": None}, {"x": []}], None, []]),
+        (["1", str(2**64), "-1"], ["1", str(2**64), "-1"]),
+        (["1", str(2**64), "0.5"], [1.0, 2.0**64, 0.5]),
+        (["[1]", "[[2]]", '["x"]'], [["1"], ["[2]"], ["x"]]),
     ],
 )
 def test_parquet_of_what_only_python_reads(tmp_path: Path, values: list[str], expected: list[Any]) -> None:
@@ -91,5 +100,25 @@ def test_parquet_of_what_only_python_reads(tmp_path: Path, values: list[str], ex
     with patch("umbel.transform.parquet.PIECE", 10):
         write_parquet(tmp_path / "in", tmp_path / "out.parquet")
     found = pl.read_parquet(tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet").num_rows == len(values)
     assert repr(found["a"].to_list()) == repr(expected)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["in", "out.parquet"]
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"x":', "}")])
+@pytest.mark.parametrize("depth", [31, 60, 400, 900])
+def test_parquet_of_deep_values(tmp_path: Path, opening: str, closing: str, depth: int) -> None:
+    (tmp_path / "in").write_text(f'{{"a":{opening * depth}1{closing * depth}}}\n{{"a":null}}\n')
+    write_parquet(tmp_path / "in", tmp_path / "out.parquet")
+    (found, none) = pq.read_table(tmp_path / "out.parquet")["a"].to_pylist()
+    while not isinstance(found, str | int):
+        found = found[0] if opening == "[" else found["x"]
+        depth -= 1
+    assert none is None
+    assert str(found) == f"{opening * depth}1{closing * depth}"
+
+
+def test_parquet_of_records_without_fields(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("{}\n{}\n")
+    with pytest.raises(pl.exceptions.PolarsError, match="no fields"):
+        write_parquet(tmp_path / "in", tmp_path / "out.parquet")

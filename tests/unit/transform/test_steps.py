@@ -157,6 +157,7 @@ def test_what_is_no_expression_is_refused(expr: str) -> None:
 
 class _Server(BaseHTTPRequestHandler):
     requests: ClassVar[list[Any]] = []
+    odd = b""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -164,6 +165,11 @@ class _Server(BaseHTTPRequestHandler):
         keys = body["keys"]["user"]
         known = [isinstance(each, int) for each in keys]
         bad = any(isinstance(each, str) for each in keys)
+        if "odd" in self.path:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(_Server.odd)
+            return
         data = (
             b"refused"
             if bad
@@ -195,6 +201,13 @@ def test_lookup_asks_once_for_many_records(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     result = BatchTransform(loads(text))([b'{"a":1}', b'{"a":"x"}'])
     assert (result.data, [each.error for each in result.letters]) == (b'{"t":"c1"}\n', ["ValueError"])
+    for odd in (b"<html>", b"[]", b'{"data":{},"found":[true]}', b'{"data":{"city":[]},"found":[]}', b"\xff"):
+        _Server.odd, step["dataset"] = odd, "odd"
+        broken = BatchTransform(
+            loads(json.dumps({"source_field": "a", "target_field": "t", "transformations": [step]}))
+        )
+        assert {each.step for each in broken([b'{"a":1}', b'{"a":2}']).letters} == {"lookup"}
+        assert len(broken([b'{"a":1}', b'{"a":2}', b'{"a":null}']).letters) == 2
     server.shutdown()
     server.server_close()
     assert [each.error for each in BatchTransform(loads(text))([b'{"a":1}']).letters] == ["ConnectionError"]

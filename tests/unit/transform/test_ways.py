@@ -272,6 +272,7 @@ def test_subcommands(folder: Path) -> None:
     assert bad.returncode == 2
     assert "did you mean 'target_field'" in bad.stderr
     assert json.loads(run("schema").stdout)["anyOf"]
+    assert "config.yaml < events.json" in run("--help").stdout
     assert run("--config", folder / "c.yaml", "-f", folder / "nothing.json").returncode == 2
 
 

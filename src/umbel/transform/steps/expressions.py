@@ -55,6 +55,10 @@ class ExprStep(TransformStep):
     name = "expr"
     expr: str = parameter('The expression: `col("value").str.len() * 2`.', check=_parsed)
 
+    @property
+    def needs_limits(self) -> bool:
+        return True  # `repeat` makes a list as long as a record says
+
     @cached_property
     def _expr(self) -> Any:
         return _parsed(self.expr)

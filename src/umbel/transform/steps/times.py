@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 import polars as pl
 
+from umbel.errors import did_you_mean
 from umbel.transform.native import ColumnKind, Native, NotNative
 from umbel.transform.parameters import parameter
 from umbel.transform.registry import TransformStep, step
@@ -33,7 +34,8 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
-        raise ValueError(f"there is no time zone {name!r}") from error
+        meant = did_you_mean(name, available_timezones())
+        raise ValueError(f"there is no time zone {name!r:.60}{meant if 'mean' in meant else ''}") from error
 
 
 def _format(text: str) -> None:
