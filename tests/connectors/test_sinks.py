@@ -9,9 +9,11 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.connectors import sink_shop
@@ -23,7 +25,7 @@ from tests.docs.test_snippets import ROOT
 from tests.s3server import S3Server
 from tests.servers.postgres import PostgresServer
 from tests.servers.snowflake import PASSWORD, USER, FakeSnowflake, running
-from umbel.connectors import HTTP, S3, Snowflake
+from umbel.connectors import HTTP, S3, Snowflake, http_sink
 from umbel.connectors.snowflake.server import ADDRESS
 from umbel.errors import Transient, UmbelError
 from umbel.runtime import deliveries
@@ -272,6 +274,20 @@ def test_a_refusal_is_not_sent_again_at_once(tmp_path: Path) -> None:
         made.sell(20)
         with pytest.raises(UmbelError, match=r"POST /large: status 400"):
             made.deliver()
+
+
+@pytest.mark.parametrize(
+    ("header", "least", "most"),
+    [
+        ("0.5", 0.5, 0.5),
+        ("soon", 0.0, 0.0),
+        (format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True), 86_000, 86_401),
+        (format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True), -90_000, 0),
+        ("Wed, 31 Feb 2026 00:00:00 GMT", 0.0, 0.0),
+    ],
+)
+def test_a_server_says_in_seconds_or_by_a_date_when_to_try_again(header: str, least: float, most: float) -> None:
+    assert least <= http_sink._retry_after(httpx.Response(503, headers={"Retry-After": header})) <= most
 
 
 # ---- Postgres

@@ -36,19 +36,19 @@ class SecretsManager:
 
     def answer(self, headers: Any, body: str) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of an answer."""
-        key, asked = headers["Authorization"].partition("Credential=")[2].partition("/")[0], json.loads(body)
-        self.requests.append((key, asked["SecretId"]))
+        key, request = headers["Authorization"].partition("Credential=")[2].partition("/")[0], json.loads(body)
+        self.requests.append((key, request["SecretId"]))
         if key not in self.keys:
             return 400, {"__type": "UnrecognizedClientException", "message": "The security token is invalid."}
         if not is_signed("POST", self.url, headers, body, key, self.keys[key]):
             return 400, {"__type": "InvalidSignatureException", "message": "The signature does not match."}
         if self.refusal:
             return 400, {"__type": self.refusal, "message": "refused"}
-        if headers["X-Amz-Target"] != "secretsmanager.GetSecretValue" or asked["SecretId"] not in self.values:
+        if headers["X-Amz-Target"] != "secretsmanager.GetSecretValue" or request["SecretId"] not in self.values:
             return 400, {"__type": "ResourceNotFoundException", "message": "Secrets Manager can't find it."}
-        value = self.values[asked["SecretId"]]
+        value = self.values[request["SecretId"]]
         shown = {"SecretString": value} if isinstance(value, str) else {"SecretBinary": value.decode()}
-        return 200, {"ARN": asked["SecretId"], "Name": "n", "VersionId": "v", **shown}
+        return 200, {"ARN": request["SecretId"], "Name": "n", "VersionId": "v", **shown}
 
 
 @contextmanager

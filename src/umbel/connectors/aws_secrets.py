@@ -1,4 +1,4 @@
-"""Secrets in AWS Secrets Manager, read with the credentials of the process or with a role."""
+"""Secrets in AWS Secrets Manager, read with the process's credentials or a role."""
 
 from __future__ import annotations
 

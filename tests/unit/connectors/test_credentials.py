@@ -106,7 +106,7 @@ def test_a_secret_of_aws_is_read_and_read_again_after_a_minute(
     assert manager.requests[-1] == ("ASIAROLE", ARN)
 
 
-def test_a_secret_of_aws_that_cannot_be_read_is_told_with_a_remedy(
+def test_a_secret_of_aws_that_cannot_be_read_is_reported_with_a_remedy(
     manager: SecretsManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for code in ("AccessDeniedException", "DecryptionFailure", "ResourceNotFoundException"):
