@@ -27,7 +27,7 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.snowflake import PASSWORD, USER, FakeSnowflake, running
 from umbel.connectors import HTTP, S3, Snowflake, http_sink
 from umbel.connectors.snowflake.server import ADDRESS
-from umbel.errors import Transient, UmbelError
+from umbel.errors import InvalidValue, Transient, UmbelError
 from umbel.runtime import deliveries
 
 NUMBERS = itertools.count()
@@ -331,6 +331,14 @@ def test_types_are_cast_by_the_server(postgres_server: PostgresServer) -> None:
         (b"\x00\xff", "1.50", ["a", "ü\"'"], {"x": 1}, "NaN", "2026-03-01", None, at),
         (None, "-3.25", [], {}, "1e+300", "1969-12-31", "%s \\ '", at),
     ]
+    literal = {**(changes[0].after or {}), "o": "\\u0000"}  # six characters
+    writer.write([RowChange({"id": 1}, None, literal, 0)], SinkPosition(4, 0))
+    assert postgres_server.run("SELECT o FROM t WHERE id = 1", database=name) == [("\\u0000",)]
+    for bad in ({"o": "a\0b"}, {"l": ["a", "\0"]}, {"d": {"\0": 1}}):
+        with pytest.raises(InvalidValue, match=r"column '[old]' of the row \{'id': 1\} has a NUL") as report:
+            writer.write([RowChange({"id": 1}, None, literal | bad, 0)], SinkPosition(5, 0))
+        assert report.value.hint
+    assert writer.position() == SinkPosition(4, 0)
 
 
 def test_a_table_without_a_column_or_a_constraint_is_refused(postgres_server: PostgresServer, tmp_path: Path) -> None:
