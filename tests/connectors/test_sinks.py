@@ -331,12 +331,26 @@ def test_types_are_cast_by_the_server(postgres_server: PostgresServer) -> None:
         (b"\x00\xff", "1.50", ["a", "ü\"'"], {"x": 1}, "NaN", "2026-03-01", None, at),
         (None, "-3.25", [], {}, "1e+300", "1969-12-31", "%s \\ '", at),
     ]
-    literal = {**(changes[0].after or {}), "o": "\\u0000"}  # six characters
-    writer.write([RowChange({"id": 1}, None, literal, 0)], SinkPosition(4, 0))
+
+
+def test_a_text_with_a_nul_character_is_reported_with_its_row(postgres_server: PostgresServer) -> None:
+    from umbel.connectors.postgres.sink import TableWriter
+    from umbel.connectors.sinks import RowChange, SinkPosition, WriteOptions
+    from umbel.types.dtypes import Dict, Int, List, Str
+    from umbel.types.schema import Schema
+
+    name = database(postgres_server)
+    postgres_server.run("CREATE TABLE t(id int PRIMARY KEY, l text[], d jsonb, o text, at timestamptz)", database=name)
+    schema = Schema((("id", Int()),), (("l", List(Str())), ("d", Dict(Int())), ("o", Str())), "at")
+    connector = postgres_source(postgres_server, name).table("t")
+    writer = TableWriter(connector._server, "t", WriteOptions(id="x", dataset="T", schema=schema, renames={}))
+    writer.position()
+    row = {"id": 1, "l": ["a"], "d": {"a": 1}, "o": "\\u0000", "at": "2026-03-01T00:00:00Z"}  # six characters
+    writer.write([RowChange({"id": 1}, None, row, 0)], SinkPosition(4, 0))
     assert postgres_server.run("SELECT o FROM t WHERE id = 1", database=name) == [("\\u0000",)]
     for bad in ({"o": "a\0b"}, {"l": ["a", "\0"]}, {"d": {"\0": 1}}):
         with pytest.raises(InvalidValue, match=r"column '[old]' of the row \{'id': 1\} has a NUL") as report:
-            writer.write([RowChange({"id": 1}, None, literal | bad, 0)], SinkPosition(5, 0))
+            writer.write([RowChange({"id": 1}, None, row | bad, 0)], SinkPosition(5, 0))
         assert report.value.hint
     assert writer.position() == SinkPosition(4, 0)
 

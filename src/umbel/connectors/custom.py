@@ -195,7 +195,7 @@ def _staged(page: Page) -> pl.DataFrame:
 
 
 def _line(row: Any) -> bytes:
-    """Return a row as JSON, or a text with the reason why it has no such form.
+    """Return a row as JSON, or a text with the reason against it.
 
     The text will be a dead letter.
     """
