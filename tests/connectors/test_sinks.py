@@ -9,11 +9,9 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.connectors import sink_shop
@@ -25,9 +23,9 @@ from tests.docs.test_snippets import ROOT
 from tests.s3server import S3Server
 from tests.servers.postgres import PostgresServer
 from tests.servers.snowflake import PASSWORD, USER, FakeSnowflake, running
-from umbel.connectors import HTTP, S3, Snowflake, http_sink
+from umbel.connectors import HTTP, S3, Snowflake
 from umbel.connectors.snowflake.server import ADDRESS
-from umbel.errors import InvalidValue, Transient, UmbelError
+from umbel.errors import Transient, UmbelError
 from umbel.runtime import deliveries
 
 NUMBERS = itertools.count()
@@ -276,20 +274,6 @@ def test_a_refusal_is_not_sent_again_at_once(tmp_path: Path) -> None:
             made.deliver()
 
 
-@pytest.mark.parametrize(
-    ("header", "least", "most"),
-    [
-        ("0.5", 0.5, 0.5),
-        ("soon", 0.0, 0.0),
-        (format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True), 86_000, 86_401),
-        (format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True), -90_000, 0),
-        ("Wed, 31 Feb 2026 00:00:00 GMT", 0.0, 0.0),
-    ],
-)
-def test_a_server_says_in_seconds_or_by_a_date_when_to_try_again(header: str, least: float, most: float) -> None:
-    assert least <= http_sink._retry_after(httpx.Response(503, headers={"Retry-After": header})) <= most
-
-
 # ---- Postgres
 
 
@@ -331,28 +315,6 @@ def test_types_are_cast_by_the_server(postgres_server: PostgresServer) -> None:
         (b"\x00\xff", "1.50", ["a", "ü\"'"], {"x": 1}, "NaN", "2026-03-01", None, at),
         (None, "-3.25", [], {}, "1e+300", "1969-12-31", "%s \\ '", at),
     ]
-
-
-def test_a_text_with_a_nul_character_is_reported_with_its_row(postgres_server: PostgresServer) -> None:
-    from umbel.connectors.postgres.sink import TableWriter
-    from umbel.connectors.sinks import RowChange, SinkPosition, WriteOptions
-    from umbel.types.dtypes import Dict, Int, List, Str
-    from umbel.types.schema import Schema
-
-    name = database(postgres_server)
-    postgres_server.run("CREATE TABLE t(id int PRIMARY KEY, l text[], d jsonb, o text, at timestamptz)", database=name)
-    schema = Schema((("id", Int()),), (("l", List(Str())), ("d", Dict(Int())), ("o", Str())), "at")
-    connector = postgres_source(postgres_server, name).table("t")
-    writer = TableWriter(connector._server, "t", WriteOptions(id="x", dataset="T", schema=schema, renames={}))
-    writer.position()
-    row = {"id": 1, "l": ["a"], "d": {"a": 1}, "o": "\\u0000", "at": "2026-03-01T00:00:00Z"}  # six characters
-    writer.write([RowChange({"id": 1}, None, row, 0)], SinkPosition(4, 0))
-    assert postgres_server.run("SELECT o FROM t WHERE id = 1", database=name) == [("\\u0000",)]
-    for bad in ({"o": "a\0b"}, {"l": ["a", "\0"]}, {"d": {"\0": 1}}):
-        with pytest.raises(InvalidValue, match=r"column '[old]' of the row \{'id': 1\} has a NUL") as report:
-            writer.write([RowChange({"id": 1}, None, row | bad, 0)], SinkPosition(5, 0))
-        assert report.value.hint
-    assert writer.position() == SinkPosition(4, 0)
 
 
 def test_a_table_without_a_column_or_a_constraint_is_refused(postgres_server: PostgresServer, tmp_path: Path) -> None:
