@@ -62,8 +62,8 @@ def kinesis(rows: int) -> Iterator[Turn]:
             client = boto3.client("kinesis", **keys, aws_session_token=role["SessionToken"])
             listed = client.list_shards(StreamARN=arn)["Shards"]
             for shard in listed:
-                asked = {"ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
-                at, behind = client.get_shard_iterator(StreamARN=arn, **asked)["ShardIterator"], 1
+                requested = {"ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
+                at, behind = client.get_shard_iterator(StreamARN=arn, **requested)["ShardIterator"], 1
                 while behind:
                     answer = client.get_records(ShardIterator=at, Limit=10_000)
                     at, behind = answer["NextShardIterator"], answer["MillisBehindLatest"]

@@ -367,8 +367,8 @@ def test_options_reach_the_client_and_cannot_change_what_reading_depends_on(brok
 
 
 def test_a_secret_elsewhere_is_refused_when_it_is_committed(broker: Broker) -> None:
-    secret = Secret(arn="arn:aws:secretsmanager:eu-west-1:1:secret:kafka")
-    with pytest.raises(NotSupported, match="AWS Secrets Manager"):
+    secret = Secret(arn="arn:aws:ssm:eu-west-1:123456789012:parameter/kafka")
+    with pytest.raises(InvalidValue, match="no ARN of a secret in AWS"):
         kafka(broker, sasl_plain_password=secret).topic("t").reader(Path())
     with pytest.raises(NotSupported, match="Kafka 'console' is registered elsewhere"):
         Kafka.get("console").topic("t").reader(Path())

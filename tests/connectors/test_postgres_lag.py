@@ -60,7 +60,7 @@ def test_rows_wait_until_they_are_in_a_batch(
 def test_the_log_of_the_server_is_ahead(
     postgres_server: PostgresServer, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was written while nothing read it is told when reading begins anew, and is gone when it was read."""
+    """What was written while nothing read it is reported when reading begins anew, and is gone when it was read."""
     run = partial(postgres_server.run, database=name)
     run(ORDERS)
     with deployed(tmp_path, native(postgres_server, name)) as made:

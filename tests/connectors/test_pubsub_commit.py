@@ -44,7 +44,10 @@ def test_what_cannot_be_read_is_refused_at_commit(
         pass
     fake.denied = set()
     assert fake.subscriptions == {}, "a commit creates nothing"
-    with pytest.raises(NotSupported, match="AWS Secrets Manager"), deployed(tmp_path, events(key=Secret(arn="arn:x"))):
+    with (
+        pytest.raises(InvalidValue, match="no ARN of a secret in AWS"),
+        deployed(tmp_path, events(key=Secret(arn="arn:x"))),
+    ):
         pass
     with pytest.raises(NotSupported, match="registered elsewhere"):
         PubSub.get("shop").topic("events", "json").reader_of(None)  # type: ignore[arg-type]

@@ -458,7 +458,7 @@ class Catalog:
             return bool(cast("CursorResult[Any]", added).rowcount)
 
     def exchange_secret(self, name: str, before: bytes, after: bytes) -> bool:
-        """Store a secret in place of another value; return False if it has a third one, or none."""
+        """Replace the value of a secret; return False if it is not the expected one."""
         with self._session.begin() as session:
             found = update(t.SecretRow).where(t.SecretRow.name == name, t.SecretRow.value == before).values(value=after)
             return bool(cast("CursorResult[Any]", session.execute(found)).rowcount)

@@ -1,7 +1,8 @@
-"""Secrets, stored encrypted in the catalog; the key is in a private file, or in the environment.
+"""Secrets, stored encrypted in the catalog.
 
-There may be several keys: the first one encrypts, all decrypt. A rotation puts a new key first, encrypts everything anew and
-only then deletes the others, so it can be interrupted anywhere and repeated.
+The key is in a private file, or in the environment. There may be several keys: the first one encrypts, all decrypt. A
+rotation puts a new key first, encrypts everything anew and only then deletes the others, so it can be interrupted anywhere and
+repeated.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Vault:
             self.get(name)
 
     def rotate(self) -> int:
-        """Encrypt everything under a new key, and delete the old one; return the number of secrets.
+        """Encrypt everything under a new key and delete the old; return the number of secrets.
 
         A rotation that was interrupted is completed. Keys in the environment are not changed: the first is the new one.
 
@@ -162,7 +163,10 @@ class Vault:
                 return
 
     def _settle(self, name: str, data: bytes, key: bytes) -> None:
-        """Encrypt a stored secret anew if a rotation has begun meanwhile: it may not have found it."""
+        """Encrypt a stored secret again if a rotation has begun meanwhile.
+
+        It may have looked before the secret was there.
+        """
         while (now := self._keys()[0]) != key:
             self._catalog.put_secret(name, Fernet(now).encrypt(data))
             key = now

@@ -18,7 +18,9 @@ Name = Annotated[str, typer.Argument(help="Of the secret: Secret(arn=NAME) in a 
 
 @group.command("set")
 def store(name: Name, directory: Directory = DIRECTORY, catalog: Catalog = None) -> None:
-    """Add a secret, or change it. Its value is read from the terminal, unseen, or from a pipe.
+    """Add or change a secret.
+
+    Its value is read from the terminal, unseen, or from a pipe.
 
     Examples:
         umbel secret set shop-password
@@ -66,9 +68,10 @@ def delete(name: Name, directory: Directory = DIRECTORY, catalog: Catalog = None
 
 @group.command()
 def rotate(directory: Directory = DIRECTORY, catalog: Catalog = None) -> None:
-    """Encrypt all secrets under a new key, while servers and workers run; repeat it if it was interrupted.
+    """Encrypt all secrets under a new key, while servers and workers run.
 
-    The old key opens nothing then, but in backups of the catalog that were made before. Make a new copy of secret.key.
+    Repeat it if it was interrupted. The old key opens nothing then, but in backups of the catalog that were made before.
+    Make a new copy of secret.key.
 
     Example:
         umbel secret rotate

@@ -30,7 +30,7 @@ from umbel.definitions.arguments import DataConnector, ReadOptions
 from umbel.errors import InvalidType, Transient, UmbelError
 from umbel.formats.raw_batch import RawBatch, as_bytes
 from umbel.types.dtype import DType
-from umbel.types.raw import Raw, rejects
+from umbel.types.raw import Raw
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,8 +172,7 @@ class PagedSource(StagedSource):
         if messages is not None:
             yield from message_rows(messages, [None] * len(messages), requested, exact=exact)
         else:
-            there = [name for name in staged.columns if not exact or not requested or name in requested]
-            yield Raw(staged.select(there) if there else pl.DataFrame(height=staged.height), rejects({}))
+            yield from super().rows_of(staged, requested, exact=exact)
 
     def _batch(self, raw: Raw, staged: pl.DataFrame, part: StagedPart, first: int) -> RawBatch:
         def where(row: int) -> str:
@@ -187,7 +186,7 @@ class PagedSource(StagedSource):
 
 
 def _staged(page: Page) -> pl.DataFrame:
-    """Return the rows of a page as they are staged: the bytes of JSON objects, or columns."""
+    """Return the rows of a page for staging, as JSON bytes or as columns."""
     if isinstance(page.rows, Sequence):
         return pl.DataFrame({ROW: [_line(row) for row in page.rows]}, schema=_JSON)
     made = pl.from_arrow(page.rows)
@@ -196,7 +195,10 @@ def _staged(page: Page) -> pl.DataFrame:
 
 
 def _line(row: Any) -> bytes:
-    """Return a row as JSON; one that has no such form as a text that says so, which will be a dead letter."""
+    """Return a row as JSON, or a text with the reason against it.
+
+    The text will be a dead letter.
+    """
     try:
         line = orjson.dumps(row, default=_text, option=orjson.OPT_UTC_Z | orjson.OPT_SERIALIZE_NUMPY)
         if b"null" not in line:  # as NaN would be written

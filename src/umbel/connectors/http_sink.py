@@ -10,6 +10,8 @@ import random
 import ssl
 import time
 from collections.abc import Sequence
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import httpx
@@ -109,10 +111,17 @@ class EndpointWriter(SinkWriter):
 
 
 def _retry_after(answer: httpx.Response) -> float:
+    """Return the seconds that the server requests, by their number or by a date."""
+    declared = answer.headers.get("Retry-After", "0")
     try:
-        return float(answer.headers.get("Retry-After", 0))
-    except ValueError:  # a date
-        return LONGEST_WAIT
+        return float(declared)
+    except ValueError:
+        pass
+    try:
+        at = parsedate_to_datetime(declared)
+    except ValueError:
+        return 0.0
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - time.time()
 
 
 def _trusted(certificate: Any) -> ssl.SSLContext | bool:

@@ -103,7 +103,9 @@ class IcebergPlace:
             try:
                 return self.load()
             except FileNotFoundError as error:
-                raise InvalidValue(f"{self.title}: there is no Iceberg table: {_first_line(error)}") from None
+                raise InvalidValue(
+                    f"{self.title}: there is no Iceberg table: {_first_line(error)}", hint="create it first"
+                ) from None
 
     def files(self, table: Any, number: int) -> list[IcebergFile]:
         """Return the data files of a snapshot, ordered.

@@ -23,7 +23,7 @@ from umbel.errors import Damaged, UmbelError
 from umbel.formats.raw_batch import RawBatch, lost
 from umbel.log.reading import RESTORE
 from umbel.types.dtype import DType
-from umbel.types.raw import Raw
+from umbel.types.raw import Raw, rejects
 
 IDENTITY = "_identity"
 """The column of staged rows with a digest of the row."""
@@ -153,8 +153,9 @@ class StagedSource(SplitSource):
         return None
 
     def rows_of(self, staged: pl.DataFrame, requested: Mapping[str, DType], *, exact: bool) -> Iterator[Raw]:
-        """Yield staged messages as rows, in order; erased ones as rejected rows."""
-        raise NotImplementedError
+        """Yield staged rows in order; erased messages as rejected rows."""
+        there = [name for name in staged.columns if not exact or not requested or name in requested]
+        yield Raw(staged.select(there) if there else pl.DataFrame(height=staged.height), rejects({}))
 
     def fields_of(self, staged: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
         """Return the values of fields in staged rows, for the erasure of rows.

@@ -218,7 +218,7 @@ def encoded(frame: pl.DataFrame) -> bytes:
 
 
 def _without(rows: pl.DataFrame, gone: pl.Series) -> pl.DataFrame:
-    """Return rows with nulls in place of some, whose values are in no buffer any more.
+    """Return rows with nulls in place of some, in buffers without their values.
 
     A column of texts shares its buffers with that which it was selected from, and they are written whole.
     """

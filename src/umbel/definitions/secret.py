@@ -9,11 +9,12 @@ from umbel.definitions.arguments import Declared
 
 @dataclass(frozen=True, kw_only=True)
 class Secret(Declared):
-    """A secret in AWS Secrets Manager, or a part of one: `secret["key"]["sub"]`.
+    """A secret, or a part of one: `secret["key"]["sub"]`. It is resolved when it is used.
 
     Args:
-        arn: of the secret.
-        role_arn: of the role that may read it.
+        arn: of a secret in AWS Secrets Manager; the name of a secret of the deployment; `env:NAME`, a variable of the
+            environment of the server and each worker; or `file:/path`, a file of theirs.
+        role_arn: of the role that may read it in AWS.
         path: the keys of the nested part, outermost first.
     """
 

@@ -140,9 +140,9 @@ def _unzstd(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _zstd_pieces(file: _SlowFile, done: int) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a file; behind the first `done` of them one by one.
+    """Yield the decompressed bytes of a file behind the first `done` ones.
 
-    The call that meets damage loses all that it has read and decompressed.
+    Those of a slow file are yielded one by one. The call that meets damage loses all that it has read and decompressed.
     """
     import pyarrow as pa
 

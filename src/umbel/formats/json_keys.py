@@ -28,7 +28,7 @@ Positions = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class LineKeys:
     """Properties of the keys of some lines; False means that they are not certain.
 
     Args:
@@ -40,7 +40,7 @@ class Keys:
     have_texts: bool
 
 
-def examine(data: bytes, frame: pl.DataFrame, texts: Collection[str]) -> Keys:
+def examine(data: bytes, frame: pl.DataFrame, texts: Collection[str]) -> LineKeys:
     """Examine the keys of some lines.
 
     Args:
@@ -56,9 +56,9 @@ def examine(data: bytes, frame: pl.DataFrame, texts: Collection[str]) -> Keys:
             count += ends.size
             have_texts &= name not in texts or block.have_texts(ends)
     if count == sum(map(_values, frame)):  # each value has a key of its own, which leaves none for a second value
-        return Keys(True, have_texts)
+        return LineKeys(True, have_texts)
     are_distinct = all(block.is_once_per_line(key) for block in map(_Block.of, _blocks(data)) for key in keys)
-    return Keys(are_distinct, have_texts)
+    return LineKeys(are_distinct, have_texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class _Block:
         return found
 
     def have_texts(self, ends: Positions) -> bool:
-        """Return True if behind each of some keys is the start of a text or of null."""
+        """Return True if the value of each of some keys is a text or null."""
         begins = ends + 1
         while (blank := _BLANKS[self.chars[begins]]).any():
             begins = begins + blank
@@ -114,7 +114,7 @@ class _Block:
 
 
 def _word(text: bytes) -> tuple[np.int64, np.int64]:
-    """Return the mask and the value of a word that ends with a text of at most eight bytes."""
+    """Return the mask and the value of a word that ends with some bytes."""
     free = _WORD - len(text)
     return np.int64(-1 << 8 * free), np.int64(int.from_bytes(bytes(free) + text, "little", signed=True))
 
@@ -136,7 +136,7 @@ def _names(name: str, dtype: Any) -> set[str]:
 
 
 def _values(column: pl.Series) -> int:
-    """Return the number of values that have a key: of a column, and of the fields in it."""
+    """Return the number of values with a key: of a column and its fields."""
     found = len(column) - column.null_count()
     while isinstance(column.dtype, pl.List):
         column = column.drop_nulls().list.explode(empty_as_null=False)

@@ -106,9 +106,9 @@ class _Rows:
     is_sparse: bool = False
 
     def blaming(self, field: str, errors: Mapping[int, str]) -> _Rows:
-        """Return the rows with further rejected records, except for deletions, truncations and records that are no rows.
+        """Return the rows with further rejected records.
 
-        Of deletions only the keys are checked.
+        Deletions, truncations and records that are no rows are left out. Of deletions only the keys are checked.
         """
         out = set(self.rejects.filter(pl.col("field") == "")["row"].to_list()) if errors else ()
         found = {row: why for row, why in errors.items() if row not in self.endings and row not in out}

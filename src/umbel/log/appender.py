@@ -83,7 +83,7 @@ class Appender:
         return answers
 
     def _compared(self, receipt: Receipt, entry: Entry) -> Receipt:
-        """Return the receipt of an earlier batch, marked if a later one of its id has other rows."""
+        """Return the receipt of an earlier batch, marked if a repetition has other rows."""
         segment = Segment(self._directory, receipt.segment)
         earlier = next(segment.found(receipt.offset), None) if segment.path.exists() else None
         if earlier is None or earlier.offset != receipt.offset:

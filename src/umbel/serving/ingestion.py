@@ -29,6 +29,8 @@ from umbel.serving.threads import ThreadPool
 LONGEST_ID = 1024
 NEW_KEY = "send other rows with a key of their own"
 _BOM = b"\xef\xbb\xbf"
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+"""The first bytes of compressed data, with which no JSON begins."""
 
 
 class LogRequest(JsonBody, frozen=True):
@@ -150,11 +152,19 @@ def _converted(data: bytes, media: str, parameters: LogParameters) -> RowsTaken:
     return RowsTaken(parameters.webhook or "", parameters.endpoint or "", *form(data))
 
 
+def _check_plain(data: bytes) -> None:
+    """Refuse compressed data."""
+    packed = next((name for magic, name in _PACKED.items() if data.startswith(magic)), None)
+    if packed is not None:
+        raise InvalidValue("the body is compressed, and no header says so", hint=f"Content-Encoding: {packed}")
+
+
 def rows_of_lines(data: bytes) -> tuple[bytes, int, int]:
     """Return lines of JSON as a list, their number, and the number of broken ones.
 
     A line that is not JSON is a text in the list. Blank lines are left out, and so is a byte order mark.
     """
+    _check_plain(data)
     lines, broken = lines_of(data.removeprefix(_BOM)), 0
     for at, line in enumerate(lines):
         try:
@@ -175,6 +185,7 @@ def taken(data: bytes) -> RowsTaken:
     Raises:
         InvalidValue: it is not JSON, or its members or their types are wrong.
     """
+    _check_plain(data)
     try:
         posted = _decode(data)
         found = orjson.loads(memoryview(posted.data))

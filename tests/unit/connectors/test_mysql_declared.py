@@ -14,7 +14,7 @@ from umbel.connectors.mysql.replication import BinlogSource
 from umbel.connectors.sql.rows import TableSource
 from umbel.definitions.arguments import ReadOptions
 from umbel.definitions.secret import Secret
-from umbel.errors import InvalidValue, NotSupported, PackageError
+from umbel.errors import InvalidValue, PackageError
 
 
 def shop(**options: Any) -> MySQL:
@@ -49,8 +49,8 @@ def test_unknown_parameters_are_refused(tmp_path: Path) -> None:
     reader(tmp_path, jdbc_params="ssl_ca=x&connect_timeout=3")
 
 
-def test_secrets_of_aws_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotSupported, match="AWS Secrets Manager"):
+def test_arns_of_no_secret_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="no ARN of a secret in AWS"):
         reader(tmp_path, password=Secret(arn="arn:aws:secretsmanager:x"))
 
 

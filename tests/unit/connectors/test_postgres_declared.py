@@ -16,7 +16,7 @@ from umbel.connectors.sql.rows import TableSource
 from umbel.connectors.staging import Stage
 from umbel.definitions.arguments import ReadOptions
 from umbel.definitions.secret import Secret
-from umbel.errors import Damaged, InvalidValue, NotSupported, PackageError
+from umbel.errors import Damaged, InvalidValue, PackageError
 
 
 def shop(**options: Any) -> Postgres:
@@ -51,8 +51,8 @@ def test_unknown_parameters_are_refused(tmp_path: Path) -> None:
     reader(tmp_path, jdbc_params="sslmode=require&connect_timeout=3")
 
 
-def test_secrets_of_aws_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotSupported, match="AWS Secrets Manager"):
+def test_arns_of_no_secret_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="no ARN of a secret in AWS"):
         reader(tmp_path, password=Secret(arn="arn:aws:secretsmanager:x"))
 
 

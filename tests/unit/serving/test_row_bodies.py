@@ -82,6 +82,16 @@ def test_all_forms_give_the_same_rows(fresh: Served) -> None:
     assert post(fresh, gzip.compress(b""), LINES, Content_Encoding="gzip").json() == {"rows": 0}
 
 
+def test_a_compressed_body_without_the_header_is_refused_with_it(fresh: Served) -> None:
+    """As lines, each piece of it would be a dead letter."""
+    body = b'{"webhook": "events", "endpoint": "departures", "data": []}'
+    for media in (LINES, "application/json"):
+        for packed, name in ((gzip.compress(body), "gzip"), (pa.compress(body, codec="zstd", asbytes=True), "zstd")):
+            refused = post(fresh, packed, media)
+            assert refused.status_code == 400
+            assert refused.json()["hint"] == f"Content-Encoding: {name}"
+
+
 def test_compressed_json_is_read(fresh: Served) -> None:
     body = gzip.compress(json.dumps({"webhook": "events", "endpoint": "departures", "data": DEPARTURES}).encode())
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}

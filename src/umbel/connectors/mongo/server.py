@@ -159,4 +159,5 @@ def _plain(error: Any) -> str:
     """Return the server's own message, without the answer it came in."""
     details = getattr(error, "details", None)
     text = str((details or {}).get("errmsg") or error) if isinstance(details, dict | None) else str(error)
+    text = text.partition(" (configured timeouts")[0]  # and behind it the state of all servers, as Python objects
     return (text.strip().splitlines() or [type(error).__name__])[0][:300]

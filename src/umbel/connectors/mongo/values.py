@@ -110,7 +110,10 @@ def columns_of(documents: Sequence[bytes | None], names: Sequence[str]) -> pl.Da
 
 
 def _field(document: Any, name: str) -> Any:
-    """Return a field, or what a path with dots leads to; of an array of subdocuments that of each which has one."""
+    """Return a field, by a name or a path with dots.
+
+    Of an array of subdocuments it is the list of the fields that are there.
+    """
     if name in document or "." not in name:
         return document.get(name)
     first, _, rest = name.partition(".")

@@ -15,7 +15,7 @@ import orjson
 
 from umbel.connectors.postgres.server import Server, describe
 from umbel.connectors.sinks import PlainRow, RowChange, SinkPosition, SinkWriter, WriteOptions
-from umbel.errors import Transient
+from umbel.errors import InvalidValue, Transient
 from umbel.types.dtypes import Bytes, Optional
 
 POSITIONS = """CREATE TABLE IF NOT EXISTS umbel_sinks(
@@ -24,6 +24,7 @@ POSITIONS = """CREATE TABLE IF NOT EXISTS umbel_sinks(
 TAKE_OVER = """INSERT INTO umbel_sinks(sink, dataset, epoch, batch, rows) VALUES (%s, %s, 1, %s, %s)
     ON CONFLICT (sink) DO UPDATE SET epoch = umbel_sinks.epoch + 1 RETURNING epoch, batch, rows"""
 ADVANCE = "UPDATE umbel_sinks SET batch = %s, rows = %s, written_at = now() WHERE sink = %s AND epoch = %s"
+_NUL = "\\u0000"
 
 
 class TableWriter(SinkWriter):
@@ -77,12 +78,12 @@ class TableWriter(SinkWriter):
             connection.execute(
                 f"INSERT INTO {self._table}({listed}) SELECT {listed} FROM {self._incoming}"  # noqa: S608  all names are quoted
                 f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {assigned}",
-                [orjson.dumps(rows).decode()],
+                [self._json(rows)],
             )
         if gone:
             same = " AND ".join(f"t.{each} = incoming.{each}" for each in keys)
             statement = f"DELETE FROM {self._table} t USING {self._incoming} incoming WHERE {same}"  # noqa: S608
-            connection.execute(statement, [orjson.dumps(gone).decode()])
+            connection.execute(statement, [self._json(gone)])
 
     def _append(self, connection: Any, changes: Sequence[RowChange]) -> None:
         columns = self._quoted(self._options.schema.names)
@@ -90,17 +91,36 @@ class TableWriter(SinkWriter):
         rows = [self._row(each.after) for each in changes if each.after is not None]
         if rows:
             statement = f"INSERT INTO {self._table}({listed}) SELECT {listed} FROM {self._incoming}"  # noqa: S608
-            connection.execute(statement, [orjson.dumps(rows).decode()])
+            connection.execute(statement, [self._json(rows)])
         same = " AND ".join(f"to_jsonb(t.{each}) IS NOT DISTINCT FROM to_jsonb(incoming.{each})" for each in columns)
         for change in changes:
             if change.after is None and change.before is not None:  # one of equal rows
                 one = f"SELECT t.ctid FROM {self._table} t, {self._incoming} incoming WHERE {same} LIMIT 1"  # noqa: S608
-                row = orjson.dumps([self._row(change.before)]).decode()
+                row = self._json([self._row(change.before)])
                 connection.execute(f"DELETE FROM {self._table} WHERE ctid = ({one})", [row])  # noqa: S608
 
     @property
     def _incoming(self) -> str:
         return f"json_populate_recordset(NULL::{self._table}, %s::text::json)"
+
+    def _json(self, rows: Sequence[dict[str, Any]]) -> str:
+        """Return rows as JSON.
+
+        Raises:
+            InvalidValue: one has a NUL character, which no type of text has in Postgres.
+        """
+        text = orjson.dumps(rows).decode()
+        if _NUL in text:
+            for row in rows:
+                names = [name for name, value in row.items() if "\0" in _texts(value)]
+                if names:
+                    keys = {name: row.get(name) for name in map(self._options.column, self._options.schema.key_names)}
+                    raise InvalidValue(
+                        f"{self._server.title}: table {self._table}: column '{names[0]}' of the row {keys or row!r:.200} has a "
+                        "NUL character, which Postgres cannot store",
+                        hint="filter such rows out, or replace the character, in the dataset's pipeline",
+                    )
+        return text
 
     def _quoted(self, names: Sequence[str]) -> list[str]:
         return ['"' + self._options.column(name).replace('"', '""').replace("%", "%%") + '"' for name in names]
@@ -110,6 +130,14 @@ class TableWriter(SinkWriter):
         binary = {name: row[name] for name in self._binary if row.get(name) is not None}
         made = {name: "\\x" + base64.b64decode(value).hex() for name, value in binary.items()}
         return {self._options.column(name): made.get(name, value) for name, value in row.items()}
+
+
+def _texts(value: Any) -> str:
+    """Return the texts in a value, one behind the other."""
+    if isinstance(value, str):
+        return value
+    inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return "".join(map(_texts, inner))
 
 
 def _inner(dtype: Any) -> Any:

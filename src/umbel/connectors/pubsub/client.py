@@ -71,7 +71,6 @@ def check_key(connector: PubSubConnector) -> None:
     """Refuse a key that cannot be used. One in a secret is examined later.
 
     Raises:
-        NotSupported: it is in AWS Secrets Manager.
         InvalidValue: it is no key of a service account.
     """
     key = connector.project.service_account_key

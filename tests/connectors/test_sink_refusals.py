@@ -1,0 +1,51 @@
+"""Destinations that refuse: when a request is sent again, and which row cannot be stored."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import httpx
+import pytest
+
+from tests.connectors.postgres_shop import database
+from tests.connectors.postgres_shop import shop as postgres_source
+from tests.servers.postgres import PostgresServer
+from umbel.connectors import http_sink
+from umbel.errors import InvalidValue
+
+
+@pytest.mark.parametrize(
+    ("header", "least", "most"),
+    [
+        ("0.5", 0.5, 0.5),
+        ("soon", 0.0, 0.0),
+        (format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True), 86_000, 86_401),
+        (format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True), -90_000, 0),
+        ("Wed, 31 Feb 2026 00:00:00 GMT", 0.0, 0.0),
+    ],
+)
+def test_a_server_says_in_seconds_or_by_a_date_when_to_try_again(header: str, least: float, most: float) -> None:
+    assert least <= http_sink._retry_after(httpx.Response(503, headers={"Retry-After": header})) <= most
+
+
+def test_a_text_with_a_nul_character_is_reported_with_its_row(postgres_server: PostgresServer) -> None:
+    from umbel.connectors.postgres.sink import TableWriter
+    from umbel.connectors.sinks import RowChange, SinkPosition, WriteOptions
+    from umbel.types.dtypes import Dict, Int, List, Str
+    from umbel.types.schema import Schema
+
+    name = database(postgres_server)
+    postgres_server.run("CREATE TABLE t(id int PRIMARY KEY, l text[], d jsonb, o text, at timestamptz)", database=name)
+    schema = Schema((("id", Int()),), (("l", List(Str())), ("d", Dict(Int())), ("o", Str())), "at")
+    connector = postgres_source(postgres_server, name).table("t")
+    writer = TableWriter(connector._server, "t", WriteOptions(id="x", dataset="T", schema=schema, renames={}))
+    writer.position()
+    row = {"id": 1, "l": ["a"], "d": {"a": 1}, "o": "\\u0000", "at": "2026-03-01T00:00:00Z"}  # six characters
+    writer.write([RowChange({"id": 1}, None, row, 0)], SinkPosition(4, 0))
+    assert postgres_server.run("SELECT o FROM t WHERE id = 1", database=name) == [("\\u0000",)]
+    for bad in ({"o": "a\0b"}, {"l": ["a", "\0"]}, {"d": {"\0": 1}}):
+        with pytest.raises(InvalidValue, match=r"column '[old]' of the row \{'id': 1\} has a NUL") as report:
+            writer.write([RowChange({"id": 1}, None, row | bad, 0)], SinkPosition(5, 0))
+        assert report.value.hint
+    assert writer.position() == SinkPosition(4, 0)
