@@ -352,6 +352,7 @@ class ChangeLog:
             files = files.filter(pl.col(f"max.{AT}").is_null() | (pl.col(f"max.{AT}") >= since))
         if until is not None:
             files = files.filter(pl.col(f"min.{AT}").is_null() | (pl.col(f"min.{AT}") < until))
+        files = files.sort(f"min.{AT}")  # rows that arrived in the order of time need less sorting
         paths = self.files(list(map(unquote, files["path"])))
         schema = _storage(self.columns)
         return [pl.scan_parquet(paths, schema=schema, extra_columns="ignore", hive_partitioning=False)] if paths else []
