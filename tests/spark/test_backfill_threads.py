@@ -74,7 +74,7 @@ def backfilled(folder: Path, spark: Any, new: Any) -> list[int]:
     return found
 
 
-def test_large_steps_run_in_threads_on_few_cores(tmp_path: Path, spark: Any, in_tasks: list[int]) -> None:
+def test_large_steps_run_in_threads_of_the_driver(tmp_path: Path, spark: Any, in_tasks: list[int]) -> None:
     assert backfilled(tmp_path, spark, counted("New", "1d")) == [ROWS * REQUESTS // USERS] * USERS
     assert not in_tasks
 

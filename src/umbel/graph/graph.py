@@ -360,7 +360,7 @@ def _stage(operator: Operator, parents: tuple[GraphNode, ...]) -> int:
 
 
 def leads_to(node: GraphNode, fresh: Container[str]) -> bool:
-    """Return whether a node is fresh, or hands its input on to fresh ones without a log."""
+    """Return whether a node is fresh, or unlogged and read by fresh ones."""
     through = not node.is_keyed and not node.is_logged
     return node.state_id in fresh or (through and any(leads_to(reader, fresh) for reader, _ in node.readers))
 

@@ -23,7 +23,7 @@ To return the memory of each column to the system and to get it again took a thi
 
 
 def retaining(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which freed memory is retained for a while, unless it says otherwise."""
+    """Return an environment with `RETAINING`; its own settings win."""
     return {**RETAINING, **environment}
 
 

@@ -21,7 +21,7 @@ Read = Callable[[AbstractSet[str] | None], pl.DataFrame]
 def taken_in(
     node: GraphNode, read: Read, fresh: Container[str], new_guard: Callable[[], WorkerGuard]
 ) -> tuple[StageOutput, WorkerGuard]:
-    """Return the changes of a node in a slice of its history to its new readers, and the guard of their functions.
+    """Return the changes in a slice of history to new readers, and their guard.
 
     Only the columns that these read are read. A rejected row becomes a dead letter as a whole: its slice is read again.
 
@@ -42,7 +42,10 @@ def taken_in(
 
 
 def columns_needed(node: GraphNode, fresh: Container[str]) -> AbstractSet[str] | None:
-    """Return the columns of a node's changes that its new readers read, None if they may read any."""
+    """Return the columns of a node's changes that its new readers read.
+
+    None if they may read any.
+    """
     found = set[str]()
     for reader, at in node.readers:
         if not leads_to(reader, fresh) or _is_known(reader, at, fresh):

@@ -76,6 +76,6 @@ class HistoryReader:
 
 
 def _named(schema: Schema, columns: AbstractSet[str]) -> list[str]:
-    """Return some columns of a log in order, with those of every change and those that cut slices."""
+    """Return some columns of a log, with those of changes and of cuts."""
     needed = {*columns, *schema.key_names, schema.timestamp, *CHANGE_COLUMNS}
     return [name for name in schema.changes() if name in needed]
