@@ -60,7 +60,7 @@ def test_rows_wait_until_they_are_in_a_batch(
 def test_the_log_of_the_server_is_ahead(
     postgres_server: PostgresServer, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was written while nothing read it is told when reading begins anew, and is gone when it was read."""
+    """What was written while nothing read it is noted when reading begins anew, and is gone when it was read."""
     run = partial(postgres_server.run, database=name)
     run(ORDERS)
     with deployed(tmp_path, native(postgres_server, name)) as made:
@@ -68,16 +68,16 @@ def test_the_log_of_the_server_is_ahead(
         (source,) = made.deployment._sources()[1]
         stop_polling(tmp_path)
         run("INSERT INTO orders SELECT i, repeat('x', 100), now() FROM generate_series(1, 50000) i")
-        told = list[SourceLag]()
+        noted = list[SourceLag]()
         progressed = Poller.progressed
 
         def note(poller: Poller, lag: SourceLag) -> None:
-            told.append(lag)
+            noted.append(lag)
             progressed(poller, lag)
 
         monkeypatch.setattr(Poller, "progressed", note)
         until(made, lambda: made.taken().get("Orders") == 50_000)
-        assert max(each.bytes or 0 for each in told) > 5_000_000
+        assert max(each.bytes or 0 for each in noted) > 5_000_000
         until(
             made,
             lambda: (
