@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import time
 from dataclasses import dataclass, field
 
 import psutil
+
+from umbel.processes.allocation import retaining
 
 GIB = 1 << 30
 EVERY = 0.2
@@ -40,7 +43,8 @@ def measure(module: str, *arguments: str) -> Measured:
     Raises:
         CalledProcessError: it failed.
     """
-    process = subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True)
+    command, environment = [sys.executable, "-m", module, *arguments], retaining(os.environ)  # as a worker has it
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     watch = Watch(process.pid)
     watch.start()
     try:

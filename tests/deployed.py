@@ -117,13 +117,15 @@ class Deployed:
 
 
 @contextmanager
-def live(deployed: Deployed, spark: Any, small: int, counted: list[Any] | None = None) -> Iterator[Callable[..., None]]:
+def live(
+    deployed: Deployed, spark: Any, small: int | None, counted: list[Any] | None = None
+) -> Iterator[Callable[..., None]]:
     """Run the live job for a `with` block; yields what waits until so many rows of each dataset are done with.
 
     Args:
         deployed: where.
         spark: the session.
-        small: batches up to so many bytes are run by the driver.
+        small: batches up to so many bytes are run by the driver; as many as in production when None.
         counted: gets the counts of each batch.
     """
     from umbel.spark.job import LiveJob

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,13 +39,14 @@ def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
 
 
 def counted_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Make backfills go by small steps, every other one in the driver; return the list that gets the number of each."""
+    """Make backfills go by small steps, in tasks, in the driver and in threads; return the list that gets their numbers."""
     steps, run = list[int](), backfill_step.BackfillStep.run
 
     def counted(self: Any, state: BackfillState, sizes: Any, begun: float, *, is_live: bool) -> bool:
         assert not is_live
         steps.append(state.step)
-        return run(self, state, sizes, begun, is_live=state.step % 2 == 1)
+        step = replace(self, is_threaded=state.step % 3 == 2)
+        return run(step, state, sizes, begun, is_live=state.step % 3 == 1)
 
     monkeypatch.setattr(backfill_step.BackfillStep, "run", counted)
     for name, rows in (("backfill_step.ROWS_AT_ONCE", 10), ("backfill_step.LIVE_ROWS", 20)):

@@ -25,8 +25,9 @@ from umbel.local.runner import LocalRunner
 from umbel.operators.operator import Clock, Keyed
 from umbel.query.history import replay
 from umbel.query.lookups import Lookups
+from umbel.runtime.backfill_input import hand_on
 from umbel.runtime.progress import EventTimeProgress
-from umbel.spark.backfill_step import BEFORE_ALL, clocks_of_step, hand_on
+from umbel.spark.backfill_step import BEFORE_ALL, clocks_of_step
 from umbel.spark.packets import StageInput, address, announced, batches
 from umbel.state.memory import MemoryStore
 from umbel.state.port import Stamp, Store

@@ -37,12 +37,26 @@ MANY = 5_000
 def ordered(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     """Return rows sorted by some columns.
 
-    Columns of integers, and of texts that repeat, are packed into one number where possible, which sorts much faster.
+    Columns of integers, and of texts that repeat, are packed into one number where possible, which sorts much faster. The last
+    ones are left out if rows are in their order already: the sort is stable.
     """
-    packed = _packed(frame.select(columns))
+    packed = _packed(frame.select(_unordered(frame, columns)))
     if packed is None:
         return frame.sort(columns)
-    return frame if (packed[1:] >= packed[:-1]).all() else frame[order_of_numbers(packed)]
+    return frame if _is_ascending(packed) else frame[order_of_numbers(packed)]
+
+
+def _unordered(frame: pl.DataFrame, columns: Sequence[str]) -> Sequence[str]:
+    """Return the first columns, without the last ones if those are of integers in order."""
+    for count in range(len(columns), 1, -1):
+        last = frame[columns[count - 1]]
+        if not last.dtype.is_integer() or last.null_count() or not _is_ascending(last.to_numpy()):
+            return columns[:count]
+    return columns[:1]
+
+
+def _is_ascending(numbers: NDArray[Any]) -> bool:
+    return bool((numbers[1:] >= numbers[:-1]).all())
 
 
 def _packed(frame: pl.DataFrame) -> Ints | None:

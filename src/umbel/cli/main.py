@@ -15,6 +15,7 @@ import umbel
 import umbel.cli
 from umbel.cli.waiting import WaitError
 from umbel.errors import UmbelError
+from umbel.processes.allocation import retain_freed_memory
 from umbel.processes.privacy import private_by_default
 from umbel.processes.user_folder import importable
 
@@ -71,6 +72,8 @@ for _module in sorted(each.name for each in pkgutil.iter_modules(umbel.cli.__pat
 def main() -> None:
     """Run the command line; user errors end it with a message, without traceback."""
     private_by_default()
+    if sys.argv[1:2] == ["work"]:
+        retain_freed_memory()
     try:
         if COMPLETING in os.environ:
             from typer._completion_classes import completion_init

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -100,6 +101,7 @@ def up(deployment: Deployment, answers: Policy, port: int, workers: int, servers
     The caller is the only supervisor of the folder.
     """
     from umbel.cli.watching import Watch
+    from umbel.processes.allocation import retaining
     from umbel.processes.status import forget_status, note_failure
     from umbel.processes.supervision import SupervisedProcess, Supervisor
     from umbel.runtime.own_token import own_token
@@ -117,6 +119,8 @@ def up(deployment: Deployment, answers: Policy, port: int, workers: int, servers
     ]
     for child in children:
         child.environment = {**child.environment, **urls}  # no arguments: they may have passwords
+        if child.name == WORKER:
+            child.environment = retaining({**os.environ, **child.environment})
 
     def note(child: SupervisedProcess, reason: str, ran_for: float) -> None:
         if child.name == WORKER:

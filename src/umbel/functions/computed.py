@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -71,6 +72,11 @@ class Computed(ABC):
         """The user functions it calls."""
         return ()
 
+    @property
+    def reads(self) -> AbstractSet[str] | None:
+        """The columns it reads, None if it may read any."""
+        return None
+
     @abstractmethod
     def dtype(self, columns: Columns) -> DType | None:
         """Return the type of the values; None if it is known only from the values."""
@@ -112,6 +118,10 @@ class ByExpression(Computed):
     @property
     def title(self) -> str:
         return f"expression {self.expression}"
+
+    @property
+    def reads(self) -> AbstractSet[str]:
+        return self.expression.columns()
 
     def dtype(self, columns: Columns) -> DType:
         return self.expression.dtype(columns)

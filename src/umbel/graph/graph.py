@@ -180,7 +180,7 @@ class Graph:
             for node in self.nodes
             if node.state_id not in fresh
             and node.is_logged
-            and any(_leads_to(reader, fresh) for reader, _ in node.readers)
+            and any(leads_to(reader, fresh) for reader, _ in node.readers)
         ]
 
     def awaiting(self, fresh: Container[str]) -> frozenset[str]:
@@ -359,9 +359,10 @@ def _stage(operator: Operator, parents: tuple[GraphNode, ...]) -> int:
     )
 
 
-def _leads_to(node: GraphNode, fresh: Container[str]) -> bool:
+def leads_to(node: GraphNode, fresh: Container[str]) -> bool:
+    """Return whether a node is fresh, or unlogged and read by fresh ones."""
     through = not node.is_keyed and not node.is_logged
-    return node.state_id in fresh or (through and any(_leads_to(reader, fresh) for reader, _ in node.readers))
+    return node.state_id in fresh or (through and any(leads_to(reader, fresh) for reader, _ in node.readers))
 
 
 def history_sources(node: GraphNode) -> Iterator[GraphNode]:

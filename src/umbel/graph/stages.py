@@ -40,6 +40,14 @@ class StageOutput:
     logged: dict[int, list[pl.DataFrame]] = field(default_factory=lambda: defaultdict(list))
     seen: dict[int, datetime] = field(default_factory=dict)
 
+    def add(self, other: StageOutput) -> None:
+        """Merge what other rows have made in the same stage."""
+        for edge, frames in other.frames.items():
+            self.frames[edge].extend(frames)
+        for number, frames in other.logged.items():
+            self.logged[number].extend(frames)
+        add_seen(self.seen, other.seen)
+
     def saw(self, node: GraphNode, position: int, rows: pl.DataFrame) -> None:
         """Record the largest event time among rows that a node is going to read."""
         inserted = rows.filter(pl.col(WEIGHT) > 0) if AT in rows.columns else rows  # has `_weight`, too

@@ -348,10 +348,16 @@ class ChangeLog:
         files = pl.DataFrame(table.get_add_actions(flatten=True))
         if files.is_empty():
             return []
+        first, last = f"min.{AT}", f"max.{AT}"
+        unknown = [
+            pl.lit(None, stored(self.columns[AT])).alias(name) for name in (first, last) if name not in files.columns
+        ]
+        files = files.with_columns(unknown)  # compaction computes statistics of a table's first 32 columns alone
         if since is not None:
-            files = files.filter(pl.col(f"max.{AT}").is_null() | (pl.col(f"max.{AT}") >= since))
+            files = files.filter(pl.col(last).is_null() | (pl.col(last) >= since))
         if until is not None:
-            files = files.filter(pl.col(f"min.{AT}").is_null() | (pl.col(f"min.{AT}") < until))
+            files = files.filter(pl.col(first).is_null() | (pl.col(first) < until))
+        files = files.sort(first)  # rows that arrived in the order of time need less sorting
         paths = self.files(list(map(unquote, files["path"])))
         schema = _storage(self.columns)
         return [pl.scan_parquet(paths, schema=schema, extra_columns="ignore", hive_partitioning=False)] if paths else []

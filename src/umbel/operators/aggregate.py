@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -266,6 +267,9 @@ class ContinuousAggregation(LookedUpAggregation):
     @property
     def stored(self) -> Tiles:
         return self.tiles
+
+    def columns_read(self, needed: AbstractSet[str]) -> AbstractSet[str]:
+        return frozenset(self.history_columns())
 
     def merge(self, changes: pl.DataFrame, state: State, clock: Clock) -> pl.DataFrame:
         TileWriter(self.tiles).step(changes, state, clock.watermark)

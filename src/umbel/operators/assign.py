@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import polars as pl
@@ -68,6 +69,14 @@ class Assign(RowWise):
     def partition(self, inputs: tuple[Partition, ...]) -> Partition:
         (found,) = inputs
         return None if found is None or {column.name for column in self.columns} & {*found} else found
+
+    def columns_read(self, needed: AbstractSet[str]) -> AbstractSet[str] | None:
+        found = set(needed) - {column.name for column in self.columns}
+        for column in self.columns:
+            if column.computed.reads is None:
+                return None
+            found |= column.computed.reads
+        return found
 
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         before = self.parents[0].schema.dtypes

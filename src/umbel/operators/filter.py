@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,6 +43,10 @@ class Filter(RowWise):
     @property
     def functions(self) -> tuple[UserFunction, ...]:
         return self.condition.functions
+
+    def columns_read(self, needed: AbstractSet[str]) -> AbstractSet[str] | None:
+        reads = self.condition.reads
+        return None if reads is None else needed | reads
 
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         with blamed(f"filter {self.condition.title} for pipeline {self.pipeline}"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
@@ -123,6 +124,17 @@ class Operator(ABC):
         """
         del inputs
         return NEVER
+
+    def columns_read(self, needed: AbstractSet[str]) -> AbstractSet[str] | None:
+        """Return the input columns from which some of its output columns are computed.
+
+        None if it may read any; columns of changes are always read.
+
+        Args:
+            needed: the output columns; none are needed of an operator with state.
+        """
+        del needed
+        return None
 
     @property
     def is_terminal(self) -> bool:

@@ -17,7 +17,7 @@ from umbel.errors import NotSupported
 from umbel.functions.guarding import guarded
 from umbel.graph.execution import BatchResult, InProcess
 from umbel.graph.graph import Graph, GraphNode
-from umbel.graph.stages import StageOutput, add_seen, due
+from umbel.graph.stages import StageOutput, due
 from umbel.graph.threads import beside, in_threads
 from umbel.processes.allocation import release_unused_memory
 from umbel.processes.status import progressed
@@ -184,7 +184,7 @@ class MicroBatch:
         output = StageOutput()
         for taken in self._taken_in(batch_report.letters):
             batch_report.add_intake(taken.summary)
-            _merge(output, taken.output)
+            output.add(taken.output)
         return output
 
     def _written(self, name: str, changes: tuple[int, Sequence[pl.DataFrame]]) -> ChangeLogPart:
@@ -279,14 +279,6 @@ class MicroBatch:
             node.log: node for node, is_moved in zip(retained, in_threads(keep, retained), strict=True) if is_moved
         }
         return changes.dues(before, batch, retained, moved.values())
-
-
-def _merge(into: StageOutput, other: StageOutput) -> None:
-    for edge, frames in other.frames.items():
-        into.frames[edge].extend(frames)
-    for number, frames in other.logged.items():
-        into.logged[number].extend(frames)
-    add_seen(into.seen, other.seen)
 
 
 def drain(deployment: Deployment, batches: int = sys.maxsize) -> int:

@@ -127,15 +127,23 @@ class ChangeLogs:
         """Check that a log has its expected content; see `ChangeLog.check`."""
         self._log(node).check(self._tail(node), deep=deep)
 
-    def read(self, node: GraphNode, predicate: pl.Expr | None = None, *, until: int | None = None) -> pl.DataFrame:
+    def read(
+        self,
+        node: GraphNode,
+        predicate: pl.Expr | None = None,
+        *,
+        until: int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pl.DataFrame:
         """Return the changes of a log: its table and its tail.
 
         Args:
             node: the node of the log.
             predicate: a filter; pushed down to the files.
             until: only batches up to this one.
+            columns: the columns to return, all when None.
         """
-        return self._read(node, predicate=predicate, through=until)
+        return self._read(node, predicate=predicate, through=until, columns=columns)
 
     def batches(self, node: GraphNode, *, after: int, until: int) -> pl.DataFrame:
         """Return the changes of the batches after one, up to another, with their `_batch`."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from umbel.catalog.catalog import JobEpoch
 from umbel.graph.graph import Graph
+from umbel.runtime.backfill_input import calls_functions
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.completeness import note_since
 from umbel.runtime.deployment import JOB
@@ -53,9 +54,11 @@ class Backfill:
         session: Spark.
         deployment: the deployment.
         pace: decides when a step runs, and whether it is a small one in this process.
+        is_threaded: whether large steps that no live batch waits for may run in threads of this process.
     """
 
-    def __init__(self, session: SparkSession, deployment: Deployment, pace: Pace) -> None:
+    def __init__(self, session: SparkSession, deployment: Deployment, pace: Pace, *, is_threaded: bool = False) -> None:
+        self._is_threaded = is_threaded
         self._session, self._deployment, self._pace = session, deployment, pace
         self._sizes = Counter[int]()
         self._sized: tuple[str, int | None] = ("", None)
@@ -176,7 +179,10 @@ class Backfill:
         state_ids, slots = frozenset(state.state_ids), self._session.sparkContext.defaultParallelism
         is_live, parts = self._pace.is_live, (self._session, self._deployment, revision, stamp)
         slots = max(1, slots - 1) if is_live else slots
-        return BackfillStep(*parts, state_ids, waiting - state_ids, self._reader, slots, is_live)
+        others = waiting - state_ids
+        is_threaded = self._is_threaded and not is_live
+        is_threaded &= not calls_functions(self._deployment.graph(revision, others), state_ids)
+        return BackfillStep(*parts, state_ids, others, self._reader, slots, is_live, is_threaded)
 
     def _current(self, graph: Graph, stamp: Stamp, waiting: frozenset[str]) -> BackfillState:
         """Return the state of the backfill that goes on or begins."""

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from umbel.catalog.catalog import JobEpoch
 from umbel.errors import text_of
 from umbel.functions.fingerprint import fingerprint
-from umbel.functions.guarding import applied, guarded
+from umbel.functions.guarding import guarded
 from umbel.graph.execution import InProcess
 from umbel.graph.graph import Graph, GraphNode
-from umbel.graph.stages import StageOutput, due, emit
-from umbel.operators.operator import Clock, Keyed, RowWise
+from umbel.graph.stages import StageOutput, due
+from umbel.graph.threads import in_threads
+from umbel.operators.operator import Clock
+from umbel.runtime.backfill_input import Read, taken_in
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.batch import BatchReport
 from umbel.runtime.deployment import JOB
@@ -75,6 +76,7 @@ class BackfillStep:
         reader: of the history.
         slots: how many tasks run at once.
         is_beside: whether it runs beside live batches.
+        is_threaded: whether a large step runs in threads of this process, not in tasks.
     """
 
     session: SparkSession
@@ -86,6 +88,7 @@ class BackfillStep:
     reader: HistoryReader
     slots: int
     is_beside: bool = False
+    is_threaded: bool = False
 
     @property
     def graph(self) -> Graph:
@@ -113,7 +116,7 @@ class BackfillStep:
         log.info("backfill of %d new operators: %d of %d rows", len(self.state_ids), state.done, state.total)
         todo = list(slices(sizes, state.position, state.end, self._rows_at_once()))
         stamp = Stamp(self.stamp.epoch, BEGINNING + state.step)
-        if state.in_driver:
+        if state.in_driver or self.is_threaded:
             self._run_here(todo, stamp, batch_report)
         else:
             self._run_in_tasks(todo, stamp, batch_report)
@@ -172,20 +175,31 @@ class BackfillStep:
             batch_report.add(report)
 
     def _run_here(self, todo: Sequence[HistorySlice], stamp: Stamp, batch_report: BatchReport) -> None:
-        """Run the stages over slices of history in this process."""
-        changes, nodes, output = self.deployment.changes, self.graph.nodes, StageOutput()
-        guard = WorkerGuard(self.deployment, has_thread=True)
+        """Run the stages over slices of history in this process.
+
+        Slices of a batch that is read part by part are read in turn, others in threads.
+        """
+        changes, graph, output = self.deployment.changes, self.graph, StageOutput()
+        new_guard = partial(WorkerGuard, self.deployment, has_thread=True)
+
+        def read(item: Item) -> tuple[StageOutput, Letters]:
+            node, retain = graph.nodes[item[0]], not self.is_threaded
+            reading = _reading(self.reader, node, item[1], retain=retain)
+            made, guard = taken_in(node, reading, self.state_ids, new_guard)
+            return made, Letters.of(guard)
+
+        items = [(node.number, each) for node in graph.history_of(self.state_ids) for each in todo]
+        for made, letters in in_threads(read, items) if self.is_threaded else map(read, items):
+            batch_report.letters.add(letters)
+            output.add(made)
+        guard = new_guard()
         with guarded(guard):
-            for node in self.graph.history_of(self.state_ids):
-                for each in todo:
-                    hand_on(node, self.reader.read(node, each, retain=True), self.state_ids, output)
-            made = InProcess(self.graph, self.deployment.store, self.state_ids).run(
-                output, stamp, clocks_of_step(self.graph, batch_report.result.seen)
-            )
+            clocks = clocks_of_step(graph, batch_report.result.seen)
+            result = InProcess(graph, self.deployment.store, self.state_ids).run(output, stamp, clocks)
         batch_report.letters.add(Letters.of(guard))
-        batch_report.result.add(StageOutput(seen=made.seen))
+        batch_report.result.add(StageOutput(seen=result.seen))
         batch_report.parts += [
-            changes.write_part(nodes[number], stamp, "step", frames) for number, frames in made.logged.items()
+            changes.write_part(graph.nodes[number], stamp, "step", frames) for number, frames in result.logged.items()
         ]
 
     def finish(self, state: BackfillState, time: EventTimeProgress) -> None:
@@ -287,13 +301,9 @@ def stream_time_name(node: GraphNode) -> str:
     return f"frontier of {node.state_id}"
 
 
-def _is_known(reader: GraphNode, position: int, fresh: Container[str]) -> bool:
-    """Return whether an operator reads an input's history from an existing version history."""
-    operator = reader.operator
-    if not isinstance(operator, Keyed) or position not in operator.looked_up:
-        return False
-    versions_table = reader.aliases.get(operator.parents[position].id)
-    return versions_table is not None and versions_table not in fresh
+def _reading(reader: HistoryReader, node: GraphNode, piece: HistorySlice, *, retain: bool = False) -> Read:
+    """Return the function that reads a slice of a node's history."""
+    return lambda columns: reader.read(node, piece, retain=retain, columns=columns)
 
 
 def shares(todo: Sequence[Item], tasks: int) -> list[list[Item]]:
@@ -321,21 +331,11 @@ def replaying(context: BatchContext, divided: Sequence[Sequence[Item]]) -> Task:
         graph = context.graph()
         for batch in arrived:
             for number, piece in (item for share in batch.column(0).to_pylist() for item in divided[share]):
-                output, node = StageOutput(), graph.nodes[number]
-                guard = WorkerGuard(deployment, context.limits)
-                with guarded(guard):
-                    hand_on(node, HistoryReader(deployment).read(node, piece), context.only or (), output)
+                node, new_guard = graph.nodes[number], partial(WorkerGuard, deployment, context.limits)
+                read = _reading(HistoryReader(deployment), node, piece)
+                output, guard = taken_in(node, read, context.only or (), new_guard)
                 name = f"0-{number}-{piece.first}-{piece.begin}"
                 yield from batches(posted(deployment, context, output, {}, name))
                 yield from batches(rejected(guard))
 
     return run
-
-
-def hand_on(node: GraphNode, rows: pl.DataFrame, fresh: Container[str], output: StageOutput) -> None:
-    """Emit a node's changes to its new readers, also through old row-wise ones."""
-    new = [(reader, at) for reader, at in node.readers if reader.state_id in fresh and not _is_known(reader, at, fresh)]
-    emit(replace(node, readers=new, is_logged=False), rows, output)
-    for reader, _ in node.readers:
-        if reader.state_id not in fresh and not reader.is_logged and isinstance(reader.operator, RowWise):
-            hand_on(reader, applied(reader.operator, rows), fresh, output)

@@ -70,13 +70,14 @@ class LiveJob:
         self._deployment, self._session = deployment, session
         self._small = SMALL if small is None else small
         slots = session.sparkContext.defaultParallelism
-        self._threaded = THREADED if small is None and slots <= MOST_SLOTS and is_local(session) else self._small
+        is_threaded = small is None and slots <= MOST_SLOTS and is_local(session)
+        self._threaded = THREADED if is_threaded else self._small
         self._plans = deployment.plans()
         self._checkpoint = checkpoint.folder_of(deployment.directory)
         self._on_batch, self._on_begin = on_batch, on_begin
         self._maintenance = Maintenance(deployment)
         self._pace = Pace(self._small)
-        self._backfill = Backfill(session, deployment, self._pace)
+        self._backfill = Backfill(session, deployment, self._pace, is_threaded=is_threaded)
         self._watch = ExecutorWatch(session, partial(deployment.catalog.record_event, "work", "warning"))
         self._epoch = 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
@@ -92,3 +94,18 @@ def test_the_maximum_begins_anew_with_each_slot(span: int) -> None:
 def test_rows_in_order_are_returned_as_they_are() -> None:
     frame = pl.DataFrame({"a": [1, 1, 2], "b": [0, 0, -5]})
     assert runs.ordered(frame, ["a", "b"]) is frame
+
+
+@pytest.mark.parametrize("numbers", [range(300), [0] * 300, [5, 3] * 150])
+def test_rows_in_the_order_of_their_last_columns_are_sorted_by_the_first(numbers: Any) -> None:
+    rng = np.random.default_rng(5)
+    frame = pl.DataFrame({"a": rng.integers(0, 9, 300), "b": list(numbers), "c": range(300)})
+    expected = frame.sort("a", "b", "c", maintain_order=True)
+    assert runs.ordered(frame, ["a", "b", "c"]).equals(expected)
+    assert runs.ordered(frame[::-1], ["a", "b", "c"]).equals(expected)
+
+
+def test_nulls_and_texts_are_no_columns_in_order() -> None:
+    frame = pl.DataFrame({"a": [2, 1, 1], "b": [1, None, 3], "c": ["x", "y", "z"]})
+    assert runs.ordered(frame, ["a", "b"])["b"].to_list() == [None, 3, 1]
+    assert runs.ordered(frame, ["a", "c"])["c"].to_list() == ["y", "z", "x"]

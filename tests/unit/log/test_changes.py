@@ -362,3 +362,16 @@ def test_each_file_has_the_changes_of_one_month(tmp_path: Path) -> None:
     ]
     assert log.commit(parts, "test", 0)
     assert log.read().sort("_at")["user"].to_list() == [5, 1, 2, 3, 4, 0]
+
+
+def test_compacted_files_of_wide_rows_are_read_by_time(tmp_path: Path) -> None:
+    wide = {**{f"v{n}": pl.Int64() for n in range(40)}, **PLAIN}
+    log = ChangeLog(tmp_path / "log", wide)
+    for day in (0, 1):
+        rows = changes([(day, day)]).with_columns(pl.lit(n, pl.Int64).alias(f"v{n}") for n in range(40))
+        assert log.commit(log.write(rows.select(list(wide)), day), "test", day)
+    assert log.compact() == 2
+    assert users(log.read()) == [0, 1]
+    assert users(log.read(since=T0 + timedelta(days=1))) == [1]
+    assert users(log.read(until=T0 + timedelta(days=1))) == [0]
+    assert users(log.read(columns=["user"], predicate=pl.col("_batch") > 0)) == [1]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import os
 import subprocess
 import sys
 
 import pytest
+
+from umbel.processes.allocation import RETAINING, retaining
 
 PROGRAM = """
 import numpy as np, psutil
@@ -29,3 +33,27 @@ def test_freed_memory_is_returned() -> None:
     assert used == 8000
     assert already < 64 << 20, "the case: the allocator kept it"
     assert released > 200 << 20
+
+
+AGAIN = """
+import json, os, sys
+from umbel.processes.allocation import RETAINING, retain_freed_memory
+retain_freed_memory()
+print(json.dumps([os.getpid(), sys.argv[1:], {name: os.environ[name] for name in RETAINING}]))
+"""
+
+
+def test_a_program_starts_again_once_with_the_settings_that_it_lacks() -> None:
+    name = next(iter(RETAINING))
+    environment = {each: value for each, value in os.environ.items() if each not in RETAINING} | {name: "narenas:1"}
+    command = [sys.executable, "-P", "-c", AGAIN, "work", "--dir", "a b"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as program:
+        process, arguments, found = json.loads(program.communicate(timeout=60)[0])
+    assert process == program.pid
+    assert arguments == ["work", "--dir", "a b"]
+    assert found == {**RETAINING, name: "narenas:1"}, "what the user has set remains"
+
+
+def test_settings_are_added_to_an_environment() -> None:
+    assert retaining({}) == RETAINING
+    assert retaining({"HOME": "/h"}) == {**RETAINING, "HOME": "/h"}

@@ -22,9 +22,11 @@ class Changes:
 
     def __init__(self) -> None:
         self.reads: list[str] = []
+        self.columns: list[str] | None = None
 
-    def read(self, node: Any, condition: pl.Expr, *, until: int) -> pl.DataFrame:
+    def read(self, node: Any, condition: pl.Expr, *, until: int, columns: list[str] | None = None) -> pl.DataFrame:
         self.reads.append(node.log)
+        self.columns = columns
         batches = [number // 10 for number in range(50)]
         rows = pl.DataFrame({"k": [f"{node.log}-{n}" for n in range(50)], "v": range(50), "_batch": batches})
         return rows.filter(condition & (pl.col("_batch") <= until)).drop("_batch")
@@ -72,3 +74,17 @@ def test_what_is_released_is_read_again(reader: HistoryReader, changes: Changes)
     reader.read(node("a"), first, retain=True)
     reader.read(node("a"), first)
     assert len(changes.reads) == 3
+
+
+def test_only_named_columns_are_read_with_those_of_changes_and_slices(reader: HistoryReader, changes: Changes) -> None:
+    reader.read(node("a"), HistorySlice(1, 3), columns=set())
+    assert changes.columns == ["k", "at", "_at", "_weight", "_seq"]
+    reader.read(node("a"), HistorySlice(1, 3), columns={"v"})
+    assert changes.columns == ["k", "v", "at", "_at", "_weight", "_seq"]
+    reader.read(node("a"), HistorySlice(1, 3))
+    assert changes.columns is None
+
+
+def test_what_is_retained_has_all_columns(reader: HistoryReader, changes: Changes) -> None:
+    reader.read(node("a"), parts(1)[0], retain=True, columns=set())
+    assert changes.columns is None
