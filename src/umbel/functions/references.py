@@ -58,13 +58,16 @@ def is_own(module: str) -> bool:
 
 
 def is_installed(module: str) -> bool:
-    """Return True if a module is umbel's, the standard library's or an installed package's; import nothing."""
+    """Return True if a module belongs to umbel, the standard library or an installed package.
+
+    It is not imported.
+    """
     top = module.partition(".")[0]
     if top == "umbel" or top in sys.stdlib_module_names:
         return True
     found = find_spec(top)
-    places = [] if found is None else [found.origin, *(f"{each}/" for each in found.submodule_search_locations or ())]
-    return any(each is not None and each.startswith(_installed_roots()) for each in places)
+    locations = [] if found is None else [found.origin, *(f"{each}/" for each in found.submodule_search_locations or ())]
+    return any(each is not None and each.startswith(_installed_roots()) for each in locations)
 
 
 def codes(code: types.CodeType) -> Iterator[types.CodeType]:
