@@ -68,16 +68,16 @@ def test_the_log_of_the_server_is_ahead(
         (source,) = made.deployment._sources()[1]
         stop_polling(tmp_path)
         run("INSERT INTO orders SELECT i, repeat('x', 100), now() FROM generate_series(1, 50000) i")
-        told = list[SourceLag]()
+        lags = list[SourceLag]()
         progressed = Poller.progressed
 
         def note(poller: Poller, lag: SourceLag) -> None:
-            told.append(lag)
+            lags.append(lag)
             progressed(poller, lag)
 
         monkeypatch.setattr(Poller, "progressed", note)
         until(made, lambda: made.taken().get("Orders") == 50_000)
-        assert max(each.bytes or 0 for each in told) > 5_000_000
+        assert max(each.bytes or 0 for each in lags) > 5_000_000
         until(
             made,
             lambda: (
