@@ -4,7 +4,16 @@ import pandas as pd
 import pytest
 
 from umbel import errors
-from umbel.errors import ErrorCollector, InvalidType, InvalidValue, UmbelError, did_you_mean, line_of, raise_all, text_of
+from umbel.errors import (
+    ErrorCollector,
+    InvalidType,
+    InvalidValue,
+    UmbelError,
+    did_you_mean,
+    line_of,
+    raise_all,
+    text_of,
+)
 
 KINDS = {
     errors.InvalidValue: ValueError,
