@@ -66,7 +66,9 @@ def is_installed(module: str) -> bool:
     if top == "umbel" or top in sys.stdlib_module_names:
         return True
     found = find_spec(top)
-    locations = [] if found is None else [found.origin, *(f"{each}/" for each in found.submodule_search_locations or ())]
+    locations = (
+        [] if found is None else [found.origin, *(f"{each}/" for each in found.submodule_search_locations or ())]
+    )
     return any(each is not None and each.startswith(_installed_roots()) for each in locations)
 
 
