@@ -18,6 +18,8 @@ from types import FrameType
 _OWN = f"{Path(__file__).parent}{os.sep}"
 _STDLIB = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_COMPILED = (".pyx", ".pxd", ".pxi")
+"""Sources of compiled modules: frames of pandas name them without their folder."""
 
 LONGEST_TEXT = 2000
 """Characters of the text of a user's exception that a message has."""
@@ -118,6 +120,8 @@ def text_of(error: BaseException) -> str:
 def _is_users(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     if file.startswith((_OWN, _STDLIB, "<frozen", "<string>")) or any(part in file for part in _INSTALLED):
+        return False
+    if file.endswith(_COMPILED):
         return False
     return Path(file).parent.name != "bin"
 

@@ -1,9 +1,19 @@
 import pickle
 
+import pandas as pd
 import pytest
 
 from umbel import errors
-from umbel.errors import ErrorCollector, InvalidType, InvalidValue, UmbelError, did_you_mean, raise_all, text_of
+from umbel.errors import (
+    ErrorCollector,
+    InvalidType,
+    InvalidValue,
+    UmbelError,
+    did_you_mean,
+    line_of,
+    raise_all,
+    text_of,
+)
 
 KINDS = {
     errors.InvalidValue: ValueError,
@@ -94,3 +104,10 @@ def test_the_place_of_several_errors_is_in_the_first_line() -> None:
     assert lines[1:3] == ["  - one is wrong (at shop.py:3)", "  hint: mend it"]
     assert lines[-1] == "  hint: mend that"
     assert caught.value.placed().splitlines()[0] == lines[0]
+
+
+def test_the_users_line_is_none_of_a_compiled_module():
+    """Frames of pandas name their sources without a folder, such as `pandas/_libs/missing.pyx`."""
+    with pytest.raises(TypeError) as raised:
+        bool(pd.NA)
+    assert line_of(raised.value).rpartition(":")[0] == __file__

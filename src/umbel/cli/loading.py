@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -63,6 +64,9 @@ def _imported(name: str) -> Any:
     is_file = path.suffix == ".py"
     if is_file and not path.is_file():
         raise UnknownName(f"there is no file {path}", hint="name a Python file, or a module that can be imported")
+    if not is_file and (not name or os.sep in name or name.startswith(".")):
+        reason = "a folder, not a module" if path.is_dir() and name else "not the name of a module"
+        raise UnknownName(f"'{name}' is {reason}", hint="name a Python file, or a module that can be imported")
     importable(path.parent if is_file else Path.cwd())
     try:
         return _loaded(path.absolute()) if is_file else import_module(name)
@@ -88,11 +92,14 @@ def _failed(name: str, error: BaseException, hint: str) -> InvalidValue:
 
 
 def _loaded(path: Path) -> Any:
-    """Load the module in a file, even if another module has its name."""
-    found = find_spec(path.stem)
+    """Load the module in a file, even if another module has its name.
+
+    `features.v2.py` is a file that no import statement reaches: to `find_spec` its name is a module in a package `features`.
+    """
+    found = None if "." in path.stem else find_spec(path.stem)
     if found is not None and found.origin == str(path):
         return import_module(path.stem)
-    spec = spec_from_file_location(f"_file_{path.stem}", path)
+    spec = spec_from_file_location("_file_" + path.stem.replace(".", "_"), path)
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[spec.name] = module_from_spec(spec)

@@ -8,6 +8,7 @@ Operators are written once each, parents first. User functions and struct classe
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -16,6 +17,8 @@ from enum import Enum
 from functools import singledispatchmethod
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from io import BytesIO
+from pickle import Unpickler
 from typing import Any
 
 import cloudpickle
@@ -26,6 +29,7 @@ from umbel.definitions.records import Definitions
 from umbel.definitions.wire import umbel_pb2 as wire
 from umbel.errors import InvalidValue
 from umbel.expr import Expr
+from umbel.functions.references import is_installed
 from umbel.functions.user_function import PickledFunction, UserFunction
 from umbel.operators.operator import Operator
 
@@ -252,9 +256,21 @@ class _Reader:
     def _pickled(self, message: wire.Pickled) -> Any:
         """Return a struct class; None, for a stand-in, where its module is not installed."""
         try:
-            return cloudpickle.loads(message.payload)
+            return _Unpickler(BytesIO(message.payload)).load()
         except (ImportError, AttributeError):
             return None
+
+
+class _Unpickler(Unpickler):
+    """An unpickler that does not import the user's own modules.
+
+    A server may be started in the folder of the definitions: their modules would run inside it.
+    """
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        if module not in sys.modules and not is_installed(module):
+            raise ImportError(f"module '{module}' is not installed", name=module)
+        return super().find_class(module, name)
 
 
 def _version() -> str:

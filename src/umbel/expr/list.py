@@ -72,7 +72,7 @@ def sum_(items: Numbers, site: Site) -> Built:
     """
     total = _unless_null(items, items.list.sum())
     if isinstance(site.result.plain, Float):
-        return total
+        return pl.when(items.list.len() == 0).then(0.0).otherwise(total)  # Polars adds to -0.0
     return checked(total, items.cast(pl.List(pl.Float64)).list.sum(), is_whole=True)
 
 

@@ -115,6 +115,13 @@ class ByExpression(Computed):
 
     expression: Expr
 
+    def __eq__(self, other: object) -> bool:
+        # `==` of two expressions is an expression, and has no truth value
+        return isinstance(other, ByExpression) and self.expression.to_record() == other.expression.to_record()
+
+    def __hash__(self) -> int:
+        return hash(str(self.expression))
+
     @property
     def title(self) -> str:
         return f"expression {self.expression}"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cache
 from hashlib import blake2b
+from importlib.util import find_spec
 from typing import Any
 
 import cloudpickle
@@ -54,6 +55,21 @@ def is_own(module: str) -> bool:
     if file is None:
         return module not in sys.builtin_module_names and not hasattr(found, "__path__")
     return not file.startswith(_installed_roots())
+
+
+def is_installed(module: str) -> bool:
+    """Return True if a module belongs to umbel, the standard library or an installed package.
+
+    It is not imported.
+    """
+    top = module.partition(".")[0]
+    if top == "umbel" or top in sys.stdlib_module_names:
+        return True
+    found = find_spec(top)
+    locations = (
+        [] if found is None else [found.origin, *(f"{each}/" for each in found.submodule_search_locations or ())]
+    )
+    return any(each is not None and each.startswith(_installed_roots()) for each in locations)
 
 
 def codes(code: types.CodeType) -> Iterator[types.CodeType]:

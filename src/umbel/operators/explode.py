@@ -18,7 +18,8 @@ class Explode(RowWise):
     """Emit one row for every element of the lists in `columns`.
 
     The lists of one row are exploded in parallel and must be of equal length. A null or an empty list makes one row with
-    null, also beside lists of one element.
+    null, also beside lists of one element. Rows made of one row arrive at once: where order counts, as for
+    `LastK`, `first` and `latest`, they are ordered by their values, not by their places in the list.
 
     >>> show(lambda baskets: baskets.explode("items"), Basket)
     user  items  at

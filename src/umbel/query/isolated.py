@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import cloudpickle
 import polars as pl
 
 from umbel.api.secrets import secrets_from
@@ -47,7 +48,7 @@ class _Session:
 
     def dataset(self, name: str) -> LookedUp:
         """Return the part of a dataset definition that lookups need."""
-        found: LookedUp = child.ask((DATASET, name))
+        found: LookedUp = cloudpickle.loads(child.ask((DATASET, name)))
         return found
 
 
@@ -62,7 +63,8 @@ def answered(session: QuerySession, question: tuple[str, Any]) -> Any:
     if kind == LOOKUP:
         return session.lookup(*rest)
     if kind == DATASET:
-        return LookedUp.of(session.dataset(*rest))
+        # by value: classes of structs that come from a script or a notebook have no module to be found in
+        return cloudpickle.dumps(LookedUp.of(session.dataset(*rest)))
     from umbel.api.secrets import secrets
 
     return secrets.get(*rest)

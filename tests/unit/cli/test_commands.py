@@ -175,6 +175,16 @@ def test_modules_that_are_not_there(umbel: Umbel) -> None:
     assert "there is no file" in str(umbel("explain", "nowhere/features.py").exception)
 
 
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("./", "'./' is a folder"), ("", "'' is not the name of a module"), ("nowhere/features", "is not the name")],
+)
+def test_targets_that_are_no_names_of_modules(umbel: Umbel, target: str, words: str) -> None:
+    refused = str(umbel("explain", target).exception)
+    assert words in refused
+    assert "name a Python file" in refused
+
+
 def test_log_waits_until_queries_see_the_rows(umbel: Umbel, tmp_path: Path) -> None:
     file = tmp_path / "planes.ndjson"
     file.write_text("\n".join(json.dumps({"tailnum": f"W{n}", "seats": n, "at": NOON}) for n in range(25)))

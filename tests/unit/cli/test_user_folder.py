@@ -73,6 +73,12 @@ def test_commands(start: list[str], target: str, folder: Path) -> None:
     assert "Event" in ran(folder, *start, "explain", target)
 
 
+def test_a_file_with_a_dot_in_its_name(folder: Path) -> None:
+    """`features.v2` would be a module in a package `features`."""
+    (folder / "features.v2.py").write_text((folder / "features.py").read_text().replace("Event", "Visit"))
+    assert "Visit" in ran(folder, UMBEL, "explain", "features.v2.py")
+
+
 def test_what_runs_below(folder: Path) -> None:
     """Processes that a command starts, by whatever way, are started as it was."""
     program = (

@@ -72,6 +72,14 @@ def test_struct_classes_of_modules_that_are_not_installed_have_stand_ins(tmp_pat
     assert run(READ, elsewhere, tmp_path / "definitions") == "5 EUR\n"
 
 
+def test_a_reader_beside_the_program_does_not_run_it(tmp_path: Path) -> None:
+    """A server is often started where the definitions are."""
+    (tmp_path / "shop_with_structs.py").write_text(PROGRAM, encoding="utf-8")
+    run(WRITE, tmp_path, tmp_path / "definitions")
+    (tmp_path / "shop_with_structs.py").write_text("raise SystemExit('the program was run')", encoding="utf-8")
+    assert run(READ, tmp_path, tmp_path / "definitions") == "5 EUR\n"
+
+
 def test_definitions_with_the_tiling_of_a_deployment_can_be_written_and_read() -> None:
     """A deployment applies its tiling after the commit; definitions that have one anyhow are not lost."""
 

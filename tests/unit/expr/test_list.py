@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Optional
 
+import pandas as pd
 import pytest
 
 from tests.unit.expr.table import check, fails, refused
@@ -161,3 +162,8 @@ def test_a_variable_has_a_name() -> None:
         L.list.map(5, V)
     with pytest.raises(InvalidExprException, match="var"):
         var(5)  # type: ignore[arg-type]
+
+
+def test_the_sum_of_no_floats_has_no_sign() -> None:
+    found = L.list.sum().eval(pd.DataFrame({"l": [[], [1.5]]}), {"l": list[float]})
+    assert [str(each) for each in found] == ["0.0", "1.5"]

@@ -96,6 +96,19 @@ def test_a_preview_lists_what_differs_in_meaning(change: str, tmp_path: Path) ->
         )
 
 
+def test_a_source_with_expressions_is_committed_again(tmp_path: Path) -> None:
+    """Whether the source differs is compared, and `==` of two expressions is an expression."""
+    made = 'preproc={"user": eval(col("name").str.len(), schema={"name": str})}, where=eval(col("ok"), schema={"ok": bool})'
+    text = WRITTEN.replace('cdc="append"', f'cdc="append", {made}').replace(
+        "import Webhook, source", "import Webhook, eval, source\nfrom umbel.expr import col"
+    )
+    place = Deployment.at(tmp_path / "umbel", shards=1)
+    for number, (each, changed) in enumerate([(text, []), (text, []), (text.replace("len()", "len() + 1"), ["Visit"])]):
+        file = tmp_path / f"measured_{number}.py"
+        file.write_text(each)
+        assert commit(place, definitions(str(file)))["changed"] == changed
+
+
 def test_a_description_is_committed_though_it_changes_nothing(tmp_path: Path) -> None:
     place = Deployment.at(tmp_path / "umbel", shards=1)
     for number, text in enumerate([WRITTEN, CHANGES["a description"][0]], 1):
