@@ -117,8 +117,9 @@ def test_clients_that_vanish_harm_nobody(server: ServerProcess) -> None:
 
 def test_many_at_once_are_all_accepted(server: ServerProcess) -> None:
     def send(number: int) -> httpx.Response:
-        row = {"origin": f"A{number}", "delay": number, "at": NOON}
-        return server.http.post("/api/v1/log", json=body([row]), headers={"Idempotency-Key": str(number // 2)})
+        batch = number // 2
+        row = {"origin": f"A{batch}", "delay": batch, "at": NOON}
+        return server.http.post("/api/v1/log", json=body([row]), headers={"Idempotency-Key": str(batch)})
 
     with ThreadPoolExecutor(16) as pool:
         answers = [answer.json() for answer in pool.map(send, range(200))]
