@@ -28,8 +28,13 @@ def retaining(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def retain_freed_memory() -> None:
-    """Start this program again in an environment that retains freed memory, unless it has one."""
-    if not set(os.environ) >= set(RETAINING):
+    """Start this program again in an environment that retains freed memory, unless it has one.
+
+    A program that calls the command line with arguments of its own goes on as it is.
+    """
+    arguments = sys.argv[1:]
+    is_ours = sys.orig_argv[len(sys.orig_argv) - len(arguments) :] == arguments
+    if is_ours and not set(os.environ) >= set(RETAINING):
         sys.stdout.flush()
         sys.stderr.flush()
         os.execve(sys.executable, sys.orig_argv, retaining(os.environ))  # noqa: S606  no shell is meant

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from umbel.processes.allocation import RETAINING, retaining
+from umbel.processes.allocation import RETAINING, retain_freed_memory, retaining
 
 PROGRAM = """
 import numpy as np, psutil
@@ -57,3 +57,11 @@ def test_a_program_starts_again_once_with_the_settings_that_it_lacks() -> None:
 def test_settings_are_added_to_an_environment() -> None:
     assert retaining({}) == RETAINING
     assert retaining({"HOME": "/h"}) == {**RETAINING, "HOME": "/h"}
+
+
+def test_a_program_with_arguments_of_its_own_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["umbel", "work", "--dir", "of a test"])
+    for name in RETAINING:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.execve", lambda *_: pytest.fail("it started again"))
+    retain_freed_memory()
