@@ -44,7 +44,10 @@ class Waiting:
 
 @lru_cache(maxsize=4)
 def waiting_branches(catalog: Catalog, revision: int) -> Sequence[Waiting]:
-    """Return the branches whose last commit did not serve yet as of a revision, which does not change."""
+    """Return the branches whose last commit did not serve yet as of a revision.
+
+    That does not change later.
+    """
     serving = catalog.serving(revision)
     heads = catalog.heads(revision)
     return [Waiting(branch, head, serving[branch]) for branch, head in heads.items() if serving[branch] != head]

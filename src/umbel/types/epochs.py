@@ -107,7 +107,10 @@ def from_numbers(column: pl.Series) -> pl.Series:
 
 
 def _common_scale(numbers: pl.Series) -> int | None:
-    """Return the microseconds of the unit that all of the epoch numbers have, None if they differ or are finer."""
+    """Return the microseconds of the unit of all epoch numbers.
+
+    None if their units differ or are finer.
+    """
     least, most = numbers.min(), numbers.max()
     if not isinstance(least, int) or not isinstance(most, int):
         return None

@@ -38,7 +38,10 @@ def order_of_numbers(numbers: NDArray[Any]) -> Ints:
 
 
 def _is_nearly_sorted(numbers: NDArray[Any]) -> bool:
-    """Return whether few numbers are below an earlier one; most orders are told by the first numbers."""
+    """Return whether few numbers are below an earlier one.
+
+    The first numbers are examined first: most orders show there.
+    """
     for part in (numbers[:COMPARED], numbers):
         if np.count_nonzero(part < np.maximum.accumulate(part)) > _LATE * len(part):
             return False
