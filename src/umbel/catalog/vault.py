@@ -128,7 +128,7 @@ class Vault:
                 hint = f"{VARIABLE}='{fresh_key()} …': a new key, a blank, and the present one; then rotate, then delete that"
                 raise InvalidValue(f"{VARIABLE} has no second key", hint=hint)
             return self._encrypt_anew(keys[0])
-        keys = self._keys()
+        self._keys()  # makes the file and its folder, if they are not there
         with _locked(self._key_file.parent):
             keys = self._keys()
             if len(keys) == 1:
