@@ -16,6 +16,7 @@ from umbel.errors import Damaged, InvalidValue, Terminal, Transient
 from umbel.state import failpoints
 from umbel.state.port import ConcurrentWrite, Fenced, Stamp
 from umbel.state.runs import object_files
+from umbel.state.runs.inspection import inspect
 from umbel.state.runs.maintenance import maintain
 from umbel.state.s3 import BucketStore
 from umbel.state.urls import open_store
@@ -168,6 +169,27 @@ def test_a_long_journal_is_read_whole(place: str, tmp_path: Path) -> None:
     for batch in range(50):
         put(store, batch, b"%d" % batch)
     assert stored(opened(place, tmp_path, "other")) == b"49"
+
+
+def test_files_of_other_names_beside_manifests_and_journal_are_left_out(
+    place: str, folder: Path, tmp_path: Path
+) -> None:
+    """Some storages list what they are still writing, under a name of their own."""
+    store = opened(place, tmp_path, flush_bytes=1)
+    for batch in range(8):
+        put(store, batch, b"%d" % batch)
+    assert maintain(store._shard(0))
+    for kind in ("manifest", "journal"):
+        newest = max((folder / kind).iterdir())
+        (folder / kind / f"{newest.name}-0a4e6996-8919").write_bytes(newest.read_bytes()[:20])
+        (folder / kind / "~index").write_bytes(b"")
+    other = opened(place, tmp_path, "other")
+    assert stored(other) == b"7"
+    put(other, 8, b"8")
+    assert maintain(other._shard(0))
+    assert stored(opened(place, tmp_path, "third")) == b"8"
+    found = inspect(other._shard(0).files, deep=True)
+    assert (found.damaged, found.journal) == ([], "")
 
 
 def test_runs_that_no_manifest_names_stay_for_a_while(

@@ -15,9 +15,9 @@ from umbel.errors import Damaged
 from umbel.state.port import JournalEnd
 from umbel.state.runs.files import is_appendable
 from umbel.state.runs.journal import FOLDER as JOURNAL
-from umbel.state.runs.journal import HEADER_BYTES, JOURNAL_BYTES, Journal, journal_name
+from umbel.state.runs.journal import HEADER_BYTES, JOURNAL_BYTES, Journal, file_numbers, journal_name
 from umbel.state.runs.manifest import FOLDER as MANIFESTS
-from umbel.state.runs.manifest import JournalPosition, Manifest, publish, read_version
+from umbel.state.runs.manifest import JournalPosition, Manifest, publish, read_version, versions
 from umbel.state.runs.memtable import state_id_of
 from umbel.state.runs.run import RunFile
 from umbel.state.runs.shard import RUNS, WRITE_LOCK, lacks, shortened
@@ -67,7 +67,7 @@ def inspect(files: ShardFiles, *, deep: bool, least: JournalEnd | None = None) -
     """
     found = ShardInspection(least=least or JournalEnd())
     named = set[str]()
-    for name in reversed(files.list(MANIFESTS)):
+    for name in reversed(versions(files)):
         try:
             manifest = read_version(files, name)
         except (Damaged, OSError, ValueError, KeyError):
@@ -111,7 +111,7 @@ def _stored(files: ShardFiles, name: str) -> pa.Buffer:
 def _look_at_objects(files: ShardFiles, found: ShardInspection) -> None:
     """Look for damaged and missing objects, and collect the state ids of the others."""
     journal, at = files.journal(0), found.manifest.position
-    numbers, first = _numbers(files), at.number + (at.offset > JournalPosition().offset)
+    numbers, first = file_numbers(files), at.number + (at.offset > JournalPosition().offset)
     later = [number for number in numbers if number >= first]
     for number in [*(each.number for each in found.manifest.live), *range(first, max(later, default=0) + 1)]:
         try:
@@ -133,10 +133,6 @@ def _must_reach(found: ShardInspection, number: int, offset: int) -> None:
         found.journal = shortened(found.least, end)
 
 
-def _numbers(files: ShardFiles) -> list[int]:
-    return sorted(int(name.partition(".")[0]) for name in files.list(JOURNAL))
-
-
 def _look_at_journal(files: ShardFiles, found: ShardInspection) -> None:
     """Look for damaged records, and collect the state ids of the others."""
     try:
@@ -151,7 +147,7 @@ def _look_at_journal(files: ShardFiles, found: ShardInspection) -> None:
 def _look_at_files(files: AppendableFiles, found: ShardInspection) -> None:
     """Look for damaged records in files, and collect the state ids of the others."""
     journal, at = Journal(files), found.manifest.position
-    numbers = [int(name.partition(".")[0]) for name in files.list(JOURNAL)]
+    numbers = file_numbers(files)
     for live in found.manifest.live:
         if live.number not in numbers or journal.sound(live.number, live.start, live.end) < live.end:
             found.journal = f"{JOURNAL}/{live.number:012d}.log lacks a record at byte {live.start}"
@@ -190,7 +186,7 @@ def _known(files: ShardFiles) -> set[str]:
     for name in files.list(RUNS):
         with suppress(Damaged, OSError):
             found.add(state_id_of(RunFile(_stored(files, f"{RUNS}/{name}"), name).table))
-    for number in _numbers(files):
+    for number in file_numbers(files):
         with suppress(Damaged, OSError):
             found |= {state_id for placed in _records(files, number) for state_id in placed.record.state_ids}
     return found
@@ -218,7 +214,7 @@ def repair(files: ShardFiles, found: ShardInspection) -> None:
         for name in found.damaged:
             files.delete(f"{MANIFESTS}/{name}")
         if found.journal:
-            end = journal.begin(max([*_numbers(files), manifest.position.number, found.least.number]) + 1)
+            end = journal.begin(max([*file_numbers(files), manifest.position.number, found.least.number]) + 1)
             version = max(manifest.version, found.least.version)
             manifest = replace(manifest, version=version, position=end, live=(), horizons={})
         else:

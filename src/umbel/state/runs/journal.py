@@ -8,6 +8,7 @@ behind, never ahead. So a record before that mark that fails its checksum is dam
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from contextlib import suppress
@@ -23,7 +24,7 @@ from umbel.state.runs.shard_names import shard_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from umbel.state.runs.files import AppendableFiles
+    from umbel.state.runs.files import AppendableFiles, ShardFiles
 
 HEADER_BYTES = 64
 JOURNAL_BYTES = 64 << 20
@@ -33,6 +34,7 @@ FOLDER = "journal"
 _HEADER = struct.Struct("<8sQII")
 _MAGIC = b"umbeljr1"
 _ATTEMPTS = 50
+_NAME = re.compile(r"\d{12,}\.log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Journal:
 
     def create(self) -> None:
         """Create the first file, unless there is one. The writers' lock must be held."""
-        if not self._files.list(FOLDER):
+        if not file_numbers(self._files):
             self._files.put(journal_name(1), _header(HEADER_BYTES, is_full=False))
 
     def header(self, number: int) -> JournalHeader | None:
@@ -186,14 +188,13 @@ class Journal:
 
     def delete(self, before: int, apart_from: set[int]) -> None:
         """Delete the files with lower numbers than `before`, apart from some."""
-        for name in self._files.list(FOLDER):
-            number = int(name.partition(".")[0])
+        for number in file_numbers(self._files):
             if number < before and number not in apart_from:
-                self._files.delete(f"{FOLDER}/{name}")
+                self._files.delete(journal_name(number))
 
     def size(self) -> int:
         """Return the size of all files in bytes."""
-        return sum(self._files.size(f"{FOLDER}/{name}") or 0 for name in self._files.list(FOLDER))
+        return sum(self._files.size(journal_name(number)) or 0 for number in file_numbers(self._files))
 
     def committed(self, at: JournalPosition) -> Iterator[tuple[str, JournalHeader]]:
         """Yield the names and headers of the files from a position on."""
@@ -230,6 +231,11 @@ class Journal:
 def journal_name(number: int) -> str:
     """Return the name of a file of the journal."""
     return f"{FOLDER}/{number:012d}.log"
+
+
+def file_numbers(files: ShardFiles) -> list[int]:
+    """Return the numbers of the journal's files, ascending; files of other names in its folder are left out."""
+    return [int(name.partition(".")[0]) for name in files.list(FOLDER) if _NAME.fullmatch(name)]
 
 
 def _header(end: int, *, is_full: bool) -> bytes:

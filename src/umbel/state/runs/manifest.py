@@ -7,6 +7,7 @@ other one has to look again.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ RETAINED = 2
 _FORMAT = 1
 _START = 64
 _ATTEMPTS = 100
+_NAME = re.compile(r"\d{12,}\.json")
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -230,7 +232,7 @@ def read_latest(files: ShardFiles, known: Manifest | None = None) -> Manifest:
     if known is not None and _is_latest(files, known.version):
         return known
     for _ in range(_ATTEMPTS):
-        names = files.list(FOLDER)
+        names = versions(files)
         if not names:
             return Manifest()
         try:
@@ -252,9 +254,9 @@ def publish(files: ShardFiles, manifest: Manifest) -> Manifest:
     """
     found = replace(manifest, version=manifest.version + 1, shard=shard_name(files))
     is_new = files.put_new(name_of(found.version), found.pack())
-    if not is_new or files.list(FOLDER)[-1] != _name(found.version):
+    if not is_new or versions(files)[-1] != _name(found.version):
         raise Fenced(f"version {found.version} of a shard's manifest was published by another writer")
-    for name in files.list(FOLDER)[:-RETAINED]:
+    for name in versions(files)[:-RETAINED]:
         files.delete(f"{FOLDER}/{name}")
     return found
 
@@ -266,7 +268,7 @@ def retained(files: ShardFiles) -> list[Manifest]:
         Fenced: another process publishes newer ones.
     """
     found = []
-    for name in files.list(FOLDER)[-RETAINED:]:
+    for name in versions(files)[-RETAINED:]:
         try:
             found.append(read_version(files, name))
         except FileNotFoundError as error:
@@ -287,6 +289,14 @@ def read_version(files: ShardFiles, name: str) -> Manifest:
     return found
 
 
+def versions(files: ShardFiles) -> list[str]:
+    """Return the names of the versions' files, without their folder, ascending.
+
+    Other files in the folder are left out: some storages list what they are still writing, under a name of their own.
+    """
+    return [name for name in files.list(FOLDER) if _NAME.fullmatch(name)]
+
+
 def name_of(version: int) -> str:
     """Return the name of a version's file in its shard."""
     return f"{FOLDER}/{_name(version)}"
@@ -298,7 +308,7 @@ def _name(version: int) -> str:
 
 def _is_latest(files: ShardFiles, version: int) -> bool:
     if not version:
-        return not files.list(FOLDER)
+        return not versions(files)
     # Versions are deleted in order: where this one exists, the next one has not been deleted, either.
     is_last = files.size(f"{FOLDER}/{_name(version + 1)}") is None
     return is_last and files.size(f"{FOLDER}/{_name(version)}") is not None

@@ -23,7 +23,7 @@ from obstore import exceptions
 from umbel.errors import Damaged, InvalidValue, Terminal, Transient, UmbelError
 from umbel.state.failpoints import reach
 from umbel.state.port import ConcurrentWrite
-from umbel.state.runs.journal import FOLDER, journal_name
+from umbel.state.runs.journal import FOLDER, file_numbers, journal_name
 from umbel.state.runs.manifest import JournalPosition
 from umbel.state.runs.records import JournalRecord, PlacedRecord, payload_at, place_of
 from umbel.state.runs.run import REMEDY
@@ -315,7 +315,7 @@ class ObjectJournal:
             Damaged: a record is missing before a later one.
         """
         if not self._is_checked:
-            numbers, first = self._numbers(), at.next_object
+            numbers, first = file_numbers(self._files), at.next_object
             later = [number for number in numbers if number >= first]
             if later != list(range(first, first + len(later))):
                 lost = journal_name(next(number for number in range(first, later[-1]) if number not in later))
@@ -342,16 +342,13 @@ class ObjectJournal:
 
     def delete(self, before: int, apart_from: set[int]) -> None:
         """Delete the records with lower numbers than `before`, apart from some."""
-        for number in self._numbers():
+        for number in file_numbers(self._files):
             if number < before and number not in apart_from:
                 self._files.delete(journal_name(number))
 
     def size(self) -> int:
         """Return the size of all records in bytes."""
         return sum(size for _, size, _ in self._files.listed(FOLDER))
-
-    def _numbers(self) -> list[int]:
-        return [int(name.partition(".")[0]) for name in self._files.list(FOLDER)]
 
     def _placed(self, number: int) -> PlacedRecord | None:
         try:
@@ -361,7 +358,7 @@ class ObjectJournal:
 
     def _rest(self, first: int) -> list[PlacedRecord]:
         """Return the records from a number on, many read at once."""
-        numbers = [number for number in self._numbers() if number >= first]
+        numbers = [number for number in file_numbers(self._files) if number >= first]
         if numbers != list(range(first, first + len(numbers))):  # deleted meanwhile, after a newer manifest; or lost
             raise FileNotFoundError(f"record {first} of the journal")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
