@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,7 @@ from umbel.state.runs.sorting import order_of
 from umbel.types.schema import AT, SEQ
 
 MONTH = "_at_month"
+_OF_BATCH = re.compile(r"batch-(-?\d+)-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,24 @@ class ChangeLogFile:
         """The statistics of the file in its table, without values of the dataset's columns."""
         ends = {"minValues": {AT: self.first}, "maxValues": {AT: self.last}, "nullCount": {AT: 0}}
         return json.dumps({"numRecords": self.rows, **ends})
+
+
+def prefix_of(batch: int) -> str:
+    """Return the beginning of the names of the files with the changes of one batch."""
+    return f"batch-{batch:012d}-"
+
+
+def may_have(name: str, first: int | None, last: int | None) -> bool:
+    """Return False if the file's name tells that all its changes are of other batches.
+
+    Args:
+        name: of the file, relative to the table.
+        first: the first of the batches, None for any.
+        last: the last one, None for any.
+    """
+    found = _OF_BATCH.match(name.rpartition("/")[2])
+    batch = None if found is None else int(found[1])
+    return batch is None or ((first is None or batch >= first) and (last is None or batch <= last))
 
 
 def added(part: ChangeLogFile) -> Any:

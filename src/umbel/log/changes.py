@@ -26,7 +26,7 @@ from urllib.parse import unquote
 import polars as pl
 
 from umbel.errors import Damaged, Transient
-from umbel.log.change_files import MONTH, ChangeLogFile, added, in_order, iso
+from umbel.log.change_files import MONTH, ChangeLogFile, added, in_order, iso, may_have, prefix_of
 from umbel.log.change_tail import BATCH, ChangeTail, FileTail
 from umbel.log.file_checksums import FileSums
 from umbel.log.nesting import stored, stored_frame, to_storage_frame
@@ -86,9 +86,10 @@ class ChangeLog:
         Args:
             changes: a frame of changes.
             batch: the batch that made them.
-            name: prefix of the files' names, for people.
+            name: part of the files' names, for people.
         """
-        return self._write(stored_frame(changes).with_columns(pl.lit(batch, pl.Int64).alias(BATCH)), name)
+        rows = stored_frame(changes).with_columns(pl.lit(batch, pl.Int64).alias(BATCH))
+        return self._write(rows, f"{prefix_of(batch)}{name}")
 
     def commit(self, parts: Sequence[ChangeLogFile], application: str, number: int) -> bool:
         """Add parts to the table; return False if the transaction was made before.
@@ -153,6 +154,7 @@ class ChangeLog:
         predicate: pl.Expr | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        first: int | None = None,
         through: int | None = None,
     ) -> pl.DataFrame:
         """Return changes, in no particular order.
@@ -163,6 +165,7 @@ class ChangeLog:
             predicate: filter of the changes; pushed down to the files.
             since: only changes at this instant or later.
             until: only changes before this instant.
+            first: only batches from this one on.
             through: only batches up to this one.
         """
         # The tail first: batches moved during the read are then in the table.
@@ -174,9 +177,9 @@ class ChangeLog:
         if recent is not None:
             fresh = recent.lazy().filter(pl.col(BATCH) > _version(table, TAIL))
             frames.append(fresh.select(list(_storage(self.columns))))
-        frames += [] if table is None else self._scan(table, since, until)
+        frames += [] if table is None else self._scan(table, since, until, first, through)
         found = pl.concat(frames)
-        for condition in _conditions(since, until, through, predicate):
+        for condition in _conditions(since, until, first, through, predicate):
             found = found.filter(condition)
         requested = list(self.columns) if columns is None else list(columns)
         return to_storage_frame(found.select(requested).collect(), self.columns)
@@ -344,7 +347,14 @@ class ChangeLog:
             found = DeltaTable(self.path)
         return found
 
-    def _scan(self, table: DeltaTable, since: datetime | None, until: datetime | None) -> list[pl.LazyFrame]:
+    def _scan(
+        self,
+        table: DeltaTable,
+        since: datetime | None,
+        until: datetime | None,
+        first_batch: int | None,
+        last_batch: int | None,
+    ) -> list[pl.LazyFrame]:
         files = pl.DataFrame(table.get_add_actions(flatten=True))
         if files.is_empty():
             return []
@@ -358,7 +368,8 @@ class ChangeLog:
         if until is not None:
             files = files.filter(pl.col(first).is_null() | (pl.col(first) < until))
         files = files.sort(first)  # rows that arrived in the order of time need less sorting
-        paths = self.files(list(map(unquote, files["path"])))
+        names = list(map(unquote, files["path"]))
+        paths = self.files([name for name in names if may_have(name, first_batch, last_batch)])
         schema = _storage(self.columns)
         return [pl.scan_parquet(paths, schema=schema, extra_columns="ignore", hive_partitioning=False)] if paths else []
 
@@ -395,12 +406,14 @@ def _by_month(changes: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
 
 
 def _conditions(
-    since: datetime | None, until: datetime | None, through: int | None, predicate: pl.Expr | None
+    since: datetime | None, until: datetime | None, first: int | None, through: int | None, predicate: pl.Expr | None
 ) -> Iterable[pl.Expr]:
     if since is not None:
         yield pl.col(AT) >= since
     if until is not None:
         yield pl.col(AT) < until
+    if first is not None:
+        yield pl.col(BATCH) >= first
     if through is not None:
         yield pl.col(BATCH) <= through
     if predicate is not None:

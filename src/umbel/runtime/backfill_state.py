@@ -12,6 +12,8 @@ BACKFILL = "backfill"
 """The name under which it is noted."""
 BEFORE_HISTORY = -(1 << 62)
 """A batch number below all others."""
+_CUT = 1
+"""The rule by which batches are cut into parts, increased when that changes: 1 cuts keyless rows by ranges of timestamps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class BackfillState:
         seconds: the time its completed steps have taken, with the batches between them.
         began: the batch before which the operators' change logs were deleted, None for unknown.
         deleted: the names of those change logs. Retained after the backfill: that batch may be run again.
+        cut: the rule by which batches were cut into parts.
     """
 
     state_ids: tuple[str, ...] = ()
@@ -53,13 +56,23 @@ class BackfillState:
     seconds: float = 0.0
     began: int | None = None
     deleted: tuple[str, ...] = ()
+    cut: int = _CUT
 
     @classmethod
     def of(cls, noted: Mapping[str, Any] | None) -> BackfillState:
         """Restore a state from its plain form."""
         if not noted:
             return cls()
-        return cls(**{**noted, "state_ids": tuple(noted["state_ids"]), "deleted": tuple(noted.get("deleted", ()))})
+        names = {name: tuple(noted.get(name, ())) for name in ("state_ids", "deleted")}
+        return cls(**{"cut": 0, **noted, **names})
+
+    @property
+    def is_cut_otherwise(self) -> bool:
+        """True if an older version has read some parts of a batch.
+
+        They are others than those of this version.
+        """
+        return self.cut != _CUT and bool(self.part or self.planned_part)
 
     @property
     def position(self) -> HistoryPosition:
@@ -101,7 +114,7 @@ class BackfillState:
             began=self.began,
             deleted=self.deleted,
             seconds=self.seconds + seconds,
-        )
+        )  # from here on by this version's rule: `is_cut_otherwise` was False
 
     @property
     def is_begun_in_driver(self) -> bool:

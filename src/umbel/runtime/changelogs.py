@@ -66,8 +66,8 @@ class ChangeLogs:
 
     def write_part(self, node: GraphNode, stamp: Stamp, name: str, frames: Sequence[pl.DataFrame]) -> ChangeLogPart:
         """Write changes as a part, not yet committed to the table."""
-        prefix = f"batch-{stamp.batch:012d}-{stamp.step}-{name}-{node.number}"
-        return ChangeLogPart(node.log, self._bare(node).write(pl.concat(frames), stamp.batch, prefix))
+        title = f"{stamp.step}-{name}-{node.number}"
+        return ChangeLogPart(node.log, self._bare(node).write(pl.concat(frames), stamp.batch, title))
 
     def commit(self, batch: int, parts: Iterable[ChangeLogPart], nodes: Mapping[str, GraphNode]) -> None:
         """Commit the parts of a batch to their tables.
@@ -132,6 +132,7 @@ class ChangeLogs:
         node: GraphNode,
         predicate: pl.Expr | None = None,
         *,
+        first: int | None = None,
         until: int | None = None,
         columns: Sequence[str] | None = None,
     ) -> pl.DataFrame:
@@ -140,23 +141,23 @@ class ChangeLogs:
         Args:
             node: the node of the log.
             predicate: a filter; pushed down to the files.
+            first: only batches from this one on.
             until: only batches up to this one.
             columns: the columns to return, all when None.
         """
-        return self._read(node, predicate=predicate, through=until, columns=columns)
+        return self._read(node, predicate=predicate, first=first, through=until, columns=columns)
 
     def batches(self, node: GraphNode, *, after: int, until: int) -> pl.DataFrame:
         """Return the changes of the batches after one, up to another, with their `_batch`."""
-        columns, predicate = [*node.operator.schema.changes(), BATCH], pl.col(BATCH) > after
-        return self._read(node, columns=columns, predicate=predicate, through=until)
+        columns = [*node.operator.schema.changes(), BATCH]
+        return self._read(node, columns=columns, first=after + 1, through=until)
 
     def sizes(self, node: GraphNode, *, until: int, after: int | None = None) -> dict[int, int]:
         """Return the number of changes of each batch in a log.
 
         Only batches up to `until`, and after `after` unless that is None.
         """
-        predicate = None if after is None else pl.col(BATCH) > after
-        batches = self._read(node, columns=[BATCH], predicate=predicate, through=until)
+        batches = self._read(node, columns=[BATCH], first=None if after is None else after + 1, through=until)
         return dict(batches.group_by(BATCH).len().iter_rows())
 
     def measure(self, node: GraphNode) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from umbel.log.change_tail import BATCH
+from umbel.runtime.history_slices import bounds_of
 from umbel.types.schema import CHANGE_COLUMNS, Schema
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class HistoryReader:
         self._changes = deployment.changes
         self._retained: dict[str, tuple[int, pl.DataFrame]] = {}
         self._is_large = set[tuple[str, int]]()
+        self._bounds: dict[tuple[str, int], list[int]] = {}
 
     def read(
         self,
@@ -53,26 +54,42 @@ class HistoryReader:
         """
         schema, batch = node.operator.schema, (node.log, piece.first)
         retain = retain and not piece.is_whole
-        history = partial(self._history, node, None if columns is None or retain else _named(schema, columns))
+        bounds = () if piece.is_whole or schema.is_keyed else self._bounds_of(node, piece)
+        history = partial(self._history, node, piece, None if columns is None or retain else _named(schema, columns))
         if not retain or batch in self._is_large:
-            return piece.read(schema, history)
+            return history(piece.times(schema, bounds)) if bounds else piece.cut(history(), schema, bounds)
         found = self._retained.get(node.log)
         if found is None or found[0] != piece.first:
             self._retained.pop(node.log, None)  # not two at once
-            rows = history(pl.col(BATCH) >= piece.first, piece.last)
+            rows = history()
             if rows.estimated_size() > RETAINED_BYTES:
                 self._is_large.add(batch)
-                return piece.cut(rows, schema)
+                return piece.cut(rows, schema, bounds)
             found = self._retained[node.log] = piece.first, rows
-        return piece.cut(found[1], schema)
+        return piece.cut(found[1], schema, bounds)
 
     def release(self) -> None:
         """Release what is retained."""
         self._retained.clear()
         self._is_large.clear()
+        self._bounds.clear()
 
-    def _history(self, node: GraphNode, columns: Sequence[str] | None, condition: pl.Expr, until: int) -> pl.DataFrame:
-        return self._changes.read(node, condition, until=until, columns=columns)
+    def _bounds_of(self, node: GraphNode, piece: HistorySlice) -> list[int]:
+        """Return the timestamps that divide the keyless rows of a batch.
+
+        They are found once for each batch: its rows never change while there is a backfill.
+        """
+        if (batch := (node.log, piece.first)) not in self._bounds:
+            timestamp = node.operator.schema.timestamp
+            rows = self._history(node, piece, [timestamp])
+            self._bounds[batch] = bounds_of(rows[timestamp], piece.parts) if rows.height else []
+        return self._bounds[batch]
+
+    def _history(
+        self, node: GraphNode, piece: HistorySlice, columns: Sequence[str] | None, condition: pl.Expr | None = None
+    ) -> pl.DataFrame:
+        """Return the rows of a slice's batches that meet a condition."""
+        return self._changes.read(node, condition, first=piece.first, until=piece.last, columns=columns)
 
 
 def _named(schema: Schema, columns: AbstractSet[str]) -> list[str]:

@@ -1,26 +1,31 @@
 """Slices of history, read by the steps of a backfill in order.
 
-A large batch is cut into parts by the hash of its rows' keys, of keyless rows by that of their timestamps: all changes of a
-row are in one part. Sizes and cuts of a finished batch never change, so that an interrupted backfill finds the same slices.
+A large batch is cut into parts by the hash of its rows' keys, of keyless rows by their timestamps: all changes of a row are in
+one part. Sizes and cuts of a finished batch never change, so that an interrupted backfill finds the same slices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from umbel.log.change_tail import BATCH
 from umbel.state.keys import shard_of_columns
 from umbel.types.schema import Schema
 
 PART_ROWS = 100_000
 """About how many rows a part of a batch has."""
 SLICE_ROWS = 2_000_000
-"""About how many rows a slice has at most: a batch is read anew for each of its slices."""
+"""About how many rows a slice has at most."""
 _ODD = 0x1E3779B97F4A7C15
 """A large odd number without pattern: a product with it spreads timestamps over all values."""
+_SAMPLED = 16
+"""One of how many timestamps is looked at to divide a batch."""
+_ENOUGH = 32
+"""How many of them there have to be for each part."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,32 +66,56 @@ class HistorySlice:
         """True if it has all rows of its batches."""
         return self.end - self.begin == self.parts
 
-    def read(self, schema: Schema, history: Callable[[pl.Expr, int], pl.DataFrame]) -> pl.DataFrame:
-        """Return the rows of the slice.
+    def cut(self, rows: pl.DataFrame, schema: Schema, bounds: Sequence[int]) -> pl.DataFrame:
+        """Return the parts of the slice among all rows of its batches.
 
         Args:
+            rows: all rows.
             schema: of the rows.
-            history: returns the rows that meet a condition, of the batches up to one.
+            bounds: the timestamps at which the parts of keyless rows begin, from `bounds_of`.
         """
-        condition = pl.col(BATCH) >= self.first
-        if self.is_whole or schema.is_keyed:
-            return self.cut(history(condition, self.last), schema)
-        return history(condition & self._is_mine(schema), self.last)
-
-    def cut(self, rows: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-        """Return the parts of the slice among all rows of its batches."""
         if self.is_whole or rows.is_empty():
             return rows
         if not schema.is_keyed:
-            return rows.filter(self._is_mine(schema))
+            return rows.filter(self.times(schema, bounds))
         part = shard_of_columns(rows, schema.key_names, self.parts)
         return rows.filter(part.is_between(self.begin, self.end, closed="left"))
 
-    def _is_mine(self, schema: Schema) -> pl.Expr:
-        """Return whether a keyless row is in the slice, by its timestamp."""
-        mixed = (pl.col(schema.timestamp).dt.epoch("us") * _ODD).reinterpret(signed=False)
-        part = mixed // (1 << 33) % self.parts  # the low bits hardly depend on the timestamp
-        return part.is_between(self.begin, self.end, closed="left")
+    def times(self, schema: Schema, bounds: Sequence[int]) -> pl.Expr:
+        """Return whether a keyless row is in the slice, by its timestamp.
+
+        Files whose timestamps are all before or after the slice are skipped.
+
+        Args:
+            schema: of the rows.
+            bounds: the timestamps at which the parts begin, from `bounds_of`.
+        """
+        at, found = pl.col(schema.timestamp), pl.lit(value=True)
+        if self.begin > 0:
+            found = at >= _instant(bounds[self.begin - 1])
+        return found & (at < _instant(bounds[self.end - 1])) if self.end < self.parts else found
+
+
+def bounds_of(timestamps: pl.Series, parts: int) -> list[int]:
+    """Return the timestamps that divide the parts of a batch, in µs since the epoch.
+
+    All parts but the first begin at one. They divide the rows evenly, as far as rows of one timestamp are in one part, and do not depend on the order of the rows.
+
+    Args:
+        timestamps: of all rows of the batch.
+        parts: the number of parts.
+    """
+    instants = timestamps.dt.epoch("us")
+    mixed = (instants * _ODD).reinterpret(signed=False) // (1 << 33)  # the low bits hardly depend on the timestamp
+    sample = instants.filter(mixed % _SAMPLED == 0)
+    if sample.n_unique() < _ENOUGH * parts:
+        sample = instants  # few timestamps, of many rows each
+    ordered = sample.sort()
+    return ordered.gather([ordered.len() * part // parts for part in range(1, parts)]).to_list()
+
+
+def _instant(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def slices(

@@ -188,7 +188,7 @@ class Backfill:
         """Return the state of the backfill that goes on or begins."""
         state = self._deployment.backfill_state()
         left = waiting.intersection(state.state_ids)
-        if not left:
+        if not left or state.is_cut_otherwise:
             return self._begin(graph, waiting, stamp.batch)
         if len(left) < len(state.state_ids):  # some were removed by a commit since
             return replace(state, state_ids=tuple(sorted(left)))

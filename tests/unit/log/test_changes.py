@@ -238,6 +238,29 @@ def test_time_bounds_and_predicates_skip_files(tmp_path: Path, monkeypatch: pyte
     assert log.read(until=T0 - timedelta(days=1000)).is_empty()
 
 
+def test_files_of_other_batches_are_not_opened(
+    tmp_path: Path, tail: tuple[ChangeTail, Put], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, (reading, put) = ChangeLog(tmp_path / "log", PLAIN), tail
+    for number, batch in enumerate((-(1 << 40), -1, 0, 1, 2, 10**12)):
+        part = log.write(changes([(number, 1)]), batch, "0-stage-1")
+        log.commit(part, "job", number)
+    log.commit(log.write_stored(log.stored(log.path / part[0].path), "rewritten"), "other", 0)
+    for batch in (3, 4):
+        put(batch, changes([(batch + 100, 1)]))
+    log.flush(reading, 3)
+    scanned, scan = list[list[Path]](), pl.scan_parquet
+    monkeypatch.setattr(pl, "scan_parquet", lambda paths, **options: (scanned.append(paths), scan(paths, **options))[1])
+    assert users(log.read(reading, first=0, through=1)) == [2, 3]
+    assert [sorted(path.name.partition("-0-")[0] for path in paths) for paths in scanned] == [
+        [f"batch-{0:012d}", f"batch-{1:012d}", *sorted(path.name for path in scanned[0][2:])]
+    ]
+    assert len(scanned[0]) == 4, "and the files that tell nothing of their batches"
+    assert users(log.read(reading, first=2)) == [4, 5, 5, 103, 104]
+    assert users(log.read(reading, through=-1)) == [0, 1]
+    assert users(log.read(reading, first=-1, through=2)) == [1, 2, 3, 4]
+
+
 def test_bounds_of_time_are_the_first_instant_and_the_one_after_the_last(
     tmp_path: Path, tail: tuple[ChangeTail, Put]
 ) -> None:

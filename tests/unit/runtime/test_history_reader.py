@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,16 +25,20 @@ class Changes:
         self.reads: list[str] = []
         self.columns: list[str] | None = None
 
-    def read(self, node: Any, condition: pl.Expr, *, until: int, columns: list[str] | None = None) -> pl.DataFrame:
+    def read(
+        self, node: Any, condition: pl.Expr | None, *, first: int, until: int, columns: list[str] | None = None
+    ) -> pl.DataFrame:
         self.reads.append(node.log)
         self.columns = columns
         batches = [number // 10 for number in range(50)]
         rows = pl.DataFrame({"k": [f"{node.log}-{n}" for n in range(50)], "v": range(50), "_batch": batches})
-        return rows.filter(condition & (pl.col("_batch") <= until)).drop("_batch")
+        at = pl.col("v").reverse().cast(pl.Datetime("us", "UTC")).alias("at")
+        found = rows.with_columns(at).filter(pl.col("_batch").is_between(first, until))
+        return (found if condition is None else found.filter(condition)).drop("_batch")
 
 
-def node(log: str) -> Any:
-    return SimpleNamespace(log=log, operator=SimpleNamespace(schema=SCHEMA))
+def node(log: str, schema: Schema = SCHEMA) -> Any:
+    return SimpleNamespace(log=log, operator=SimpleNamespace(schema=schema))
 
 
 @pytest.fixture
@@ -83,6 +88,21 @@ def test_only_named_columns_are_read_with_those_of_changes_and_slices(reader: Hi
     assert changes.columns == ["k", "v", "at", "_at", "_weight", "_seq"]
     reader.read(node("a"), HistorySlice(1, 3))
     assert changes.columns is None
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_parts_of_keyless_rows_are_ranges_of_time(reader: HistoryReader, changes: Changes, *, retain: bool) -> None:
+    keyless = node("a", Schema((), (("v", Int()),), "at"))
+    found = [reader.read(keyless, piece, retain=retain)["at"] for piece in parts(2)]
+    assert [part.len() for part in found] == [3, 3, 4]
+    assert all(before.max() < after.min() for before, after in pairwise(found))  # type: ignore[operator]
+    assert len(changes.reads) == (2 if retain else 4)  # the first one found the ranges
+
+
+def test_parts_of_a_batch_without_rows_of_a_node_are_empty(reader: HistoryReader) -> None:
+    """Another node of the backfill has the rows of that batch."""
+    keyless = node("a", Schema((), (("v", Int()),), "at"))
+    assert all(reader.read(keyless, piece).is_empty() for piece in parts(77))
 
 
 def test_what_is_retained_has_all_columns(reader: HistoryReader, changes: Changes) -> None:

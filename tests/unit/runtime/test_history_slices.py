@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import polars as pl
 import pytest
 from hypothesis import given
@@ -11,13 +9,12 @@ from hypothesis import strategies as st
 
 from umbel.runtime import history_slices
 from umbel.runtime.backfill_state import BEFORE_HISTORY, BackfillState
-from umbel.runtime.history_slices import HistoryPosition, HistorySlice, after, left, slices
+from umbel.runtime.history_slices import HistoryPosition, HistorySlice, after, bounds_of, left, slices
 from umbel.spark.backfill_step import shares
 from umbel.types.dtypes import Int, Str
 from umbel.types.schema import Schema
 
 START = HistoryPosition(BEFORE_HISTORY)
-NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 sizes = st.dictionaries(st.integers(-5, 50), st.integers(1, 2_500_000), min_size=1)
 
 
@@ -97,40 +94,34 @@ def test_history_of_nothing_has_no_slices():
     assert (after({}, START, 5), list(slices({}, START, START)), left({}, START)) == (START, [], 0)
 
 
+EVEN, ALIKE, SPARSE = 1_000_000_007, 0, 300_000_000
+
+
 @pytest.mark.parametrize("keyed", [True, False])
-@pytest.mark.parametrize("alike", [True, False])
-def test_parts_have_every_row_once_and_all_changes_of_a_row(keyed, alike):
+@pytest.mark.parametrize("step", [EVEN, -EVEN, ALIKE, SPARSE])
+def test_parts_have_every_row_once_and_all_changes_of_a_row(keyed, step):
     schema = Schema((("k", Str()),) if keyed else (), (("v", Int()),), "at")
-    rows = pl.DataFrame(
-        {
-            "k": [f"key-{number % 97}" for number in range(1_000)],
-            "v": range(1_000),
-            "at": [NOON if alike else NOON + timedelta(seconds=number % 211) for number in range(1_000)],
-            "_batch": [4] * 1_000,
-        },
-        schema_overrides={"at": pl.Datetime("us", "UTC")},
-    )
-    pieces = [HistorySlice(4, 4, part, part + 1, 5) for part in range(5)]
-    found = [
-        each.read(schema, lambda condition, until: rows.filter(condition & (pl.col("_batch") <= until)))
-        for each in pieces
-    ]
-    assert all(part.equals(each.cut(rows, schema)) for part, each in zip(found, pieces, strict=True))
+    instants = [step * (number % 211) + number % 3 * (step != ALIKE) for number in range(1_000)]
+    rows = pl.DataFrame({"k": [f"key-{number % 97}" for number in range(1_000)], "v": range(1_000)})
+    rows = rows.with_columns(at=pl.Series(instants).cast(pl.Datetime("us", "UTC")))
+    bounds = bounds_of(rows["at"], 5)
+    assert bounds == bounds_of(rows["at"].sort(descending=True), 5) == sorted(bounds)
+    found = [HistorySlice(4, 4, part, part + 1, 5).cut(rows, schema, bounds) for part in range(5)]
     assert sorted(pl.concat(found)["v"]) == list(range(1_000))
     of = [set(part["k" if keyed else "at"]) for part in found]
     assert sum(map(len, of)) == len(set().union(*of))
-    assert keyed or not alike or max(part.height for part in found) == 1_000
-    if keyed or not alike:
+    if keyed or step != ALIKE:
         assert min(part.height for part in found) > 50
+        joined = HistorySlice(4, 4, 1, 3, 5).cut(rows, schema, bounds)
+        assert sorted(joined["v"]) == sorted(pl.concat(found[1:3])["v"])
+    else:
+        assert max(part.height for part in found) == 1_000
 
 
-def test_other_batches_are_left_out():
-    schema = Schema((), (("v", Int()),), "at")
-    rows = pl.DataFrame({"v": [1, 2, 3], "_batch": [3, 4, 5]})
-    read = HistorySlice(4, 4).read(
-        schema, lambda condition, until: rows.filter(condition & (pl.col("_batch") <= until))
-    )
-    assert read["v"].to_list() == [2]
+def test_seven_timestamps_divide_a_batch():
+    """A sample of them would not tell which ones there are."""
+    rows = pl.Series([value for value in range(7) for _ in range(100)]).cast(pl.Datetime("us", "UTC"))
+    assert bounds_of(rows, 7) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_step_that_was_begun_is_found_again():
@@ -140,3 +131,11 @@ def test_a_step_that_was_begun_is_found_again():
     done = BackfillState.of(again.completed(600, {"a": "2024"}, 1.5).plain)
     assert (done.position, done.end) == (HistoryPosition(BEFORE_HISTORY, 3), START)
     assert (done.step, done.done, done.total, dict(done.seen), done.seconds) == (1, 600, 900, {"a": "2024"}, 1.5)
+
+
+def test_parts_that_an_older_version_has_read_are_no_parts_of_this_one():
+    begun = BackfillState(("a",)).begun(HistoryPosition(3, 2), 900, in_driver=False).plain
+    assert not BackfillState.of(begun).is_cut_otherwise
+    old = {name: value for name, value in begun.items() if name != "cut"}
+    assert BackfillState.of(old).is_cut_otherwise
+    assert not BackfillState.of({**old, "planned_part": 0}).is_cut_otherwise

@@ -234,7 +234,10 @@ def journal_name(number: int) -> str:
 
 
 def file_numbers(files: ShardFiles) -> list[int]:
-    """Return the numbers of the journal's files, ascending; files of other names in its folder are left out."""
+    """Return the numbers of the journal's files, ascending.
+
+    Files of other names in its folder are left out.
+    """
     return [int(name.partition(".")[0]) for name in files.list(FOLDER) if _NAME.fullmatch(name)]
 
 
