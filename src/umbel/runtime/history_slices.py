@@ -99,7 +99,8 @@ class HistorySlice:
 def bounds_of(timestamps: pl.Series, parts: int) -> list[int]:
     """Return the timestamps that divide the parts of a batch, in µs since the epoch.
 
-    All parts but the first begin at one. They divide the rows evenly, as far as rows of one timestamp are in one part, and do not depend on the order of the rows.
+    All parts but the first begin at one. They divide the rows evenly, as far as rows of one timestamp are in one part, and do
+    not depend on the order of the rows.
 
     Args:
         timestamps: of all rows of the batch.
