@@ -30,6 +30,7 @@ from umbel.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from umbel.definitions.records import Definitions
     from umbel.runtime.deployment import Deployment
 
 
@@ -62,29 +63,32 @@ def command(
 
         umbel run my_features.py:app --dir /var/lib/umbel --port 9000
     """
+    from umbel.cli.loading import definitions
     from umbel.cli.up import check, up
     from umbel.processes.locks import alone
+    from umbel.runtime.supported import check_supported
 
     check(host, port)
+    found = definitions(module, env)  # before the folder is made: a module that is refused leaves none behind
+    check_supported(found)
     deployment = open_deployment(directory, catalog, store, shards, accuracy, exact_instants)
     answers = policy(host, allowed_host, require_token, behind_proxy, tls_cert, tls_key)
     answers.check(deployment)
     with alone(deployment.directory, "supervisor"):  # before the commit: it would change a running deployment
-        _commit(deployment, module, env)
+        _commit(deployment, found, f"umbel run {module}")
         up(deployment, answers, port, workers, servers)
 
 
-def _commit(deployment: Deployment, module: str, env: str | None) -> None:
-    """Commit the definitions of a module and print the difference."""
+def _commit(deployment: Deployment, definitions: Definitions, message: str) -> None:
+    """Commit definitions and print the difference."""
     from rich.console import Console
 
     from umbel.catalog.audit import AuditLog
     from umbel.cli.commit import outcome
-    from umbel.cli.loading import definitions
     from umbel.runtime.commit import commit
 
-    with AuditLog(deployment.catalog).recorded("commit", f"umbel run {module}"):
-        report = commit(deployment, definitions(module, env), message=f"umbel run {module}")
+    with AuditLog(deployment.catalog).recorded("commit", message):
+        report = commit(deployment, definitions, message=message)
     console = Console(stderr=True)
     for kind in ("new", "changed", "removed", "recomputed"):
         if report[kind]:
