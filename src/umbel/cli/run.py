@@ -63,20 +63,27 @@ def command(
 
         umbel run my_features.py:app --dir /var/lib/umbel --port 9000
     """
-    from umbel.cli.loading import definitions
     from umbel.cli.up import check, up
     from umbel.processes.locks import alone
-    from umbel.runtime.supported import check_supported
 
     check(host, port)
-    found = definitions(module, env)  # before the folder is made: a module that is refused leaves none behind
-    check_supported(found)
+    found = _definitions(module, env)  # before the folder is made: a module that is refused leaves none behind
     deployment = open_deployment(directory, catalog, store, shards, accuracy, exact_instants)
     answers = policy(host, allowed_host, require_token, behind_proxy, tls_cert, tls_key)
     answers.check(deployment)
     with alone(deployment.directory, "supervisor"):  # before the commit: it would change a running deployment
         _commit(deployment, found, f"umbel run {module}")
         up(deployment, answers, port, workers, servers)
+
+
+def _definitions(module: str, env: str | None) -> Definitions:
+    """Return the definitions of a module, all of them supported by a server."""
+    from umbel.cli.loading import definitions
+    from umbel.runtime.supported import check_supported
+
+    found = definitions(module, env)
+    check_supported(found)
+    return found
 
 
 def _commit(deployment: Deployment, definitions: Definitions, message: str) -> None:
