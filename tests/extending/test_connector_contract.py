@@ -231,7 +231,7 @@ def test_a_partition_that_is_no_text_is_refused(
     assert reading.stage.numbers() == []
 
 
-def test_a_reader_that_exits_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Shelves) -> None:
+def test_a_reader_that_exits_is_called_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Shelves) -> None:
     from umbel_extras.shelf import ShelfReader
 
     monkeypatch.setattr(ShelfReader, "read", lambda *_: sys.exit(3))
