@@ -143,7 +143,10 @@ class PagedSource(StagedSource):
         return True
 
     def _partitions(self, reader: PageReader) -> Sequence[str]:
-        """Return the names of the partitions: texts, because a number would not find its offset again."""
+        """Return the names of the partitions.
+
+        They are texts: a number would not find its offset again, which is stored as JSON.
+        """
         found = list(reader.partitions())
         for each in found:
             if not isinstance(each, str):
