@@ -52,6 +52,15 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelves]:
         stop_polling(tmp_path)
 
 
+class Poller:
+    """A poller that never stops."""
+
+    is_stopping, consumed, planned = False, 0, 0
+
+    def progressed(self, _: Any) -> None:
+        return
+
+
 class TestShelf(SourceContract):
     shelves: Shelves
 
@@ -190,12 +199,6 @@ def test_an_interrupted_read_goes_on_behind_its_last_page(
     server.put("a", *({"n": n} for n in range(50)))
     reading = Shelf(name="shelf", url=server.url).items("a").reader_of(read_options(tmp_path))
 
-    class Poller:
-        is_stopping, consumed, planned = False, 0, 0
-
-        def progressed(self, _: Any) -> None:
-            return
-
     for _ in range(3):
         with pytest.raises(Transient, match="torn off"):
             reading.read_on(Poller())  # type: ignore[arg-type]
@@ -212,6 +215,29 @@ def test_an_offset_that_is_no_plain_data_is_refused(
     with pytest.raises(InvalidType, match="is no plain JSON"):
         reading._copy({}, None)
     assert reading.stage.numbers() == []
+
+
+def test_a_partition_that_is_no_text_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Shelves
+) -> None:
+    """Its offset is stored under a text, and was not found again: its rows were taken once per poll."""
+    from umbel_extras.shelf import ShelfReader
+
+    monkeypatch.setattr(ShelfReader, "partitions", lambda _: [1, 2])
+    reading = Shelf(name="shelf", url=server.url).items("a").reader_of(read_options(tmp_path))
+    for read in (reading.examine, lambda: reading.read_on(Poller())):  # type: ignore[arg-type]
+        with pytest.raises(InvalidType, match="the partition 1 is no text"):
+            read()
+    assert reading.stage.numbers() == []
+
+
+def test_a_reader_that_exits_is_called_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Shelves) -> None:
+    from umbel_extras.shelf import ShelfReader
+
+    monkeypatch.setattr(ShelfReader, "read", lambda *_: sys.exit(3))
+    reading = Shelf(name="shelf", url=server.url).items("a").reader_of(read_options(tmp_path))
+    with pytest.raises(Transient, match="SystemExit: 3"):
+        reading.read_on(Poller())  # type: ignore[arg-type]
 
 
 def test_rows_of_any_value_are_read_or_are_dead_letters(

@@ -246,7 +246,7 @@ class Twin:
             seen = world.watermarks.get(operator.id)
             if seen is None:
                 seen = world.stream_time(operator.id, flow)
-                seen = naive.EVER if moving else seen
+                seen = naive.EVER if moving or isinstance(window, Session) else seen  # nothing is final
             if moving:
                 return naive.slid(flow, tuple(keys), aggregates, seen)
             if isinstance(window, Session):

@@ -13,6 +13,8 @@ from umbel.errors import InvalidValue, UmbelError, UnknownName, did_you_mean, li
 from umbel.processes.user_folder import importable
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from umbel.api.app import App
     from umbel.definitions.records import Definitions
 
@@ -39,13 +41,12 @@ def app(target: str) -> App:
     from umbel.api.dataset import Dataset
     from umbel.api.featureset import Featureset
 
-    name, _, attribute = target.partition(":")
+    name, colon, attribute = target.partition(":")
     module = _imported(name)
-    if attribute:
+    if colon:
         found = getattr(module, attribute, None)
         if not isinstance(found, App):
-            apps = [each for each, value in vars(module).items() if isinstance(value, App)]
-            raise UnknownName(f"module '{name}' has no umbel.App '{attribute}'{did_you_mean(attribute, apps)}")
+            raise _no_app(module, name, attribute)
         return found
     values = list(vars(module).values())
     datasets = [each for each in values if isinstance(each, Dataset)]
@@ -57,6 +58,21 @@ def app(target: str) -> App:
             hint="MODULE:APP names an umbel.App; a file whose name another module has is given by its path, as in ./queue.py",
         )
     return App(datasets=_once(datasets), featuresets=_once(featuresets))
+
+
+def _no_app(module: ModuleType, name: str, attribute: str) -> UnknownName:
+    """Return the error for an attribute of a module that is not an app."""
+    from umbel.api.app import App
+
+    apps = [each for each, value in vars(module).items() if isinstance(value, App)]
+    reason = f"module '{name}' has no umbel.App '{attribute}'{did_you_mean(attribute, apps)}"
+    if hasattr(module, attribute):
+        reason += f"; it is of type {type(getattr(module, attribute)).__name__}"
+    return UnknownName(
+        reason,
+        hint=f"for all its datasets and featuresets, leave ':{attribute}' out; or assign an App in the module: "
+        "app = umbel.App(datasets=[…], featuresets=[…])",
+    )
 
 
 def _imported(name: str) -> Any:

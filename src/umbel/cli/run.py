@@ -30,6 +30,7 @@ from umbel.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from umbel.definitions.records import Definitions
     from umbel.runtime.deployment import Deployment
 
 
@@ -66,25 +67,35 @@ def command(
     from umbel.processes.locks import alone
 
     check(host, port)
+    found = _definitions(module, env)  # before the folder is made: a module that is refused leaves none behind
     deployment = open_deployment(directory, catalog, store, shards, accuracy, exact_instants)
     answers = policy(host, allowed_host, require_token, behind_proxy, tls_cert, tls_key)
     answers.check(deployment)
     with alone(deployment.directory, "supervisor"):  # before the commit: it would change a running deployment
-        _commit(deployment, module, env)
+        _commit(deployment, found, f"umbel run {module}")
         up(deployment, answers, port, workers, servers)
 
 
-def _commit(deployment: Deployment, module: str, env: str | None) -> None:
-    """Commit the definitions of a module and print the difference."""
+def _definitions(module: str, env: str | None) -> Definitions:
+    """Return the definitions of a module, all of them supported by a server."""
+    from umbel.cli.loading import definitions
+    from umbel.runtime.supported import check_supported
+
+    found = definitions(module, env)
+    check_supported(found)
+    return found
+
+
+def _commit(deployment: Deployment, definitions: Definitions, message: str) -> None:
+    """Commit definitions and print the difference."""
     from rich.console import Console
 
     from umbel.catalog.audit import AuditLog
     from umbel.cli.commit import outcome
-    from umbel.cli.loading import definitions
     from umbel.runtime.commit import commit
 
-    with AuditLog(deployment.catalog).recorded("commit", f"umbel run {module}"):
-        report = commit(deployment, definitions(module, env), message=f"umbel run {module}")
+    with AuditLog(deployment.catalog).recorded("commit", message):
+        report = commit(deployment, definitions, message=message)
     console = Console(stderr=True)
     for kind in ("new", "changed", "removed", "recomputed"):
         if report[kind]:

@@ -102,7 +102,7 @@ class PagedSource(StagedSource):
 
     def examine(self) -> None:
         """Check at commit that the system answers."""
-        self._answered(lambda: self.connector.pages().partitions())
+        self._answered(lambda: self._partitions(self.connector.pages()))
 
     def read_on(self, poller: Poller) -> float:
         state, every = self.stage.state(), self.options.every / 1e6
@@ -131,7 +131,7 @@ class PagedSource(StagedSource):
     def _copy(self, offsets: dict[str, Offset], poller: Poller) -> bool:
         """Stage the pages behind some offsets, which advance; return whether all were read."""
         reader = self.connector.pages()
-        for partition in reader.partitions():
+        for partition in self._partitions(reader):
             for page in reader.read(partition, offsets.get(partition)):
                 frame = _staged(page)
                 offset = _plain(page.offset, self.title)
@@ -142,12 +142,25 @@ class PagedSource(StagedSource):
                     return False
         return True
 
+    def _partitions(self, reader: PageReader) -> Sequence[str]:
+        """Return the names of the partitions.
+
+        They are texts: a number would not find its offset again, which is stored as JSON.
+        """
+        found = list(reader.partitions())
+        for each in found:
+            if not isinstance(each, str):
+                raise InvalidType(
+                    f"{self.title}: the partition {each!r:.100} is no text", hint="partitions() returns names"
+                )
+        return found
+
     def _answered(self, request: Any) -> Any:
         try:
             return request()
         except UmbelError:
             raise
-        except Exception as error:  # of another package's code
+        except (Exception, SystemExit) as error:  # of another package's code
             raise Transient(
                 f"{self.title}: {type(error).__name__}: {error!s:.300}",
                 hint="see that the system runs and can be reached",

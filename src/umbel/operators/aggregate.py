@@ -355,9 +355,11 @@ class EmittedAggregation(Aggregation):
         late = clock.watermark if waits else clock.stream_time
         if late is None:
             return None
-        if any(isinstance(each, Continuous) for each in self.windows):  # results come out at any instant
-            # rows at the watermark may still arrive; without one, all is emitted and corrected
-            return LATER if clock.watermark is None else micros(late) - 1
+        moves = any(isinstance(each, Continuous) for each in self.windows)  # results come out at any instant
+        if clock.watermark is None and (moves or isinstance(self.window, Session)):
+            return LATER  # all is emitted and corrected
+        if moves:
+            return micros(late) - 1  # rows at the watermark may still arrive
         return micros(late) // SECOND * SECOND - self.lookback
 
     def _emitted(self, emitted: pl.DataFrame) -> pl.DataFrame:

@@ -139,6 +139,31 @@ def test_a_token_of_no_role_makes_no_deployment(
 
 
 @pytest.mark.parametrize(
+    ("text", "target", "said"),
+    [
+        ("1 / 0", "made_features.py", "ZeroDivisionError"),
+        ("", "made_features.py", "defines no dataset"),
+        ("from umbel import App\napp = App()", "made_features.py:", "has no umbel.App ''; known: app"),
+        ("def app(n): ...", "made_features.py:app", "has no umbel.App 'app'; it is of type function"),
+        ("", "made_features.py:app", "app = umbel.App("),
+        ("", "no_features.py", "there is no file"),
+    ],
+)
+def test_a_run_that_is_refused_makes_no_folder(
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    target: str,
+    said: str,
+) -> None:
+    (project / "made_features.py").write_text(text)
+    code, shown = refusal_of(["run", target, "--dir", "new"], monkeypatch, capsys)
+    assert (code, (project / "new").exists(), "Traceback" in shown) == (2, False, False)
+    assert said in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
     ("text", "said", "remedy"),
     [
         ("x = 1\n1 / 0", "ZeroDivisionError: division by zero (at {path}:2)", "mend it"),

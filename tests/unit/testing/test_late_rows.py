@@ -140,3 +140,23 @@ def test_final_shows_what_eager_shows() -> None:
         for emit in ("eager", "final")
     )
     assert final == eager
+
+
+def test_final_sessions_are_those_of_eager() -> None:
+    rows = logged(random.Random(1))
+    columns, keys = {"n": int}, {"uid": int, "window": Window}
+    eager, final = (
+        table(
+            derived(
+                Events,
+                lambda r, emit=emit: r.groupby("uid", window=Session("20m")).aggregate(n=Count(), emit=emit),
+                columns,
+                keys,
+            ),
+            [rows],
+            "Events",
+        )
+        for emit in ("eager", "final")
+    )
+    assert final == eager
+    assert len(final) > 1

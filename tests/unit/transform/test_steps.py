@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, ClassVar
 
@@ -211,6 +212,35 @@ def test_lookup_asks_once_for_many_records(monkeypatch: pytest.MonkeyPatch) -> N
     server.shutdown()
     server.server_close()
     assert [each.error for each in BatchTransform(loads(text))([b'{"a":1}']).letters] == ["ConnectionError"]
+
+
+@pytest.mark.parametrize("machine", ["UTC", "America/New_York", "Asia/Kolkata"])
+@pytest.mark.parametrize(
+    ("text", "layout", "expected"),
+    [
+        ("2026-01-02 03:04 GMT", "%Y-%m-%d %H:%M %Z", "2026-01-02T03:04:00Z"),
+        ("2026-01-02 03:04 est", "%Y-%m-%d %H:%M %Z", "2026-01-02T08:04:00Z"),
+        ("2026-07-02 03:04 PDT", "%Y-%m-%d %H:%M %Z", "2026-07-02T10:04:00Z"),
+        ("Z 2026-07-02", "%Z %Y-%m-%d", "2026-07-02T00:00:00Z"),
+        ("est: 2026-07-02 UTC", "est: %Y-%m-%d %Z", "2026-07-02T00:00:00Z"),
+        ("2026-01-02 +0530 (UTC)", "%Y-%m-%d %z (%Z)", "2026-01-01T18:30:00Z"),
+        ("2026-01-02 %Z", "%Y-%m-%d %%Z", "2026-01-01T15:00:00Z"),
+        ("2026-01-02 IST", "%Y-%m-%d %Z", None),
+        ("2026-01-02 BEST", "%Y-%m-%d %Z", None),
+        ("2026-01-02 ", "%Y-%m-%d %Z", None),
+    ],
+)
+def test_a_named_zone_is_the_same_on_all_machines(
+    text: str, layout: str, expected: str | None, machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", machine)
+    time.tzset()
+    try:
+        found = value(text, name="parse_datetime", format=layout, timezone="Asia/Tokyo")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert found == (expected or "ValueError")
 
 
 @pytest.mark.parametrize(("step", "text"), [("lower", "A\ua7cb"), ("upper", "a\u019b"), ("trim", "\xa0a\x85")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
@@ -27,6 +28,22 @@ _DIGITS = {
 }
 _DIRECTIVE = re.compile(r"%(.)|([A-Za-z0-9:/,.\-_+() ])|(.)", re.DOTALL)
 _WHOLE = ({*"Ymd"}, {*"YmdHM"}, {*"YmdHMS"}, {*"YmdHMSf"})
+_ZONES = {
+    "UT": 0,
+    "UTC": 0,
+    "GMT": 0,
+    "Z": 0,
+    "EST": -5,
+    "EDT": -4,
+    "CST": -6,
+    "CDT": -5,
+    "MST": -7,
+    "MDT": -6,
+    "PST": -8,
+    "PDT": -7,
+}
+"""Hours from UTC of the zones named in RFC 2822, section 4.3, and of UTC."""
+_ZONE = re.compile(rf"(?<![A-Za-z])(?:{'|'.join(_ZONES)})(?![A-Za-z])", re.IGNORECASE)
 RFC_3339 = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -46,6 +63,8 @@ def _format(text: str) -> None:
 
 def _parseable(text: str) -> None:
     _format(text)
+    if _letters_of(text).count("Z") > 1:
+        raise ValueError(f"{text!r} is no format: %Z is in it twice")
     try:
         datetime.strptime("", text)  # noqa: DTZ007
     except (ValueError, re.error) as error:
@@ -78,14 +97,21 @@ def instant_of(value: Any) -> datetime:
 
 @step
 class ParseDatetimeStep(TransformStep):
-    """Read a text as an instant, in a format of Python's `strptime`."""
+    """Read a text as an instant, in a format of Python's `strptime`.
+
+    `%Z` reads UTC, GMT, Z and the names of RFC 2822: EST, EDT, CST, CDT, MST, MDT, PST, PDT. Beside `%z` it has no effect.
+    """
 
     name = "parse_datetime"
     format: str = parameter("The format, as of Python's `strptime`.", check=_parseable)
     timezone: str = parameter("The time zone of texts that do not name one.", default="UTC", check=_zone)
 
     def apply(self, value: Any, record: dict[str, Any]) -> Any:
-        found = datetime.strptime(text_of(value), self.format)  # noqa: DTZ007  the next line adds it
+        text = text_of(value)
+        if "%Z" in self.format and "Z" in _letters_of(self.format):
+            found = _named_zone(text, self.format)
+        else:
+            found = datetime.strptime(text, self.format)  # noqa: DTZ007  the next line adds it
         return (found if found.tzinfo else found.replace(tzinfo=ZoneInfo(self.timezone))).astimezone(UTC)
 
     def native(self, value: Native) -> Native:
@@ -114,6 +140,24 @@ class FormatDatetimeStep(TransformStep):
         if self.timezone != "UTC" or "%f" in self.format:
             raise NotNative("a time zone other than UTC, or fractions of seconds")
         return instant.then(instant.expr.dt.strftime(self.format), ColumnKind.TEXT, instant.expr.dt.year() >= 1000)
+
+
+def _letters_of(layout: str) -> list[str]:
+    return re.findall("%(.)", layout, re.DOTALL)
+
+
+def _named_zone(text: str, layout: str) -> datetime:
+    """Return the instant of a text in a format with `%Z`.
+
+    Python's `strptime` accepts the names of the machine's own zone, and ignores them.
+    """
+    has_offset = "z" in _letters_of(layout)
+    written = re.sub("%(.)", lambda each: ("" if has_offset else "%z") if each[1] == "Z" else each[0], layout)
+    for name in _ZONE.finditer(text):
+        offset = "" if has_offset else f"{_ZONES[name[0].upper()]:+03}00"
+        with suppress(ValueError):
+            return datetime.strptime(text[: name.start()] + offset + text[name.end() :], written)  # noqa: DTZ007
+    raise ValueError(f"{text!r:.60} does not match {layout!r}, with %Z one of {', '.join(_ZONES)}")
 
 
 def parsed(text: Native, layout: str) -> Native:
