@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from umbel.connectors.credentials import check_credential, resolved
-from umbel.errors import NotSupported, Transient, UmbelError
+from umbel.errors import InvalidValue, NotSupported, Transient, UmbelError
 from umbel.formats.declarations import Avro
 
 if TYPE_CHECKING:
@@ -127,6 +127,19 @@ class Cluster:
         self._topics[name] = (time.monotonic(), found)
         return found
 
+    def topics(self) -> list[str]:
+        """Return the names of the topics that the user may see.
+
+        Raises:
+            Transient: the cluster does not answer.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            return sorted(self._client.list_topics(timeout=ADMIN_TIMEOUT).topics)
+        except KafkaException as error:
+            raise self._unreachable(error) from error
+
     def offsets(self, name: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
         """Return the first offset of each partition, and that behind the last committed record.
 
@@ -180,6 +193,7 @@ def unreachable(address: str, error: object) -> UmbelError:
 
 @lru_cache(maxsize=16)
 def _cluster(options: str) -> Cluster:
+    from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     found, reasons = json.loads(options), list[str]()
@@ -188,4 +202,12 @@ def _cluster(options: str) -> Cluster:
         if error.name() != "_ALL_BROKERS_DOWN":  # follows the reason
             reasons[:] = [error.str()]
 
-    return Cluster(found["bootstrap.servers"], AdminClient({**found, "error_cb": note}), reasons)
+    try:
+        client = AdminClient({**found, "error_cb": note})
+    except KafkaException as error:
+        text = error.args[0].str()
+        raise InvalidValue(
+            f"Kafka at {found['bootstrap.servers']}: the settings are refused: {text}",
+            hint="correct the options= of the source; they are settings of librdkafka",
+        ) from None
+    return Cluster(found["bootstrap.servers"], client, reasons)

@@ -21,6 +21,7 @@ import polars as pl
 
 from umbel.connectors.credentials import resolved
 from umbel.connectors.kafka.clients import Cluster, Topic, settings
+from umbel.connectors.kafka.examining import examine
 from umbel.connectors.kafka.fetching import FETCHERS, Fetched, OutOfRange
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.splits import Found, Position, SourceSize, Split, SplitSource
@@ -70,6 +71,9 @@ class TopicSource(SplitSource):
         default_factory=list, init=False, repr=False, compare=False
     )
     """The topic's id, and the first and last offsets of its partitions, as of the last plan."""
+
+    def examine(self) -> None:
+        examine(self.connector)
 
     def plan(self, position: Position, budget: int) -> tuple[Sequence[Found], Position]:
         """Return the unread offset ranges up to a byte budget, and the position after them.

@@ -1,0 +1,81 @@
+"""Checks of a topic at commit: the cluster answers, the topic is there, and the user may read it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from umbel.connectors.kafka.clients import Cluster, settings, unreachable
+from umbel.connectors.kafka.fetching import CONSUMER
+from umbel.errors import InvalidValue, Transient, UmbelError, did_you_mean
+
+if TYPE_CHECKING:
+    from umbel.connectors.kafka import KafkaConnector
+
+PATIENCE = 10.0
+"""Seconds for the broker to answer a request for records."""
+_LASTING: Mapping[str, str] = {
+    "authentication failed": "correct sasl_mechanism=, sasl_plain_username= and sasl_plain_password= of the source",
+    "authentication error": "correct sasl_mechanism=, sasl_plain_username= and sasl_plain_password= of the source",
+    "unsupported sasl mechanism": "give the source a sasl_mechanism= that the broker has enabled",
+    "certificate verify failed": 'name the certificate of the authority: options={"ssl.ca.location": "/path/ca.pem"}',
+    "authorization failed": "kafka-acls --add --allow-principal User:NAME --topic {topic} --operation Describe --operation Read",
+}
+"""Texts of errors that another attempt does not mend, with their remedies."""
+
+
+def examine(connector: KafkaConnector) -> None:
+    """Check that a topic can be read.
+
+    Raises:
+        InvalidValue: there is no such topic, the login is wrong, or the user may not read the topic.
+        Transient: the cluster does not answer.
+    """
+    try:
+        _examine(connector)
+    except Transient as error:
+        raise _lasting(connector, error) from None
+
+
+def _examine(connector: KafkaConnector) -> None:
+    cluster = Cluster.of(connector.cluster)
+    topic = cluster.topic(connector.topic, age=0.0)
+    if topic is None:
+        raise InvalidValue(
+            f"{connector.title}: there is no such topic{did_you_mean(connector.topic, cluster.topics())}",
+            hint=f"create it: kafka-topics --create --topic {connector.topic}, or correct .topic(...)",
+        )
+    ends = cluster.offsets(connector.topic, topic.partitions)
+    _fetch(connector, min(ends), ends[min(ends)][0])
+
+
+def _fetch(connector: KafkaConnector, partition: int, offset: int) -> None:
+    """Request records of a partition: only then a broker says that the user may not read."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    options: dict[str, Any] = {**settings(connector.cluster), **CONSUMER, "queued.min.messages": 1}
+    deadline = time.monotonic() + PATIENCE
+    try:
+        with closing(Consumer({**options, "max.partition.fetch.bytes": 64 << 10})) as consumer:
+            consumer.assign([TopicPartition(connector.topic, partition, offset)])
+            while time.monotonic() < deadline:
+                message = consumer.poll(0.1)
+                error = None if message is None else message.error()
+                if message is not None and (error is None or error.name() in {"_PARTITION_EOF", "_AUTO_OFFSET_RESET"}):
+                    return
+                if error is not None and not error.retriable():
+                    raise unreachable(connector.cluster.bootstrap_servers, KafkaException(error))
+    except KafkaException as error:
+        raise unreachable(connector.cluster.bootstrap_servers, error) from None
+    raise unreachable(connector.cluster.bootstrap_servers, f"no records within {PATIENCE:.0f} s")
+
+
+def _lasting(connector: KafkaConnector, error: Transient) -> UmbelError:
+    """Return an error that names its remedy if another attempt cannot succeed."""
+    text = error.message.lower()
+    for part, remedy in _LASTING.items():
+        if part in text:
+            return InvalidValue(f"{connector.title}: {error.message}", hint=remedy.format(topic=connector.topic))
+    return error

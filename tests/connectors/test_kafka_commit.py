@@ -1,0 +1,124 @@
+"""Topics that cannot be read are refused at commit, with what to do; nothing is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.connectors.shop_datasets import deployed, until
+from tests.servers.kafka import PASSWORD, USER, Broker, started_or_missing
+from umbel.connectors import Kafka, source
+from umbel.datasets import dataset
+from umbel.errors import InvalidValue, Transient, UmbelError
+
+__owner__ = "tests@example.com"
+LOGIN = {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
+
+
+def events(topic: str, **options: Any) -> Any:
+    plain = {"security_protocol": "PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    cluster = Kafka(name="k", **{**plain, **options})
+
+    @source(cluster.topic(topic), disorder="14d", cdc="append")
+    @dataset
+    class Event:
+        n: int
+        at: datetime
+
+    return Event
+
+
+def refusal(folder: Path, read: Any) -> UmbelError:
+    """Return the error of a commit, which must leave nothing behind."""
+    with deployed(folder) as made:
+        with pytest.raises(UmbelError) as caught:
+            made.commit([read])
+        assert made.deployment.catalog.latest() == 0
+        return caught.value
+
+
+def test_topics_that_cannot_be_read_are_refused(broker: Broker, tmp_path: Path) -> None:
+    for topic in ("commit.orders", "commit.closed"):
+        broker.create(topic)
+    broker.grant("TOPIC", "commit.orders", "DESCRIBE", "READ")
+    open_, sasl = broker.address, broker.sasl_address
+    cases: list[tuple[str, dict[str, Any], type[UmbelError], list[str]]] = [
+        (
+            "commit.order",
+            {"bootstrap_servers": open_},
+            InvalidValue,
+            ["no such topic; did you mean 'commit.orders'", "--create"],
+        ),
+        (
+            "commit.orders",
+            {"bootstrap_servers": sasl, **LOGIN, "sasl_plain_password": "wr0ng"},
+            InvalidValue,
+            ["uthentication failed", "correct sasl_mechanism="],
+        ),
+        (
+            "commit.closed",
+            {"bootstrap_servers": sasl, **LOGIN},
+            InvalidValue,
+            ["uthorization failed", "--topic commit.closed"],
+        ),
+        (
+            "commit.orders",
+            {"bootstrap_servers": sasl, **LOGIN, "sasl_mechanism": "SCRAM-SHA-256"},
+            InvalidValue,
+            ["nsupported SASL mechanism", "that the broker has enabled"],
+        ),
+        ("commit.orders", {"bootstrap_servers": "127.0.0.1:1"}, Transient, ["does not answer", "check that it runs"]),
+        (
+            "commit.orders",
+            {"bootstrap_servers": open_, "options": {"socket.timeout.ms": "soon"}},
+            InvalidValue,
+            ["socket.timeout.ms", "options="],
+        ),
+    ]
+    for number, (topic, options, kind, parts) in enumerate(cases):
+        found = refusal(tmp_path / str(number), events(topic, **options))
+        text = found.described()
+        assert type(found) is kind, text
+        assert [part for part in parts if part not in text] == [], text
+        assert PASSWORD not in text
+        assert "wr0ng" not in text
+        assert "test_kafka_commit.py" in text
+
+
+def test_a_user_who_may_only_describe_is_refused(broker: Broker, tmp_path: Path) -> None:
+    broker.create("commit.seen")
+    broker.grant("TOPIC", "commit.seen", "DESCRIBE")
+    for rows in ([], [b"{}"]):
+        broker.produce("commit.seen", rows)
+        read = events("commit.seen", bootstrap_servers=broker.sasl_address, **LOGIN)
+        found = refusal(tmp_path / str(len(rows)), read)
+        assert type(found) is InvalidValue, found.described()
+        assert "--operation Read" in found.described()
+
+
+def test_a_broker_that_restarts_meanwhile(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    """The commit is refused as one to repeat, and succeeds once the broker is back."""
+    for broker in started_or_missing(tmp_path_factory.mktemp("restarted")):
+        broker.create("orders")
+        read = events("orders", bootstrap_servers=broker.address)
+        broker.kill()
+        found = refusal(tmp_path / "down", read)
+        assert type(found) is Transient, found.described()
+        broker.begin()
+        with deployed(tmp_path / "back") as made:
+            until(made, committed(made, read), 60)
+
+
+def committed(made: Any, read: Any) -> Callable[[], bool]:
+    def is_committed() -> bool:
+        try:
+            made.commit([read])
+        except Transient:
+            return False
+        return True
+
+    return is_committed

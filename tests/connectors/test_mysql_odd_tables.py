@@ -1,0 +1,164 @@
+"""Tables of MySQL that are unusual: their names, their columns, the zones of sessions, and a change of the clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+from tests.connectors.mysql_shop import database, shop
+from tests.connectors.shop_datasets import current, deployed, letters, orders, rows_of, until
+from tests.servers.mysql import MySQLServer as Server
+from umbel.connectors import ref, source
+from umbel.datasets import dataset, field
+
+__owner__ = "shop@example.com"
+LATER = datetime(9000, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def name(mysql_server: Server) -> str:
+    return database(mysql_server)
+
+
+WAYS = pytest.mark.parametrize("cdc", ["upsert", "native"])
+
+
+@WAYS
+def test_names_and_order_and_number_of_columns(mysql_server: Server, name: str, tmp_path: Path, cdc: str) -> None:
+    more = ", ".join(f"c{number} int DEFAULT {number}" for number in range(200))
+    table = "Große `Kunden` %s"
+    quoted = "`Große ``Kunden`` %s`"
+    mysql_server.run(
+        f"CREATE TABLE {quoted}({more}, `updated at` datetime(6) NOT NULL, `Note ``x`` %d` text, `Юзер` bigint PRIMARY KEY)"
+        " DEFAULT CHARSET utf8mb4",
+        f"INSERT INTO {quoted}(`Юзер`, `Note ``x`` %d`, `updated at`) VALUES (1, 'n1', now(6)), (2, 'n2', now(6))",
+        database=name,
+    )
+    preproc = {"id": ref("Юзер"), "note": ref("Note `x` %d"), "updated_at": ref("updated at")}
+    read = orders(shop(mysql_server, name), table=table, cursor="updated at", cdc=cdc, preproc=preproc)
+    with deployed(tmp_path, read) as made:
+        until(made, lambda: rows_of(made, "Orders", ["id", "note"]) == [(1, "n1"), (2, "n2")])
+        mysql_server.run(
+            f"INSERT INTO {quoted}(`Юзер`, `Note ``x`` %d`, `updated at`) VALUES (3, 'n3', now(6))",
+            f"UPDATE {quoted} SET `Note ``x`` %d` = 'new', `updated at` = now(6) WHERE `Юзер` = 2",
+            database=name,
+        )
+        until(made, lambda: rows_of(made, "Orders", ["id", "note"]) == [(1, "n1"), (2, "new"), (3, "n3")])
+        assert letters(made) == []
+
+
+@WAYS
+def test_a_row_of_ten_megabytes(mysql_server: Server, name: str, tmp_path: Path, cdc: str) -> None:
+    mysql_server.run(
+        "CREATE TABLE orders(id bigint PRIMARY KEY, note longtext NOT NULL, updated_at datetime(6) NOT NULL)",
+        "INSERT INTO orders VALUES (1, repeat('1', 10485760), now(6)), (2, repeat('2', 10485760), now(6))",
+        database=name,
+    )
+
+    def sizes(made: Any) -> list[tuple[int, str, int]]:
+        return [(number, note[:1], len(note)) for number, note in rows_of(made, "Orders", ["id", "note"])]
+
+    try:
+        with deployed(tmp_path, orders(shop(mysql_server, name), cdc=cdc)) as made:
+            until(made, lambda: sizes(made) == [(i, str(i), 10 << 20) for i in (1, 2)])
+            mysql_server.run(
+                "UPDATE orders SET note = repeat('x', 11534336), updated_at = now(6) WHERE id = 2", database=name
+            )
+            until(made, lambda: len(sizes(made)) == 2 and sizes(made)[1] == (2, "x", 11 << 20))
+            assert letters(made) == []
+    finally:  # the server finds no snapshot in a log with an event above its max_allowed_packet
+        mysql_server.run("FLUSH BINARY LOGS")
+
+
+@pytest.mark.parametrize("cdc", ["upsert", "native"])
+def test_zones_of_the_server_and_of_sessions(name: str, mysql_server: Server, tmp_path: Path, cdc: str) -> None:
+    """A timestamp is an instant, which a session writes and sees in its zone; a datetime is what is written.
+
+    The hour that the clock repeats on 25 October 2026 is two hours of timestamps.
+    """
+    mysql_server.run(
+        "CREATE TABLE moments(n bigint PRIMARY KEY, at timestamp(6) NOT NULL, naive datetime(6) NOT NULL)",
+        database=name,
+    )
+
+    @source(
+        shop(mysql_server, name).table("moments", None if cdc == "native" else "at"),
+        disorder="14d",
+        every="1s",
+        cdc=cdc,
+    )
+    @dataset
+    class Moments:
+        n: int = field(key=True)
+        at: datetime = field(timestamp=True)
+        naive: datetime
+
+    def write(zone: str, number: int, clock: str) -> None:
+        mysql_server.run(
+            f"SET time_zone = '{zone}'", f"INSERT INTO moments VALUES ({number}, '{clock}', '{clock}')", database=name
+        )
+
+    (before,) = mysql_server.run("SELECT @@global.time_zone")[0]
+    try:
+        mysql_server.run("SET GLOBAL time_zone = '-08:00'")
+        write("+02:00", 1, "2026-10-25 02:30:00.000001")  # summer time
+        write("+01:00", 2, "2026-10-25 02:30:00.000001")  # an hour later
+        with deployed(tmp_path, Moments) as made:
+            until(made, lambda: made.taken().get("Moments") == 2)
+            write("+01:00", 3, "2026-10-25 03:30:00")
+            write("-08:00", 4, "2026-10-25 03:30:00")
+            mysql_server.run("SET GLOBAL time_zone = '+05:45'")
+            write("+05:45", 5, "2026-10-25 18:30:00")
+            until(made, lambda: made.taken().get("Moments") == 5)
+            found = {
+                row["n"]: (row["at"], row["naive"]) for row in current(made.changes("Moments"), "n", LATER).to_dicts()
+            }
+            assert letters(made) == []
+    finally:
+        mysql_server.run(f"SET GLOBAL time_zone = '{before}'")
+
+    def utc(hour: int, minute: int, micro: int = 0) -> datetime:
+        return datetime(2026, 10, 25, hour, minute, 0, micro, UTC)
+
+    assert found == {
+        1: (utc(0, 30, 1), utc(2, 30, 1)),
+        2: (utc(1, 30, 1), utc(2, 30, 1)),
+        3: (utc(2, 30), utc(3, 30)),
+        4: (utc(11, 30), utc(3, 30)),
+        5: (utc(12, 45), utc(18, 30)),
+    }
+
+
+@WAYS
+def test_values_that_other_databases_do_not_have(mysql_server: Server, name: str, tmp_path: Path, cdc: str) -> None:
+    mysql_server.run(
+        """CREATE TABLE odd(id bigint unsigned PRIMARY KEY, flags bit(10), few set('a','b','c'), mood enum('sad','','happy'),
+           y year, doc json, big bigint unsigned, at datetime(6) NOT NULL) DEFAULT CHARSET utf8mb4""",
+        """INSERT INTO odd VALUES (1, b'1000000001', 'a,c', 'happy', 1999, '{"a": [1, "ü"]}', 9223372036854775807, now(6)),
+           (2, NULL, '', '', 0, 'null', 18446744073709551615, now(6)), (3, 0, NULL, NULL, NULL, NULL, NULL, now(6))""",
+        database=name,
+    )
+
+    @source(
+        shop(mysql_server, name).table("odd", None if cdc == "native" else "at"), disorder="1d", every="1s", cdc=cdc
+    )
+    @dataset
+    class Odd:
+        id: int = field(key=True)
+        few: Optional[str]
+        mood: Optional[str]
+        y: Optional[int]
+        doc: Optional[str]
+        big: Optional[int]
+        at: datetime
+
+    with deployed(tmp_path, Odd) as made:
+        until(made, lambda: len(letters(made)) + made.taken().get("Odd", 0) >= 3)
+        found = {row["id"]: row for row in current(made.changes("Odd"), "id", LATER).to_dicts()}
+        (letter,) = letters(made)
+        assert (sorted(found), letter.field) == ([1, 3], "big")
+        assert [found[1][each] for each in ("few", "mood", "y")] == ["a,c", "happy", 1999]
+        assert {found[3][each] for each in ("few", "mood", "y", "doc", "big")} == {None}
