@@ -99,11 +99,11 @@ HOSTILE = """chr(92) || '''%s @high `x` -- /* "Q" ä'"""
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        ("INTEGER", "i - 9223372036854775807"),
-        ("NUMERIC", "i + 0.000000001"),
+        pytest.param("INTEGER", "i - 9223372036854775807", marks=pytest.mark.nightly),
+        pytest.param("NUMERIC", "i + 0.000000001", marks=pytest.mark.nightly),
         ("BIGNUMERIC", "i + 0.00000000000000000001"),
         ("STRING", f"printf('%06d', i) || {HOSTILE}"),
-        ("DATE", "DATE '2026-01-01' + i::INT"),
+        pytest.param("DATE", "DATE '2026-01-01' + i::INT", marks=pytest.mark.nightly),
     ],
 )
 def test_other_cursors(big: FakeBigQuery, tmp_path: Path, kind: str, value: str) -> None:
@@ -332,6 +332,7 @@ def test_a_result_that_cannot_be_sorted_and_an_api_that_is_not_there(
         pass
 
 
+@pytest.mark.nightly
 def test_a_killed_worker_goes_on_where_it_was(big: FakeBigQuery, tmp_path: Path) -> None:
     big.create("orders", ORDERS)
     big.create("events", {"n": "INTEGER", "at": "TIMESTAMP"})

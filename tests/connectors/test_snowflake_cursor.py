@@ -222,6 +222,7 @@ def test_a_server_that_is_away_for_a_while(
         pass
 
 
+@pytest.mark.nightly
 def test_a_killed_worker_goes_on_where_it_was(snow: FakeSnowflake, tmp_path: Path) -> None:
     chance = random.Random(seed := random.randrange(1 << 30))
     print(f"seed {seed}")
