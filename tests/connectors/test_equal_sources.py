@@ -1,7 +1,8 @@
-"""One pipeline fed from the same changes by a webhook, by Postgres and by MySQL: the served values are equal."""
+"""One pipeline fed from the same changes by a webhook, Kafka, Postgres, MySQL and files: the served values are equal."""
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from datetime import UTC, datetime, timedelta
@@ -10,11 +11,12 @@ from typing import Any, cast
 
 from tests.connectors import mysql_shop, postgres_shop
 from tests.connectors.shop_datasets import deployed, letters, until
+from tests.servers.kafka import Broker
 from tests.servers.mysql import MySQLServer
 from tests.servers.postgres import PostgresServer
 from umbel import Dataset, inputs, pipeline
 from umbel.api.dataset import redefined
-from umbel.connectors import Webhook, source
+from umbel.connectors import Files, Kafka, Webhook, source
 from umbel.datasets import Count, Sum, dataset, field
 from umbel.dtypes import Continuous
 
@@ -27,10 +29,10 @@ LATER = datetime(9000, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
 
 
-def datasets(name: str, connector: Any, cdc: str) -> list[Any]:
+def datasets(name: str, connector: Any, cdc: str, **options: str) -> list[Any]:
     """Return a dataset of users, one of those with high scores, and one of their cities."""
 
-    @source(connector, disorder="14d", cdc=cdc)
+    @source(connector, disorder="14d", cdc=cdc, **options)
     @dataset(index=True)
     class Users:
         uid: int = field(key=True)
@@ -69,7 +71,7 @@ def datasets(name: str, connector: Any, cdc: str) -> list[Any]:
 
 
 def changed(chance: random.Random, steps: int) -> list[tuple[str, Row | None, Row | None]]:
-    """Return inserts, updates and deletions of users, with the rows before and after."""
+    """Return inserts, updates, also of keys, and deletions of users, with the rows before and after."""
     now, found = dict[int, Row](), list[tuple[str, Row | None, Row | None]]()
     for step in range(steps):
         uid = chance.choice(USERS)
@@ -82,6 +84,11 @@ def changed(chance: random.Random, steps: int) -> list[tuple[str, Row | None, Ro
         before = now.get(uid)
         if before is not None and chance.random() < 0.3:
             found.append(("d", now.pop(uid), None))
+            continue
+        other = chance.choice(USERS)
+        if before is not None and other not in now and chance.random() < 0.5:  # the key is updated
+            now[other] = {**row, "uid": other}
+            found.append(("k", now.pop(uid), now[other]))
             continue
         now[uid] = row
         found.append(("c" if before is None else "u", before, row))
@@ -96,17 +103,26 @@ def statement(op: str, before: Row | None, after: Row | None) -> str:
     at = after["at"].strftime("%Y-%m-%d %H:%M:%S")
     if op == "c":
         return f"INSERT INTO users VALUES ({after['uid']}, '{after['city']}', {after['score']}, '{at}')"
-    return (
-        f"UPDATE users SET city = '{after['city']}', score = {after['score']}, at = '{at}' WHERE uid = {after['uid']}"
-    )
+    assert before is not None
+    values = f"uid = {after['uid']}, city = '{after['city']}', score = {after['score']}, at = '{at}'"
+    return f"UPDATE users SET {values} WHERE uid = {before['uid']}"
 
 
-def envelope(op: str, before: Row | None, after: Row | None, at: datetime) -> Row:
-    """Return a change as Debezium writes it."""
-    return {"op": op, "before": before, "after": after, "source": {"ts_ms": int(at.timestamp() * 1000)}}
+def envelopes(op: str, before: Row | None, after: Row | None, at: datetime) -> list[Row]:
+    """Return a change as Debezium writes it: an update of a key is a deletion and an insertion."""
+    if op == "k":
+        return [*envelopes("d", before, None, at), *envelopes("c", None, after, at)]
+    return [{"op": op, "before": before, "after": after, "source": {"ts_ms": int(at.timestamp() * 1000)}}]
 
 
-def test_served_values_are_equal(mysql_server: MySQLServer, postgres_server: PostgresServer, tmp_path: Path) -> None:
+def lines(rows: list[Row]) -> list[bytes]:
+    """Return rows as JSON."""
+    return [json.dumps(each, default=lambda at: at.isoformat()).encode() for each in rows]
+
+
+def test_served_values_are_equal(
+    broker: Broker, mysql_server: MySQLServer, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
     seed = int(time.time())
     print(f"seed {seed}")
     changes = list(enumerate(changed(random.Random(seed), 300)))
@@ -114,20 +130,35 @@ def test_served_values_are_equal(mysql_server: MySQLServer, postgres_server: Pos
     columns = "uid bigint PRIMARY KEY, city varchar(20) NOT NULL, score int NOT NULL"
     mysql_server.run(f"CREATE TABLE users({columns}, at datetime NOT NULL)", database=mysql)
     postgres_server.run(f"CREATE TABLE users({columns}, at timestamp NOT NULL)", database=postgres)
+    broker.create("equal-users")
+    cluster = Kafka(name="k", bootstrap_servers=broker.address, security_protocol="PLAINTEXT", sasl_mechanism="PLAIN")
+    folder = tmp_path / "files"
+    folder.mkdir()
     sources = {
         "Web": (Webhook(name="web").endpoint("users"), "debezium"),
         "Postgres": (postgres_shop.shop(postgres_server, postgres).table("users"), "native"),
         "MySQL": (mysql_shop.shop(mysql_server, mysql).table("users"), "native"),
+        "Kafka": (cluster.topic("equal-users"), "debezium"),
+        "Files": (Files(name="files", folder=str(folder)).path("*.json"), "debezium"),
     }
-    made_of = [each for name, (connector, cdc) in sources.items() for each in datasets(name, connector, cdc)]
+    made_of = [
+        each
+        for name, (connector, cdc) in sources.items()
+        for each in datasets(name, connector, cdc, **({"every": "1s"} if name == "Files" else {}))
+    ]
     with deployed(tmp_path, *made_of) as made:
-        for part in (changes[:100], changes[100:]):  # the first ones may be in the first copies
+        for number, part in enumerate((changes[:100], changes[100:])):  # the first ones may be in the first copies
             statements = [statement(*each) for _, each in part]
             mysql_server.run(*statements, database=mysql)
             postgres_server.run(*statements, database=postgres)
-            made.log("users", [envelope(*each, START + timedelta(minutes=step)) for step, each in part])
-            rows = mysql_server.run("SELECT uid, city, score FROM users", database=mysql)
-            until(made, lambda rows=rows: all(served(made, each) == expected(rows) for each in sources), 60)
+            rows = [row for step, each in part for row in envelopes(*each, START + timedelta(minutes=step))]
+            made.log("users", rows)
+            broker.produce("equal-users", lines(rows))
+            (folder / f"{number}.json").write_bytes(b"\n".join([*lines(rows), b""]))
+            table = mysql_server.run("SELECT uid, city, score FROM users", database=mysql)
+            until(made, lambda table=table: all(served(made, each) == expected(table) for each in sources), 60)
+            assert sorted(table) == sorted(postgres_server.run("SELECT uid, city, score FROM users", database=postgres))
+        assert {op for _, (op, _, _) in changes} == {"c", "u", "d", "k"}
         assert letters(made) == []
 
 
