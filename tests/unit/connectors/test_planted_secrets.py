@@ -1,0 +1,106 @@
+"""Every credential that a source can have is planted as a text, and must not be in what is printed of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import traceback
+import types
+import typing
+from typing import Any
+
+import pytest
+
+import umbel.connectors as connectors
+from umbel.connectors import CSV, Avro, Protobuf  # noqa: F401
+from umbel.definitions.arguments import DataSource
+from umbel.definitions.secret import Secret
+
+PLANTED = "pl4nted-s3cret"
+USERS = {"username", "sasl_plain_username", "aws_access_key_id", "host"}
+"""Credentials that name someone or something, and may be printed."""
+
+
+def carriers() -> list[type[Any]]:
+    """Return the classes of `umbel.connectors` that have a credential among their fields."""
+    found = []
+    for name in dir(connectors):
+        kind = getattr(connectors, name)
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind) and secrets(kind):
+            found.append(kind)
+    return found
+
+
+def secrets(kind: type[Any]) -> list[str]:
+    """Return the fields of a class that hold a secret."""
+    hints = typing.get_type_hints(kind)
+    return [
+        each.name
+        for each in dataclasses.fields(kind)
+        if each.init and has_secret(hints[each.name]) and each.name not in USERS
+    ]
+
+
+def has_secret(hint: Any) -> bool:
+    return hint is Secret or any(has_secret(each) for each in typing.get_args(hint))
+
+
+def planted(kind: type[Any]) -> Any:
+    """Return an object with the text at every secret, and plausible values elsewhere."""
+    hints, values = typing.get_type_hints(kind), dict[str, Any]()
+    for each in dataclasses.fields(kind):
+        if not each.init:
+            continue
+        hint = hints[each.name]
+        if each.name in secrets(kind):
+            is_mapping = "Mapping" in str(hint)
+            values[each.name] = {"token": PLANTED} if is_mapping else PLANTED
+        elif each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
+            values[each.name] = plausible(hint)
+    return kind(**values)
+
+
+def plausible(hint: Any) -> Any:
+    if typing.get_origin(hint) is typing.Literal:
+        return typing.get_args(hint)[-1]
+    if typing.get_origin(hint) in {typing.Union, types.UnionType}:
+        return plausible(typing.get_args(hint)[0])
+    return 1 if hint is int else "x"
+
+
+def test_all_carriers_are_found() -> None:
+    names = {kind.__name__ for kind in carriers()}
+    assert {
+        "Kafka",
+        "Postgres",
+        "MySQL",
+        "Snowflake",
+        "BigQuery",
+        "Redshift",
+        "Mongo",
+        "S3",
+        "GCS",
+        "Avro",
+        "Protobuf",
+        "HTTP",
+    } <= names, names
+
+
+@pytest.mark.parametrize("kind", carriers(), ids=lambda kind: kind.__name__)
+def test_a_secret_is_in_no_text_of_its_object(kind: type[Any]) -> None:
+    made = planted(kind)
+    assert PLANTED in str([getattr(made, name) for name in secrets(kind)])
+    assert PLANTED not in repr(made)
+    assert PLANTED not in f"{made} {[made]} {getattr(made, 'title', '')}"
+    try:
+        raise ValueError(made)
+    except ValueError as error:
+        shown = traceback.TracebackException.from_exception(error, capture_locals=True)
+    assert PLANTED not in "".join(shown.format()).replace(f"PLANTED = '{PLANTED}'", "")
+
+
+def test_a_source_of_a_secret_format_has_no_secret_in_its_text() -> None:
+    cluster: DataSource = connectors.Kafka(
+        name="k", bootstrap_servers="b:1", security_protocol="PLAINTEXT", sasl_mechanism="PLAIN"
+    )
+    topic = cluster.topic("t", Avro(registry="confluent", url="http://r", username="u", password=PLANTED))  # type: ignore[attr-defined]
+    assert PLANTED not in repr(topic)
