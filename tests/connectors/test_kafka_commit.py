@@ -12,6 +12,7 @@ import pytest
 from tests.connectors.shop_datasets import deployed, until
 from tests.servers.kafka import PASSWORD, USER, Broker, started_or_missing
 from umbel.connectors import Kafka, source
+from umbel.connectors.kafka.examining import examine
 from umbel.datasets import dataset
 from umbel.errors import InvalidValue, Transient, UmbelError
 
@@ -98,6 +99,16 @@ def test_a_user_who_may_only_describe_is_refused(broker: Broker, tmp_path: Path)
         found = refusal(tmp_path / str(len(rows)), read)
         assert type(found) is InvalidValue, found.described()
         assert "--operation Read" in found.described()
+
+
+def test_no_permission_for_a_group_is_needed(broker: Broker) -> None:
+    """The broker says so sooner or later than it answers the request for records."""
+    broker.create("commit.plain")
+    broker.grant("TOPIC", "commit.plain", "DESCRIBE", "READ")
+    login = {**LOGIN, "bootstrap_servers": broker.sasl_address, "sasl_mechanism": "PLAIN"}
+    cluster = Kafka(name="k", **login)
+    for _ in range(30):
+        examine(cluster.topic("commit.plain"))
 
 
 def test_a_broker_that_restarts_meanwhile(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 10.0
 """Seconds for the broker to answer a request for records."""
+_OF_GROUP = "GROUP_AUTHORIZATION_FAILED"
+"""The error of a consumer whose user may not use its group, which reading needs no permission for."""
 _LASTING: Mapping[str, str] = {
     "authentication failed": "correct sasl_mechanism=, sasl_plain_username= and sasl_plain_password= of the source",
     "authentication error": "correct sasl_mechanism=, sasl_plain_username= and sasl_plain_password= of the source",
@@ -65,7 +67,7 @@ def _fetch(connector: KafkaConnector, partition: int, offset: int) -> None:
                 error = None if message is None else message.error()
                 if message is not None and (error is None or error.name() in {"_PARTITION_EOF", "_AUTO_OFFSET_RESET"}):
                     return
-                if error is not None and not error.retriable():
+                if error is not None and error.name() != _OF_GROUP and not error.retriable():
                     raise unreachable(connector.cluster.bootstrap_servers, KafkaException(error))
     except KafkaException as error:
         raise unreachable(connector.cluster.bootstrap_servers, error) from None
