@@ -42,12 +42,10 @@ def refusal(folder: Path, read: Any) -> UmbelError:
         return caught.value
 
 
-def test_topics_that_cannot_be_read_are_refused(broker: Broker, tmp_path: Path) -> None:
-    for topic in ("commit.orders", "commit.closed"):
-        broker.create(topic)
-    broker.grant("TOPIC", "commit.orders", "DESCRIBE", "READ")
+def refusals(broker: Broker) -> list[tuple[str, dict[str, Any], type[UmbelError], list[str]]]:
+    """Return topics, arguments of their cluster, and the kinds and parts of the errors."""
     open_, sasl = broker.address, broker.sasl_address
-    cases: list[tuple[str, dict[str, Any], type[UmbelError], list[str]]] = [
+    return [
         (
             "commit.order",
             {"bootstrap_servers": open_},
@@ -80,7 +78,13 @@ def test_topics_that_cannot_be_read_are_refused(broker: Broker, tmp_path: Path) 
             ["socket.timeout.ms", "options="],
         ),
     ]
-    for number, (topic, options, kind, parts) in enumerate(cases):
+
+
+def test_topics_that_cannot_be_read_are_refused(broker: Broker, tmp_path: Path) -> None:
+    for topic in ("commit.orders", "commit.closed"):
+        broker.create(topic)
+    broker.grant("TOPIC", "commit.orders", "DESCRIBE", "READ")
+    for number, (topic, options, kind, parts) in enumerate(refusals(broker)):
         found = refusal(tmp_path / str(number), events(topic, **options))
         text = found.described()
         assert type(found) is kind, text

@@ -73,12 +73,29 @@ def test_a_row_of_ten_megabytes(mysql_server: Server, name: str, tmp_path: Path,
         mysql_server.run("FLUSH BINARY LOGS")
 
 
-@pytest.mark.parametrize("cdc", ["upsert", "native"])
-def test_zones_of_the_server_and_of_sessions(name: str, mysql_server: Server, tmp_path: Path, cdc: str) -> None:
-    """A timestamp is an instant, which a session writes and sees in its zone; a datetime is what is written.
+def write(server: Server, name: str, zone: str, number: int, clock: str) -> None:
+    """Insert a row in a session with a zone."""
+    insert = f"INSERT INTO moments VALUES ({number}, '{clock}', '{clock}')"
+    server.run(f"SET time_zone = '{zone}'", insert, database=name)
 
-    The hour that the clock repeats on 25 October 2026 is two hours of timestamps.
-    """
+
+def utc(hour: int, minute: int, micro: int = 0) -> datetime:
+    return datetime(2026, 10, 25, hour, minute, 0, micro, UTC)
+
+
+MOMENTS = {
+    1: (utc(0, 30, 1), utc(2, 30, 1)),
+    2: (utc(1, 30, 1), utc(2, 30, 1)),
+    3: (utc(2, 30), utc(3, 30)),
+    4: (utc(11, 30), utc(3, 30)),
+    5: (utc(12, 45), utc(18, 30)),
+}
+"""The rows that are written: the instant, and the clock's reading taken as UTC."""
+
+
+@WAYS
+def test_zones_of_the_server_and_of_sessions(name: str, mysql_server: Server, tmp_path: Path, cdc: str) -> None:
+    """A timestamp is an instant; a datetime is what is written. One hour of 25 October 2026 comes twice."""
     mysql_server.run(
         "CREATE TABLE moments(n bigint PRIMARY KEY, at timestamp(6) NOT NULL, naive datetime(6) NOT NULL)",
         database=name,
@@ -96,22 +113,17 @@ def test_zones_of_the_server_and_of_sessions(name: str, mysql_server: Server, tm
         at: datetime = field(timestamp=True)
         naive: datetime
 
-    def write(zone: str, number: int, clock: str) -> None:
-        mysql_server.run(
-            f"SET time_zone = '{zone}'", f"INSERT INTO moments VALUES ({number}, '{clock}', '{clock}')", database=name
-        )
-
     (before,) = mysql_server.run("SELECT @@global.time_zone")[0]
     try:
         mysql_server.run("SET GLOBAL time_zone = '-08:00'")
-        write("+02:00", 1, "2026-10-25 02:30:00.000001")  # summer time
-        write("+01:00", 2, "2026-10-25 02:30:00.000001")  # an hour later
+        write(mysql_server, name, "+02:00", 1, "2026-10-25 02:30:00.000001")  # summer time
+        write(mysql_server, name, "+01:00", 2, "2026-10-25 02:30:00.000001")  # an hour later
         with deployed(tmp_path, Moments) as made:
             until(made, lambda: made.taken().get("Moments") == 2)
-            write("+01:00", 3, "2026-10-25 03:30:00")
-            write("-08:00", 4, "2026-10-25 03:30:00")
+            write(mysql_server, name, "+01:00", 3, "2026-10-25 03:30:00")
+            write(mysql_server, name, "-08:00", 4, "2026-10-25 03:30:00")
             mysql_server.run("SET GLOBAL time_zone = '+05:45'")
-            write("+05:45", 5, "2026-10-25 18:30:00")
+            write(mysql_server, name, "+05:45", 5, "2026-10-25 18:30:00")
             until(made, lambda: made.taken().get("Moments") == 5)
             found = {
                 row["n"]: (row["at"], row["naive"]) for row in current(made.changes("Moments"), "n", LATER).to_dicts()
@@ -120,22 +132,13 @@ def test_zones_of_the_server_and_of_sessions(name: str, mysql_server: Server, tm
     finally:
         mysql_server.run(f"SET GLOBAL time_zone = '{before}'")
 
-    def utc(hour: int, minute: int, micro: int = 0) -> datetime:
-        return datetime(2026, 10, 25, hour, minute, 0, micro, UTC)
-
-    assert found == {
-        1: (utc(0, 30, 1), utc(2, 30, 1)),
-        2: (utc(1, 30, 1), utc(2, 30, 1)),
-        3: (utc(2, 30), utc(3, 30)),
-        4: (utc(11, 30), utc(3, 30)),
-        5: (utc(12, 45), utc(18, 30)),
-    }
+    assert found == MOMENTS
 
 
 @WAYS
 def test_values_that_other_databases_do_not_have(mysql_server: Server, name: str, tmp_path: Path, cdc: str) -> None:
     mysql_server.run(
-        """CREATE TABLE odd(id bigint unsigned PRIMARY KEY, flags bit(10), few set('a','b','c'), mood enum('sad','','happy'),
+        """CREATE TABLE odd(id bigint unsigned PRIMARY KEY, flags bit(10), picks set('a','b','c'), mood enum('sad','','happy'),
            y year, doc json, big bigint unsigned, at datetime(6) NOT NULL) DEFAULT CHARSET utf8mb4""",
         """INSERT INTO odd VALUES (1, b'1000000001', 'a,c', 'happy', 1999, '{"a": [1, "ü"]}', 9223372036854775807, now(6)),
            (2, NULL, '', '', 0, 'null', 18446744073709551615, now(6)), (3, 0, NULL, NULL, NULL, NULL, NULL, now(6))""",
@@ -148,7 +151,7 @@ def test_values_that_other_databases_do_not_have(mysql_server: Server, name: str
     @dataset
     class Odd:
         id: int = field(key=True)
-        few: Optional[str]
+        picks: Optional[str]
         mood: Optional[str]
         y: Optional[int]
         doc: Optional[str]
@@ -160,5 +163,5 @@ def test_values_that_other_databases_do_not_have(mysql_server: Server, name: str
         found = {row["id"]: row for row in current(made.changes("Odd"), "id", LATER).to_dicts()}
         (letter,) = letters(made)
         assert (sorted(found), letter.field) == ([1, 3], "big")
-        assert [found[1][each] for each in ("few", "mood", "y")] == ["a,c", "happy", 1999]
-        assert {found[3][each] for each in ("few", "mood", "y", "doc", "big")} == {None}
+        assert [found[1][each] for each in ("picks", "mood", "y")] == ["a,c", "happy", 1999]
+        assert {found[3][each] for each in ("picks", "mood", "y", "doc", "big")} == {None}

@@ -39,7 +39,7 @@ def site_of(server: PostgresServer) -> Site:
 
 
 def test_a_hundred_thousand_rows(site: Site, tmp_path: Path) -> None:
-    run(tmp_path, site, 100_000, 10, Worker, new_seed())
+    run(tmp_path, site, 100_000, 20, Worker, new_seed())
 
 
 @pytest.mark.nightly

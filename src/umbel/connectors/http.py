@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from umbel.definitions.arguments import (
@@ -42,7 +42,7 @@ class HTTPConnector(DataConnector):
 
     endpoint: str
     limit: int | None = None
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     is_source: ClassVar[bool] = False
 

@@ -70,10 +70,21 @@ def _spelled(hint: Any) -> str:
     return "None" if hint is type(None) else getattr(hint, "__name__", str(hint))
 
 
+def _shown(value: Any, hint: Any) -> str:
+    """Return a value for a message; a credential's type only."""
+    return f"a value of type {type(value).__name__}" if _may_be_secret(hint) else repr(value)
+
+
+def _may_be_secret(hint: Any) -> bool:
+    return bool(getattr(hint, "hides_values", False)) or any(_may_be_secret(member) for member in typing.get_args(hint))
+
+
 class Declared(metaclass=DeclarationMeta):
     """A frozen record with checked arguments."""
 
     positional: ClassVar[bool] = False
+    hides_values: ClassVar[bool] = False
+    """True if a value in the place of one may be secret, and is left out of messages."""
     ignores_unknown: ClassVar[bool] = False
     """True to warn of unknown arguments instead of refusing them: programs written for older versions pass some."""
 
@@ -83,7 +94,7 @@ class Declared(metaclass=DeclarationMeta):
         own = {each.name for each in fields(cast("Any", cls))} & set(provided)  # without variables of the class
         hints = {name: hint for name, hint in _hints(cls).items() if name in own}
         return {
-            name: f"expected {_spelled(hint)}, found {provided[name]!r}"
+            name: f"expected {_spelled(hint)}, found {_shown(provided[name], hint)}"
             for name, hint in hints.items()
             if not _fits(provided[name], hint)
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from umbel.definitions.arguments import Declared
 
@@ -17,6 +18,8 @@ class Secret(Declared):
         role_arn: of the role that may read it in AWS.
         path: the keys of the nested part, outermost first.
     """
+
+    hides_values: ClassVar[bool] = True
 
     arn: str
     role_arn: str | None = None

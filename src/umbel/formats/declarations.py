@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from umbel.definitions.arguments import Declared
@@ -28,8 +28,8 @@ class _Registered(Declared):
     registry: str
     url: str
     username: Credential | None = None
-    password: Credential | None = None
-    token: Credential | None = None
+    password: Credential | None = field(default=None, repr=False)
+    token: Credential | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.registry != "confluent":

@@ -10,14 +10,24 @@ from typing import Any
 
 import pytest
 
-import umbel.connectors as connectors
-from umbel.connectors import CSV, Avro, Protobuf  # noqa: F401
+from umbel import connectors
+from umbel.connectors import Avro
 from umbel.definitions.arguments import DataSource
 from umbel.definitions.secret import Secret
+from umbel.errors import UmbelError
 
 PLANTED = "pl4nted-s3cret"
-USERS = {"username", "sasl_plain_username", "aws_access_key_id", "host"}
-"""Credentials that name someone or something, and may be printed."""
+PUBLIC = {"username", "sasl_plain_username", "aws_access_key_id", "host", "cert", "ca_cert", "s3_access_role_arn"}
+"""Credentials that name someone or something, or are certificates; they may be printed."""
+
+ADDITIONAL = {
+    "Avro": {"registry": "confluent", "username": "u"},
+    "Protobuf": {"registry": "confluent", "username": "u"},
+    "Redshift": {"username": "u"},
+}
+"""Arguments that go with the others."""
+ALONE = {"Protobuf": {"token"}}
+"""Secrets that exclude others."""
 
 
 def carriers() -> list[type[Any]]:
@@ -36,7 +46,7 @@ def secrets(kind: type[Any]) -> list[str]:
     return [
         each.name
         for each in dataclasses.fields(kind)
-        if each.init and has_secret(hints[each.name]) and each.name not in USERS
+        if each.init and has_secret(hints[each.name]) and each.name not in PUBLIC
     ]
 
 
@@ -51,9 +61,11 @@ def planted(kind: type[Any]) -> Any:
         if not each.init:
             continue
         hint = hints[each.name]
-        if each.name in secrets(kind):
-            is_mapping = "Mapping" in str(hint)
+        if each.name in secrets(kind) and each.name not in ALONE.get(kind.__name__, set()):
+            is_mapping = "Mapping" in str(hint) or "dict" in str(hint)
             values[each.name] = {"token": PLANTED} if is_mapping else PLANTED
+        elif each.name in ADDITIONAL.get(kind.__name__, {}):
+            values[each.name] = ADDITIONAL[kind.__name__][each.name]
         elif each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
             values[each.name] = plausible(hint)
     return kind(**values)
@@ -81,7 +93,6 @@ def test_all_carriers_are_found() -> None:
         "GCS",
         "Avro",
         "Protobuf",
-        "HTTP",
     } <= names, names
 
 
@@ -104,3 +115,20 @@ def test_a_source_of_a_secret_format_has_no_secret_in_its_text() -> None:
     )
     topic = cluster.topic("t", Avro(registry="confluent", url="http://r", username="u", password=PLANTED))  # type: ignore[attr-defined]
     assert PLANTED not in repr(topic)
+
+
+@pytest.mark.parametrize("kind", carriers(), ids=lambda kind: kind.__name__)
+def test_a_secret_of_a_wrong_type_is_not_in_the_error(kind: type[Any]) -> None:
+    made = planted(kind)
+    values = {each.name: getattr(made, each.name) for each in dataclasses.fields(kind) if each.init}
+    for name in secrets(kind):
+        for wrong in ([PLANTED], (PLANTED,)):
+            with pytest.raises(UmbelError) as caught:
+                kind(**{**values, name: wrong})
+            assert PLANTED not in caught.value.described(), name
+            assert name in caught.value.described()
+
+
+def test_a_header_of_a_request_may_be_a_secret() -> None:
+    target = connectors.HTTP(name="h", host="https://x", healthz="/").path("in", headers={"Authorization": PLANTED})
+    assert PLANTED not in repr(target)

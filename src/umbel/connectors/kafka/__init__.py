@@ -114,8 +114,8 @@ class Kafka(DataSource):
     security_protocol: Literal["PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL"]
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"]
     sasl_plain_username: Credential | None = None
-    sasl_plain_password: Credential | None = None
-    options: Mapping[str, Credential] | None = field(default=None, metadata={"identity": False})
+    sasl_plain_password: Credential | None = field(default=None, repr=False)
+    options: Mapping[str, Credential] | None = field(default=None, repr=False, metadata={"identity": False})
 
     needs: ClassVar[str] = "a topic: .topic(...)"
 

@@ -1,4 +1,4 @@
-"""Checks of a topic at commit: the cluster answers, the topic is there, and the user may read it."""
+"""Examination of a topic at commit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _examine(connector: KafkaConnector) -> None:
 
 
 def _fetch(connector: KafkaConnector, partition: int, offset: int) -> None:
-    """Request records of a partition: only then a broker says that the user may not read."""
+    """Request records of a partition, which needs the permission to read."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     options: dict[str, Any] = {**settings(connector.cluster), **CONSUMER, "queued.min.messages": 1}
