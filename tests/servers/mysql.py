@@ -143,6 +143,7 @@ def running(settings: str = "") -> Iterator[MySQLServer]:
 
 def _initialise(server: MySQLServer, further: str) -> None:
     server.settings.write_text(SETTINGS + further)
+    server.settings.chmod(0o644)  # its account reads them, whatever an earlier test has left as umask
     server.log.touch()
     if os.geteuid() == 0:
         account = pwd.getpwnam(ACCOUNT)

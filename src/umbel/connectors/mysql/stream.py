@@ -5,7 +5,6 @@ Format: "Replication protocol" of MySQL's source documentation and of MariaDB's 
 
 from __future__ import annotations
 
-import select
 import ssl
 import struct
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 from umbel.connectors.mysql.positions import MariaDBHistory, MySQLHistory
 from umbel.connectors.mysql.server import rows
+from umbel.connectors.sql.readiness import wait_readable
 from umbel.errors import Transient
 
 HEARTBEAT = 5
@@ -105,7 +105,7 @@ class BinlogStream:
     @property
     def has_more(self) -> bool:
         """True if more has arrived than was returned."""
-        return bool(select.select([self._socket], [], [], 0.0)[0])
+        return bool(wait_readable([self._socket], 0.0))
 
     def next(self, patience: float) -> Iterator[Event]:
         """Yield the next events, none if there are none for some seconds.
@@ -163,7 +163,7 @@ class BinlogStream:
     def _fill(self, patience: float) -> bool:
         """Receive what has arrived; return whether something has."""
         pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
-        if not pending and not select.select([self._socket], [], [], patience)[0]:
+        if not pending and not wait_readable([self._socket], patience):
             if time.monotonic() - self._alive_at > SILENCE:
                 raise Transient("the server has been silent for a minute")
             return False

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-import select
 import struct
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from umbel.connectors.sql.columns import Column
 from umbel.connectors.sql.following import ANEW, DELAY, PART_ROWS, SESSION, FollowedSource
 from umbel.connectors.sql.parallel import read_ranges
 from umbel.connectors.sql.ranges import connections
+from umbel.connectors.sql.readiness import wait_readable, wait_writable
 from umbel.connectors.sql.rows import UNSENT
 from umbel.connectors.staging import encoded
 from umbel.errors import InvalidValue, Terminal, Transient
@@ -275,7 +275,7 @@ class Stream:
         while True:
             size, data = self._connection.get_copy_data(1)
             if size == 0:
-                if not select.select([self._connection.socket], [], [], patience)[0]:
+                if not wait_readable([self._connection.socket], patience):
                     return None
                 self._connection.consume_input()
                 size, data = self._connection.get_copy_data(1)
@@ -309,7 +309,7 @@ class Stream:
         report = struct.pack(">cQQQqB", b"r", self._confirmed, self._confirmed, self._confirmed, clock, 0)
         self._connection.put_copy_data(report)
         while self._connection.flush():
-            select.select([], [self._connection.socket], [], 1.0)
+            wait_writable([self._connection.socket], 1.0)
 
     def _expect(self, status: int) -> None:
         """Read the result of a command, which must have a status."""

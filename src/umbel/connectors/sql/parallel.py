@@ -7,7 +7,6 @@ ranges: what is read ahead waits in memory, within bounds. What the process of a
 from __future__ import annotations
 
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any, Self, TypeAlias
 
 from umbel.connectors.sql.range_process import DONE, FAILED
 from umbel.connectors.sql.ranges import Range, RangeReader
+from umbel.connectors.sql.readiness import wait_readable
 from umbel.errors import Transient
 from umbel.isolation.wire import receive, send
 
@@ -123,7 +123,7 @@ class _Reading:
         """Yield the rows of all ranges in order."""
         while self._turn < len(self._ranges) and not is_stopping():
             self._assign()
-            for process in select.select(self._receivable(), [], [], STOP_CHECK)[0]:
+            for process in wait_readable(self._receivable(), STOP_CHECK):
                 self._take(process)
             yield from self._ready()
 
