@@ -6,14 +6,20 @@
 from __future__ import annotations
 
 import selectors
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from _typeshed import FileDescriptorLike
 
-Stream = TypeVar("Stream", bound="FileDescriptorLike")
+class HasDescriptor(Protocol):
+    """A socket, a pipe or another object with a descriptor."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+
+Stream = TypeVar("Stream", bound=int | HasDescriptor)
 
 
 def wait_readable(streams: Iterable[Stream], patience: float) -> list[Stream]:
