@@ -11,9 +11,8 @@ from zoneinfo import ZoneInfo
 import tzdata
 
 _HOUR = 3600
-# RFC 2822 §4.3. A single letter (J is none) is equivalent to -0000: the standard before it had their signs wrong.
-_STANDARD = {
-    **dict.fromkeys(("UT", "GMT", "UTC"), 0),
+NAMED = {
+    **dict.fromkeys(("UT", "UTC", "GMT", "Z"), 0),
     "EST": -5,
     "EDT": -4,
     "CST": -6,
@@ -22,8 +21,10 @@ _STANDARD = {
     "MDT": -6,
     "PST": -8,
     "PDT": -7,
-    **dict.fromkeys("ABCDEFGHIKLMNOPQRSTUVWXYZ", 0),
 }
+"""Hours from UTC of the zones named in RFC 2822, section 4.3, and of UTC."""
+# A single letter (J is none) is equivalent to -0000: the standard before RFC 2822 had their signs wrong.
+_STANDARD = {**NAMED, **dict.fromkeys("ABCDEFGHIKLMNOPQRSTUVWXYZ", 0)}
 # Abbreviations in use today with several offsets, and the zone chosen here (as for GNU date and Java).
 _DECIDED = {"IST": "Asia/Kolkata"}
 _SAMPLES = tuple(datetime(2024, month, 1) for month in (1, 7))  # noqa: DTZ001  local times, in each zone

@@ -16,6 +16,7 @@ from umbel.transform.parameters import parameter
 from umbel.transform.registry import TransformStep, step
 from umbel.transform.steps.text import contains, text_of
 from umbel.types import epochs
+from umbel.types.zones import NAMED
 
 _DIGITS = {
     "Y": "[1-9][0-9]{3}",
@@ -28,22 +29,7 @@ _DIGITS = {
 }
 _DIRECTIVE = re.compile(r"%(.)|([A-Za-z0-9:/,.\-_+() ])|(.)", re.DOTALL)
 _WHOLE = ({*"Ymd"}, {*"YmdHM"}, {*"YmdHMS"}, {*"YmdHMSf"})
-_ZONES = {
-    "UT": 0,
-    "UTC": 0,
-    "GMT": 0,
-    "Z": 0,
-    "EST": -5,
-    "EDT": -4,
-    "CST": -6,
-    "CDT": -5,
-    "MST": -7,
-    "MDT": -6,
-    "PST": -8,
-    "PDT": -7,
-}
-"""Hours from UTC of the zones named in RFC 2822, section 4.3, and of UTC."""
-_ZONE = re.compile(rf"(?<![A-Za-z])(?:{'|'.join(_ZONES)})(?![A-Za-z])", re.IGNORECASE)
+_ZONE = re.compile(rf"(?<![A-Za-z])(?:{'|'.join(NAMED)})(?![A-Za-z])", re.IGNORECASE)
 RFC_3339 = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -154,10 +140,10 @@ def _named_zone(text: str, layout: str) -> datetime:
     has_offset = "z" in _letters_of(layout)
     written = re.sub("%(.)", lambda each: ("" if has_offset else "%z") if each[1] == "Z" else each[0], layout)
     for name in _ZONE.finditer(text):
-        offset = "" if has_offset else f"{_ZONES[name[0].upper()]:+03}00"
+        offset = "" if has_offset else f"{NAMED[name[0].upper()]:+03}00"
         with suppress(ValueError):
             return datetime.strptime(text[: name.start()] + offset + text[name.end() :], written)  # noqa: DTZ007
-    raise ValueError(f"{text!r:.60} does not match {layout!r}, with %Z one of {', '.join(_ZONES)}")
+    raise ValueError(f"{text!r:.60} does not match {layout!r}, with %Z one of {', '.join(NAMED)}")
 
 
 def parsed(text: Native, layout: str) -> Native:
