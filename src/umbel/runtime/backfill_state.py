@@ -93,7 +93,7 @@ class BackfillState:
             in_driver: whether the step runs in the driver.
         """
         planned = None if end.batch == BEFORE_HISTORY else end.batch
-        return replace(self, planned=planned, planned_part=end.part, total=total, in_driver=in_driver)
+        return replace(self, planned=planned, planned_part=end.part, total=total, in_driver=in_driver, cut=_CUT)
 
     def completed(self, rows: int, seen: Mapping[str, str], seconds: float) -> BackfillState:
         """Return the state after the step that was begun.
@@ -114,7 +114,7 @@ class BackfillState:
             began=self.began,
             deleted=self.deleted,
             seconds=self.seconds + seconds,
-        )  # from here on by this version's rule: `is_cut_otherwise` was False
+        )
 
     @property
     def is_begun_in_driver(self) -> bool:

@@ -328,11 +328,11 @@ def replaying(context: BatchContext, divided: Sequence[Sequence[Item]]) -> Task:
 
     def run(arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         deployment = context.opened()
-        graph = context.graph()
+        graph, reader = context.graph(), HistoryReader(deployment)
         for batch in arrived:
             for number, piece in (item for share in batch.column(0).to_pylist() for item in divided[share]):
                 node, new_guard = graph.nodes[number], partial(WorkerGuard, deployment, context.limits)
-                read = _reading(HistoryReader(deployment), node, piece)
+                read = _reading(reader, node, piece)
                 output, guard = taken_in(node, read, context.only or (), new_guard)
                 name = f"0-{number}-{piece.first}-{piece.begin}"
                 yield from batches(posted(deployment, context, output, {}, name))

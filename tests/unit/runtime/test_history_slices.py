@@ -139,3 +139,5 @@ def test_parts_that_an_older_version_has_read_are_no_parts_of_this_one():
     old = {name: value for name, value in begun.items() if name != "cut"}
     assert BackfillState.of(old).is_cut_otherwise
     assert not BackfillState.of({**old, "planned_part": 0}).is_cut_otherwise
+    begun_now = BackfillState.of({**old, "planned_part": 0}).begun(HistoryPosition(3, 2), 900, in_driver=False)
+    assert not BackfillState.of(begun_now.plain).is_cut_otherwise
