@@ -30,6 +30,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS.parent), os.e
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames of tests are small, and several processes share the cores
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of Spark in one process and begin with them: they take longest."""
     for item in items:

@@ -14,7 +14,7 @@ import polars as pl
 from tests.deployed import Deployed
 from umbel.api.dataset import redefined
 from umbel.connectors import source
-from umbel.connectors.polling import stop_polling
+from umbel.connectors.polling import reader_state, stop_polling
 from umbel.datasets import dataset, field
 from umbel.runtime.batch import drain
 
@@ -72,6 +72,11 @@ def process(made: Deployed, seconds: float) -> None:
     """Process what comes in for some time."""
     start = time.monotonic()
     until(made, lambda: time.monotonic() - start > seconds)
+
+
+def troubles(folder: Path) -> list[str]:
+    """Return what hinders the threads that read sources into a folder or below it."""
+    return [trouble for path in folder.rglob("poll.lock") if (trouble := reader_state(path.parent)[1])]
 
 
 def letters(made: Deployed) -> Sequence[Any]:

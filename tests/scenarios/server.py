@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import psutil
 
 HOST = "127.0.0.1"
+PORTS = 10_000, 32_000
+"""Below those that Linux gives to outgoing connections, by default from 32,768 on."""
 
 
 class ServerProcess:
@@ -72,8 +76,12 @@ class ServerProcess:
 
 
 def free_port() -> int:
-    """Return a port nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """Return a port nobody listens on, outside those that the kernel gives to outgoing connections.
+
+    A server that is killed and started again finds it free: a client's connection cannot take it meanwhile.
+    """
+    while True:
+        port = random.randint(*PORTS)
+        with socket.socket() as listener, suppress(OSError):  # it is taken
+            listener.bind((HOST, port))
+            return port

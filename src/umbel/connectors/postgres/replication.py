@@ -20,7 +20,7 @@ from umbel.connectors.polling import Poller
 from umbel.connectors.postgres.copying import PostgresSource
 from umbel.connectors.postgres.pages import PageRanges, page_ranges
 from umbel.connectors.postgres.pgoutput import EPOCH_2000, Decoder
-from umbel.connectors.postgres.server import PostgresDescription, describe
+from umbel.connectors.postgres.server import SLOTS_HINT, PostgresDescription, describe
 from umbel.connectors.sql.columns import Column
 from umbel.connectors.sql.following import ANEW, DELAY, PART_ROWS, SESSION, FollowedSource
 from umbel.connectors.sql.parallel import read_ranges
@@ -82,6 +82,14 @@ class ReplicatedSource(PostgresSource, FollowedSource):
                  FROM pg_class WHERE oid = %s::oid"""
         if not found and not _value(connection, may, [table.oid]):
             yield "the user may not publish the table", f"as its owner: {create}"
+        yield from self._slot_problems(connection)
+
+    def _slot_problems(self, connection: psycopg.Connection[Any]) -> Iterator[tuple[str, str]]:
+        """Yield that the server has no slot left, unless this source has its own."""
+        query = """SELECT count(*) < current_setting('max_replication_slots')::int
+                       OR bool_or(starts_with(slot_name::text, %s)) FROM pg_replication_slots"""
+        if not _value(connection, query, [self._slots]):
+            yield "all replication slots of the server are in use (max_replication_slots)", SLOTS_HINT
 
     def _identity_problems(self, table: PostgresDescription) -> Iterator[tuple[str, str]]:
         full = f"ALTER TABLE {table.name} REPLICA IDENTITY FULL"
@@ -98,6 +106,11 @@ class ReplicatedSource(PostgresSource, FollowedSource):
     def publication(self) -> str:
         """The name of the table's publication."""
         return f"umbel_{_plain(self.table)}"[:63]
+
+    @property
+    def _slots(self) -> str:
+        """The beginning of the names of its replication slots."""
+        return f"umbel_{_plain(self.options.dataset)[:40]}_"
 
     def retire(self) -> None:
         """Drop the replication slot: the server would retain its log for it."""
@@ -120,7 +133,7 @@ class ReplicatedSource(PostgresSource, FollowedSource):
         It is begun anew if it is interrupted.
         """
         state = self.stage.state()
-        slot = state.get("slot") or f"umbel_{_plain(self.options.dataset)[:40]}_{secrets.token_hex(4)}"
+        slot = state.get("slot") or f"{self._slots}{secrets.token_hex(4)}"
         self.stage.save({"slot": slot})
         with self.server.connect(autocommit=True) as connection:
             table = describe(connection, self.title, self.table)

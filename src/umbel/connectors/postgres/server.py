@@ -39,6 +39,11 @@ _LASTING = {
     "permission denied to start WAL sender": "ALTER ROLE ... REPLICATION",
 }
 """Texts of errors that connecting again does not mend, with their remedies; libpq gives no SQLSTATE for them."""
+SLOTS_HINT = (
+    "drop those that nobody reads: SELECT slot_name FROM pg_replication_slots WHERE NOT active; "
+    "or raise max_replication_slots and restart the server"
+)
+"""The remedy for a server whose replication slots are all in use."""
 
 DESCRIBE = """
 SELECT a.attname, b.typname, e.typname, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
@@ -99,6 +104,8 @@ class Server(DatabaseServer):
         hint = next((remedy for part, remedy in _LASTING.items() if part in text), None)
         if hint is not None and state in {"", "28P01", "28000", "3D000", "42501"}:
             return InvalidValue(f"{self.title}: {text}", hint=hint)
+        if state == "53400" and "replication slots" in text:
+            return Transient(f"{self.title}: {text}", hint=SLOTS_HINT)
         if not state or state.startswith(_AGAIN):
             return Transient(f"{self.title}: {text}", hint="see that the server runs and can be reached")
         if state == "42501":
