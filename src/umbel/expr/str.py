@@ -150,8 +150,10 @@ def strptime(value: Text, format: InputFormat, timezone: Zone = "UTC") -> Built:
     >>> values(col("s").str.strptime("%d.%m.%Y", timezone="Europe/Rome"), s=["01.03.2026"])
     ['2026-02-28 23:00:00+00:00']
     """
-    found = value.str.to_datetime(format, time_unit="us", strict=False)
+    found, problem = value.str.to_datetime(format, time_unit="us", strict=False), "the text is not in the format"
     if not is_zoned(format):
         found = found.dt.replace_time_zone(timezone, ambiguous="earliest", non_existent="null")
+        if timezone != "UTC":
+            problem += f", or the clocks of {timezone} skip its time"
     instant = found.dt.convert_time_zone("UTC")
-    return Guarded(instant, instant.is_null() & value.is_not_null(), "the text is not in the format")
+    return Guarded(instant, instant.is_null() & value.is_not_null(), problem)

@@ -104,6 +104,10 @@ def parameters_of(kind: type) -> tuple[StepParameter, ...]:
     )
 
 
+MOST_UNKNOWN = 3
+"""How many unknown names an error lists."""
+
+
 def check_names(found: Mapping[str, Any], known: Mapping[str, bool], subject: str) -> None:
     """Check the names of a mapping.
 
@@ -119,9 +123,11 @@ def check_names(found: Mapping[str, Any], known: Mapping[str, bool], subject: st
     unknown = [name for name in found if name not in known]
     if missing:
         close = misspelt(missing, unknown)
-        raise InvalidValue(f"{subject}: '{missing[0]}' is missing{close}")
+        listed = ", ".join(f"'{name}'" for name in missing)
+        raise InvalidValue(f"{subject}: {listed} {'is' if len(missing) == 1 else 'are'} missing{close}")
     if unknown:
-        raise InvalidValue(f"{subject}: there is no '{unknown[0]}'{did_you_mean(str(unknown[0]), known)}")
+        listed = " and no ".join(f"'{name}'{did_you_mean(str(name), known)}" for name in unknown[:MOST_UNKNOWN])
+        raise InvalidValue(f"{subject}: there is no {listed}")
 
 
 def json_value(value: Any, subject: str = "the record") -> None:

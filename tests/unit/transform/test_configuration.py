@@ -128,6 +128,11 @@ FIELD = "[[fields]]\nsource_field = 'a'\ntarget_field = 'b'\n"
             "target_field 'b.c' and 'b' of line 1 overlap (at c.yaml:4)",
         ),
         ("source_field: a", "'target_field' is missing (at c.yaml:1)"),
+        (f"{COPY}\ntransformations:\n  - {{name: replace}}", "'pattern', 'by' are missing (at c.yaml:4)"),
+        (
+            f"{COPY}\ntransformations:\n  - {{name: hash, algoritm: md5, slat: x}}",
+            "there is no 'algoritm'; did you mean 'algorithm'? and no 'slat'; did you mean 'salt'? (at c.yaml:4)",
+        ),
         ("source_field: a\nsource_field: b", "'source_field' is there twice (at c.yaml:2)"),
         ("source_field: [a", "broken YAML"),
         ("", "there is no document with a source_field (at c.yaml:1)"),
