@@ -82,12 +82,12 @@ def sinks(deployment: Deployment, revision: int) -> dict[str, Sink]:
     declared = [(name, each) for name, dataset in graph.datasets.items() for each in dataset.sinks]
     if not declared:
         return {}
-    own, done = deployment.catalog.setting(SINKS, uuid4().hex[:12]), deployment.catalog.backfilled()
+    done = deployment.catalog.backfilled()
     found = dict[str, Sink]()
     for name, definition in declared:
         node = graph.outputs[name]
         if node.is_logged and node.state_id in done:
-            key = _id_of(own, node, definition)
+            key = _id_of(deployment, node, definition)
             found[key] = Sink(key, name, node, definition)
     return found
 
@@ -99,13 +99,18 @@ def delivered_batch(deployment: Deployment, graph: Graph, node: GraphNode) -> in
     ]
     if not definitions:
         return None
-    own = deployment.catalog.setting(SINKS, uuid4().hex[:12])
-    noted = [deployment.catalog.noted(f"sink:{_id_of(own, node, each)}") for each in definitions]
+    noted = [deployment.catalog.noted(f"sink:{_id_of(deployment, node, each)}") for each in definitions]
     return min(SinkPosition(*each).batch if each else SinkPosition().batch for each in noted)
 
 
-def _id_of(own: str, node: GraphNode, definition: SinkDefinition) -> str:
-    return f"{own}-{fingerprint(node.state_id, definition.connector)}"
+def _id_of(deployment: Deployment, node: GraphNode, definition: SinkDefinition) -> str:
+    """Return the id of a sink, made once for a destination: it outlives other logins and options."""
+    name = f"sink-id:{fingerprint(node.state_id, definition.connector.destination)}"
+    known = deployment.catalog.noted(name)
+    if known is None:
+        own = deployment.catalog.setting(SINKS, uuid4().hex[:12])
+        known = deployment.catalog.setting(name, f"{own}-{fingerprint(node.state_id, definition.connector)}")
+    return str(known)
 
 
 class SinkDelivery:

@@ -1,0 +1,145 @@
+"""Sinks whose definition or destination changes while a deployment lives."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.connectors.postgres_shop import database
+from tests.connectors.postgres_shop import shop as postgres_source
+from tests.connectors.sink_shop import Endpoint, Shop, shop
+from tests.servers.postgres import PostgresServer
+from umbel.api.dataset import redefined
+from umbel.connectors import HTTP, Kafka, Snowflake, sink
+from umbel.errors import UmbelError
+from umbel.runtime.deliveries import SinkDelivery, sinks
+
+
+class Tables:
+    """Two tables for the datasets of the shop."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server, self.name = server, database(server)
+        self.run(
+            'CREATE TABLE large("user" bigint, amount float8, at timestamptz, later timestamptz)',
+            'CREATE TABLE norse("user" bigint PRIMARY KEY, city text UNIQUE, at timestamptz, later timestamptz)',
+        )
+
+    def run(self, *statements: str) -> list[Any]:
+        return self._server.run(*statements, database=self.name)
+
+    def connectors(self, **login: str) -> tuple[Any, Any]:
+        source = postgres_source(self._server, self.name, **login)
+        return source.table("large"), source.table("norse")
+
+    def amounts(self) -> list[Any]:
+        return [row[0] for row in self.run("SELECT amount FROM large ORDER BY amount")]
+
+
+@pytest.fixture
+def tables(postgres_server: PostgresServer) -> Tables:
+    return Tables(postgres_server)
+
+
+@pytest.fixture
+def made(tables: Tables, tmp_path: Path) -> Iterator[Shop]:
+    with contextlib.closing(Shop(tmp_path, *tables.connectors())) as found:
+        yield found
+
+
+def deliver(made: Shop) -> None:
+    """Deliver as the sinks of the newest revision say."""
+    made.drain()
+    deployment = made.deployed.deployment
+    for each in sinks(deployment, deployment.catalog.revision()).values():
+        SinkDelivery(deployment, each).step()
+
+
+def test_another_login_sends_nothing_again(tables: Tables, made: Shop) -> None:
+    made.sell(20)
+    deliver(made)
+    tables.run("DROP ROLE IF EXISTS second_writer", "CREATE ROLE second_writer SUPERUSER LOGIN PASSWORD 'new'")
+    made.deployed.commit(shop(*tables.connectors(username="second_writer", password="new")))
+    made.sell(30)
+    deliver(made)
+    assert tables.amounts() == [20, 30]
+
+
+def test_other_options_of_requests_send_nothing_again(tmp_path: Path) -> None:
+    endpoint = Endpoint()
+    with endpoint.running() as address:
+        first, second = HTTP(name="out", host=address, healthz=""), HTTP(name="out", host=address, healthz="/health")
+        with contextlib.closing(Shop(tmp_path, first.path("/large"), first.path("/norse"), cdc="debezium")) as made:
+            made.sell(20)
+            deliver(made)
+            paths = (second.path(f"/{name}", limit=1, headers={"X-Shop": "2"}) for name in ("large", "norse"))
+            made.deployed.commit(shop(*paths, cdc="debezium"))
+            made.sell(30, 40)
+            deliver(made)
+    assert sorted(row["after"]["amount"] for row in endpoint.rows("/large")) == [20, 30, 40]
+
+
+def test_the_key_of_a_request_tells_parts_of_other_lengths_apart(tmp_path: Path) -> None:
+    endpoint = Endpoint(lambda: (None, 400))  # it has the rows, and the worker does not know
+    with endpoint.running() as address:
+        source = HTTP(name="out", host=address, healthz="")
+        paths = (source.path("/large", limit=3), source.path("/norse"))
+        with contextlib.closing(Shop(tmp_path, *paths, cdc="debezium")) as made:
+            made.sell(20, 30, 40)
+            with pytest.raises(UmbelError):
+                deliver(made)
+            endpoint.fails = lambda: (None, None)
+            made.deployed.commit(shop(source.path("/large", limit=2), source.path("/norse"), cdc="debezium"))
+            made.drain()
+            deliver(made)
+    assert endpoint.conflicts == []
+    assert {row["after"]["amount"] for row in endpoint.rows("/large")} == {20, 30, 40}
+
+
+def test_a_sink_that_is_taken_away_and_added_again_gets_the_rest(tables: Tables, made: Shop) -> None:
+    made.sell(20)
+    deliver(made)
+    sale, user, large, norse = shop(*tables.connectors())
+    made.deployed.commit([sale, user, redefined(large, sinks=()), redefined(norse, sinks=())])
+    made.sell(30)
+    deliver(made)
+    assert tables.amounts() == [20]
+    made.deployed.commit([sale, user, large, norse])
+    made.sell(40)
+    deliver(made)
+    assert tables.amounts() == [20, 30, 40]
+
+
+def test_two_sinks_to_one_destination_are_refused(tables: Tables, tmp_path: Path) -> None:
+    sale, user, large, norse = shop(*tables.connectors())
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    twice = sink(tables.connectors(password="other")[0], since=noon)(large)
+    with pytest.raises(UmbelError, match="dataset 'Large' has two sinks to one destination"):
+        Shop(tmp_path, *tables.connectors()).deployed.commit([sale, user, twice, norse])
+
+
+def test_a_destination_is_told_by_its_place() -> None:
+    out: dict[str, Any] = {"name": "out", "host": "https://a", "healthz": ""}
+    kafka: dict[str, Any] = {"name": "k", "bootstrap_servers": "a:1"}
+    snow: dict[str, Any] = {"name": "s", "account": "a", "db_name": "d", "schema": "s", "username": "u"}
+    plain = {"security_protocol": "PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    safe = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_plain_password": "p"}
+    one, two = ({"password": each, "warehouse": each, "role": each} for each in "12")
+    for same, other in (
+        (HTTP(**out).path("/x"), HTTP(**out | {"healthz": "/h"}).path("/x", limit=3, headers={"a": "b"})),
+        (Kafka(**kafka, **plain).topic("t"), Kafka(**kafka, **safe).topic("t")),
+        (Snowflake(**snow, **one).table("t"), Snowflake(**snow, **two).table("t")),
+    ):
+        assert same.destination == other.destination
+    for one_place, another in (
+        (HTTP(**out).path("/x"), HTTP(**out | {"host": "https://b"}).path("/x")),
+        (HTTP(**out).path("/x"), HTTP(**out).path("/y")),
+        (Kafka(**kafka, **plain).topic("t"), Kafka(**kafka, **plain).topic("u")),
+        (Snowflake(**snow, **one).table("t"), Snowflake(**snow | {"schema": "t"}, **one).table("t")),
+    ):
+        assert one_place.destination != another.destination
