@@ -13,11 +13,13 @@ import pytest
 from tests.connectors.postgres_shop import database
 from tests.connectors.postgres_shop import shop as postgres_source
 from tests.connectors.sink_shop import Endpoint, Shop, shop
+from tests.deployed import wait_until
 from tests.servers.postgres import PostgresServer
 from umbel.api.dataset import redefined
 from umbel.connectors import HTTP, Kafka, Snowflake, sink
+from umbel.connectors.postgres.sink import TableWriter
 from umbel.errors import UmbelError
-from umbel.runtime.deliveries import SinkDelivery, sinks
+from umbel.runtime.deliveries import Deliveries, SinkDelivery, sinks
 
 
 class Tables:
@@ -101,6 +103,25 @@ def test_the_key_of_a_request_tells_parts_of_other_lengths_apart(tmp_path: Path)
     assert {row["after"]["amount"] for row in endpoint.rows("/large")} == {20, 30, 40}
 
 
+def test_other_options_take_effect_without_a_restart(tables: Tables, tmp_path: Path) -> None:
+    large, norse = tables.connectors()
+    with (
+        contextlib.closing(Shop(tmp_path, large, norse, every="1h")) as made,
+        Deliveries(made.deployed.deployment),
+    ):
+        made.sell(20)
+        made.drain()
+        wait_until(lambda: tables.amounts() == [20], tables.amounts, 30)
+        made.deployed.commit(shop(large, norse, renames={"at": "later"}))
+        made.sell(30)
+        made.drain()
+        wait_until(lambda: tables.amounts() == [20, 30], tables.amounts, 30)
+    assert tables.run("SELECT amount, at IS NULL, later IS NULL FROM large ORDER BY amount") == [
+        (20, False, True),
+        (30, True, False),
+    ]
+
+
 def test_a_sink_that_is_taken_away_and_added_again_gets_the_rest(tables: Tables, made: Shop) -> None:
     made.sell(20)
     deliver(made)
@@ -113,6 +134,37 @@ def test_a_sink_that_is_taken_away_and_added_again_gets_the_rest(tables: Tables,
     made.sell(40)
     deliver(made)
     assert tables.amounts() == [20, 30, 40]
+
+
+def test_a_writer_that_exits_is_tried_again(tables: Tables, made: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, exits = TableWriter.write, ["not today"]
+
+    def exiting(*arguments: Any) -> None:
+        if exits:
+            raise SystemExit(exits.pop())
+        write(*arguments)
+
+    monkeypatch.setattr(TableWriter, "write", exiting)
+    with Deliveries(made.deployed.deployment):
+        made.sell(20)
+        made.drain()
+        wait_until(lambda: tables.amounts() == [20], tables.amounts, 30)
+    assert "sink of 'Large': not today" in told(made)
+
+
+def test_each_reason_is_told(tables: Tables, made: Shop) -> None:
+    tables.run("ALTER TABLE large RENAME amount TO price")
+    with Deliveries(made.deployed.deployment):
+        made.sell(20)
+        made.drain()
+        wait_until(lambda: "has no column 'amount'" in told(made), lambda: told(made), 30)
+        tables.run("ALTER TABLE large RENAME price TO amount", "ALTER TABLE large ADD CHECK (amount > 50)")
+        wait_until(lambda: "violates check constraint" in told(made), lambda: told(made), 30)
+
+
+def told(made: Shop) -> str:
+    """Return the texts of all events."""
+    return "\n".join(each.text for each in made.deployed.deployment.catalog.events())
 
 
 def test_two_sinks_to_one_destination_are_refused(tables: Tables, tmp_path: Path) -> None:

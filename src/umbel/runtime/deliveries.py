@@ -125,6 +125,7 @@ class SinkDelivery:
         self._deployment, self._sink = deployment, sink
         self._writer: SinkWriter | None = None
         self._position = SinkPosition()
+        self._revision: int | None = None
 
     def step(self) -> int:
         """Deliver the changes of the batches finished so far; return their number.
@@ -135,7 +136,7 @@ class SinkDelivery:
         last, count = self._deployment.catalog.progress(JOB, sys.maxsize), 0
         try:
             writer = self._open()
-            if last is None or last.number <= self._position.batch:
+            if last is None or last.number <= self._position.batch or not self._is_current(last.revision):
                 return 0
             for changes, position in self._transactions(self._range(writer, last.number), last.revision):
                 if changes:
@@ -152,6 +153,15 @@ class SinkDelivery:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
+
+    def _is_current(self, revision: int) -> bool:
+        """Return whether the sink is in a revision with the same options."""
+        if revision != self._revision:
+            found = sinks(self._deployment, revision).get(self._sink.id)
+            if found is None or found.definition != self._sink.definition:
+                return False
+            self._revision = revision
+        return True
 
     @property
     def _note(self) -> str:
@@ -280,6 +290,15 @@ def _updates(weighted: Sequence[tuple[Mapping[str, Any], int, int]], keys: Seque
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A delivery that runs: its sink, its thread, and the event that ends it."""
+
+    sink: Sink
+    thread: threading.Thread
+    stop: threading.Event
+
+
 class Deliveries:
     """The deliveries of a deployment, each in a thread, while a block runs.
 
@@ -289,7 +308,7 @@ class Deliveries:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment, self._stop = deployment, threading.Event()
-        self._threads: dict[str, tuple[threading.Thread, threading.Event]] = {}
+        self._running: dict[str, _Running] = {}
         self._thread = threading.Thread(target=self._mind, name="sinks", daemon=True)
 
     def __enter__(self) -> Self:
@@ -310,29 +329,39 @@ class Deliveries:
             except Exception as error:  # noqa: BLE001  the job goes on
                 log.warning("sinks: %s", error)
                 continue
-            for gone in self._threads.keys() - found.keys():
-                self._threads.pop(gone)[1].set()
-            for fresh in found.keys() - self._threads.keys():
-                stop = threading.Event()
-                thread = threading.Thread(target=self._run, args=(found[fresh], stop), name="sink", daemon=True)
-                self._threads[fresh] = thread, stop
-                thread.start()
-        for thread, stop in self._threads.values():
-            stop.set()
-            thread.join(LONGEST_WAIT)
+            self._match(found)
+        for each in self._running.values():
+            each.stop.set()
+            each.thread.join(LONGEST_WAIT)
+
+    def _match(self, found: Mapping[str, Sink]) -> None:
+        """Begin deliveries to new sinks, and end those to sinks that are gone or have other options.
+
+        A sink has one delivery at a time: that with other options begins when the one before has ended.
+        """
+        for key, each in list(self._running.items()):
+            if key not in found or found[key].definition != each.sink.definition:
+                each.stop.set()
+            if not each.thread.is_alive():
+                del self._running[key]
+        for key in found.keys() - self._running.keys():
+            stop = threading.Event()
+            thread = threading.Thread(target=self._run, args=(found[key], stop), name="sink", daemon=True)
+            self._running[key] = _Running(found[key], thread, stop)
+            thread.start()
 
     def _run(self, sink: Sink, stop: threading.Event) -> None:
         delivery, title = SinkDelivery(self._deployment, sink), f"sink of '{sink.dataset}'"
-        wait, failed, period = INTERVAL, 0.0, (sink.definition.every or 0) / 1e6
+        wait, failed, period, reported = INTERVAL, 0.0, (sink.definition.every or 0) / 1e6, ""
         while not stop.wait(wait):
             try:
                 delivery.step()
                 if failed:
                     self._report("info", f"{title}: it answers again")
-                wait, failed = max(INTERVAL, period), 0.0
-            except Exception as error:  # noqa: BLE001  the batches go on, and the sink is tried again
-                if not failed:
-                    self._report("warning", f"{title}: {error}")
+                wait, failed, reported = max(INTERVAL, period), 0.0, ""
+            except BaseException as error:  # noqa: BLE001  also SystemExit of a package's writer: the sink is tried again
+                if reported != (reported := f"{title}: {str(error) or type(error).__name__}"):
+                    self._report("warning", reported)
                 wait = failed = min(LONGEST_WAIT, failed * 2 or INTERVAL * 2)
         delivery.close()
 
