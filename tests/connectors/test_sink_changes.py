@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,33 @@ def test_each_reason_is_told(tables: Tables, made: Shop) -> None:
 def told(made: Shop) -> str:
     """Return the texts of all events."""
     return "\n".join(each.text for each in made.deployed.deployment.catalog.events())
+
+
+def test_writers_that_start_at_once_make_the_table_of_positions_once(tables: Tables, made: Shop) -> None:
+    made.sell(20)
+    made.drain()
+    for _ in range(5):
+        tables.run("DROP TABLE IF EXISTS umbel_sinks")
+        with ThreadPoolExecutor(8) as pool:
+            assert len(list(pool.map(lambda _: made.delivery("Large")._open(), range(8)))) == 8
+
+
+def test_a_value_of_a_unique_column_moves_to_another_row(tables: Tables, made: Shop) -> None:
+    made.move(1, "Oslo")
+    deliver(made)
+    made.move(1, None)
+    made.move(2, "Oslo")
+    deliver(made)
+    assert tables.run('SELECT "user", city FROM norse') == [(2, "Oslo")]
+
+
+def test_a_deferred_constraint_lets_values_change_places(tables: Tables, made: Shop) -> None:
+    tables.run("ALTER TABLE norse DROP CONSTRAINT norse_city_key, ADD UNIQUE (city) DEFERRABLE INITIALLY DEFERRED")
+    for one, two in (("Oslo", "Bergen"), ("Bergen", "Oslo")):
+        made.move(1, one)
+        made.move(2, two)
+        deliver(made)
+    assert tables.run('SELECT "user", city FROM norse ORDER BY 1') == [(1, "Bergen"), (2, "Oslo")]
 
 
 def test_two_sinks_to_one_destination_are_refused(tables: Tables, tmp_path: Path) -> None:

@@ -45,6 +45,9 @@ class TableWriter(SinkWriter):
     def position(self) -> SinkPosition:
         with self._server.connect() as connection:
             if connection.execute("SELECT to_regclass('umbel_sinks')").fetchone() == (None,):
+                connection.execute(
+                    "SELECT pg_advisory_xact_lock(hashtext('umbel_sinks'))"
+                )  # IF NOT EXISTS is not atomic
                 connection.execute(POSITIONS)
             found = describe(connection, self._server.title, self._name)
             found.require(self._server.title, tuple(map(self._options.column, self._options.schema.names)))
@@ -73,6 +76,10 @@ class TableWriter(SinkWriter):
         rows = [self._row(each.after) for each in changes if each.after is not None]
         gone = [self._row(each.key or {}) for each in changes if each.after is None]
         listed, rest = ", ".join(columns), [each for each in columns if each not in keys]
+        if gone:  # first: an inserted row may have the value of a deleted one in another unique column
+            same = " AND ".join(f"t.{each} = incoming.{each}" for each in keys)
+            statement = f"DELETE FROM {self._table} t USING {self._incoming} incoming WHERE {same}"  # noqa: S608
+            connection.execute(statement, [self._json(gone)])
         if rows:
             assigned = ", ".join(f"{each} = EXCLUDED.{each}" for each in rest)
             connection.execute(
@@ -80,10 +87,6 @@ class TableWriter(SinkWriter):
                 f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {assigned}",
                 [self._json(rows)],
             )
-        if gone:
-            same = " AND ".join(f"t.{each} = incoming.{each}" for each in keys)
-            statement = f"DELETE FROM {self._table} t USING {self._incoming} incoming WHERE {same}"  # noqa: S608
-            connection.execute(statement, [self._json(gone)])
 
     def _append(self, connection: Any, changes: Sequence[RowChange]) -> None:
         columns = self._quoted(self._options.schema.names)
