@@ -14,13 +14,16 @@ import pytest
 from tests.connectors.postgres_shop import database
 from tests.connectors.postgres_shop import shop as postgres_source
 from tests.connectors.sink_shop import Endpoint, Shop, shop
-from tests.deployed import wait_until
+from tests.deployed import Deployed, wait_until
 from tests.servers.postgres import PostgresServer
 from umbel.api.dataset import redefined
 from umbel.connectors import HTTP, Kafka, Snowflake, sink
 from umbel.connectors.postgres.sink import TableWriter
 from umbel.errors import UmbelError
 from umbel.runtime.deliveries import Deliveries, SinkDelivery, sinks
+from umbel.runtime.recovery.backup import backup
+from umbel.runtime.recovery.repository import Repository
+from umbel.runtime.recovery.restore import restore
 
 
 class Tables:
@@ -193,6 +196,38 @@ def test_a_deferred_constraint_lets_values_change_places(tables: Tables, made: S
         made.move(2, two)
         deliver(made)
     assert tables.run('SELECT "user", city FROM norse ORDER BY 1') == [(1, "Bergen"), (2, "Oslo")]
+
+
+def from_backup(made: Shop, folder: Path) -> Shop:
+    """Return a shop whose deployment is restored from the newest backup."""
+    restore(Repository.at(str(folder)), made.folder.with_name("restored"))
+    found: Shop = object.__new__(Shop)
+    found.__dict__ |= made.__dict__ | {"deployed": Deployed(made.folder.with_name("restored")), "_deliveries": {}}
+    return found
+
+
+@pytest.mark.parametrize("kind", ["postgres", "http"])
+def test_a_restored_deployment_sends_what_comes_after_the_backup(
+    postgres_server: PostgresServer, tmp_path: Path, kind: str
+) -> None:
+    tables, endpoint = Tables(postgres_server), Endpoint()
+    with endpoint.running() as address:
+        source = HTTP(name="out", host=address, healthz="")
+        connectors = tables.connectors() if kind == "postgres" else (source.path("/large"), source.path("/norse"))
+        how = {} if kind == "postgres" else {"cdc": "debezium"}
+        with contextlib.closing(Shop(tmp_path, *connectors, **how)) as made:
+            made.sell(20)
+            deliver(made)
+            backup(made.deployed.deployment, Repository.at(str(tmp_path / "backups")))
+            for amount in (30, 40, 50):
+                made.sell(amount)
+                deliver(made)
+            with contextlib.closing(from_backup(made, tmp_path / "backups")) as restored:
+                for amount in (60, 70):
+                    restored.sell(amount)
+                    deliver(restored)
+    sent = tables.amounts() if kind == "postgres" else [row["after"]["amount"] for row in endpoint.rows("/large")]
+    assert sorted(sent) == [20, 30, 40, 50, 60, 70]
 
 
 def test_two_sinks_to_one_destination_are_refused(tables: Tables, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ import orjson
 import polars as pl
 
 from umbel.api.secrets import provide_secrets
+from umbel.catalog.catalog import Catalog
 from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter, WriteOptions
 from umbel.definitions.records import SinkDefinition
 from umbel.functions.fingerprint import fingerprint
@@ -42,8 +43,8 @@ INTERVAL, MINDED = 0.1, 1.0
 """Seconds between two looks for new batches, and for new sinks."""
 LONGEST_WAIT = 10.0
 """Seconds between two attempts to reach a destination."""
-SINKS = "sinks"
-"""The setting with the part of sinks' ids that tells deployments apart."""
+SINKS, RESTORED = "sinks", "sinks-restored"
+"""The settings with the part of sinks' ids that tells deployments apart, and with that which tells restores apart."""
 
 log = logging.getLogger("umbel.work")
 
@@ -57,18 +58,22 @@ class Sink:
         dataset: the name of the dataset in the graph.
         node: the node of its change log.
         definition: as committed.
+        lineage: ends the id at the destination; another one after each restore.
     """
 
     id: str
     dataset: str
     node: GraphNode
     definition: SinkDefinition
+    lineage: str = ""
 
     @property
     def options(self) -> WriteOptions:
         """The part of it that its writer needs."""
         renames = dict(self.definition.renames)
-        return WriteOptions(id=self.id, dataset=self.dataset, schema=self.node.operator.schema, renames=renames)
+        return WriteOptions(
+            id=self.id + self.lineage, dataset=self.dataset, schema=self.node.operator.schema, renames=renames
+        )
 
     @property
     def period(self) -> tuple[datetime | None, datetime | None]:
@@ -82,13 +87,13 @@ def sinks(deployment: Deployment, revision: int) -> dict[str, Sink]:
     declared = [(name, each) for name, dataset in graph.datasets.items() for each in dataset.sinks]
     if not declared:
         return {}
-    done = deployment.catalog.backfilled()
+    done, lineage = deployment.catalog.backfilled(), deployment.catalog.noted(RESTORED) or ""
     found = dict[str, Sink]()
     for name, definition in declared:
         node = graph.outputs[name]
         if node.is_logged and node.state_id in done:
             key = _id_of(deployment, node, definition)
-            found[key] = Sink(key, name, node, definition)
+            found[key] = Sink(key, name, node, definition, lineage)
     return found
 
 
@@ -111,6 +116,14 @@ def _id_of(deployment: Deployment, node: GraphNode, definition: SinkDefinition) 
         own = deployment.catalog.setting(SINKS, uuid4().hex[:12])
         known = deployment.catalog.setting(name, f"{own}-{fingerprint(node.state_id, definition.connector)}")
     return str(known)
+
+
+def begin_lineage(catalog: Catalog) -> None:
+    """Let sinks begin at the positions of a restored catalog.
+
+    Their destinations may be at batches that this deployment has yet to run, with other rows.
+    """
+    catalog.note(RESTORED, f"-{uuid4().hex[:8]}")
 
 
 class SinkDelivery:
