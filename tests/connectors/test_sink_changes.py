@@ -198,6 +198,51 @@ def test_a_deferred_constraint_lets_values_change_places(tables: Tables, made: S
     assert tables.run('SELECT "user", city FROM norse ORDER BY 1') == [(1, "Bergen"), (2, "Oslo")]
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            "ALTER TABLE norse ADD CHECK (city <> 'Oslo')",
+            r"check constraint.*Failing row contains \(1, Oslo, .*SQLSTATE 23514",
+        ),
+        (
+            "ALTER TABLE norse ADD population int NOT NULL",
+            r"null value in column .population.*Failing row contains \(1, Oslo, ",
+        ),
+        (
+            "ALTER TABLE norse ALTER city TYPE int USING 0",
+            r'table "norse": invalid input syntax for type integer: "Oslo"',
+        ),
+        ("ALTER TABLE norse ALTER city TYPE varchar(3)", r"value too long for type character varying\(3\)"),
+        ("INSERT INTO norse VALUES (7, 'Oslo')", r"unique constraint.*Key \(city\)=\(Oslo\) already exists"),
+    ],
+)
+def test_a_row_that_the_table_refuses_is_told(tables: Tables, made: Shop, change: str, reason: str) -> None:
+    tables.run(change)
+    made.move(1, "Oslo")
+    with pytest.raises(UmbelError, match=reason) as caught:
+        deliver(made)
+    assert "let the table accept it" in str(caught.value)
+    made.move(1, None)
+    deliver(made)  # as the difference of both batches: nothing
+    assert tables.run('SELECT * FROM norse WHERE "user" = 1') == []
+
+
+def test_a_writer_without_permission_is_told_what_to_grant(tables: Tables, tmp_path: Path) -> None:
+    tables.run(
+        "DROP ROLE IF EXISTS reader_only",
+        "CREATE ROLE reader_only LOGIN PASSWORD 'r'",
+        "CREATE TABLE umbel_sinks(sink text PRIMARY KEY, dataset text, epoch bigint, batch bigint, rows bigint,"
+        " written_at timestamptz)",
+        "GRANT SELECT ON large, norse TO reader_only",
+        "GRANT SELECT, INSERT, UPDATE ON umbel_sinks TO reader_only",
+    )
+    with contextlib.closing(Shop(tmp_path, *tables.connectors(username="reader_only", password="r"))) as made:
+        made.sell(20)
+        with pytest.raises(UmbelError, match=r'GRANT SELECT, INSERT, UPDATE, DELETE ON "large" TO reader_only'):
+            deliver(made)
+
+
 def from_backup(made: Shop, folder: Path) -> Shop:
     """Return a shop whose deployment is restored from the newest backup."""
     restore(Repository.at(str(folder)), made.folder.with_name("restored"))

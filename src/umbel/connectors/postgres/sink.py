@@ -8,12 +8,13 @@ before it cannot write any more.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
 
-from umbel.connectors.postgres.server import Server, describe
+from umbel.connectors.postgres.server import Server, describe, driver
 from umbel.connectors.sinks import PlainRow, RowChange, SinkPosition, SinkWriter, WriteOptions
 from umbel.errors import InvalidValue, Transient
 from umbel.types.dtypes import Bytes, Optional
@@ -58,7 +59,7 @@ class TableWriter(SinkWriter):
         return SinkPosition(batch, rows)
 
     def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:
-        with self._server.connect() as connection:
+        with self._server.connect() as connection, self._explained():
             own = [position.batch, position.rows, self._options.id, self._epoch]
             if connection.execute(ADVANCE, own).rowcount != 1:
                 raise Transient(f"{self._server.title}: another writer has taken over the sink to table {self._table}")
@@ -67,6 +68,24 @@ class TableWriter(SinkWriter):
             else:
                 self._append(connection, changes)
             connection.commit()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Add what the server knows of the row to an error of data, and the remedy to one of permissions."""
+        psycopg = driver()
+        try:
+            yield
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            details = ". ".join(filter(None, (error.diag.message_primary, error.diag.message_detail)))
+            raise InvalidValue(
+                f"{self._server.title}: table {self._table}: {details:.400} (SQLSTATE {error.sqlstate})",
+                hint="let the table accept it, or leave such rows out in the dataset's pipeline; nothing else is sent before",
+            ) from None
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise InvalidValue(
+                f"{self._server.title}: {error.diag.message_primary}",
+                hint=f"GRANT SELECT, INSERT, UPDATE, DELETE ON {self._table} TO {self._server.login}",
+            ) from None
 
     def close(self) -> None:
         """Do nothing: each transaction has a connection of its own."""
