@@ -153,20 +153,20 @@ def test_a_writer_that_exits_is_tried_again(tables: Tables, made: Shop, monkeypa
         made.sell(20)
         made.drain()
         wait_until(lambda: tables.amounts() == [20], tables.amounts, 30)
-    assert "sink of 'Large': not today" in told(made)
+    assert "sink of 'Large': not today" in events(made)
 
 
-def test_each_reason_is_told(tables: Tables, made: Shop) -> None:
+def test_each_reason_is_reported(tables: Tables, made: Shop) -> None:
     tables.run("ALTER TABLE large RENAME amount TO price")
     with Deliveries(made.deployed.deployment):
         made.sell(20)
         made.drain()
-        wait_until(lambda: "has no column 'amount'" in told(made), lambda: told(made), 30)
+        wait_until(lambda: "has no column 'amount'" in events(made), lambda: events(made), 30)
         tables.run("ALTER TABLE large RENAME price TO amount", "ALTER TABLE large ADD CHECK (amount > 50)")
-        wait_until(lambda: "violates check constraint" in told(made), lambda: told(made), 30)
+        wait_until(lambda: "violates check constraint" in events(made), lambda: events(made), 30)
 
 
-def told(made: Shop) -> str:
+def events(made: Shop) -> str:
     """Return the texts of all events."""
     return "\n".join(each.text for each in made.deployed.deployment.catalog.events())
 
@@ -217,7 +217,7 @@ def test_a_deferred_constraint_lets_values_change_places(tables: Tables, made: S
         ("INSERT INTO norse VALUES (7, 'Oslo')", r"unique constraint.*Key \(city\)=\(Oslo\) already exists"),
     ],
 )
-def test_a_row_that_the_table_refuses_is_told(tables: Tables, made: Shop, change: str, reason: str) -> None:
+def test_a_row_that_the_table_refuses_is_reported(tables: Tables, made: Shop, change: str, reason: str) -> None:
     tables.run(change)
     made.move(1, "Oslo")
     with pytest.raises(UmbelError, match=reason) as caught:
@@ -228,7 +228,7 @@ def test_a_row_that_the_table_refuses_is_told(tables: Tables, made: Shop, change
     assert tables.run('SELECT * FROM norse WHERE "user" = 1') == []
 
 
-def test_a_writer_without_permission_is_told_what_to_grant(tables: Tables, tmp_path: Path) -> None:
+def test_a_writer_without_permission_gets_the_grant_to_make(tables: Tables, tmp_path: Path) -> None:
     tables.run(
         "DROP ROLE IF EXISTS reader_only",
         "CREATE ROLE reader_only LOGIN PASSWORD 'r'",
@@ -283,7 +283,7 @@ def test_two_sinks_to_one_destination_are_refused(tables: Tables, tmp_path: Path
         Shop(tmp_path, *tables.connectors()).deployed.commit([sale, user, twice, norse])
 
 
-def test_a_destination_is_told_by_its_place() -> None:
+def test_a_destination_is_identified_by_its_place() -> None:
     out: dict[str, Any] = {"name": "out", "host": "https://a", "healthz": ""}
     kafka: dict[str, Any] = {"name": "k", "bootstrap_servers": "a:1"}
     snow: dict[str, Any] = {"name": "s", "account": "a", "db_name": "d", "schema": "s", "username": "u"}

@@ -109,7 +109,10 @@ def delivered_batch(deployment: Deployment, graph: Graph, node: GraphNode) -> in
 
 
 def _id_of(deployment: Deployment, node: GraphNode, definition: SinkDefinition) -> str:
-    """Return the id of a sink, made once for a destination: it outlives other logins and options."""
+    """Return the id of a sink.
+
+    It is made once for a destination, and outlives other logins and options.
+    """
     name = f"sink-id:{fingerprint(node.state_id, definition.connector.destination)}"
     known = deployment.catalog.noted(name)
     if known is None:
@@ -348,7 +351,7 @@ class Deliveries:
             each.thread.join(LONGEST_WAIT)
 
     def _match(self, found: Mapping[str, Sink]) -> None:
-        """Begin deliveries to new sinks, and end those to sinks that are gone or have other options.
+        """Begin deliveries to new sinks; end those to removed and changed ones.
 
         A sink has one delivery at a time: that with other options begins when the one before has ended.
         """

@@ -71,7 +71,7 @@ class TableWriter(SinkWriter):
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Add what the server knows of the row to an error of data, and the remedy to one of permissions."""
+        """Add the server's details of a row and a remedy to an error."""
         psycopg = driver()
         try:
             yield
