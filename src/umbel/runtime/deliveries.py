@@ -126,7 +126,8 @@ def begin_lineage(catalog: Catalog) -> None:
 
     Their destinations may be at batches that this deployment has yet to run, with other rows.
     """
-    catalog.note(RESTORED, f"-{uuid4().hex[:8]}")
+    if catalog.noted(SINKS) is not None:
+        catalog.note(RESTORED, f"-{uuid4().hex[:8]}")
 
 
 class SinkDelivery:
