@@ -231,6 +231,32 @@ def test_a_partition_that_is_no_text_is_refused(
     assert reading.stage.numbers() == []
 
 
+def test_a_partition_that_fails_holds_up_no_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Shelves
+) -> None:
+    from umbel_extras.shelf import ShelfReader
+
+    for n in range(3):
+        server.put("b", {"n": n})
+    read, broken = ShelfReader.read, ["a"]
+
+    def failing(reader: Any, partition: str, offset: Any) -> Iterator[Page]:
+        if partition in broken:
+            raise OSError(f"shelf {partition} is locked")
+        yield from read(reader, partition, offset)
+
+    monkeypatch.setattr(ShelfReader, "read", failing)
+    reading = Shelf(name="shelf", url=server.url).items("a", "b", "c").reader_of(read_options(tmp_path))
+    for _ in range(2):
+        with pytest.raises(Transient, match="shelf a is locked"):
+            reading.read_on(Poller())  # type: ignore[arg-type]
+        assert [reading.stage.part(each).facts["partition"] for each in reading.stage.numbers()] == ["b"]
+    server.put("a", {"n": 3})
+    broken.clear()
+    reading.read_on(Poller())  # type: ignore[arg-type]
+    assert [reading.stage.part(each).facts["partition"] for each in reading.stage.numbers()] == ["b", "a"]
+
+
 def test_a_reader_that_exits_is_called_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Shelves) -> None:
     from umbel_extras.shelf import ShelfReader
 

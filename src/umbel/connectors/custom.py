@@ -129,17 +129,31 @@ class PagedSource(StagedSource):
         return found
 
     def _copy(self, offsets: dict[str, Offset], poller: Poller) -> bool:
-        """Stage the pages behind some offsets, which advance; return whether all were read."""
-        reader = self.connector.pages()
+        """Stage the pages behind some offsets, which advance; return whether all were read.
+
+        A partition that fails holds up no other one: its error is raised at the end.
+        """
+        reader, failed = self.connector.pages(), list[BaseException]()
         for partition in self._partitions(reader):
-            for page in reader.read(partition, offsets.get(partition)):
-                frame = _staged(page)
-                offset = _plain(page.offset, self.title)
-                if frame.height:
-                    self.stage.append(frame, {"partition": partition, "offset": offset})
-                offsets[partition] = offset
-                if not self.has_room(poller):
+            try:
+                if not self._copy_partition(reader, partition, offsets, poller):
                     return False
+            except (Exception, SystemExit) as error:  # noqa: BLE001  raised below
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        return True
+
+    def _copy_partition(self, reader: PageReader, partition: str, offsets: dict[str, Offset], poller: Poller) -> bool:
+        """Stage the pages of one partition; return whether there is room for more."""
+        for page in reader.read(partition, offsets.get(partition)):
+            frame = _staged(page)
+            offset = _plain(page.offset, self.title)
+            if frame.height:
+                self.stage.append(frame, {"partition": partition, "offset": offset})
+            offsets[partition] = offset
+            if not self.has_room(poller):
+                return False
         return True
 
     def _partitions(self, reader: PageReader) -> Sequence[str]:

@@ -43,8 +43,14 @@ class DeltaWriter(SinkWriter):
     def position(self) -> SinkPosition:
         from deltalake import DeltaTable
 
+        schema = self._table(()).schema
+        if len({name.lower() for name in schema.names}) < len(schema.names):
+            names = ", ".join(f"'{name}'" for name in sorted(schema.names, key=str.lower))
+            raise InvalidValue(
+                f"{self._title}: columns of Delta tables cannot differ in case only: {names}",
+                hint='name one otherwise: renames={"a field": "a column"}',
+            )
         with self._described():
-            schema = self._table(()).schema
             DeltaTable.create(self._address, schema=schema, mode="ignore", storage_options=self._storage)
             table = self._opened()
             present = {field.name for field in table.schema().fields}
@@ -77,9 +83,9 @@ class DeltaWriter(SinkWriter):
     def _merge(self, table: Any, changes: Sequence[RowChange], marked: Any) -> None:
         rows = self._table(changes, with_deleted=True)
         names = [name for name in rows.column_names if name != DELETED]
-        values = {f"`{name}`": f"s.`{name}`" for name in names}
-        keys = [self._options.column(name) for name in self._options.schema.key_names]
-        same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in keys)
+        values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
+        keys = [_quoted(self._options.column(name)) for name in self._options.schema.key_names]
+        same = " AND ".join(f"t.{name} = s.{name}" for name in keys)
         merged = table.merge(rows, same, source_alias="s", target_alias="t", commit_properties=marked)
         merged = merged.when_matched_delete(f"s.{DELETED}").when_matched_update(values)
         merged.when_not_matched_insert(values, predicate=f"NOT s.{DELETED}").execute()
@@ -120,3 +126,7 @@ class DeltaWriter(SinkWriter):
             raise Transient(
                 f"{self._title}: {reason}", hint="see that the bucket exists and can be written to"
             ) from None
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from umbel.definitions.arguments import (
+    ELSEWHERE,
+    SAME_PLACE,
     DataConnector,
     DataSource,
     Declared,
@@ -41,8 +43,8 @@ class HTTPConnector(DataConnector):
     """
 
     endpoint: str
-    limit: int | None = None
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    limit: int | None = field(default=None, metadata=SAME_PLACE)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False, metadata=SAME_PLACE)
 
     is_source: ClassVar[bool] = False
 
@@ -82,9 +84,9 @@ class HTTP(DataSource):
         ca_cert: the certificate of the authority that signed its certificate.
     """
 
-    host: Credential
-    healthz: str
-    ca_cert: Certificate | Secret | None = None
+    host: Credential = field(metadata=ELSEWHERE)
+    healthz: str = field(metadata=SAME_PLACE)
+    ca_cert: Certificate | Secret | None = field(default=None, metadata=SAME_PLACE)
 
     needs: ClassVar[str] = "a path: .path(...)"
 

@@ -51,6 +51,7 @@ class EndpointWriter(SinkWriter):
         assert isinstance(source, HTTP)
         self._title, self._options, self._limit = connector.title, options, connector.limit or LIMIT
         self._path, self._health = connector.endpoint, source.healthz
+        self._parted = "" if self._limit == LIMIT else f"-of-{self._limit}"  # the same key is the same part
         self._client = httpx.Client(
             base_url=resolved(source.host),
             headers={"User-Agent": "umbel", **dict(connector.headers), "Content-Type": "application/json"},
@@ -66,7 +67,7 @@ class EndpointWriter(SinkWriter):
 
     def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:
         for part, begin in enumerate(range(0, len(changes), self._limit)):
-            key = f"{self._options.id}-{position.batch}-{position.rows}-{part}"
+            key = f"{self._options.id}-{position.batch}-{position.rows}-{part}{self._parted}"
             rows = [self._message(each) for each in changes[begin : begin + self._limit]]
             self._send("POST", self._path, orjson.dumps(rows), {KEY: key})
 

@@ -9,7 +9,7 @@ import types
 import typing
 import warnings
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,8 @@ if typing.TYPE_CHECKING:
     from umbel.connectors.splits import SplitSource
 
 REFERENCE = "is_reference"
+ELSEWHERE, SAME_PLACE = {"destination": True}, {"destination": False}
+"""Of a field whose values are, or are not, different destinations of a sink; a credential is not unless it says so."""
 
 
 class DeclarationMeta(ArgumentsMeta):
@@ -190,6 +192,14 @@ class DataConnector:
     """The supported `cdc` values of rows read from it."""
 
     @property
+    def destination(self) -> tuple[Any, ...]:
+        """The identity of a sink's destination: without logins, and options of requests."""
+        return tuple(
+            (type(part).__name__, *((each.name, getattr(part, each.name)) for each in fields(part) if _locates(each)))
+            for part in (self.source, self)
+        )
+
+    @property
     def kind(self) -> str:
         """The source's class name in lower case: `kafka`, `s3`, ..."""
         return type(self.source).__name__.lower()
@@ -277,6 +287,11 @@ class DataConnector:
             f"sink: a {type(self).__name__} ({self.title}) cannot be a sink",
             hint="Kafka, HTTP, S3, Postgres and Snowflake can",
         )
+
+
+def _locates(each: Field[Any]) -> bool:
+    is_credential = "Credential" in str(each.type)
+    return each.name != "source" and bool(each.metadata.get("destination", not is_credential))
 
 
 def refuse_options(subject: str, **options: Any) -> None:

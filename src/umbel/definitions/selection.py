@@ -119,6 +119,13 @@ def _check_feeds(
             f"{title} has a source, so it cannot have a sink ({sinks[0].connector.title})",
             hint="sink a dataset that a pipeline makes",
         )
+    for number, sink in enumerate(sinks):
+        if any(sink.connector.destination == other.connector.destination for other in sinks[:number]):
+            raise InvalidValue(
+                f"{title} has two sinks to one destination ({sink.connector.title})",
+                where=sink.location,
+                hint="leave one out; for rows of some times or columns only, sink a dataset of its own",
+            )
     for each in sources:
         if each.cdc == KEYLESS and dataset.schema.is_keyed:
             raise InvalidValue(

@@ -119,11 +119,16 @@ def check_sinks(deployment: Deployment, now: Graph, after: Graph) -> None:
         HistoryDropped: there are some.
     """
     known = DeploymentCompleteness(deployment)
-    had = {(now.outputs[name].state_id, each.connector) for name, found in now.datasets.items() for each in found.sinks}
+    had = {
+        (now.outputs[name].state_id, each.connector.destination)
+        for name, found in now.datasets.items()
+        for each in found.sinks
+    }
     for name, dataset in after.datasets.items():
         node = after.outputs[name]
         for sink in dataset.sinks:
-            since = known.of_log(node) if node.is_logged and (node.state_id, sink.connector) not in had else ALWAYS
+            is_new = (node.state_id, sink.connector.destination) not in had
+            since = known.of_log(node) if node.is_logged and is_new else ALWAYS
             begins = ALWAYS if sink.since is None else (sink.since - EPOCH) // MICROSECOND
             if begins < since:
                 raise HistoryDropped(

@@ -23,6 +23,7 @@ import orjson
 import polars as pl
 
 from umbel.api.secrets import provide_secrets
+from umbel.catalog.catalog import Catalog
 from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter, WriteOptions
 from umbel.definitions.records import SinkDefinition
 from umbel.functions.fingerprint import fingerprint
@@ -42,8 +43,8 @@ INTERVAL, MINDED = 0.1, 1.0
 """Seconds between two looks for new batches, and for new sinks."""
 LONGEST_WAIT = 10.0
 """Seconds between two attempts to reach a destination."""
-SINKS = "sinks"
-"""The setting with the part of sinks' ids that tells deployments apart."""
+SINKS, RESTORED = "sinks", "sinks-restored"
+"""The settings with the part of sinks' ids that tells deployments apart, and with that which tells restores apart."""
 
 log = logging.getLogger("umbel.work")
 
@@ -57,18 +58,22 @@ class Sink:
         dataset: the name of the dataset in the graph.
         node: the node of its change log.
         definition: as committed.
+        lineage: ends the id at the destination; another one after each restore.
     """
 
     id: str
     dataset: str
     node: GraphNode
     definition: SinkDefinition
+    lineage: str = ""
 
     @property
     def options(self) -> WriteOptions:
         """The part of it that its writer needs."""
         renames = dict(self.definition.renames)
-        return WriteOptions(id=self.id, dataset=self.dataset, schema=self.node.operator.schema, renames=renames)
+        return WriteOptions(
+            id=self.id + self.lineage, dataset=self.dataset, schema=self.node.operator.schema, renames=renames
+        )
 
     @property
     def period(self) -> tuple[datetime | None, datetime | None]:
@@ -82,13 +87,13 @@ def sinks(deployment: Deployment, revision: int) -> dict[str, Sink]:
     declared = [(name, each) for name, dataset in graph.datasets.items() for each in dataset.sinks]
     if not declared:
         return {}
-    own, done = deployment.catalog.setting(SINKS, uuid4().hex[:12]), deployment.catalog.backfilled()
+    done, lineage = deployment.catalog.backfilled(), deployment.catalog.noted(RESTORED) or ""
     found = dict[str, Sink]()
     for name, definition in declared:
         node = graph.outputs[name]
         if node.is_logged and node.state_id in done:
-            key = _id_of(own, node, definition)
-            found[key] = Sink(key, name, node, definition)
+            key = _id_of(deployment, node, definition)
+            found[key] = Sink(key, name, node, definition, lineage)
     return found
 
 
@@ -99,13 +104,30 @@ def delivered_batch(deployment: Deployment, graph: Graph, node: GraphNode) -> in
     ]
     if not definitions:
         return None
-    own = deployment.catalog.setting(SINKS, uuid4().hex[:12])
-    noted = [deployment.catalog.noted(f"sink:{_id_of(own, node, each)}") for each in definitions]
+    noted = [deployment.catalog.noted(f"sink:{_id_of(deployment, node, each)}") for each in definitions]
     return min(SinkPosition(*each).batch if each else SinkPosition().batch for each in noted)
 
 
-def _id_of(own: str, node: GraphNode, definition: SinkDefinition) -> str:
-    return f"{own}-{fingerprint(node.state_id, definition.connector)}"
+def _id_of(deployment: Deployment, node: GraphNode, definition: SinkDefinition) -> str:
+    """Return the id of a sink.
+
+    It is made once for a destination, and outlives other logins and options.
+    """
+    name = f"sink-id:{fingerprint(node.state_id, definition.connector.destination)}"
+    known = deployment.catalog.noted(name)
+    if known is None:
+        own = deployment.catalog.setting(SINKS, uuid4().hex[:12])
+        known = deployment.catalog.setting(name, f"{own}-{fingerprint(node.state_id, definition.connector)}")
+    return str(known)
+
+
+def begin_lineage(catalog: Catalog) -> None:
+    """Let sinks begin at the positions of a restored catalog.
+
+    Their destinations may be at batches that this deployment has yet to run, with other rows.
+    """
+    if catalog.noted(SINKS) is not None:
+        catalog.note(RESTORED, f"-{uuid4().hex[:8]}")
 
 
 class SinkDelivery:
@@ -120,6 +142,7 @@ class SinkDelivery:
         self._deployment, self._sink = deployment, sink
         self._writer: SinkWriter | None = None
         self._position = SinkPosition()
+        self._revision: int | None = None
 
     def step(self) -> int:
         """Deliver the changes of the batches finished so far; return their number.
@@ -130,7 +153,7 @@ class SinkDelivery:
         last, count = self._deployment.catalog.progress(JOB, sys.maxsize), 0
         try:
             writer = self._open()
-            if last is None or last.number <= self._position.batch:
+            if last is None or last.number <= self._position.batch or not self._is_current(last.revision):
                 return 0
             for changes, position in self._transactions(self._range(writer, last.number), last.revision):
                 if changes:
@@ -147,6 +170,15 @@ class SinkDelivery:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
+
+    def _is_current(self, revision: int) -> bool:
+        """Return whether the sink is in a revision with the same options."""
+        if revision != self._revision:
+            found = sinks(self._deployment, revision).get(self._sink.id)
+            if found is None or found.definition != self._sink.definition:
+                return False
+            self._revision = revision
+        return True
 
     @property
     def _note(self) -> str:
@@ -275,6 +307,15 @@ def _updates(weighted: Sequence[tuple[Mapping[str, Any], int, int]], keys: Seque
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A delivery that runs: its sink, its thread, and the event that ends it."""
+
+    sink: Sink
+    thread: threading.Thread
+    stop: threading.Event
+
+
 class Deliveries:
     """The deliveries of a deployment, each in a thread, while a block runs.
 
@@ -284,7 +325,7 @@ class Deliveries:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment, self._stop = deployment, threading.Event()
-        self._threads: dict[str, tuple[threading.Thread, threading.Event]] = {}
+        self._running: dict[str, _Running] = {}
         self._thread = threading.Thread(target=self._mind, name="sinks", daemon=True)
 
     def __enter__(self) -> Self:
@@ -305,29 +346,39 @@ class Deliveries:
             except Exception as error:  # noqa: BLE001  the job goes on
                 log.warning("sinks: %s", error)
                 continue
-            for gone in self._threads.keys() - found.keys():
-                self._threads.pop(gone)[1].set()
-            for fresh in found.keys() - self._threads.keys():
-                stop = threading.Event()
-                thread = threading.Thread(target=self._run, args=(found[fresh], stop), name="sink", daemon=True)
-                self._threads[fresh] = thread, stop
-                thread.start()
-        for thread, stop in self._threads.values():
-            stop.set()
-            thread.join(LONGEST_WAIT)
+            self._match(found)
+        for each in self._running.values():
+            each.stop.set()
+            each.thread.join(LONGEST_WAIT)
+
+    def _match(self, found: Mapping[str, Sink]) -> None:
+        """Begin deliveries to new sinks; end those to removed and changed ones.
+
+        A sink has one delivery at a time: that with other options begins when the one before has ended.
+        """
+        for key, each in list(self._running.items()):
+            if key not in found or found[key].definition != each.sink.definition:
+                each.stop.set()
+            if not each.thread.is_alive():
+                del self._running[key]
+        for key in found.keys() - self._running.keys():
+            stop = threading.Event()
+            thread = threading.Thread(target=self._run, args=(found[key], stop), name="sink", daemon=True)
+            self._running[key] = _Running(found[key], thread, stop)
+            thread.start()
 
     def _run(self, sink: Sink, stop: threading.Event) -> None:
         delivery, title = SinkDelivery(self._deployment, sink), f"sink of '{sink.dataset}'"
-        wait, failed, period = INTERVAL, 0.0, (sink.definition.every or 0) / 1e6
+        wait, failed, period, reported = INTERVAL, 0.0, (sink.definition.every or 0) / 1e6, ""
         while not stop.wait(wait):
             try:
                 delivery.step()
                 if failed:
                     self._report("info", f"{title}: it answers again")
-                wait, failed = max(INTERVAL, period), 0.0
-            except Exception as error:  # noqa: BLE001  the batches go on, and the sink is tried again
-                if not failed:
-                    self._report("warning", f"{title}: {error}")
+                wait, failed, reported = max(INTERVAL, period), 0.0, ""
+            except BaseException as error:  # noqa: BLE001  also SystemExit of a package's writer: the sink is tried again
+                if reported != (reported := f"{title}: {str(error) or type(error).__name__}"):
+                    self._report("warning", reported)
                 wait = failed = min(LONGEST_WAIT, failed * 2 or INTERVAL * 2)
         delivery.close()
 

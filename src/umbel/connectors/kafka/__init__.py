@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from umbel.definitions.arguments import DataConnector, DataSource, Delivery, refuse_options, require_incremental
+from umbel.definitions.arguments import (
+    SAME_PLACE,
+    DataConnector,
+    DataSource,
+    Delivery,
+    refuse_options,
+    require_incremental,
+)
 from umbel.definitions.secret import Credential
 from umbel.errors import InvalidValue
 from umbel.formats.declarations import Avro, Protobuf, check_format, letters_of
@@ -111,8 +118,8 @@ class Kafka(DataSource):
     """
 
     bootstrap_servers: str
-    security_protocol: Literal["PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL"]
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"]
+    security_protocol: Literal["PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL"] = field(metadata=SAME_PLACE)
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"] = field(metadata=SAME_PLACE)
     sasl_plain_username: Credential | None = None
     sasl_plain_password: Credential | None = field(default=None, repr=False)
     options: Mapping[str, Credential] | None = field(default=None, repr=False, metadata={"identity": False})

@@ -8,12 +8,13 @@ before it cannot write any more.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
 
-from umbel.connectors.postgres.server import Server, describe
+from umbel.connectors.postgres.server import Server, describe, driver
 from umbel.connectors.sinks import PlainRow, RowChange, SinkPosition, SinkWriter, WriteOptions
 from umbel.errors import InvalidValue, Transient
 from umbel.types.dtypes import Bytes, Optional
@@ -45,6 +46,9 @@ class TableWriter(SinkWriter):
     def position(self) -> SinkPosition:
         with self._server.connect() as connection:
             if connection.execute("SELECT to_regclass('umbel_sinks')").fetchone() == (None,):
+                connection.execute(
+                    "SELECT pg_advisory_xact_lock(hashtext('umbel_sinks'))"
+                )  # IF NOT EXISTS is not atomic
                 connection.execute(POSITIONS)
             found = describe(connection, self._server.title, self._name)
             found.require(self._server.title, tuple(map(self._options.column, self._options.schema.names)))
@@ -55,7 +59,7 @@ class TableWriter(SinkWriter):
         return SinkPosition(batch, rows)
 
     def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:
-        with self._server.connect() as connection:
+        with self._server.connect() as connection, self._explained():
             own = [position.batch, position.rows, self._options.id, self._epoch]
             if connection.execute(ADVANCE, own).rowcount != 1:
                 raise Transient(f"{self._server.title}: another writer has taken over the sink to table {self._table}")
@@ -65,6 +69,24 @@ class TableWriter(SinkWriter):
                 self._append(connection, changes)
             connection.commit()
 
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Add the server's details of a row and a remedy to an error."""
+        psycopg = driver()
+        try:
+            yield
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            details = ". ".join(filter(None, (error.diag.message_primary, error.diag.message_detail)))
+            raise InvalidValue(
+                f"{self._server.title}: table {self._table}: {details:.400} (SQLSTATE {error.sqlstate})",
+                hint="let the table accept it, or leave such rows out in the dataset's pipeline; nothing else is sent before",
+            ) from None
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise InvalidValue(
+                f"{self._server.title}: {error.diag.message_primary}",
+                hint=f"GRANT SELECT, INSERT, UPDATE, DELETE ON {self._table} TO {self._server.login}",
+            ) from None
+
     def close(self) -> None:
         """Do nothing: each transaction has a connection of its own."""
 
@@ -73,6 +95,10 @@ class TableWriter(SinkWriter):
         rows = [self._row(each.after) for each in changes if each.after is not None]
         gone = [self._row(each.key or {}) for each in changes if each.after is None]
         listed, rest = ", ".join(columns), [each for each in columns if each not in keys]
+        if gone:  # first: an inserted row may have the value of a deleted one in another unique column
+            same = " AND ".join(f"t.{each} = incoming.{each}" for each in keys)
+            statement = f"DELETE FROM {self._table} t USING {self._incoming} incoming WHERE {same}"  # noqa: S608
+            connection.execute(statement, [self._json(gone)])
         if rows:
             assigned = ", ".join(f"{each} = EXCLUDED.{each}" for each in rest)
             connection.execute(
@@ -80,10 +106,6 @@ class TableWriter(SinkWriter):
                 f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {assigned}",
                 [self._json(rows)],
             )
-        if gone:
-            same = " AND ".join(f"t.{each} = incoming.{each}" for each in keys)
-            statement = f"DELETE FROM {self._table} t USING {self._incoming} incoming WHERE {same}"  # noqa: S608
-            connection.execute(statement, [self._json(gone)])
 
     def _append(self, connection: Any, changes: Sequence[RowChange]) -> None:
         columns = self._quoted(self._options.schema.names)

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 from umbel.connectors.credentials import check_credential
 from umbel.connectors.splits import SplitSource
 from umbel.connectors.table import CursorTable
-from umbel.definitions.arguments import DataSource, Delivery, ReadOptions, refuse_options, require_incremental
+from umbel.definitions.arguments import (
+    SAME_PLACE,
+    DataSource,
+    Delivery,
+    ReadOptions,
+    refuse_options,
+    require_incremental,
+)
 from umbel.definitions.secret import Credential
 from umbel.errors import InvalidType, InvalidValue
 
@@ -81,9 +88,9 @@ class Snowflake(DataSource):
     db_name: str
     username: Credential
     password: Credential = field(repr=False)
-    warehouse: str
+    warehouse: str = field(metadata=SAME_PLACE)
     schema: str
-    role: str
+    role: str = field(metadata=SAME_PLACE)
 
     needs: ClassVar[str] = "a table and a cursor: .table(...)"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from umbel.connectors.table import TableConnector
-from umbel.definitions.arguments import DataSource, ReadOptions
+from umbel.definitions.arguments import SAME_PLACE, DataSource, ReadOptions
 from umbel.definitions.secret import Credential
 from umbel.errors import NotSupported
 
@@ -27,7 +27,7 @@ class SQLSource(DataSource):
     db_name: str
     username: Credential
     password: Credential = field(repr=False)
-    jdbc_params: str | None = None
+    jdbc_params: str | None = field(default=None, metadata=SAME_PLACE)
 
     needs: ClassVar[str] = "a table and a cursor: .table(...)"
 

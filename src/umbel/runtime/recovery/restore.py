@@ -16,6 +16,7 @@ from umbel.catalog.catalog import Catalog
 from umbel.catalog.copies import load
 from umbel.errors import Damaged, InvalidValue, UmbelError
 from umbel.processes.locks import alone
+from umbel.runtime.deliveries import begin_lineage
 from umbel.runtime.home import adopt
 from umbel.runtime.journal_ends import forget_ends
 from umbel.runtime.recovery import checkpoint
@@ -185,6 +186,7 @@ def _finish(draft: Path, *, is_moved: bool) -> None:
         catalog.check()
         if is_moved:
             forget_ends(catalog)
+        begin_lineage(catalog)
         checkpoint.write(catalog, draft)
     finally:
         catalog.close()

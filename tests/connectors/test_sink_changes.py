@@ -1,0 +1,305 @@
+"""Sinks whose definition or destination changes while a deployment lives."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.connectors.postgres_shop import database
+from tests.connectors.postgres_shop import shop as postgres_source
+from tests.connectors.sink_shop import Endpoint, Shop, shop
+from tests.deployed import Deployed, wait_until
+from tests.servers.postgres import PostgresServer
+from umbel.api.dataset import redefined
+from umbel.connectors import HTTP, Kafka, Snowflake, sink
+from umbel.connectors.postgres.sink import TableWriter
+from umbel.errors import UmbelError
+from umbel.runtime.deliveries import Deliveries, SinkDelivery, sinks
+from umbel.runtime.recovery.backup import backup
+from umbel.runtime.recovery.repository import Repository
+from umbel.runtime.recovery.restore import restore
+
+
+class Tables:
+    """Two tables for the datasets of the shop."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server, self.name = server, database(server)
+        self.run(
+            'CREATE TABLE large("user" bigint, amount float8, at timestamptz, later timestamptz)',
+            'CREATE TABLE norse("user" bigint PRIMARY KEY, city text UNIQUE, at timestamptz, later timestamptz)',
+        )
+
+    def run(self, *statements: str) -> list[Any]:
+        return self._server.run(*statements, database=self.name)
+
+    def connectors(self, **login: str) -> tuple[Any, Any]:
+        source = postgres_source(self._server, self.name, **login)
+        return source.table("large"), source.table("norse")
+
+    def amounts(self) -> list[Any]:
+        return [row[0] for row in self.run("SELECT amount FROM large ORDER BY amount")]
+
+
+@pytest.fixture
+def tables(postgres_server: PostgresServer) -> Tables:
+    return Tables(postgres_server)
+
+
+@pytest.fixture
+def made(tables: Tables, tmp_path: Path) -> Iterator[Shop]:
+    with contextlib.closing(Shop(tmp_path, *tables.connectors())) as found:
+        yield found
+
+
+def deliver(made: Shop) -> None:
+    """Deliver as the sinks of the newest revision say."""
+    made.drain()
+    deployment = made.deployed.deployment
+    for each in sinks(deployment, deployment.catalog.revision()).values():
+        SinkDelivery(deployment, each).step()
+
+
+def test_another_login_sends_nothing_again(tables: Tables, made: Shop) -> None:
+    made.sell(20)
+    deliver(made)
+    tables.run("DROP ROLE IF EXISTS second_writer", "CREATE ROLE second_writer SUPERUSER LOGIN PASSWORD 'new'")
+    made.deployed.commit(shop(*tables.connectors(username="second_writer", password="new")))
+    made.sell(30)
+    deliver(made)
+    assert tables.amounts() == [20, 30]
+
+
+def test_other_options_of_requests_send_nothing_again(tmp_path: Path) -> None:
+    endpoint = Endpoint()
+    with endpoint.running() as address:
+        first, second = HTTP(name="out", host=address, healthz=""), HTTP(name="out", host=address, healthz="/health")
+        with contextlib.closing(Shop(tmp_path, first.path("/large"), first.path("/norse"), cdc="debezium")) as made:
+            made.sell(20)
+            deliver(made)
+            paths = (second.path(f"/{name}", limit=1, headers={"X-Shop": "2"}) for name in ("large", "norse"))
+            made.deployed.commit(shop(*paths, cdc="debezium"))
+            made.sell(30, 40)
+            deliver(made)
+    assert sorted(row["after"]["amount"] for row in endpoint.rows("/large")) == [20, 30, 40]
+
+
+def test_the_key_of_a_request_tells_parts_of_other_lengths_apart(tmp_path: Path) -> None:
+    endpoint = Endpoint(lambda: (None, 400))  # it has the rows, and the worker does not know
+    with endpoint.running() as address:
+        source = HTTP(name="out", host=address, healthz="")
+        paths = (source.path("/large", limit=3), source.path("/norse"))
+        with contextlib.closing(Shop(tmp_path, *paths, cdc="debezium")) as made:
+            made.sell(20, 30, 40)
+            with pytest.raises(UmbelError):
+                deliver(made)
+            endpoint.fails = lambda: (None, None)
+            made.deployed.commit(shop(source.path("/large", limit=2), source.path("/norse"), cdc="debezium"))
+            made.drain()
+            deliver(made)
+    assert endpoint.conflicts == []
+    assert {row["after"]["amount"] for row in endpoint.rows("/large")} == {20, 30, 40}
+
+
+def test_other_options_take_effect_without_a_restart(tables: Tables, tmp_path: Path) -> None:
+    large, norse = tables.connectors()
+    with (
+        contextlib.closing(Shop(tmp_path, large, norse, every="1h")) as made,
+        Deliveries(made.deployed.deployment),
+    ):
+        made.sell(20)
+        made.drain()
+        wait_until(lambda: tables.amounts() == [20], tables.amounts, 30)
+        made.deployed.commit(shop(large, norse, renames={"at": "later"}))
+        made.sell(30)
+        made.drain()
+        wait_until(lambda: tables.amounts() == [20, 30], tables.amounts, 30)
+    assert tables.run("SELECT amount, at IS NULL, later IS NULL FROM large ORDER BY amount") == [
+        (20, False, True),
+        (30, True, False),
+    ]
+
+
+def test_a_sink_that_is_taken_away_and_added_again_gets_the_rest(tables: Tables, made: Shop) -> None:
+    made.sell(20)
+    deliver(made)
+    sale, user, large, norse = shop(*tables.connectors())
+    made.deployed.commit([sale, user, redefined(large, sinks=()), redefined(norse, sinks=())])
+    made.sell(30)
+    deliver(made)
+    assert tables.amounts() == [20]
+    made.deployed.commit([sale, user, large, norse])
+    made.sell(40)
+    deliver(made)
+    assert tables.amounts() == [20, 30, 40]
+
+
+def test_a_writer_that_exits_is_tried_again(tables: Tables, made: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, exits = TableWriter.write, ["not today"]
+
+    def exiting(*arguments: Any) -> None:
+        if exits:
+            raise SystemExit(exits.pop())
+        write(*arguments)
+
+    monkeypatch.setattr(TableWriter, "write", exiting)
+    with Deliveries(made.deployed.deployment):
+        made.sell(20)
+        made.drain()
+        wait_until(lambda: tables.amounts() == [20], tables.amounts, 30)
+    assert "sink of 'Large': not today" in events(made)
+
+
+def test_each_reason_is_reported(tables: Tables, made: Shop) -> None:
+    tables.run("ALTER TABLE large RENAME amount TO price")
+    with Deliveries(made.deployed.deployment):
+        made.sell(20)
+        made.drain()
+        wait_until(lambda: "has no column 'amount'" in events(made), lambda: events(made), 30)
+        tables.run("ALTER TABLE large RENAME price TO amount", "ALTER TABLE large ADD CHECK (amount > 50)")
+        wait_until(lambda: "violates check constraint" in events(made), lambda: events(made), 30)
+
+
+def events(made: Shop) -> str:
+    """Return the texts of all events."""
+    return "\n".join(each.text for each in made.deployed.deployment.catalog.events())
+
+
+def test_writers_that_start_at_once_make_the_table_of_positions_once(tables: Tables, made: Shop) -> None:
+    made.sell(20)
+    made.drain()
+    for _ in range(5):
+        tables.run("DROP TABLE IF EXISTS umbel_sinks")
+        with ThreadPoolExecutor(8) as pool:
+            assert len(list(pool.map(lambda _: made.delivery("Large")._open(), range(8)))) == 8
+
+
+def test_a_value_of_a_unique_column_moves_to_another_row(tables: Tables, made: Shop) -> None:
+    made.move(1, "Oslo")
+    deliver(made)
+    made.move(1, None)
+    made.move(2, "Oslo")
+    deliver(made)
+    assert tables.run('SELECT "user", city FROM norse') == [(2, "Oslo")]
+
+
+def test_a_deferred_constraint_lets_values_change_places(tables: Tables, made: Shop) -> None:
+    tables.run("ALTER TABLE norse DROP CONSTRAINT norse_city_key, ADD UNIQUE (city) DEFERRABLE INITIALLY DEFERRED")
+    for one, two in (("Oslo", "Bergen"), ("Bergen", "Oslo")):
+        made.move(1, one)
+        made.move(2, two)
+        deliver(made)
+    assert tables.run('SELECT "user", city FROM norse ORDER BY 1') == [(1, "Bergen"), (2, "Oslo")]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            "ALTER TABLE norse ADD CHECK (city <> 'Oslo')",
+            r"check constraint.*Failing row contains \(1, Oslo, .*SQLSTATE 23514",
+        ),
+        (
+            "ALTER TABLE norse ADD population int NOT NULL",
+            r"null value in column .population.*Failing row contains \(1, Oslo, ",
+        ),
+        (
+            "ALTER TABLE norse ALTER city TYPE int USING 0",
+            r'table "norse": invalid input syntax for type integer: "Oslo"',
+        ),
+        ("ALTER TABLE norse ALTER city TYPE varchar(3)", r"value too long for type character varying\(3\)"),
+        ("INSERT INTO norse VALUES (7, 'Oslo')", r"unique constraint.*Key \(city\)=\(Oslo\) already exists"),
+    ],
+)
+def test_a_row_that_the_table_refuses_is_reported(tables: Tables, made: Shop, change: str, reason: str) -> None:
+    tables.run(change)
+    made.move(1, "Oslo")
+    with pytest.raises(UmbelError, match=reason) as caught:
+        deliver(made)
+    assert "let the table accept it" in str(caught.value)
+    made.move(1, None)
+    deliver(made)  # as the difference of both batches: nothing
+    assert tables.run('SELECT * FROM norse WHERE "user" = 1') == []
+
+
+def test_a_writer_without_permission_gets_the_grant_to_make(tables: Tables, tmp_path: Path) -> None:
+    tables.run(
+        "DROP ROLE IF EXISTS reader_only",
+        "CREATE ROLE reader_only LOGIN PASSWORD 'r'",
+        "CREATE TABLE umbel_sinks(sink text PRIMARY KEY, dataset text, epoch bigint, batch bigint, rows bigint,"
+        " written_at timestamptz)",
+        "GRANT SELECT ON large, norse TO reader_only",
+        "GRANT SELECT, INSERT, UPDATE ON umbel_sinks TO reader_only",
+    )
+    with contextlib.closing(Shop(tmp_path, *tables.connectors(username="reader_only", password="r"))) as made:
+        made.sell(20)
+        with pytest.raises(UmbelError, match=r'GRANT SELECT, INSERT, UPDATE, DELETE ON "large" TO reader_only'):
+            deliver(made)
+
+
+def from_backup(made: Shop, folder: Path) -> Shop:
+    """Return a shop whose deployment is restored from the newest backup."""
+    restore(Repository.at(str(folder)), made.folder.with_name("restored"))
+    found: Shop = object.__new__(Shop)
+    found.__dict__ |= made.__dict__ | {"deployed": Deployed(made.folder.with_name("restored")), "_deliveries": {}}
+    return found
+
+
+@pytest.mark.parametrize("kind", ["postgres", "http"])
+def test_a_restored_deployment_sends_what_comes_after_the_backup(
+    postgres_server: PostgresServer, tmp_path: Path, kind: str
+) -> None:
+    tables, endpoint = Tables(postgres_server), Endpoint()
+    with endpoint.running() as address:
+        source = HTTP(name="out", host=address, healthz="")
+        connectors = tables.connectors() if kind == "postgres" else (source.path("/large"), source.path("/norse"))
+        how = {} if kind == "postgres" else {"cdc": "debezium"}
+        with contextlib.closing(Shop(tmp_path, *connectors, **how)) as made:
+            made.sell(20)
+            deliver(made)
+            backup(made.deployed.deployment, Repository.at(str(tmp_path / "backups")))
+            for amount in (30, 40, 50):
+                made.sell(amount)
+                deliver(made)
+            with contextlib.closing(from_backup(made, tmp_path / "backups")) as restored:
+                for amount in (60, 70):
+                    restored.sell(amount)
+                    deliver(restored)
+    sent = tables.amounts() if kind == "postgres" else [row["after"]["amount"] for row in endpoint.rows("/large")]
+    assert sorted(sent) == [20, 30, 40, 50, 60, 70]
+
+
+def test_two_sinks_to_one_destination_are_refused(tables: Tables, tmp_path: Path) -> None:
+    sale, user, large, norse = shop(*tables.connectors())
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    twice = sink(tables.connectors(password="other")[0], since=noon)(large)
+    with pytest.raises(UmbelError, match="dataset 'Large' has two sinks to one destination"):
+        Shop(tmp_path, *tables.connectors()).deployed.commit([sale, user, twice, norse])
+
+
+def test_a_destination_is_identified_by_its_place() -> None:
+    out: dict[str, Any] = {"name": "out", "host": "https://a", "healthz": ""}
+    kafka: dict[str, Any] = {"name": "k", "bootstrap_servers": "a:1"}
+    snow: dict[str, Any] = {"name": "s", "account": "a", "db_name": "d", "schema": "s", "username": "u"}
+    plain = {"security_protocol": "PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    safe = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_plain_password": "p"}
+    one, two = ({"password": each, "warehouse": each, "role": each} for each in "12")
+    for same, other in (
+        (HTTP(**out).path("/x"), HTTP(**out | {"healthz": "/h"}).path("/x", limit=3, headers={"a": "b"})),
+        (Kafka(**kafka, **plain).topic("t"), Kafka(**kafka, **safe).topic("t")),
+        (Snowflake(**snow, **one).table("t"), Snowflake(**snow, **two).table("t")),
+    ):
+        assert same.destination == other.destination
+    for one_place, another in (
+        (HTTP(**out).path("/x"), HTTP(**out | {"host": "https://b"}).path("/x")),
+        (HTTP(**out).path("/x"), HTTP(**out).path("/y")),
+        (Kafka(**kafka, **plain).topic("t"), Kafka(**kafka, **plain).topic("u")),
+        (Snowflake(**snow, **one).table("t"), Snowflake(**snow | {"schema": "t"}, **one).table("t")),
+    ):
+        assert one_place.destination != another.destination
