@@ -112,7 +112,8 @@ def test_it_closes_no_window(place: Deployed) -> None:
 
 
 def test_a_day_ahead_is_allowed_and_the_bound_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ahead = [NOW + timedelta(hours=2), NOW + timedelta(hours=25)]
+    now = datetime.now(UTC).replace(microsecond=0)  # not as of when the tests were collected, an hour ago
+    ahead = [now + timedelta(hours=2), now + timedelta(hours=25)]
     for setting, dead in (("", 1), ("1h", 2), ("2d", 0), ("forever", 0)):
         if setting:
             monkeypatch.setenv("UMBEL_MAX_AHEAD", setting)
