@@ -206,7 +206,7 @@ def test_a_worker_is_killed_before_it_has_the_answer(
             return amounts == [(each,) for each in sorted(made.amounts)] and rows == sorted(made.cities.items())
 
         try:
-            wait_until(is_done, lambda: killed, 60)
+            wait_until(is_done, lambda: killed, 30 + 20 * kills)
         finally:
             worker.kill()
 
