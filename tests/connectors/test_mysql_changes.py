@@ -16,6 +16,7 @@ from tests.connectors.mysql_shop import ORDERS, database, shop, user
 from tests.connectors.shop_datasets import deployed, letters, orders, process, rows_of, until
 from tests.servers.mysql import MySQLServer
 from umbel.connectors import ref, source
+from umbel.connectors.mysql import replication
 from umbel.connectors.polling import stop_polling
 from umbel.connectors.staging import Stage
 from umbel.datasets import dataset, field
@@ -221,21 +222,29 @@ def test_changes_that_are_not_on_disk_are_read_again(
 ) -> None:
     run = partial(mysql_server.run, database=name)
     run(ORDERS)
-    append, full = Stage.append, [False]
+    monkeypatch.setattr(replication, "SAVE", 0.0)
+    append, failures, early = Stage.append, [0], list[str]()
 
     def appended(stage: Stage, frame: pl.DataFrame, facts: Any) -> Any:
-        if full[0]:
-            full[0] = False
+        if stage.state()["gtid"] == facts["gtid"]:
+            early.append(facts["gtid"])
+        if failures[0]:
+            failures[0] -= 1
             raise OSError("the disk is full")
         return append(stage, frame, facts)
+
+    def is_staged() -> bool:
+        assert early == [], "a position was saved before the changes up to it"
+        return is_equal(made, mysql_server, name) and not failures[0]
 
     monkeypatch.setattr(Stage, "append", appended)
     with deployed(tmp_path, native(mysql_server, name)) as made:
         until(made, lambda: drained(made))
         for wave in range(3):
-            full[0] = True
+            failures[0] = 1
             run(f"INSERT INTO orders VALUES ({wave}, 'a', now(6))", f"DELETE FROM orders WHERE id = {wave - 1}")
-            until(made, lambda: is_equal(made, mysql_server, name) and not full[0])
+            until(made, is_staged)
+            assert early == []
 
 
 def test_a_killed_server_loses_nothing(mysql_server: Server, name: str, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""A Kafka broker (KRaft, one node) in a process of its own over a temporary folder."""
+"""A Kafka broker (KRaft, one node) in a process of its own over a temporary folder.
+
+Its encrypted listeners require SCRAM, and differ by their certificates: a right one, one of another host, and an expired one.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tests.jars import fetched, java
 from tests.scenarios.server import HOST, free_port
+from tests.servers.certificates import Authority
 from tests.servers.missing import missing
 from umbel.processes.process_tree import die_with
 
@@ -26,10 +31,10 @@ SETTINGS = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{host}:{controller}
-listeners=PLAINTEXT://{host}:{port},SASL_PLAINTEXT://{host}:{sasl},CONTROLLER://{host}:{controller}
-advertised.listeners=PLAINTEXT://{host}:{port},SASL_PLAINTEXT://{host}:{sasl}
+listeners=PLAINTEXT://{host}:{port},SASL_PLAINTEXT://{host}:{sasl},CONTROLLER://{host}:{controller},{encrypted}
+advertised.listeners=PLAINTEXT://{host}:{port},SASL_PLAINTEXT://{host}:{sasl},{encrypted}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,{protocols}
 inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
@@ -62,6 +67,15 @@ transaction.abort.timed.out.transaction.cleanup.interval.ms=500
 num.network.threads=2
 num.io.threads=2
 """
+ENCRYPTED = """
+listener.name.{name}.sasl.enabled.mechanisms=SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.{name}.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.{name}.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.{name}.ssl.keystore.type=PEM
+listener.name.{name}.ssl.keystore.location={certificate}
+"""
+RIGHT, OTHER_HOST, EXPIRED = "right", "other_host", "expired"
+"""Encrypted listeners, by their certificates."""
 
 Record = tuple[bytes | None, bytes | None]
 """A key and a value."""
@@ -76,12 +90,16 @@ class Broker:
         jars: its program.
         port: of the listener without authentication.
         sasl_port: of the listener with SASL/PLAIN.
+        encrypted_ports: of the encrypted listeners.
     """
 
     folder: Path
     jars: Path
     port: int = field(default_factory=free_port)
     sasl_port: int = field(default_factory=free_port)
+    encrypted_ports: Mapping[str, int] = field(
+        default_factory=lambda: {name: free_port() for name in (RIGHT, OTHER_HOST, EXPIRED)}
+    )
     _controller: int = field(default_factory=free_port)
     _process: subprocess.Popen[bytes] | None = None
 
@@ -92,6 +110,15 @@ class Broker:
     @property
     def sasl_address(self) -> str:
         return f"{HOST}:{self.sasl_port}"
+
+    def encrypted_address(self, name: str) -> str:
+        """Return the address of an encrypted listener."""
+        return f"{HOST}:{self.encrypted_ports[name]}"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate of the authority that signed those of the listeners."""
+        return self.folder / "authority.pem"
 
     @property
     def log(self) -> Path:
@@ -242,15 +269,32 @@ class Broker:
         self.folder.mkdir(parents=True, exist_ok=True)
         ports = {"port": self.port, "sasl": self.sasl_port, "controller": self._controller}
         names = {"host": HOST, "user": USER, "password": PASSWORD, "folder": self.folder}
-        self._settings.write_text(SETTINGS.format(**ports, **names))
+        encrypted = {
+            "encrypted": ",".join(f"{name.upper()}://{HOST}:{port}" for name, port in self.encrypted_ports.items()),
+            "protocols": ",".join(f"{name.upper()}:SASL_SSL" for name in self.encrypted_ports),
+        }
+        self._settings.write_text(SETTINGS.format(**ports, **names, **encrypted) + self._certificates())
         (self.folder / "log4j2.xml").write_text(LOGGING)
         cluster = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
         options = ["format", "-t", cluster.replace("-", "x"), "-c", str(self._settings)]
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            options += ["--add-scram", f"{mechanism}=[name={USER},password={PASSWORD}]"]
         done = subprocess.run(
             [*self._java(), "kafka.tools.StorageTool", *options], capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise OSError(f"the broker's folder cannot be made:\n{(done.stdout + done.stderr)[-3000:]}")
+
+    def _certificates(self) -> str:
+        """Write the certificates of the encrypted listeners; return their settings."""
+        authority, found = Authority("tests"), list[str]()
+        authority.write(self.authority)
+        for name in self.encrypted_ports:
+            host = "other.example" if name == OTHER_HOST else HOST
+            expired = timedelta(hours=1 if name == EXPIRED else -24)
+            certificate = authority.write_server(self.folder / f"{name}.pem", host, expired=expired)
+            found.append(ENCRYPTED.format(name=name, certificate=certificate))
+        return "".join(found)
 
     def _answers(self) -> bool:
         from confluent_kafka import KafkaException

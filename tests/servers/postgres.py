@@ -115,6 +115,34 @@ def running(settings: str = "") -> Iterator[PostgresServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def standby_of(server: PostgresServer) -> Iterator[PostgresServer]:
+    """Run a standby of a server, without its replication slots, for the length of a block."""
+    folder = Path(tempfile.mkdtemp(prefix="umbel-postgres-"))
+    made = PostgresServer(folder, server.programs, free_port())
+    try:
+        if os.geteuid() == 0:
+            account = pwd.getpwnam("postgres")
+            os.chown(folder, account.pw_uid, account.pw_gid)
+        made.log.touch()
+        command = [server.programs / "pg_basebackup", "-D", folder / "data", "-R", "-c", "fast", "--no-sync"]
+        login = f"host={HOST} port={server.port} user={USER} password={PASSWORD}"
+        subprocess.run([*command, "-d", login], check=True, capture_output=True, timeout=PATIENCE, **_account())
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def copy_slots(server: PostgresServer, standby: PostgresServer) -> None:
+    """Give a standby the replication slots of its primary, as tools for failover do."""
+    standby.kill()
+    source, target = (each.folder / "data" / "pg_replslot" for each in (server, standby))
+    subprocess.run(["cp", "-a", f"{source}/.", target], check=True, capture_output=True)
+    standby.start()
+
+
 def _initialise(server: PostgresServer, further: str) -> None:
     if os.geteuid() == 0:
         account = pwd.getpwnam("postgres")

@@ -187,7 +187,7 @@ def unreachable(address: str, error: object) -> UmbelError:
     text = details.str() if hasattr(details, "str") else str(details) or type(error).__name__
     return Transient(
         f"Kafka at {address} does not answer: {text}",
-        hint="check that it runs, the address, the user and its permissions",
+        hint="check that it runs, the address, security_protocol=, the user and its permissions",
     )
 
 

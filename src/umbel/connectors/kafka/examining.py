@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from umbel.connectors.kafka.clients import Cluster, settings, unreachable
+from umbel.connectors.kafka.encryption import certificate_problem, has_encryption
 from umbel.connectors.kafka.fetching import CONSUMER
 from umbel.errors import InvalidValue, Transient, UmbelError, did_you_mean
 
@@ -21,11 +22,12 @@ _OF_GROUP = "GROUP_AUTHORIZATION_FAILED"
 _LASTING: Mapping[str, str] = {
     "authentication failed": "correct sasl_mechanism=, sasl_plain_username= and sasl_plain_password= of the source",
     "authentication error": "correct sasl_mechanism=, sasl_plain_username= and sasl_plain_password= of the source",
+    "request not valid in current sasl state": 'the listener has no logins: give the source security_protocol="PLAINTEXT"',
     "unsupported sasl mechanism": "give the source a sasl_mechanism= that the broker has enabled",
-    "certificate verify failed": 'name the certificate of the authority: options={"ssl.ca.location": "/path/ca.pem"}',
     "authorization failed": "kafka-acls --add --allow-principal User:NAME --topic {topic} --operation Describe --operation Read",
 }
 """Texts of errors that another attempt does not mend, with their remedies."""
+_ENCRYPTED = 'give the source security_protocol="SASL_SSL", or the address of a listener without encryption'
 
 
 def examine(connector: KafkaConnector) -> None:
@@ -76,8 +78,13 @@ def _fetch(connector: KafkaConnector, partition: int, offset: int) -> None:
 
 def _lasting(connector: KafkaConnector, error: Transient) -> UmbelError:
     """Return an error that names its remedy if another attempt cannot succeed."""
-    text = error.message.lower()
+    text, options = error.message.lower(), settings(connector.cluster)
+    if "certificate verify failed" in text:
+        problem, remedy = certificate_problem(options)
+        return InvalidValue(f"{connector.title}: {problem}", hint=remedy)
+    if "SSL" not in options["security.protocol"] and has_encryption(options):
+        return InvalidValue(f"{connector.title}: the listener of the broker is encrypted", hint=_ENCRYPTED)
     for part, remedy in _LASTING.items():
         if part in text:
-            return InvalidValue(f"{connector.title}: {error.message}", hint=remedy.format(topic=connector.topic))
+            return InvalidValue(f"{connector.title}: {error.message}", hint=remedy.replace("{topic}", connector.topic))
     return error

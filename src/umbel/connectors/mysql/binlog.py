@@ -17,7 +17,7 @@ import polars as pl
 
 from umbel.connectors.mysql.copying import CopiedRanges
 from umbel.connectors.mysql.positions import History
-from umbel.connectors.mysql.stream import FORMAT, Event, lenenc
+from umbel.connectors.mysql.stream import FORMAT, MARIADB_GTID, Event, lenenc
 from umbel.connectors.mysql.tables import Layout, MappedTable, TableMaps
 from umbel.connectors.sql.changes import Deletions, Relation, Transactions, Values
 from umbel.connectors.sql.columns import Column
@@ -28,7 +28,7 @@ REPLACED, STATEMENT, DISTRIBUTED = "r", "s", "x"
 """Kinds of changes that cannot be applied: the table was dropped or renamed, rows were changed by a statement that was logged as
 such, and rows were changed by a transaction in two phases."""
 QUERY, XID, TABLE_MAP, INCIDENT, GTID, ANONYMOUS, XA, PARTIAL, TAGGED = 2, 16, 19, 26, 33, 34, 38, 39, 42
-MARIADB_GTID, QUERY_COMPRESSED = 162, 165
+QUERY_COMPRESSED = 165
 _OPS = {
     **dict.fromkeys((23, 30, 166, 169), INSERT),
     **dict.fromkeys((24, 31, 167, 170), UPDATE),

@@ -7,6 +7,7 @@ changes: so a copy that is interrupted goes on after its last complete range.
 
 from __future__ import annotations
 
+import secrets
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from umbel.connectors.mysql.dividing import LARGE, Division
 from umbel.connectors.mysql.positions import History, MariaDBHistory, MySQLHistory
 from umbel.connectors.mysql.reading import literal, pieces
 from umbel.connectors.mysql.server import MySQLDescription, MySQLServer, quote, rows
+from umbel.connectors.mysql.stream import StreamError, transactions_before
 from umbel.connectors.sql.changes import Relation, Values
 from umbel.connectors.sql.columns import BYTES, DATE, INSTANT, INT, NAIVE, NUMERIC, TIMES, Column
 from umbel.connectors.sql.following import inserted
@@ -155,18 +157,27 @@ def begin_snapshot(server: MySQLServer, connection: Connection[Any], table: str)
         status = {str(name): value for name, value in rows(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
         file, offset = (status[f"Binlog_snapshot_{each}"] for each in ("file", "position"))
         (found,) = rows(connection, f"SELECT BINLOG_GTID_POS('{file}', {int(offset)})")[0]
-        if found is None:
-            raise Transient(
-                f"{server.title}: the snapshot was not found in the binary log: it was purged meanwhile, or has an event above "
-                "max_allowed_packet",
-                hint="FLUSH BINARY LOGS",
-            )
-        return str(found)
+        return _read_position(server, file, int(offset)) if found is None else str(found)
     with server.connect() as other:  # its lock keeps others from changing the table meanwhile
         rows(other, f"SET lock_wait_timeout = {LOCK_WAIT}")
         rows(other, f"LOCK TABLES {table} READ")
         rows(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
         return str(rows(other, "SELECT @@global.gtid_executed")[0][0])
+
+
+def _read_position(server: MySQLServer, file: str, offset: int) -> str:
+    """Return the transactions before an offset, from the log itself.
+
+    The server does not find them in a file that has an event above its max_allowed_packet, which it sends all the same.
+    """
+    with server.connect() as other:
+        try:
+            return transactions_before(other, file, offset, 1 + secrets.randbelow((1 << 32) - 2))
+        except StreamError as error:
+            raise Transient(
+                f"{server.title}: the snapshot was not found in the binary log: {' '.join(error.message.split())}",
+                hint="see that the log is not purged at once",
+            ) from None
 
 
 def is_mariadb(connection: Connection[Any]) -> bool:

@@ -8,6 +8,9 @@ from typing import Protocol, Self
 
 from umbel.errors import InvalidValue
 
+_COUNT = (1 << 28) - 1
+"""The bits of a list's length; the others are flags."""
+
 
 class History(Protocol):
     """The transactions that were read."""
@@ -45,6 +48,19 @@ class MariaDBHistory:
     def __init__(self, text: str) -> None:
         parts = (each.strip().split("-") for each in text.split(",") if each.strip())
         self._last = {int(domain): (int(server), int(number)) for domain, server, number in parts}
+
+    @classmethod
+    def listed(cls, data: bytes) -> Self:
+        """Return the transactions of the list that a file of the log begins with.
+
+        Args:
+            data: of the event.
+        """
+        made = cls("")
+        count = int.from_bytes(data[:4], "little") & _COUNT
+        for domain, server, number in struct.iter_unpack("<IIQ", data[4 : 4 + 16 * count]):
+            made._last[domain] = server, number  # a domain has one for each of its servers, the present one last
+        return made
 
     @property
     def text(self) -> str:

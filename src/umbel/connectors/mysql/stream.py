@@ -22,10 +22,12 @@ HEARTBEAT = 5
 """Seconds after which an idle server gives a sign of life."""
 SILENCE = 60.0
 """Seconds without one after which the stream counts as lost."""
-FORMAT, PAYLOAD = 15, 40
+FORMAT, PAYLOAD, MARIADB_GTID, MARIADB_GTID_LIST = 15, 40, 162, 163
 _DUMP, _DUMP_GTID = 0x12, 0x1E
 _HEADER = struct.Struct("<IBIIIH")
 _LARGEST = 0xFFFFFF
+_TO_THE_END = 1
+"""The flag of a stream that ends with its file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,14 @@ class Event:
         timestamp: its second since the epoch.
         server_id: of the server it was made on.
         data: its contents after the header.
+        end: the offset behind it in its file, 0 if it is in none.
     """
 
     kind: int
     timestamp: int
     server_id: int
     data: bytes
+    end: int = 0
 
 
 class StreamError(Exception):
@@ -63,19 +67,19 @@ class BinlogStream:
 
     Args:
         connection: to the server, of its own.
-        history: the transactions that are not sent again.
+        start: the transactions that are not sent again; or the name of a file of MariaDB's log, which is sent to its end.
         replica: the number that tells this reader from others.
     """
 
-    def __init__(self, connection: Any, history: MariaDBHistory | MySQLHistory, replica: int) -> None:
-        self._begin(connection, history, replica)
+    def __init__(self, connection: Any, start: MariaDBHistory | MySQLHistory | str, replica: int) -> None:
+        self._begin(connection, start, replica)
         self._socket = connection._sock
         self._socket.settimeout(None)
         self._data = bytearray()
         self._at = 0
         self._alive_at = time.monotonic()
 
-    def _begin(self, connection: Any, history: MariaDBHistory | MySQLHistory, replica: int) -> None:
+    def _begin(self, connection: Any, start: MariaDBHistory | MySQLHistory | str, replica: int) -> None:
         """Ask for the stream."""
         now, checksum = rows(connection, "SELECT UNIX_TIMESTAMP(NOW(6)), @@global.binlog_checksum")[0]
         self._ahead, self._has_checksums = float(now) - time.time(), checksum != "NONE"
@@ -85,17 +89,20 @@ class BinlogStream:
             "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum",
         )
         rows(connection, f"SET @master_heartbeat_period = {period}, @source_heartbeat_period = {period}")
-        if isinstance(history, MariaDBHistory):
-            rows(
-                connection,
-                "SET @mariadb_slave_capability = 4, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0",
-            )
-            rows(connection, "SET @slave_connect_state = %s", history.text)
-            connection._execute_command(_DUMP, struct.pack("<IHI", 4, 0, replica))
-        else:
-            known = history.encoded
+        if isinstance(start, MySQLHistory):
+            known = start.encoded
             request = struct.pack("<HIIQI", 4, replica, 0, 4, len(known)) + known
             connection._execute_command(_DUMP_GTID, request)
+            return
+        rows(
+            connection,
+            "SET @mariadb_slave_capability = 4, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0",
+        )
+        if isinstance(start, str):
+            connection._execute_command(_DUMP, struct.pack("<IHI", 4, _TO_THE_END, replica) + start.encode())
+        else:
+            rows(connection, "SET @slave_connect_state = %s", start.text)
+            connection._execute_command(_DUMP, struct.pack("<IHI", 4, 0, replica))
 
     @property
     def server_time(self) -> float:
@@ -125,7 +132,7 @@ class BinlogStream:
             yield from self._events(packet)
 
     def _events(self, packet: bytes) -> Iterator[Event]:
-        timestamp, kind, server_id, size, _, _ = _HEADER.unpack_from(packet, 1)
+        timestamp, kind, server_id, size, at, _ = _HEADER.unpack_from(packet, 1)
         end = size + 1
         if len(packet) < end:
             raise Transient("the stream is damaged: an event is shorter than its header says")
@@ -135,7 +142,7 @@ class BinlogStream:
             if zlib.crc32(packet[1 : end - 4]) != int.from_bytes(packet[end - 4 : end], "little"):
                 raise Transient("the stream is damaged: the checksum of an event does not match")
             end -= 4
-        event = Event(kind, timestamp, server_id, packet[20:end])
+        event = Event(kind, timestamp, server_id, packet[20:end], at)
         if kind == PAYLOAD:
             yield from _unpacked(event)
         else:
@@ -175,6 +182,30 @@ class BinlogStream:
         self._at = 0
         self._data += found
         return True
+
+
+def transactions_before(connection: Any, file: str, offset: int, replica: int) -> str:
+    """Return the transactions before an offset of a file of MariaDB's log.
+
+    Args:
+        connection: to the server, of its own.
+        file: the name of the file.
+        offset: behind a transaction.
+        replica: the number that tells this reader from others.
+
+    Raises:
+        StreamError: the server lacks the file, or it ends before the offset.
+        Transient: the connection was lost.
+    """
+    stream, found = BinlogStream(connection, file, replica), MariaDBHistory("")
+    while True:
+        for event in stream.next(1.0):
+            if event.kind == MARIADB_GTID_LIST:
+                found = MariaDBHistory.listed(event.data)
+            elif event.kind == MARIADB_GTID:
+                found.add(event.data, event.server_id)
+            if event.end >= offset:
+                return found.text
 
 
 def _unpacked(event: Event) -> Iterator[Event]:

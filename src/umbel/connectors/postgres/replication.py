@@ -146,7 +146,8 @@ class ReplicatedSource(PostgresSource, FollowedSource):
             columns, token = {name: table.columns[name] for name in names}, secrets.token_hex(4)
             if not self._copy(table, columns, snapshot, token, poller):
                 raise Transient(f"{self.title}: the first copy was interrupted")
-        facts = {"slot": slot, "system": system, "timeline": tli, "lsn": _number(lsn), "snapshot": token}
+        at = _number(lsn)
+        facts = {"slot": slot, "system": system, "timeline": tli, "lsn": at, "confirmed": at, "snapshot": token}
         self.stage.save({**facts, "loaded": True})
 
     def _publish(self, connection: psycopg.Connection[Any], table: PostgresDescription) -> None:
@@ -176,12 +177,12 @@ class ReplicatedSource(PostgresSource, FollowedSource):
         with self.server.connect(autocommit=True) as connection:
             table = describe(connection, self.title, self.table)
             self._check_publication(connection, table)
-            self._check_slot(connection, state["slot"])
+            flushed = self._check_slot(connection, state)
             end = _number(_value(connection, "SELECT pg_current_wal_lsn()::text"))
         with self.server.connect(autocommit=True, replication="database") as replication:
             start = self._position(state)
             self._check_system(found := _row(replication, "IDENTIFY_SYSTEM"), state, start)
-            self._check_history(found, state)
+            self._check_history(replication, int(found[1]), state, max(start, flushed))
             stream = Stream(replication, state["slot"], self.publication, start, end)
             columns = {name: table.columns[name] for name in self.names(table) if name in table.columns}
             decoder = Decoder(self.options.keys or (), self.deletions, int(table.oid))
@@ -205,9 +206,16 @@ class ReplicatedSource(PostgresSource, FollowedSource):
                 stream.confirm(decoder.lsn, at_once=True)
                 due = None
             elif not decoder.rows:
-                stream.confirm(max(decoder.lsn, stream.idle_at))
+                self._confirm(stream, max(decoder.lsn, stream.idle_at))
             if not decoder.rows and (now > until or poller.is_stopping or not self.has_room(poller)):
                 return
+
+    def _confirm(self, stream: Stream, lsn: int) -> None:
+        """Confirm a position that no staged change has, if that is due; it is saved before."""
+        state = self.stage.state() if stream.is_due else {}
+        if state.get("confirmed", lsn) < lsn:
+            self.stage.save({**state, "confirmed": lsn})
+        stream.confirm(lsn)
 
     def _position(self, state: Mapping[str, Any]) -> int:
         """Return the position after the last staged transaction."""
@@ -224,22 +232,48 @@ class ReplicatedSource(PostgresSource, FollowedSource):
                 hint=f"{add}; then {ANEW}",
             )
 
-    def _check_slot(self, connection: psycopg.Connection[Any], slot: str) -> None:
-        query = "SELECT coalesce(wal_status, '') FROM pg_replication_slots WHERE slot_name = %s"
-        found = connection.execute(query, [slot]).fetchone()
-        if found is None or found[0] == "lost":
-            what = (
-                "is gone"
-                if found is None
-                else "was invalidated: the server kept too little WAL (max_slot_wal_keep_size)"
-            )
-            raise Terminal(f"{self.title}: replication slot {slot} {what}; changes since then are lost", hint=ANEW)
+    def _check_slot(self, connection: psycopg.Connection[Any], state: Mapping[str, Any]) -> int:
+        """Return the position up to which the server believes changes to be on disk here.
 
-    def _check_history(self, found: Sequence[Any], state: dict[str, Any]) -> None:
-        """Report that another server took over, and has the slot."""
-        if found[1] != state["timeline"]:
-            log.warning("%s: the server is on timeline %s, and was on %s", self.title, found[1], state["timeline"])
-            self.stage.save({**state, "timeline": found[1]})
+        Raises:
+            Terminal: the slot is gone, or begins behind what was read.
+        """
+        query = """SELECT coalesce(wal_status, ''), coalesce(confirmed_flush_lsn, '0/0')::text
+                   FROM pg_replication_slots WHERE slot_name = %s"""
+        status, flushed = connection.execute(query, [state["slot"]]).fetchone() or (None, "0/0")
+        what = {
+            None: "is gone",
+            "lost": "was invalidated: the server kept too little WAL (max_slot_wal_keep_size)",
+        }.get(status)
+        read = max(self._position(state), state.get("confirmed", _number(flushed)))
+        if what is None and _number(flushed) > read:
+            what = f"was made again or moved: it is at {flushed}, and changes were read up to {_lsn(read)}"
+        if what is not None:
+            raise Terminal(
+                f"{self.title}: replication slot {state['slot']} {what}; changes since then are lost", hint=ANEW
+            )
+        return _number(flushed)
+
+    def _check_history(
+        self, replication: psycopg.Connection[Any], timeline: int, state: Mapping[str, Any], start: int
+    ) -> None:
+        """Report that another server took over, which has the slot.
+
+        Raises:
+            Terminal: it lacked changes that were read.
+        """
+        if timeline == state["timeline"]:
+            return
+        content = _row(replication, f"TIMELINE_HISTORY {timeline}")[1]
+        lines = (content.decode() if isinstance(content, bytes) else str(content)).splitlines()
+        ends = {int(line.split()[0]): line.split()[1] for line in lines if line[:1].isdigit()}
+        end = ends.get(int(state["timeline"]), "0/0")
+        if start > _number(end):
+            raise self._restored(
+                f"the server is on timeline {timeline}, which left timeline {state['timeline']} at {end}"
+            )
+        log.warning("%s: the server is on timeline %s, and was on %s", self.title, timeline, state["timeline"])
+        self.stage.save({**state, "timeline": timeline})
 
     def _check_system(self, found: Sequence[Any], state: Mapping[str, Any], start: int) -> None:
         if found[0] != state["system"]:
@@ -249,11 +283,14 @@ class ReplicatedSource(PostgresSource, FollowedSource):
                 hint=f"correct host=, or {ANEW}",
             )
         if _number(found[2]) < start:
-            raise Terminal(
-                f"{self.title}: the server is at {found[2]} of timeline {found[1]}, before the changes read already: it was "
-                "restored from a backup, or a standby took over that lacked them",
-                hint=ANEW,
-            )
+            raise self._restored(f"the server is at {found[2]} of timeline {found[1]}")
+
+    def _restored(self, where: str) -> Terminal:
+        return Terminal(
+            f"{self.title}: {where}, before the changes read already: it was restored from a backup, or a standby took over "
+            "that lacked them",
+            hint=ANEW,
+        )
 
 
 class Stream:
@@ -277,7 +314,7 @@ class Stream:
         self.idle_at = 0
         """The position up to which the server has sent all changes, as of its last sign of life."""
         command = (
-            f"START_REPLICATION SLOT {slot} LOGICAL {start >> 32:X}/{start & 0xFFFFFFFF:X} "
+            f"START_REPLICATION SLOT {slot} LOGICAL {_lsn(start)} "
             f"(proto_version '1', publication_names '{publication}')"
         )
         self._connection.send_query(command.encode())
@@ -312,10 +349,15 @@ class Stream:
         read = max(decoder.lsn, self.idle_at, self._received)
         return SourceLag(bytes=max(0, self._end - read), seconds=max(0.0, seconds))
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the server is to be told the position now."""
+        return self._reply or time.monotonic() - self._confirmed_at > CONFIRM
+
     def confirm(self, lsn: int, *, at_once: bool = False) -> None:
         """Tell the server that the changes before a position are on disk here."""
         now = time.monotonic()
-        if not (at_once or self._reply or now - self._confirmed_at > CONFIRM):
+        if not (at_once or self.is_due):
             return
         self._confirmed, self._confirmed_at, self._reply = max(self._confirmed, lsn), now, False
         clock = time.time_ns() // 1000 - EPOCH_2000
@@ -345,6 +387,10 @@ def _plain(name: str) -> str:
 def _number(lsn: str) -> int:
     high, _, low = lsn.partition("/")
     return int(high, 16) << 32 | int(low, 16)
+
+
+def _lsn(number: int) -> str:
+    return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
 
 
 def _row(connection: psycopg.Connection[Any], query: Any) -> tuple[Any, ...]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from umbel.connectors.credentials import resolved
 from umbel.connectors.postgres.columns import described
+from umbel.connectors.sql.following import ANEW
 from umbel.connectors.sql.server import PATIENCE, DatabaseServer, TableDescription
-from umbel.errors import InvalidValue, PackageError, Transient, UmbelError, did_you_mean
+from umbel.errors import InvalidValue, PackageError, Terminal, Transient, UmbelError, did_you_mean
 
 if TYPE_CHECKING:
     import psycopg
@@ -106,6 +107,8 @@ class Server(DatabaseServer):
             return InvalidValue(f"{self.title}: {text}", hint=hint)
         if state == "53400" and "replication slots" in text:
             return Transient(f"{self.title}: {text}", hint=SLOTS_HINT)
+        if state in {"", "58P01"} and "has already been removed" in text:
+            return Terminal(f"{self.title}: the server lacks WAL of the replication slot: {text}", hint=ANEW)
         if not state or state.startswith(_AGAIN):
             return Transient(f"{self.title}: {text}", hint="see that the server runs and can be reached")
         if state == "42501":
