@@ -224,3 +224,44 @@ def test_a_missing_library_for_avro_is_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(NotSupported, match=r"fastavro.*(?s:.*)pip install 'umbel\[kafka\]'"):
         cluster.topic("t", format=Avro(registry="confluent", url="http://r")).reader(Path())
     cluster.topic("t").reader(Path())
+
+
+def test_messages_of_several_versions_of_a_schema_stand_side_by_side(broker: Broker, registry: SchemaRegistry) -> None:
+    """Each message is read by the schema that wrote it, and no row depends on its neighbours."""
+    versions: list[tuple[list[tuple[str, Any]], dict[str, Any]]] = [
+        ([("n", "int")], {"n": 1}),
+        ([("n", "int"), ("who", "string")], {"n": 2, "who": "added"}),
+        ([("who", ["null", "string"]), ("n", "long")], {"n": 1 << 40, "who": None}),
+        ([("n", "double"), ("who", "string")], {"n": 4.0, "who": "promoted"}),
+        ([("n", "double"), ("who", "string")], {"n": 4.5, "who": "no number"}),
+        ([("n", "string"), ("who", "string")], {"n": "6", "who": "text"}),
+        ([("n", "string"), ("who", "string")], {"n": "six", "who": "no number"}),
+        ([("who", "string")], {"who": "removed"}),
+        ([("n", {"type": "array", "items": "int"})], {"n": [8]}),
+        ([("n", "int"), ("later", {"type": "map", "values": "int"})], {"n": 9, "later": {"x": 1}}),
+    ]
+    values = []
+    for fields, record in versions:
+        schema = {"type": "record", "name": "V", "fields": [{"name": name, "type": kind} for name, kind in fields]}
+        values.append(avro(registry.add(json.dumps(schema)), schema, record))
+    values += values[:2]
+    form = Avro(registry="confluent", url=registry.url)
+    found = read(reading(broker, form, [*values]), {"n": Int(), "who": Optional(Str())})
+    expected = {
+        0: (1, None),
+        1: (2, "added"),
+        2: (1 << 40, None),
+        3: (4, "promoted"),
+        5: (6, "text"),
+        9: (9, None),
+        10: (1, None),
+        11: (2, "added"),
+    }
+    assert {number: (row["n"], row["who"]) for number, row in found.rows.items()} == expected
+    assert sorted(found.dead) == [4, 6, 7, 8]
+    alone = {
+        number: (row["n"], row["who"])
+        for number in range(len(values))
+        for row in read(reading(broker, form, [values[number]]), {"n": Int(), "who": Optional(Str())}).rows.values()
+    }
+    assert alone == expected

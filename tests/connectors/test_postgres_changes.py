@@ -17,8 +17,8 @@ from tests.connectors.shop_datasets import deployed, letters, orders, process, r
 from tests.servers.postgres import PostgresServer
 from umbel.connectors import ref, source
 from umbel.connectors.polling import stop_polling
-from umbel.connectors.postgres import replication
-from umbel.connectors.postgres.replication import Stream
+from umbel.connectors.postgres import stream
+from umbel.connectors.postgres.stream import Stream
 from umbel.connectors.staging import Stage
 from umbel.datasets import dataset, field
 from umbel.errors import InvalidValue, NotSupported, Transient
@@ -266,7 +266,7 @@ def test_changes_that_are_not_on_disk_are_sent_again(
     postgres_server: Server, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server is never told of more than was staged, nor of more than it has."""
-    monkeypatch.setattr(replication, "CONFIRM", 0.0)
+    monkeypatch.setattr(stream, "CONFIRM", 0.0)
     run = partial(postgres_server.run, database=name)
     run(ORDERS)
     confirmed = f"SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE database = '{name}'"

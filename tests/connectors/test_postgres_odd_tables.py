@@ -154,3 +154,58 @@ def test_numbers_and_arrays_that_no_field_has(postgres_server: Server, name: str
         assert found[4]["grid"] == []
         assert found[4]["single"] == float("-inf")
         assert str(found[1]["exact"]) == "1.50"
+
+
+def utc(*parts: int) -> datetime:
+    return datetime(2026, *parts, tzinfo=UTC)
+
+
+MOMENTS = [
+    ("Europe/Berlin", "2026-10-25 02:30:00.000001+02", utc(10, 25, 0, 30, 0, 1), utc(10, 25, 2, 30, 0, 1)),
+    ("Europe/Berlin", "2026-10-25 02:30:00.000001+01", utc(10, 25, 1, 30, 0, 1), utc(10, 25, 2, 30, 0, 1)),
+    ("Europe/Berlin", "2026-10-25 03:30:00", utc(10, 25, 2, 30), utc(10, 25, 3, 30)),
+    ("America/New_York", "2026-11-01 01:30:00", utc(11, 1, 6, 30), utc(11, 1, 1, 30)),
+    ("America/New_York", "2026-11-01 02:30:00", utc(11, 1, 7, 30), utc(11, 1, 2, 30)),
+    ("Asia/Kathmandu", "2026-11-02 12:00:00", utc(11, 2, 6, 15), utc(11, 2, 12)),
+]
+"""The zone of a session, the clock's reading that it writes, the instant, and the reading taken as UTC."""
+
+
+@pytest.mark.parametrize(("cdc", "cursor"), [("upsert", "at"), ("upsert", "naive"), ("native", None)])
+def test_zones_of_the_database_the_role_and_sessions(
+    postgres_server: Server, name: str, tmp_path: Path, cdc: str, cursor: str | None
+) -> None:
+    """A timestamptz is an instant; a timestamp is what is written. Hours come twice when summer time ends."""
+    run = postgres_server.run
+    run("CREATE TABLE moments(n bigint PRIMARY KEY, at timestamptz NOT NULL, naive timestamp NOT NULL)", database=name)
+    run(f"ALTER DATABASE {name} SET timezone = 'America/New_York'", f"ALTER DATABASE {name} SET datestyle = 'SQL, DMY'")
+    run(f"ALTER ROLE umbel IN DATABASE {name} SET timezone = 'Asia/Kathmandu'")
+
+    @source(
+        shop(postgres_server, name).table("moments", cursor),
+        disorder="14d",
+        every="1s",
+        cdc=cdc,
+    )
+    @dataset
+    class Moments:
+        n: int = field(key=True)
+        at: datetime = field(timestamp=True)
+        naive: datetime
+
+    def write(number: int) -> None:
+        zone, clock, *_ = MOMENTS[number]
+        insert = f"INSERT INTO moments VALUES ({number}, '{clock}', '{clock}')"
+        run(f"SET timezone = '{zone}'", "SET datestyle = 'ISO, YMD'", insert, database=name)
+
+    for number in range(3):
+        write(number)
+    with deployed(tmp_path, Moments) as made:
+        until(made, lambda: made.taken().get("Moments") == 3)
+        run(f"ALTER DATABASE {name} SET timezone = 'Pacific/Auckland'")
+        for number in range(3, len(MOMENTS)):
+            write(number)
+        until(made, lambda: made.taken().get("Moments") == len(MOMENTS))
+        found = {row["n"]: (row["at"], row["naive"]) for row in current(made.changes("Moments"), "n", LATER).to_dicts()}
+        assert letters(made) == []
+    assert found == {number: (at, naive) for number, (_, _, at, naive) in enumerate(MOMENTS)}

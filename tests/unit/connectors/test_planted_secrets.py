@@ -13,6 +13,7 @@ import pytest
 from umbel import connectors
 from umbel.connectors import Avro
 from umbel.definitions.arguments import DataSource
+from umbel.definitions.credentials import _without
 from umbel.definitions.secret import Secret
 from umbel.errors import UmbelError
 
@@ -132,3 +133,11 @@ def test_a_secret_of_a_wrong_type_is_not_in_the_error(kind: type[Any]) -> None:
 def test_a_header_of_a_request_may_be_a_secret() -> None:
     target = connectors.HTTP(name="h", host="https://x", healthz="/").path("in", headers={"Authorization": PLANTED})
     assert PLANTED not in repr(target)
+
+
+@pytest.mark.parametrize("kind", carriers(), ids=lambda kind: kind.__name__)
+def test_a_reader_sees_no_secret_of_an_object(kind: type[Any]) -> None:
+    shown = _without(planted(kind))
+    values = {name: getattr(shown, name) for name in secrets(kind)}
+    assert PLANTED not in str(values)
+    assert "***" in str(values)

@@ -9,23 +9,21 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-import struct
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller
 from umbel.connectors.postgres.copying import PostgresSource
 from umbel.connectors.postgres.pages import PageRanges, page_ranges
-from umbel.connectors.postgres.pgoutput import EPOCH_2000, Decoder
+from umbel.connectors.postgres.pgoutput import Decoder
 from umbel.connectors.postgres.server import SLOTS_HINT, PostgresDescription, describe
+from umbel.connectors.postgres.stream import Stream, lsn_number, lsn_text
 from umbel.connectors.sql.columns import Column
 from umbel.connectors.sql.following import ANEW, DELAY, PART_ROWS, SESSION, FollowedSource
 from umbel.connectors.sql.parallel import read_ranges
 from umbel.connectors.sql.ranges import connections
-from umbel.connectors.sql.readiness import wait_readable, wait_writable
 from umbel.connectors.sql.rows import UNSENT
 from umbel.connectors.staging import encoded
 from umbel.errors import InvalidValue, Terminal, Transient
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("umbel.work")
 
-CONFIRM = 5.0
-"""Seconds between two reports of the position."""
 DROP = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
 
 
@@ -146,7 +142,7 @@ class ReplicatedSource(PostgresSource, FollowedSource):
             columns, token = {name: table.columns[name] for name in names}, secrets.token_hex(4)
             if not self._copy(table, columns, snapshot, token, poller):
                 raise Transient(f"{self.title}: the first copy was interrupted")
-        at = _number(lsn)
+        at = lsn_number(lsn)
         facts = {"slot": slot, "system": system, "timeline": tli, "lsn": at, "confirmed": at, "snapshot": token}
         self.stage.save({**facts, "loaded": True})
 
@@ -178,7 +174,7 @@ class ReplicatedSource(PostgresSource, FollowedSource):
             table = describe(connection, self.title, self.table)
             self._check_publication(connection, table)
             flushed = self._check_slot(connection, state)
-            end = _number(_value(connection, "SELECT pg_current_wal_lsn()::text"))
+            end = lsn_number(_value(connection, "SELECT pg_current_wal_lsn()::text"))
         with self.server.connect(autocommit=True, replication="database") as replication:
             start = self._position(state)
             self._check_system(found := _row(replication, "IDENTIFY_SYSTEM"), state, start)
@@ -211,9 +207,11 @@ class ReplicatedSource(PostgresSource, FollowedSource):
                 return
 
     def _confirm(self, stream: Stream, lsn: int) -> None:
-        """Confirm a position that no staged change has, if that is due; it is saved before."""
-        state = self.stage.state() if stream.is_due else {}
-        if state.get("confirmed", lsn) < lsn:
+        """Confirm a position between staged changes, if that is due; it is saved before."""
+        if not stream.is_due:
+            return
+        state = self.stage.state()
+        if state.get("confirmed", 0) < lsn:
             self.stage.save({**state, "confirmed": lsn})
         stream.confirm(lsn)
 
@@ -245,35 +243,35 @@ class ReplicatedSource(PostgresSource, FollowedSource):
             None: "is gone",
             "lost": "was invalidated: the server kept too little WAL (max_slot_wal_keep_size)",
         }.get(status)
-        read = max(self._position(state), state.get("confirmed", _number(flushed)))
-        if what is None and _number(flushed) > read:
-            what = f"was made again or moved: it is at {flushed}, and changes were read up to {_lsn(read)}"
+        read = max(self._position(state), state.get("confirmed", lsn_number(flushed)))
+        if what is None and lsn_number(flushed) > read:
+            what = f"was made again or moved: it is at {flushed}, and changes were read up to {lsn_text(read)}"
         if what is not None:
             raise Terminal(
                 f"{self.title}: replication slot {state['slot']} {what}; changes since then are lost", hint=ANEW
             )
-        return _number(flushed)
+        return lsn_number(flushed)
 
     def _check_history(
-        self, replication: psycopg.Connection[Any], timeline: int, state: Mapping[str, Any], start: int
+        self, replication: psycopg.Connection[Any], number: int, state: Mapping[str, Any], start: int
     ) -> None:
         """Report that another server took over, which has the slot.
 
         Raises:
             Terminal: it lacked changes that were read.
         """
-        if timeline == state["timeline"]:
+        if number == state["timeline"]:
             return
-        content = _row(replication, f"TIMELINE_HISTORY {timeline}")[1]
+        content = _row(replication, f"TIMELINE_HISTORY {number}")[1]
         lines = (content.decode() if isinstance(content, bytes) else str(content)).splitlines()
         ends = {int(line.split()[0]): line.split()[1] for line in lines if line[:1].isdigit()}
         end = ends.get(int(state["timeline"]), "0/0")
-        if start > _number(end):
+        if start > lsn_number(end):
             raise self._restored(
-                f"the server is on timeline {timeline}, which left timeline {state['timeline']} at {end}"
+                f"the server is on timeline {number}, which left timeline {state['timeline']} at {end}"
             )
-        log.warning("%s: the server is on timeline %s, and was on %s", self.title, timeline, state["timeline"])
-        self.stage.save({**state, "timeline": timeline})
+        log.warning("%s: the server is on timeline %s, and was on %s", self.title, number, state["timeline"])
+        self.stage.save({**state, "timeline": number})
 
     def _check_system(self, found: Sequence[Any], state: Mapping[str, Any], start: int) -> None:
         if found[0] != state["system"]:
@@ -282,7 +280,7 @@ class ReplicatedSource(PostgresSource, FollowedSource):
                 f"and was {state['system']}",
                 hint=f"correct host=, or {ANEW}",
             )
-        if _number(found[2]) < start:
+        if lsn_number(found[2]) < start:
             raise self._restored(f"the server is at {found[2]} of timeline {found[1]}")
 
     def _restored(self, where: str) -> Terminal:
@@ -293,104 +291,8 @@ class ReplicatedSource(PostgresSource, FollowedSource):
         )
 
 
-class Stream:
-    """The stream of a replication slot.
-
-    Args:
-        connection: in replication mode.
-        slot: the name of the slot.
-        publication: the name of the publication.
-        start: the position from which on transactions are sent.
-        end: the end of the server's log when the stream was begun.
-    """
-
-    def __init__(
-        self, connection: psycopg.Connection[Any], slot: str, publication: str, start: int, end: int = 0
-    ) -> None:
-        self._connection = connection.pgconn
-        self._confirmed, self._confirmed_at = start, time.monotonic()
-        self._received, self._reply = start, False
-        self._end, self._sent_at = end, 0
-        self.idle_at = 0
-        """The position up to which the server has sent all changes, as of its last sign of life."""
-        command = (
-            f"START_REPLICATION SLOT {slot} LOGICAL {_lsn(start)} "
-            f"(proto_version '1', publication_names '{publication}')"
-        )
-        self._connection.send_query(command.encode())
-        self._expect(8)  # COPY_BOTH
-
-    def next(self, patience: float) -> bytes | None:
-        """Return the next message, None if there is none for some seconds."""
-        while True:
-            size, data = self._connection.get_copy_data(1)
-            if size == 0:
-                if not wait_readable([self._connection.socket], patience):
-                    return None
-                self._connection.consume_input()
-                size, data = self._connection.get_copy_data(1)
-                if size == 0:
-                    continue
-            if size < 0:
-                self._expect(0)
-            found = bytes(data)
-            if found[0] == _DATA:
-                self._sent_at = int.from_bytes(found[17:25], "big", signed=True) + EPOCH_2000
-                return found[25:]
-            self.idle_at, self._reply = int.from_bytes(found[1:9], "big"), bool(found[17])
-            return None
-
-    def lag(self, decoder: Decoder, *, is_idle: bool) -> SourceLag:
-        """Return the bytes of the log ahead and the last commit's age.
-
-        The end of the log is that at the beginning of the stream.
-        """
-        seconds = 0.0 if is_idle or not decoder.committed_at else (self._sent_at - decoder.committed_at) / 1e6
-        read = max(decoder.lsn, self.idle_at, self._received)
-        return SourceLag(bytes=max(0, self._end - read), seconds=max(0.0, seconds))
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the server is to be told the position now."""
-        return self._reply or time.monotonic() - self._confirmed_at > CONFIRM
-
-    def confirm(self, lsn: int, *, at_once: bool = False) -> None:
-        """Tell the server that the changes before a position are on disk here."""
-        now = time.monotonic()
-        if not (at_once or self.is_due):
-            return
-        self._confirmed, self._confirmed_at, self._reply = max(self._confirmed, lsn), now, False
-        clock = time.time_ns() // 1000 - EPOCH_2000
-        report = struct.pack(">cQQQqB", b"r", self._confirmed, self._confirmed, self._confirmed, clock, 0)
-        self._connection.put_copy_data(report)
-        while self._connection.flush():
-            wait_writable([self._connection.socket], 1.0)
-
-    def _expect(self, status: int) -> None:
-        """Read the result of a command, which must have a status."""
-        import psycopg
-
-        self._connection.flush()
-        result = self._connection.get_result()
-        if result is None or result.status != status:
-            text = "the stream has ended" if result is None else result.error_message.decode(errors="replace")
-            raise psycopg.OperationalError(text or "the stream has ended")
-
-
-_DATA = ord("w")
-
-
 def _plain(name: str) -> str:
     return re.sub("[^a-z0-9_]", "_", name.lower())
-
-
-def _number(lsn: str) -> int:
-    high, _, low = lsn.partition("/")
-    return int(high, 16) << 32 | int(low, 16)
-
-
-def _lsn(number: int) -> str:
-    return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
 
 
 def _row(connection: psycopg.Connection[Any], query: Any) -> tuple[Any, ...]:
