@@ -289,9 +289,13 @@ class DataConnector:
         )
 
 
+def is_credential(each: Field[Any]) -> bool:
+    """Return whether a field has a credential, or several."""
+    return "Credential" in str(each.type)
+
+
 def _locates(each: Field[Any]) -> bool:
-    is_credential = "Credential" in str(each.type)
-    return each.name != "source" and bool(each.metadata.get("destination", not is_credential))
+    return each.name != "source" and bool(each.metadata.get("destination", not is_credential(each)))
 
 
 def refuse_options(subject: str, **options: Any) -> None:

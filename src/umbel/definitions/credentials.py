@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+from umbel.definitions.arguments import is_credential
 from umbel.definitions.records import DatasetDefinition, Definitions, SinkDefinition, SourceDefinition
 from umbel.definitions.secret import Secret
 from umbel.state.passwords import HIDDEN
@@ -36,7 +37,7 @@ def _without(connector: Any) -> Any:
         value = getattr(connector, each.name)
         if not each.init or isinstance(value, Secret):
             continue
-        if "Credential" in str(each.type) or not each.repr:
+        if is_credential(each) or not each.repr:
             hidden[each.name] = _hidden(value)
         elif is_dataclass(value):
             hidden[each.name] = _without(value)

@@ -7,7 +7,6 @@ changes: so a copy that is interrupted goes on after its last complete range.
 
 from __future__ import annotations
 
-import secrets
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -172,7 +171,7 @@ def _read_position(server: MySQLServer, file: str, offset: int) -> str:
     """
     with server.connect() as other:
         try:
-            return transactions_before(other, file, offset, 1 + secrets.randbelow((1 << 32) - 2))
+            return transactions_before(other, file, offset)
         except StreamError as error:
             raise Transient(
                 f"{server.title}: the snapshot was not found in the binary log: {' '.join(error.message.split())}",

@@ -29,7 +29,7 @@ from umbel.connectors.mysql.copying import (
 from umbel.connectors.mysql.positions import MariaDBHistory, MySQLHistory
 from umbel.connectors.mysql.reading import MySQLSource
 from umbel.connectors.mysql.server import MySQLDescription, describe, may, quote, rows
-from umbel.connectors.mysql.stream import BinlogStream, StreamError
+from umbel.connectors.mysql.stream import BinlogStream, StreamError, new_replica
 from umbel.connectors.mysql.tables import TableMaps
 from umbel.connectors.polling import Poller
 from umbel.connectors.sql.following import ANEW, DELAY, PART_ROWS, FollowedSource
@@ -129,7 +129,7 @@ class BinlogSource(MySQLSource, FollowedSource):
     def load(self, poller: Poller) -> None:
         """Stage the rows of the table, by resumable ranges or in one snapshot."""
         state = self.stage.state()
-        replica = state.get("replica") or 1 + secrets.randbelow((1 << 32) - 2)
+        replica = state.get("replica") or new_replica()
         with self.server.connect() as connection:
             table = describe(connection, self.title, self.table)
             table.require(self.title, names := self.names(table))

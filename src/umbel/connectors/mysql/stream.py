@@ -5,6 +5,7 @@ Format: "Replication protocol" of MySQL's source documentation and of MariaDB's 
 
 from __future__ import annotations
 
+import secrets
 import ssl
 import struct
 import time
@@ -184,20 +185,24 @@ class BinlogStream:
         return True
 
 
-def transactions_before(connection: Any, file: str, offset: int, replica: int) -> str:
+def new_replica() -> int:
+    """Return a number that tells a reader of a log from others, at random."""
+    return 1 + secrets.randbelow((1 << 32) - 2)
+
+
+def transactions_before(connection: Any, file: str, offset: int) -> str:
     """Return the transactions before an offset of a file of MariaDB's log.
 
     Args:
         connection: to the server, of its own.
         file: the name of the file.
         offset: behind a transaction.
-        replica: the number that tells this reader from others.
 
     Raises:
         StreamError: the server lacks the file, or it ends before the offset.
         Transient: the connection was lost.
     """
-    stream, found = BinlogStream(connection, file, replica), MariaDBHistory("")
+    stream, found = BinlogStream(connection, file, new_replica()), MariaDBHistory("")
     while True:
         for event in stream.next(1.0):
             if event.kind == MARIADB_GTID_LIST:
