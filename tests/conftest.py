@@ -23,6 +23,8 @@ CONNECTORS = "connectors"
 """The folder of tests against real servers; those against one server, named in their file, run in one process."""
 CONTRACTS = "contracts"
 """The folder of contracts; those over a bucket run in one process, with one server."""
+LONGEST_ID = 200
+"""The most characters of an argument that are part of a test's name."""
 
 profiles.load()
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS.parent), os.environ.get("PYTHONPATH", "")]))
@@ -43,6 +45,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if folder == CONNECTORS:
             item.add_marker(pytest.mark.xdist_group(item.path.stem.split("_")[1]))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name long texts and binary data by their argument.
+
+    All processes must have the same names, and compressed data may contain the time at which it was made.
+    """
+    is_short = not isinstance(val, bytes | str) or len(val) <= LONGEST_ID
+    return None if is_short and (not isinstance(val, bytes) or val.isascii()) else argname
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ PACKED = gzip.compress(LINES)
         (PACKED[: len(PACKED) // 2], "breaks off", len(LINES) // 3),
         (b"no gzip", "incorrect header check", 0),
     ],
+    ids=["checksum", "length", "more behind it", "no checksum", "half of it", "no gzip"],
 )
 def test_what_stands_before_the_damage_is_read(tmp_path: Path, packed: bytes, message: str, least: int) -> None:
     (tmp_path / "in.json.gz").write_bytes(packed)
