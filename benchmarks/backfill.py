@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,11 +137,11 @@ def processing(
 
 def differing(deployment: Deployment) -> int:
     """Return for how many of some users the two datasets have other values."""
-    from umbel.query.history import replay
     from umbel.query.lookups import Lookups
+    from umbel.runtime.history import replayed
 
     graph = deployment.graph(deployment.catalog.latest())
-    lookups = Lookups(graph, deployment.store, lambda node: replay(node, deployment.changes.read))
+    lookups = Lookups(graph, deployment.store, partial(replayed, deployment))
     keys = pl.DataFrame({"uid": pl.Series(range(KEYS), dtype=pl.Int64)})
     now = pl.Series([1_760_800_000_000], dtype=pl.Datetime("ms", "UTC")).cast(pl.Datetime("us", "UTC"))
     found = [lookups.online(name, keys, now.new_from_index(0, KEYS)) for name in ("Live", "New")]

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,11 +81,11 @@ def _by_spark(deployment: Deployment, requested: int) -> tuple[float, int]:
 
 def write_values(deployment: Deployment, by_hand: Path, target: Path) -> None:
     """Write the values of every dataset that the loop written by hand has values of."""
-    from umbel.query.history import replay
     from umbel.query.lookups import Lookups
+    from umbel.runtime.history import replayed
 
     graph = deployment.graph(deployment.catalog.revision())
-    lookups = Lookups(graph, deployment.store, lambda node: replay(node, deployment.changes.read))
+    lookups = Lookups(graph, deployment.store, partial(replayed, deployment))
     for path in sorted(by_hand.glob("*.parquet")):
         node, expected = graph.outputs[path.stem], pl.read_parquet(path)
         if node.operator.is_terminal:

@@ -115,6 +115,19 @@ class Job:
         with self.store.snapshot(0) as reader:
             return self.operator.lookup(State(reader, self.operator.id), requested)
 
+    def completed(self, points: Sequence[tuple[int, int]], rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the answers to points, completed from the requested part of the input's changes."""
+        with self.store.snapshot(0) as reader:
+            answer = self.operator.stored_answer(State(reader, self.operator.id), self.points(points))
+        if answer.completion is None:
+            return answer.report
+        since, until = answer.completion.since, answer.completion.until
+        requested = self.points(points).filter(answer.completion.points)["k"]
+        needed = pl.col(self.operator.instant).is_between(instant(since), instant(until)) & pl.col("k").is_in(
+            requested.implode()
+        )
+        return answer.completion.report(rows.filter(needed))
+
     @staticmethod
     def points(points: Sequence[tuple[int, int]]) -> pl.DataFrame:
         """Return points (key, instant) as a frame."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from umbel.changes.versions import consolidate
 from umbel.client.plain import plain
 from umbel.log.ingest import IngestLogs
 from umbel.query.columns import keys_of
-from umbel.query.history import replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import BUDGET, Deployment
+from umbel.runtime.history import replayed
 from umbel.types.schema import WEIGHT
 
 PATIENCE = 180.0
@@ -88,7 +89,7 @@ class Deployed:
         """Return the same as a frame, with whether each was found."""
         place = self.deployment
         graph = place.graph(place.catalog.revision())
-        lookups = Lookups(graph, place.store, lambda node: replay(node, place.changes.read))
+        lookups = Lookups(graph, place.store, partial(replayed, place))
         instants = pl.Series([each.astimezone(UTC) for each in at], dtype=pl.Datetime("us", "UTC"))
         schema = graph.outputs[dataset].operator.schema
         requested = keys_of(pd.DataFrame(list(keys)), dict(schema.keys), f"lookup on {dataset}")

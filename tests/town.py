@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
@@ -19,10 +20,10 @@ from umbel.connectors import Webhook, source
 from umbel.datasets import Count, dataset, field, pipeline
 from umbel.dtypes import Continuous
 from umbel.lib import inputs
-from umbel.query.history import replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.batch import drain
 from umbel.runtime.erasures import erase
+from umbel.runtime.history import replayed
 from umbel.runtime.recovery.check import check
 from umbel.state.runs.maintenance import maintain
 
@@ -114,7 +115,7 @@ class Town:
     def offline(self) -> list[Any]:
         place = self.deployed.deployment
         graph = place.graph(place.catalog.revision())
-        lookups = Lookups(graph, place.store, lambda node: replay(node, place.changes.read))
+        lookups = Lookups(graph, place.store, partial(replayed, place))
         emails = [f"p{number}@example.com" for number in range(12)] + [PREFIXED, BOB]
         keys = pl.DataFrame({"email": emails, "region": ["eu"] * len(emails)})
         at = pl.Series([START + timedelta(minutes=3)] * len(emails), dtype=pl.Datetime("us", "UTC"))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from umbel.operators.leaf import Leaf
 from umbel.operators.operator import Operator
 from umbel.query.answer import Answer
 from umbel.query.execute import checked_fields
-from umbel.query.history import replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import BUDGET
+from umbel.runtime.history import replayed
 from umbel.testing.tables import table
 
 CENTURY = 100 * 365 * 86_400_000_000
@@ -123,16 +124,13 @@ class Playing:
 
     @property
     def lookups(self) -> Lookups:
-        return Lookups(self.graph, self._deployed.deployment.store, self._history)
+        return Lookups(self.graph, self._deployed.deployment.store, partial(replayed, self._deployed.deployment))
 
     def changes(self, dataset: str) -> Any:
         return self._deployed.deployment.changes.read(self.graph.outputs[dataset])
 
     def history(self, dataset: str) -> Any:
-        return self._history(self.graph.outputs[dataset])
-
-    def _history(self, node: Any) -> Any:
-        return replay(node, self._deployed.deployment.changes.read)
+        return replayed(self._deployed.deployment, self.graph.outputs[dataset])
 
 
 def begin(folder: Path, cases: Sequence[Case], budget: int = BUDGET) -> tuple[Deployed, list[Playing]]:

@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,10 +24,10 @@ from tests.reference_operators import EVER
 from umbel.connectors import Webhook
 from umbel.definitions.records import DatasetDefinition, Definitions
 from umbel.operators.operator import Keyed, Operator
-from umbel.query.history import replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import JOB
+from umbel.runtime.history import replayed
 from umbel.runtime.progress import EventTimeProgress
 from umbel.types.schema import TRUNCATION
 
@@ -124,7 +125,7 @@ class Playing:
         """Return what became of it."""
         place = self._deployed.deployment
         graph = place.graph(place.catalog.revision())
-        lookups = Lookups(graph, place.store, lambda node: replay(node, place.changes.read))
+        lookups = Lookups(graph, place.store, partial(replayed, place))
         nodes = [graph.outputs[self.prefix + name] for name in self.program.derived]
         logs = {node.state_id: [place.changes.read(node)] for node in nodes if node.is_logged}
         stream_times = self._stream_times(graph)

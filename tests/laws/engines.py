@@ -23,7 +23,7 @@ from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import Edge, StageOutput, add_seen, due, emit, run_shard
 from umbel.local.runner import LocalRunner
 from umbel.operators.operator import Clock, Keyed
-from umbel.query.history import replay
+from umbel.query.history import LogPart, replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.backfill_input import hand_on
 from umbel.runtime.progress import EventTimeProgress
@@ -153,9 +153,13 @@ class Live:
         frames = [frame for number, frame in numbered if first <= number and (last is None or number < last)]
         return pl.concat(frames) if frames else node.operator.schema.empty()
 
+    def part(self, node: GraphNode, part: LogPart) -> pl.DataFrame:
+        """Return a part of the change log of a node."""
+        return part.taken(self.log(node))
+
     def outcome(self) -> Outcome:
         """Return what became of it."""
-        lookups = Lookups(self.graph, self.store, lambda node: replay(node, self.log))
+        lookups = Lookups(self.graph, self.store, lambda node, changes: replay(node, self.part, changes))
         owners = {node.state_id: node.operator.id for node in self.graph.nodes}
         stream_times = {owners[owner]: micros(at) for owner, at in self.time.stream_times.items()}
         final = {node.operator.id for node in self.graph.nodes if is_final(node)}

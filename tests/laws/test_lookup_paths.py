@@ -121,7 +121,7 @@ OVER_LISTS = (
 def source(operator: Any, store: Any, changes: pl.DataFrame) -> Lookups:
     """Return lookups on the state of an operator, as dataset E."""
     graph = cast(Graph, SimpleNamespace(outputs={"E": GraphNode(operator, (), operator.id, 0, 0)}))
-    return Lookups(graph, store, lambda _: changes)
+    return Lookups(graph, store, lambda _, __: changes)
 
 
 def check(

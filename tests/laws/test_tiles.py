@@ -112,15 +112,15 @@ def check(job: Job, changes: list[tuple[int, Change]], requested: list[tuple[int
     """Assert that state and history answer as the reference, the state where it says it knows."""
     if not requested:
         return
-    online = job.lookup(requested)
+    online, completed = job.lookup(requested), job.completed(requested, rows)
     offline = job.operator.replay(rows, job.points(requested))
-    history = online["_history"].to_list()
-    magnitude = 1e3
+    history, magnitude = online["_history"].to_list(), 1e3
     for place, (key, now) in enumerate(requested):
         expected_row = expected(job.operator, changes, key, now)
         assert_rows(offline.row(place), expected_row, magnitude, f"offline {key} {now}")
-        if not history[place]:
-            assert_rows(online.drop("_history").row(place), expected_row, magnitude, f"online {key} {now}")
+        for answers, title in ((online, "online"), (completed, "completed")):
+            if not answers["_history"][place]:
+                assert_rows(answers.drop("_history").row(place), expected_row, magnitude, f"{title} {key} {now}")
     known = [place for place, unknown in enumerate(history) if not unknown]
     for name in offline.columns:
         a, b = online[name].gather(known).to_list(), offline[name].gather(known).to_list()

@@ -8,13 +8,14 @@ from datetime import datetime
 
 import polars as pl
 
+from umbel.changes.change_filter import ChangeFilter
 from umbel.definitions.records import DatasetDefinition
 from umbel.graph.execution import InProcess
 from umbel.graph.graph import Graph, GraphNode
 from umbel.graph.stages import StageOutput, due, emit
 from umbel.operators.index import Index
 from umbel.operators.operator import Clock
-from umbel.query.history import replay
+from umbel.query.history import LogPart, replay
 from umbel.query.lookups import Lookups
 from umbel.state.memory import MemoryStore
 from umbel.state.port import Stamp
@@ -62,7 +63,7 @@ class LocalRunner:
 
     def history(self, dataset: str) -> pl.DataFrame:
         """Return all changes consumed by the dataset's terminal aggregate."""
-        return self._history(self.graph.outputs[dataset])
+        return replay(self.graph.outputs[dataset], self._part)
 
     def _as_changes(self, node: GraphNode, rows: pl.DataFrame) -> pl.DataFrame:
         schema = node.operator.schema
@@ -85,5 +86,8 @@ class LocalRunner:
         frames = self._logs[node.number]
         return pl.concat(frames) if frames else node.operator.schema.empty()
 
-    def _history(self, node: GraphNode) -> pl.DataFrame:
-        return replay(node, self._logged)
+    def _part(self, node: GraphNode, part: LogPart) -> pl.DataFrame:
+        return part.taken(self._logged(node))
+
+    def _history(self, node: GraphNode, changes: ChangeFilter) -> pl.DataFrame:
+        return replay(node, self._part, changes)

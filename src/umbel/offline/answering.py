@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 import polars as pl
 
 from umbel.api.secrets import secrets_from
+from umbel.changes.change_filter import ChangeFilter
 from umbel.errors import Terminal, Transient, UmbelError
 from umbel.graph.graph import Branch, GraphNode
 from umbel.offline.request import OfflineRequest
 from umbel.query.answer import Answer
 from umbel.query.arrange import QueryPlan
 from umbel.query.execute import QueryEngine
+from umbel.query.history import logged_inputs
 from umbel.query.session import QueryMode
 from umbel.runtime.completeness import DeploymentCompleteness
 from umbel.runtime.deployment import Deployment, replaced
@@ -28,6 +30,8 @@ PROBED = 100
 """Rows to sample: if all of them fail, the error is the query's and not the rows'."""
 HISTORY_BYTES = 512 << 20
 """Bytes of history that are cached for the next batch."""
+ROW_BYTES = 64
+"""About how many bytes a change takes in memory."""
 
 
 class Answering:
@@ -45,6 +49,7 @@ class Answering:
         self._deployment, self._branch, self._request = deployment, branch, request
         self._extractors = Extractors(BATCH_SECONDS, is_naming=False)
         self._read: dict[str, pl.DataFrame] = {}
+        self._large = set[str]()
         self._latest, self._engine = self._current()
         self.plan = self._engine.plan(request.inputs, request.outputs, QueryMode.OFFLINE)
 
@@ -122,17 +127,20 @@ class Answering:
         known, store = DeploymentCompleteness(self._deployment), self._deployment.store
         return latest, engine_of(definitions, graph, store, self._history, erased, self._extractors, known)
 
-    def _history(self, node: GraphNode) -> pl.DataFrame:
-        """Return the input history of a node, cached for the next batches.
+    def _history(self, node: GraphNode, changes: ChangeFilter) -> pl.DataFrame:
+        """Return a node's input history, cached for the next batches if it is small.
 
-        At most `HISTORY_BYTES` are cached.
+        At most `HISTORY_BYTES` are cached. Of a larger one what these rows need is read.
         """
         known = self._read.get(node.state_id)
-        if known is None:
-            known = replayed(self._deployment, node, self._deployment.changes.read)
-            if sum(each.estimated_size() for each in (known, *self._read.values())) <= HISTORY_BYTES:
-                self._read[node.state_id] = known
-        return known
+        if known is None and node.state_id not in self._large:
+            rows = sum(self._deployment.changes.measure(each)[0] for each in logged_inputs(node))
+            cached = sum(each.estimated_size() for each in self._read.values())
+            if cached + rows * ROW_BYTES <= HISTORY_BYTES:
+                known = self._read[node.state_id] = replayed(self._deployment, node, changes.of_all_groups)
+            else:
+                self._large.add(node.state_id)
+        return replayed(self._deployment, node, changes) if known is None else known
 
 
 def looked_up(plan: QueryPlan, graph: Branch) -> dict[str, str]:

@@ -28,6 +28,7 @@ from umbel.windowing.grids import LATER
 from umbel.windowing.panes import BEGIN, END, Panes
 from umbel.windowing.partials import Partials
 from umbel.windowing.sessions import Sessions
+from umbel.windowing.stored_answer import StoredAnswer
 from umbel.windowing.stored_windows import whole
 from umbel.windowing.tile_reads import TileReader
 from umbel.windowing.tile_writes import TileWriter
@@ -198,7 +199,6 @@ class LookedUpAggregation(Aggregation):
             NEVER if window.duration_us is None else window.duration_us + window.stride_us + window.lookback_us + SECOND
         )
 
-    @abstractmethod
     def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
         """Return the values from the state.
 
@@ -210,6 +210,11 @@ class LookedUpAggregation(Aggregation):
             One row for each point: `_found`, `_history`, `_changed` (the instant of the last change of the values) and the
             aggregates. Where `_history` is set the state no longer has the value, and `replay` must compute it.
         """
+        return self.stored_answer(state, points).report
+
+    @abstractmethod
+    def stored_answer(self, state: State, points: pl.DataFrame) -> StoredAnswer:
+        """Return the values from the state, to be completed from a part of the history."""
 
     @abstractmethod
     def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
@@ -231,6 +236,11 @@ class LookedUpAggregation(Aggregation):
 
         The columns are the group's and `_time`.
         """
+
+    @property
+    def instant(self) -> str:
+        """The input column with the instant of a row, in its windows."""
+        return self.along or self.parents[0].schema.timestamp
 
     def history_columns(self) -> list[str]:
         """Return the input columns its results depend on."""
@@ -275,7 +285,7 @@ class ContinuousAggregation(LookedUpAggregation):
         TileWriter(self.tiles).step(changes, state, clock.watermark)
         return self.schema.empty()
 
-    def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
+    def stored_answer(self, state: State, points: pl.DataFrame) -> StoredAnswer:
         return TileReader(self.tiles).lookup(state, points)
 
     def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
@@ -297,8 +307,8 @@ class QueriedAggregation(LookedUpAggregation):
         pane_kernel.store(self.panes, self._tables(state), changes, self._final(clock))
         return self.schema.empty()
 
-    def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
-        return pane_kernel.lookup(self.panes, self._tables(state), points)
+    def stored_answer(self, state: State, points: pl.DataFrame) -> StoredAnswer:
+        return StoredAnswer(pane_kernel.lookup(self.panes, self._tables(state), points))
 
     def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         return pane_kernel.replay(self.panes, changes, points)

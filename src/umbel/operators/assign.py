@@ -70,6 +70,9 @@ class Assign(RowWise):
         (found,) = inputs
         return None if found is None or {column.name for column in self.columns} & {*found} else found
 
+    def source_of(self, column: str) -> str | None:
+        return None if any(each.name == column for each in self.columns) else column
+
     def columns_read(self, needed: AbstractSet[str]) -> AbstractSet[str] | None:
         found = set(needed) - {column.name for column in self.columns}
         for column in self.columns:

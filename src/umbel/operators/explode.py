@@ -43,6 +43,9 @@ class Explode(RowWise):
             )
         return dtype.base.of if dtype.base.of.is_optional else Optional(dtype.base.of)
 
+    def source_of(self, column: str) -> str | None:
+        return None if column in self.columns else column
+
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         lengths = [pl.col(name).list.len().fill_null(0).clip(1) for name in self.columns]
         unequal = rows.filter(pl.any_horizontal(length != lengths[0] for length in lengths))

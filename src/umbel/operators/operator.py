@@ -189,6 +189,13 @@ class RowWise(Operator):
         found = inputs[0] if self.keeps_values and len(inputs) == 1 else None
         return None if found is None or not set(found) <= {*self.schema.names} else found
 
+    def source_of(self, column: str) -> str | None:
+        """Return the input column whose values an output column has, row by row.
+
+        None if it has others. With several parents it is a column of each of them.
+        """
+        return column if self.keeps_values else None
+
     @abstractmethod
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the output changes for `rows`; `_at`, `_weight` and `_seq` pass through."""

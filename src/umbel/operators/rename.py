@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import polars as pl
@@ -52,5 +53,11 @@ class Rename(RowWise):
         (found,), new = inputs, dict(self.names)
         return None if found is None else tuple(new.get(name, name) for name in found)
 
+    def source_of(self, column: str) -> str:
+        return {new: old for old, new in self.names}.get(column, column)
+
+    def columns_read(self, needed: AbstractSet[str]) -> AbstractSet[str]:
+        return frozenset(self.source_of(column) for column in needed)
+
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return rows.rename(dict(self.names))
+        return rows.rename(dict(self.names), strict=False)  # not all columns may be there

@@ -35,6 +35,9 @@ class Union(RowWise):
         raise_all(errors, InvalidValue, f"{self.title}: the schemas of the inputs differ", hint=_ALIKE)
         return first
 
+    def source_of(self, column: str) -> str | None:
+        return column
+
     def apply(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.select(*self.schema.names, *CHANGE_COLUMNS)
 

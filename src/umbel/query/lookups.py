@@ -5,25 +5,28 @@ The state answers online lookups, the history offline ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import polars as pl
 
+from umbel.changes.change_filter import ChangeFilter
 from umbel.changes.versions import ALIVE, KEY, TIME, version_columns
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
 from umbel.graph.graph import GraphNode
 from umbel.operators.aggregate import LookedUpAggregation
-from umbel.query.completeness import Complete, Completeness, check_instants, first_of, replayed_since
+from umbel.operators.operator import ALWAYS
+from umbel.query.completeness import Complete, Completeness, check_instants, emitted_since, first_of, replayed_since
 from umbel.query.point_lookup import PointLookup, PointLookups, point_lookups
 from umbel.query.rows import Column, Instants, as_keys
 from umbel.state.keys import encode_keys, shard_of
 from umbel.state.port import Reader, Store
 from umbel.state.tables import State
 from umbel.windowing.points import CHANGED, FOUND, HISTORY
+from umbel.windowing.stored_answer import StoredAnswer
 
-History = Callable[[GraphNode], pl.DataFrame]
-"""Returns the changes consumed by a terminal aggregate."""
+History = Callable[[GraphNode, ChangeFilter], pl.DataFrame]
+"""Returns those changes consumed by a terminal aggregate that are needed, and possibly others."""
 
 ROW = "_row"
 POINT_LOOKUP_ROWS = 256
@@ -143,13 +146,14 @@ class Lookups:
         operator = node.operator
         assert isinstance(operator, LookedUpAggregation)
         known = [
-            operator.lookup(State(reader, node.state_id), part.select(KEY, TIME)).with_columns(part[ROW])
+            (operator.stored_answer(State(reader, node.state_id), part.select(KEY, TIME)), part)
             for part, reader in self._by_shard(points)
         ]
-        found = pl.concat(known)
+        found = pl.concat(self._completed(node, known))
         lost = points.join(found.filter(HISTORY), on=ROW, how="semi", maintain_order="left")
         if lost.height:
-            changes = self._history(node)  # before it is asked what is missing: more may be dropped meanwhile
+            changes = self._history(node, ChangeFilter(_groups(node, lost), operator.instant))
+            # asked after the changes are read: more may be dropped meanwhile
             since, first = replayed_since(node, self._known), first_of(lost[TIME])
             check_instants(node.dataset or node.state_id, since, first, "from history")
             report = operator.replay(changes, lost.drop(KEY)).with_columns(lost[ROW])
@@ -159,6 +163,34 @@ class Lookups:
         rows = points.join(found, on=ROW, how="left", maintain_order="left")
         shown = rows.with_columns(pl.col(CHANGED).alias(operator.schema.timestamp))
         return shown.select(operator.schema.names), rows[FOUND]
+
+    def _completed(self, node: GraphNode, known: Sequence[tuple[StoredAnswer, pl.DataFrame]]) -> list[pl.DataFrame]:
+        """Return the reports of points, some of them completed from a part of the history.
+
+        Points beside a change that is not in effect yet at their instant are answered so: the clocks of producers are ahead.
+        """
+        reports, operator = [answer.report for answer, _ in known], node.operator
+        pending = [(place, each.completion) for place, (each, _) in enumerate(known) if each.completion is not None]
+        if pending:
+            assert isinstance(operator, LookedUpAggregation)
+            since, until = min(each.since for _, each in pending), max(each.until for _, each in pending)
+            groups = pl.concat([_groups(node, known[place][1].filter(each.points)) for place, each in pending])
+            changes = self._history(node, ChangeFilter(groups, operator.instant, since, until))
+            if self._has_all(node, operator, since):
+                for place, each in pending:
+                    reports[place] = each.report(changes)
+        return [report.with_columns(part[ROW]) for report, (_, part) in zip(reports, known, strict=True)]
+
+    def _has_all(self, node: GraphNode, operator: LookedUpAggregation, since: int) -> bool:
+        """Return whether all changes from an instant on can still be read."""
+        retained = max((emitted_since(each, self._known) for each in node.parents), default=ALWAYS)
+        return retained == ALWAYS or (operator.along is None and retained <= since)
+
+
+def _groups(node: GraphNode, points: pl.DataFrame) -> pl.DataFrame:
+    """Return the distinct groups of points."""
+    assert isinstance(node.operator, LookedUpAggregation)
+    return points.select(node.operator.keys).unique()
 
 
 def _points(node: GraphNode, keys: pl.DataFrame, at: pl.Series) -> pl.DataFrame:

@@ -26,6 +26,7 @@ from umbel.log.change_retention import Locked, RetentionLimits
 from umbel.log.change_tail import BATCH, FileTail
 from umbel.operators.operator import ALWAYS
 from umbel.query.erasure import ErasedKeys
+from umbel.query.history import LogPart
 from umbel.state.keys import encode_columns
 from umbel.state.port import Stamp
 from umbel.types.schema import AT, SEQ, WEIGHT
@@ -146,6 +147,11 @@ class ChangeLogs:
             columns: the columns to return, all when None.
         """
         return self._read(node, predicate=predicate, first=first, through=until, columns=columns)
+
+    def part(self, node: GraphNode, part: LogPart) -> pl.DataFrame:
+        """Return a part of the changes of a log."""
+        which = {"columns": part.columns, "since": part.since, "until": part.until}
+        return self._read(node, predicate=part.condition, **which)
 
     def batches(self, node: GraphNode, *, after: int, until: int) -> pl.DataFrame:
         """Return the changes of the batches after one, up to another, with their `_batch`."""

@@ -32,12 +32,12 @@ def newest(deployment: Deployment, branch: Branch, dataset: str, limit: int) -> 
     if not operator.is_terminal:
         return changes.newest(node, limit)
     assert isinstance(operator, LookedUpAggregation)
-    events = replayed(deployment, node, partial(changes.inserted, limit=limit))
+    events = replayed(deployment, node, read=lambda each, _: changes.inserted(each, limit))
     groups = Groups(events.sort(operator.parents[0].schema.timestamp, descending=True), operator.keys).columns.head(
         limit
     )
     at = pl.Series([datetime.now(UTC)], dtype=pl.Datetime("us", "UTC")).new_from_index(0, groups.height)
     known = DeploymentCompleteness(deployment)
-    lookups = Lookups(branch, deployment.store, lambda each: replayed(deployment, each, changes.read), known)
+    lookups = Lookups(branch, deployment.store, partial(replayed, deployment), known)
     rows, found = lookups.online(dataset, groups, at)
     return rows.filter(found).sort(operator.schema.timestamp)

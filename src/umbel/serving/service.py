@@ -14,6 +14,7 @@ import polars as pl
 from sqlalchemy.exc import OperationalError
 from starlette.requests import Request
 
+from umbel.changes.change_filter import ChangeFilter
 from umbel.connectors.webhook import WebhookConnector
 from umbel.definitions.records import DatasetDefinition, Definitions, FunctionExtractor
 from umbel.errors import Transient, UmbelError, UnknownName, did_you_mean
@@ -269,10 +270,10 @@ class Service:
         engine = engine_of(definitions, graph, store, self._history, erased, self.extractors, self._known)
         return InForce(revision, definitions, graph, engine, erased, branch, later)
 
-    def _history(self, node: GraphNode) -> pl.DataFrame:
+    def _history(self, node: GraphNode, changes: ChangeFilter) -> pl.DataFrame:
         if threading.get_ident() == self._hasty:
             raise NeedsHistory
-        return replayed(self.deployment, node, self.deployment.changes.read)
+        return replayed(self.deployment, node, changes)
 
 
 def _endpoints(graph: Graph) -> frozenset[tuple[str, str]]:

@@ -17,16 +17,19 @@ import polars as pl
 from umbel.aggregates.point_states import Spans
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints, Sorted
+from umbel.state.keys import encode_keys
 from umbel.state.tables import State
 from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND, Continuous
 from umbel.windowing.groups import KEY, Groups, with_ids
 from umbel.windowing.partials import Partials, fold
 from umbel.windowing.points import HISTORY, TIME, Points, shown
+from umbel.windowing.stored_answer import Completion, StoredAnswer
 from umbel.windowing.tiles import Effects, Moments, Tiles, exceeds, middle
 from umbel.windowing.tiling import BASE, CHECKSUM, ENDED, FIRST, ID, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW
 
 POSITION = "_time_place"
+ROW = "_row_number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class TileReader:
 
     tiles: Tiles
 
-    def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
+    def lookup(self, state: State, points: pl.DataFrame) -> StoredAnswer:
         """Return the value of each point from the state.
 
         Args:
@@ -96,14 +99,30 @@ class TileReader:
             points: `_key` and `_time`.
         """
         keys = points[KEY].unique().sort()
-        entries = self.tiles.stored(state).numbered(keys)
-        return self.answer(entries, with_ids(points.select(KEY, TIME), keys))
+        entries = _positioned(self.tiles.stored(state).numbered(keys))
+        queries = with_ids(points.select(KEY, TIME), keys)
+        report = self.answer(entries, queries)
+        if self.tiles.is_keyed or not report[HISTORY].any():
+            return StoredAnswer(report)
+        partly = report[HISTORY] & ~pl.Series(self._are_behind(entries, Points.of(queries)))
+        cut = _cut(entries, queries.filter(partly))
+        if cut.is_empty():
+            return StoredAnswer(report)
+        first, last = cut.select(pl.col(FIRST).min(), pl.col(LAST).max()).row(0)
+
+        def completed(changes: pl.DataFrame) -> pl.DataFrame:
+            divided = self._divided(entries, cut, changes, keys)
+            answered = self.answer(divided, queries.filter(partly)).insert_column(0, partly.arg_true().alias(ROW))
+            others = report.with_row_index(ROW).filter(~partly)
+            return pl.concat([others, answered.select(others.columns)]).sort(ROW).drop(ROW)
+
+        return StoredAnswer(report, Completion(partly, first, last, completed))
 
     def answer(self, entries: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
         """Return the value of each point from the stored entries.
 
         Args:
-            entries: with `_key_id`, in stored order.
+            entries: with `_key_id` and the position, in stored order.
             queries: `_key_id` and `_time`.
 
         Returns:
@@ -113,13 +132,10 @@ class TileReader:
         points = Points.of(queries)
         seen = SINCE if self.tiles.is_keyed else FIRST
         born = _born(entries.filter(self.tiles.existed()), seen, points)
-        base = entries.filter(pl.col(WINDOW) == BASE)
-        horizon = np.full(_size(points, entries), -NEVER)
-        horizon[base[ID].to_numpy()] = base[LAST].to_numpy()
         found = born <= points.at
         placed = (self._retained(entries, number) for number in range(len(self.tiles.windows)))
         values, cut = self._values(placed, points, queries[TIME])
-        history = cut | (found & (points.at < horizon[points.ids])) | self._are_unknown(entries, points)
+        history = cut | (found & self._are_behind(entries, points)) | self._are_unknown(entries, points)
         changed = np.maximum(self._changes(entries).before(points), np.where(found, born, -NEVER))
         return shown(self.tiles.aggregates, values, found, changed).insert_column(1, pl.Series(HISTORY, history))
 
@@ -161,11 +177,39 @@ class TileReader:
         partial = keys.numbered(self.tiles.lift(keys.known(changes)))
         return partial.filter(~self.tiles.is_empty_entry()) if self.tiles.is_keyed else partial
 
+    def _are_behind(self, entries: pl.DataFrame, points: Points) -> Flags:
+        """Return a mask of the points before the last instant of their key's base."""
+        base = entries.filter(pl.col(WINDOW) == BASE)
+        horizon = np.full(_size(points, entries), -NEVER)
+        horizon[base[ID].to_numpy()] = base[LAST].to_numpy()
+        mask: Flags = points.at < horizon[points.ids]
+        return mask
+
+    def _divided(
+        self, entries: pl.DataFrame, cut: pl.DataFrame, changes: pl.DataFrame, keys: pl.Series
+    ) -> pl.DataFrame:
+        """Return entries with their changes in place of some of them, at their positions.
+
+        Args:
+            entries: in stored order.
+            cut: those that are replaced.
+            changes: of the input, at least those of these entries.
+            keys: the encoded keys, by their number.
+        """
+        lifted = self.tiles.lift(changes)
+        encoded = lifted.with_columns(encode_keys(lifted.select(self.tiles.keys)).alias(KEY))
+        partial = encoded.join(pl.DataFrame({KEY: keys}).with_row_index(ID), on=KEY, how="inner")
+        spans = cut.select(ID, WINDOW, POSITION, pl.col(FIRST).alias("_from"), pl.col(LAST).alias("_to"))
+        exact = self.tiles.for_windows(partial).join(spans, on=[ID, WINDOW], how="inner")
+        exact = exact.filter(pl.col(FIRST).is_between("_from", "_to")).select(entries.columns)
+        whole = entries.join(cut, on=[ID, WINDOW, FIRST], how="anti")
+        return pl.concat([whole, exact]).sort(ID, WINDOW, FIRST, maintain_order=True)
+
     def _retained(self, entries: pl.DataFrame, number: int) -> Placed:
         forever = self.tiles.windows[number].is_forever
         mine = entries.filter((pl.col(WINDOW) == number) | ((pl.col(WINDOW) == BASE) & forever))
         first, last = mine[FIRST].to_numpy(), mine[LAST].to_numpy()
-        position = np.zeros(len(mine), np.int64) if forever else middle(first, last)
+        position = np.zeros(len(mine), np.int64) if forever else mine[POSITION].to_numpy()
         since, until = (mine[name].to_numpy() for name in (SINCE, UNTIL)) if self.tiles.is_keyed else (first, last)
         return Placed(
             mine, mine[ID].to_numpy().astype(np.int64), position, since, until, int(self.tiles.grains[number])
@@ -229,10 +273,10 @@ class TileReader:
 
     def _changes(self, entries: pl.DataFrame) -> Moments:
         """Return the instants at which entries, in stored order, change their keys' values."""
-        ids, window, first, last, weight = (entries[name].to_numpy() for name in (ID, WINDOW, FIRST, LAST, WEIGHT))
+        ids, window, position, weight = (entries[name].to_numpy() for name in (ID, WINDOW, POSITION, WEIGHT))
         since, until = (entries[name].to_numpy() for name in ((SINCE, UNTIL) if self.tiles.is_keyed else (LAST, LAST)))
         ids = ids.astype(np.int64)
-        return Moments.of(ids, Effects.of(self.tiles, ids, window, middle(first, last), since, until, weight))
+        return Moments.of(ids, Effects.of(self.tiles, ids, window, position, since, until, weight))
 
     def _are_unknown(self, entries: pl.DataFrame, points: Points) -> Flags:
         """Return a mask of the points whose values only history knows; see `are_unknown`."""
@@ -324,6 +368,20 @@ def _ranges(entries: Placed, points: Points, window: Continuous) -> tuple[Ints, 
         return search.first_at_or_after(points.ids, -ends), search.first_after(points.ids, ends)
     begin = points.at // SECOND * SECOND - window.duration_us
     return search.first_at_or_after(points.ids, begin), search.first_after(points.ids, points.at + entries.grain)
+
+
+def _positioned(entries: pl.DataFrame) -> pl.DataFrame:
+    """Return entries with the instant that determines whether they are in their window."""
+    position = middle(*(entries[name].to_numpy() for name in (FIRST, LAST)))
+    return entries.with_columns(pl.Series(POSITION, position, pl.Int64))
+
+
+def _cut(entries: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
+    """Return the entries that some points lie in: between their first and their last change."""
+    collapsed = entries.filter((pl.col(WINDOW) != BASE) & (pl.col(FIRST) < pl.col(LAST)))
+    at = queries.select(ID, pl.col(TIME).dt.epoch("us").alias("_at"))
+    inside = (pl.col(FIRST) <= pl.col("_at")) & (pl.col("_at") < pl.col(LAST))
+    return collapsed.join(at, on=ID, how="inner").filter(inside).drop("_at").unique([ID, WINDOW, FIRST])
 
 
 def _size(points: Points, entries: pl.DataFrame) -> int:

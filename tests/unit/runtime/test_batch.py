@@ -273,7 +273,7 @@ def test_files_and_shards_in_threads_give_what_one_thread_gives(
     drain(deployment)
     good = [n for n in range(6 * LINES) if n % 50 and n != 7]
     graph = deployment.graph(deployment.catalog.revision())
-    found, _ = Lookups(graph, deployment.store, lambda _: pl.DataFrame()).online(
+    found, _ = Lookups(graph, deployment.store, lambda _, __: pl.DataFrame()).online(
         "Sums", pl.DataFrame({"of": range(13)}), pl.Series([datetime(2030, 1, 1, tzinfo=UTC)] * 13)
     )
     assert found["total"].to_list() == [sum(n for n in good if n % 13 == of) for of in range(13)]

@@ -251,6 +251,38 @@ def test_a_collapsed_tile_cut_at_its_head_is_left_to_history() -> None:
     assert job.operator.replay(rows, job.points(requested))["a0"].to_list() == [11, 30]
 
 
+@pytest.mark.parametrize("watermark", [None, "0:00"])
+def test_the_rows_of_a_cut_tile_complete_the_answer(watermark: str | None) -> None:
+    """All else is known: rows of other tiles, and of other keys, are not needed of the history."""
+    job = Job(aggregation(Count(window=HOUR), Sum(of="x", window=Continuous("2h"))))
+    first, last = clock("0:10"), clock("1:00")
+    old = [(key, Change(first + n * SECOND, first + n * SECOND, {"x": 1}, 1, n)) for key in (1, 2) for n in range(20)]
+    new = [
+        (key, Change(last + n * SECOND, last + n * SECOND, {"x": 10}, 1, 20 + n)) for key in (1, 2) for n in range(30)
+    ]
+    job.feed(frame(old))
+    job.feed(frame(new), watermark=None if watermark is None else instant(clock(watermark)))
+    points = [(1, last + 10 * SECOND), (2, last + 40 * SECOND), (2, clock("0:05")), (1, last + 29 * SECOND)]
+    assert job.lookup(points)["_history"].to_list() == [True, False, False, False]
+    found = job.completed(points, frame([each for each in new if each[0] == 1]))
+    assert found.equals(job.completed(points, frame([*old, *new])))
+    assert found["_history"].to_list() == [False] * 4
+    assert found["a0"].to_list() == [31, 50, None, 50]
+    assert found["a1"].to_list() == [20 + 110, 20 + 300, None, 20 + 300]
+    assert found["_changed"].to_list()[0] == instant(last + 10 * SECOND)
+
+
+def test_a_tile_that_one_point_divides_leaves_the_window_of_another_as_a_whole() -> None:
+    job = Job(aggregation(Count(window=HOUR)))
+    first, later = clock("0:00"), clock("1:00")
+    rows = frame(event(seq, at + seq * SECOND) for at in (first, later) for seq in range(30))
+    job.feed(rows)
+    points = [(1, first + 10 * SECOND), (1, later + 10 * SECOND), (1, later + 20 * SECOND)]
+    assert job.lookup(points)["_history"].to_list() == [True, True, True]
+    for found in (job.completed(points, rows), job.operator.replay(rows, job.points(points))):
+        assert found["a0"].to_list() == [11, 30 + 11, 21]  # its middle is 14.5 s after its begin
+
+
 def test_history_answers_many_points_of_a_busy_key() -> None:
     operator = aggregation(Count(window=HOUR), Sum(of="x", window=Continuous("forever")))
     rows = frame(event(seq, clock("0:00") + seq * SECOND, x=1) for seq in range(5000))
