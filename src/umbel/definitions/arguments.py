@@ -24,6 +24,8 @@ if typing.TYPE_CHECKING:
     from umbel.connectors.splits import SplitSource
 
 REFERENCE = "is_reference"
+ISOLATE, WAIT = "isolate", "wait"
+"""Of rows that the destination of a sink refuses: they become dead letters, or the sink waits."""
 ELSEWHERE, SAME_PLACE = {"destination": True}, {"destination": False}
 """Of a field whose values are, or are not, different destinations of a sink; a credential is not unless it says so."""
 
@@ -213,6 +215,11 @@ class DataConnector:
     def title(self) -> str:
         """The connector's description, for messages."""
         return f"{type(self.source).__name__} '{self.source.name}'"
+
+    @property
+    def target(self) -> str:
+        """The description of the destination of a sink, for messages."""
+        return self.title
 
     @property
     def nests(self) -> bool:
