@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.connectors.postgres_shop import database
 from tests.connectors.postgres_shop import shop as postgres_source
+from tests.connectors.sink_shop import shop
+from tests.deployed import Deployed
 from tests.servers.postgres import PostgresServer
-from umbel.connectors import sinks
+from umbel.connectors import Postgres, sinks
 from umbel.errors import UmbelError
 
 
@@ -93,3 +97,29 @@ def test_a_table_that_is_wrong_itself_refuses_no_row(postgres_server: PostgresSe
     with pytest.raises(UmbelError) as caught:
         writer.write([change(1, "a")], sinks.SinkPosition(1))
     assert not isinstance(caught.value, sinks.RowsRefused)
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("DROP TABLE large", "there is no table .*large"),
+        ("ALTER TABLE large DROP COLUMN amount", "has no column 'amount'"),
+    ],
+)
+def test_a_table_that_cannot_be_written_to_is_refused_by_the_commit(
+    postgres_server: PostgresServer, tmp_path: Path, statement: str, reason: str
+) -> None:
+    name = database(postgres_server)
+    postgres_server.run(
+        'CREATE TABLE large("user" bigint, amount float8, at timestamptz)',
+        'CREATE TABLE norse("user" bigint PRIMARY KEY, city text, at timestamptz)',
+        statement,
+        database=name,
+    )
+    connectors = [postgres_source(postgres_server, name).table(each) for each in ("large", "norse")]
+    with contextlib.closing(Deployed(tmp_path / "umbel")) as made:
+        with pytest.raises(UmbelError, match=reason):
+            made.commit(shop(*connectors))
+        assert made.deployment.catalog.latest() == 0
+        down = Postgres(name="p", host="127.0.0.1", port=1, db_name="d", username="u", password="p")
+        made.commit(shop(down.table("large"), down.table("norse")))

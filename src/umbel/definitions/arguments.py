@@ -278,6 +278,14 @@ class DataConnector:
         """Return a writer of changes that depends on more than the dataset's name."""
         return self.writer(options.id, options.dataset)
 
+    def examine_writer(self, options: WriteOptions) -> None:
+        """Check at commit that a new sink can be written to; nothing unless overridden.
+
+        Raises:
+            Transient: the destination does not answer, which holds no commit up.
+            InvalidValue: it lacks something, or the login or a permission does.
+        """
+
     def _no_writer(self) -> NotSupported:
         return NotSupported(
             f"a server does not write to sinks of kind '{self.kind}' yet",

@@ -61,6 +61,17 @@ class TableWriter(SinkWriter):
         dtypes = options.schema.dtypes
         self._binary = [name for name, dtype in dtypes.items() if isinstance(_inner(dtype), Bytes)]
 
+    def examine(self) -> None:
+        """Check that there is the table, with the columns."""
+        with self._server.connect() as connection:
+            self._described(connection)
+
+    def _described(self, connection: Any) -> str:
+        """Return the name of the table, quoted, if it has the columns."""
+        found = describe(connection, self._server.title, self._name)
+        found.require(self._server.title, tuple(map(self._options.column, self._options.schema.names)))
+        return found.name
+
     def position(self) -> SinkPosition:
         with self._server.connect() as connection:
             if connection.execute("SELECT to_regclass('umbel_sinks')").fetchone() == (None,):
@@ -68,11 +79,9 @@ class TableWriter(SinkWriter):
                     "SELECT pg_advisory_xact_lock(hashtext('umbel_sinks'))"
                 )  # IF NOT EXISTS is not atomic
                 connection.execute(POSITIONS)
-            found = describe(connection, self._server.title, self._name)
-            found.require(self._server.title, tuple(map(self._options.column, self._options.schema.names)))
-            none = SinkPosition()
+            name, none = self._described(connection), SinkPosition()
             row = connection.execute(TAKE_OVER, [self._options.id, self._options.dataset, none.batch, none.rows])
-            self._table, (self._epoch, batch, rows) = found.name.replace("%", "%%"), row.fetchone() or (0, 0, 0)
+            self._table, (self._epoch, batch, rows) = name.replace("%", "%%"), row.fetchone() or (0, 0, 0)
             connection.commit()
         return SinkPosition(batch, rows)
 
