@@ -10,11 +10,11 @@ import pytest
 
 from tests.connectors.postgres_shop import database
 from tests.connectors.postgres_shop import shop as postgres_source
-from tests.connectors.sink_shop import shop
+from tests.connectors.sink_shop import Shop, shop
 from tests.deployed import Deployed
 from tests.servers.postgres import PostgresServer
 from umbel.connectors import Postgres, sinks
-from umbel.errors import UmbelError
+from umbel.errors import Transient, UmbelError
 
 
 def writer_of(server: PostgresServer, *statements: str) -> Any:
@@ -123,3 +123,26 @@ def test_a_table_that_cannot_be_written_to_is_refused_by_the_commit(
         assert made.deployment.catalog.latest() == 0
         down = Postgres(name="p", host="127.0.0.1", port=1, db_name="d", username="u", password="p")
         made.commit(shop(down.table("large"), down.table("norse")))
+
+
+def test_a_table_that_is_made_anew_is_reported_once(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    name, large = database(postgres_server), 'CREATE TABLE large("user" bigint, amount float8, at timestamptz)'
+    norse = 'CREATE TABLE norse("user" bigint PRIMARY KEY, city text, at timestamptz)'
+    postgres_server.run(large, norse, database=name)
+    connectors = [postgres_source(postgres_server, name).table(each) for each in ("large", "norse")]
+    with contextlib.closing(Shop(tmp_path, *connectors)) as made:
+
+        def events() -> list[str]:
+            return [each.text for each in made.deployed.deployment.catalog.events() if "made anew" in each.text]
+
+        made.sell(20)
+        made.deliver()
+        made.sell(30)
+        postgres_server.run("DROP TABLE large", large, database=name)
+        with pytest.raises(Transient, match="made anew"):
+            made.deliver()
+        made.deliver()
+        made.delivery("Large").step()
+        (text,) = events()
+        assert "another version" in text
+        assert postgres_server.run("SELECT amount FROM large", database=name) == [(30.0,)]

@@ -190,6 +190,9 @@ class SinkWriter(Protocol):
     written again, under the same position.
     """
 
+    made: str = ""
+    """Identifies the table or topic that `position` found among all of its name there ever were; empty if unknown."""
+
     isolates: ClassVar[bool] = False
     """True if `write` raises `RowsRefused`, and `write_accepted` writes the other rows."""
 

@@ -16,8 +16,6 @@ from datetime import datetime
 from typing import Self
 from uuid import uuid4
 
-import polars as pl
-
 from umbel.api.secrets import provide_secrets
 from umbel.catalog.catalog import Catalog
 from umbel.connectors.sinks import NoneAccepted, RowChange, RowsRefused, SinkPosition, SinkWriter, WriteOptions
@@ -42,6 +40,10 @@ LONGEST_WAIT = 10.0
 """Seconds between two attempts to reach a destination."""
 SINKS, RESTORED = "sinks", "sinks-restored"
 """The settings with the part of sinks' ids that tells deployments apart, and with that which tells restores apart."""
+
+_HISTORY = (
+    "for all of it, write to another name, or give the dataset another version: these are sent from the beginning"
+)
 
 log = logging.getLogger("umbel.work")
 
@@ -224,8 +226,21 @@ class SinkDelivery:
                 keeps_position=writer.keeps_position,
             )
             self._refusals = Refusals(catalog, sink, reached)
+            self._recognise(getattr(writer, "made", ""), reached)
             self._position = self._refusals.reached
         return self._writer
+
+    def _recognise(self, made: str, reached: SinkPosition) -> None:
+        """Record an event if the destination is another one than before."""
+        catalog, name = self._deployment.catalog, f"sink-made:{self._sink.id}"
+        known = catalog.noted(name)
+        if made and made != known:
+            if known and reached > SinkPosition():
+                subject = f"sink of '{self._sink.dataset}': {self._sink.definition.connector.target}"
+                text = f"{subject} is another one than before, renamed or made anew; {_HISTORY}"
+                log.warning("%s", text)
+                catalog.record_event("work", "warning", text)
+            catalog.note(name, made)
 
     def _range(self, writer: SinkWriter, last: int) -> _Range:
         """Return the batches to write next.
@@ -269,7 +284,7 @@ class SinkDelivery:
             position = SinkPosition(last, without=changes.height - left.height)
             yield rows if batches.is_split is None else in_order(rows), position
             return
-        for number, batch in _by_batch(changes):
+        for (number,), batch in sorted(changes.partition_by(BATCH, as_dict=True).items()):
             rows, left = in_order(row_changes(batch, node.operator.schema)), erased.without(name, batch)
             gone = batch.height - left.height
             sent = by_identity(row_changes(left, node.operator.schema)) if gone else None
@@ -298,11 +313,6 @@ class _Range:
 
     last: int
     is_split: bool | None = None
-
-
-def _by_batch(changes: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-    for (number,), batch in sorted(changes.partition_by(BATCH, as_dict=True).items()):
-        yield number, batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import orjson
 
-from umbel.connectors.kafka.clients import settings
+from umbel.connectors.kafka.clients import Cluster, settings
 from umbel.connectors.kafka.transactions import TransactionalTopic
 from umbel.connectors.sinks import (
     Isolation,
@@ -51,12 +51,14 @@ class TopicWriter(SinkWriter):
     def __init__(self, connector: KafkaConnector, id: str, dataset: str) -> None:
         self._subject = f"the sink to topic '{connector.topic}'"
         self._topic = TransactionalTopic(settings(connector.cluster), connector.topic, f"umbel-{id}", self._subject)
-        self._dataset = dataset
+        self._dataset, self._cluster = dataset, connector.cluster
         self._largest = 0
         self._is_shared = True
 
     def position(self) -> SinkPosition:
         offset, metadata = self._topic.position()
+        topic = Cluster.of(self._cluster).topic(self._topic.topic, age=0.0)
+        self.made = topic.id if topic else ""
         return SinkPosition(offset - FIRST, int(metadata or 0)) if offset > 0 else SinkPosition()
 
     def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import orjson
 
-from umbel.connectors.postgres.server import Server, describe, driver
+from umbel.connectors.postgres.server import PostgresDescription, Server, describe, driver
 from umbel.connectors.sinks import (
     Isolation,
     PlainRow,
@@ -66,11 +66,11 @@ class TableWriter(SinkWriter):
         with self._server.connect() as connection:
             self._described(connection)
 
-    def _described(self, connection: Any) -> str:
-        """Return the name of the table, quoted, if it has the columns."""
+    def _described(self, connection: Any) -> PostgresDescription:
+        """Return the description of the table, if it has the columns."""
         found = describe(connection, self._server.title, self._name)
         found.require(self._server.title, tuple(map(self._options.column, self._options.schema.names)))
-        return found.name
+        return found
 
     def position(self) -> SinkPosition:
         with self._server.connect() as connection:
@@ -79,10 +79,11 @@ class TableWriter(SinkWriter):
                     "SELECT pg_advisory_xact_lock(hashtext('umbel_sinks'))"
                 )  # IF NOT EXISTS is not atomic
                 connection.execute(POSITIONS)
-            name, none = self._described(connection), SinkPosition()
+            found, none = self._described(connection), SinkPosition()
             row = connection.execute(TAKE_OVER, [self._options.id, self._options.dataset, none.batch, none.rows])
-            self._table, (self._epoch, batch, rows) = name.replace("%", "%%"), row.fetchone() or (0, 0, 0)
+            self._table, (self._epoch, batch, rows) = found.name.replace("%", "%%"), row.fetchone() or (0, 0, 0)
             connection.commit()
+            self.made = str(found.oid)
         return SinkPosition(batch, rows)
 
     def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:
@@ -129,6 +130,8 @@ class TableWriter(SinkWriter):
             own = [position.batch, position.rows, self._options.id, self._epoch]
             if connection.execute(ADVANCE, own).rowcount != 1:
                 raise Transient(f"{self._server.title}: another writer has taken over the sink to table {self._table}")
+            if str(describe(connection, self._server.title, self._name).oid) != self.made:
+                raise Transient(f"{self._title} was dropped and made anew", hint="it is written to in the next attempt")
             yield connection
 
     def _apply(self, connection: Any, changes: Sequence[RowChange]) -> None:
