@@ -77,7 +77,7 @@ def drained(sales_of: Any, users_of: Any, large_to: Any, norse_to: Any, **how: A
     @sink(norse_to, **how)
     @dataset
     class Norse:
-        user: int = field(key=True)
+        user: int = field(key=True, erase_key=True)
         city: str
         at: datetime
 
@@ -197,9 +197,10 @@ class Endpoint:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 before, after = endpoint.fails()
+                refused = None
                 if before is None:
-                    endpoint.take(self.path, self.headers["Idempotency-Key"], body)
-                self._answer(before or after or 200)
+                    refused = endpoint.take(self.path, self.headers["Idempotency-Key"], body)
+                self._answer(before or after or refused or 200)
 
             def _answer(self, status: int) -> None:
                 if status == -1:
@@ -221,10 +222,11 @@ class Endpoint:
             server.shutdown()
             server.server_close()
 
-    def take(self, path: str, key: str, body: bytes) -> None:
-        """Record a request, and do it unless its key is known."""
+    def take(self, path: str, key: str, body: bytes) -> int | None:
+        """Record a request, and do it unless its key is known; return the status of one that is refused."""
         with self.guard:
             self.requests.append((path, key, json.loads(body)))
             known = self.done.setdefault((path, key), body)
             if known != body:
                 self.conflicts.append(key)
+        return None

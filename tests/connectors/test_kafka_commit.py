@@ -11,10 +11,11 @@ import pytest
 
 from tests.connectors.shop_datasets import deployed, until
 from tests.servers.kafka import PASSWORD, USER, Broker, started_or_missing
-from umbel.connectors import Kafka, source
+from umbel.connectors import Kafka, Webhook, sink, source
 from umbel.connectors.kafka.examining import examine
-from umbel.datasets import dataset
+from umbel.datasets import Dataset, dataset, pipeline
 from umbel.errors import InvalidValue, Transient, UmbelError
+from umbel.lib import inputs
 
 __owner__ = "tests@example.com"
 LOGIN = {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
@@ -103,6 +104,58 @@ def test_a_user_who_may_only_describe_is_refused(broker: Broker, tmp_path: Path)
         found = refusal(tmp_path / str(len(rows)), read)
         assert type(found) is InvalidValue, found.described()
         assert "--operation Read" in found.described()
+
+
+def drained(topic: str, **options: Any) -> list[Any]:
+    """Return a dataset that rows are logged to, and one with a sink that is made of it."""
+    plain = {"security_protocol": "PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    cluster = Kafka(name="k", **{**plain, **options})
+
+    @source(Webhook(name="web").endpoint("rows"), disorder="14d", cdc="append")
+    @dataset
+    class Row:
+        n: int
+        at: datetime
+
+    @sink(cluster.topic(topic), cdc="debezium")
+    @dataset
+    class Sent:
+        n: int
+        at: datetime
+
+        @pipeline
+        @inputs(Row)
+        def all(cls, rows: Dataset) -> Dataset:
+            return rows.filter(lambda df: df["n"] > 0)
+
+    return [Row, Sent]
+
+
+def test_topics_that_cannot_be_written_to_are_refused(broker: Broker, tmp_path: Path) -> None:
+    broker.create("commit.sent")
+    login = {**LOGIN, "bootstrap_servers": broker.sasl_address, "sasl_mechanism": "PLAIN"}
+
+    def refused(topic: str, *parts: str, **options: Any) -> None:
+        with deployed(tmp_path / str(len(list(tmp_path.iterdir())))) as made:
+            with pytest.raises(UmbelError) as caught:
+                made.commit(drained(topic, **options))
+            text = caught.value.described()
+            assert [part for part in parts if part not in text] == [], text
+            assert made.deployment.catalog.latest() == 0
+
+    refused("commit.send", "no such topic; did you mean 'commit.sent'", bootstrap_servers=broker.address)
+    refused("commit.sent", "uthorization failed", **login)
+    broker.grant("TOPIC", "commit.sent", "DESCRIBE", "READ")
+    refused("commit.sent", "may not WRITE", "--operation Write", **login)
+    broker.grant("TOPIC", "commit.sent", "WRITE")
+    refused("commit.sent", "--group umbel-", **login)
+    broker.grant("GROUP", "umbel-", "DESCRIBE", "READ", is_prefix=True)
+    refused("commit.sent", "--transactional-id umbel-", **login)
+    broker.grant("TRANSACTIONAL_ID", "umbel-", "DESCRIBE", "WRITE", is_prefix=True)
+    for number, options in enumerate((login, {"bootstrap_servers": "127.0.0.1:1"})):  # one that is down may come up
+        with deployed(tmp_path / f"right{number}") as made:
+            made.commit(drained("commit.sent", **options))
+            assert made.deployment.catalog.latest() == 1
 
 
 def test_no_permission_for_a_group_is_needed(broker: Broker) -> None:

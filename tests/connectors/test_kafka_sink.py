@@ -344,3 +344,20 @@ def test_a_destination_that_has_forgotten_its_position(made: Shop, monkeypatch: 
     delivery.step()
     assert made.amounts() == [20, 30]
     delivery.close()
+
+
+def test_a_topic_that_is_made_anew_is_reported_once(made: Shop, broker: Broker) -> None:
+    made.sell(20)
+    delivery = made.delivery("Large")
+    delivery.step()
+    delivery.close()
+    broker.delete(f"{made.topic}-large")
+    broker.create(f"{made.topic}-large")
+    made.sell(30)
+    for _ in range(2):
+        delivery = made.delivery("Large")
+        delivery.step()
+        delivery.close()
+    found = [each.text for each in made.deployed.deployment.catalog.events() if "made anew" in each.text]
+    assert len(found) == 1
+    assert made.amounts() == [30]

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tests.connectors.postgres_shop import database
@@ -20,7 +21,9 @@ from umbel.api.dataset import redefined
 from umbel.connectors import HTTP, Kafka, Snowflake, sink
 from umbel.connectors.postgres.sink import TableWriter
 from umbel.errors import UmbelError
+from umbel.runtime import deliveries
 from umbel.runtime.deliveries import Deliveries, SinkDelivery, sinks
+from umbel.runtime.erasures import erase
 from umbel.runtime.recovery.backup import backup
 from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.restore import restore
@@ -303,3 +306,45 @@ def test_a_destination_is_identified_by_its_place() -> None:
         (Snowflake(**snow, **one).table("t"), Snowflake(**snow | {"schema": "t"}, **one).table("t")),
     ):
         assert one_place.destination != another.destination
+
+
+@pytest.mark.parametrize("kind", ["postgres", "http"])
+def test_keys_that_are_erased_within_a_batch_skip_no_other_row(
+    postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(deliveries, "AT_ONCE", 10)
+    tables, endpoint = Tables(postgres_server), Endpoint()
+    with endpoint.running() as address:
+        source = HTTP(name="out", host=address, healthz="")
+        large, norse = tables.connectors() if kind == "postgres" else (source.path("/l"), source.path("/n", limit=4))
+        how = {} if kind == "postgres" else {"cdc": "debezium"}
+        with contextlib.closing(Shop(tmp_path, large, norse, **how)) as made:
+            for user in range(30):
+                made.move(user, f"City {user}")
+            made.drain()
+            delivery = made.delivery("Norse")
+            writer, done = delivery._open(), list[Any]()
+            with monkeypatch.context() as patch:
+                if kind == "postgres":
+                    write = writer.write
+                    patch.setattr(writer, "write", lambda *args: done.append(write(*args)) if not done else crash())
+                else:  # within the second transaction
+                    post = writer._post
+                    patch.setattr(writer, "_post", lambda *args: done.append(post(*args)) if len(done) < 4 else crash())
+                with pytest.raises(KeyboardInterrupt):
+                    delivery.step()
+            erase(made.deployed.deployment, "main", "Norse", {"user": pl.Series([0, 1, 2, 11, 12])})
+            made.move(100, "Oslo")
+            made.drain()
+            for _ in range(2):  # what was begun, and the next batch
+                made.delivery("Norse").step()
+            users = {100, *range(30)}
+            if kind == "postgres":
+                found = {row[0] for row in tables.run('SELECT "user" FROM norse')}
+            else:
+                found = {row["key"]["user"] for row in endpoint.rows("/n")}
+            assert users - found <= {11, 12}  # the others were sent, or are not erased
+
+
+def crash() -> None:
+    raise KeyboardInterrupt

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.connectors.postgres_shop import database
 from tests.connectors.postgres_shop import shop as postgres_source
+from tests.connectors.sink_shop import Endpoint, Shop
 from tests.servers.postgres import PostgresServer
-from umbel.connectors import http_sink
-from umbel.errors import InvalidValue
+from umbel.connectors import HTTP, http_sink
+from umbel.errors import InvalidValue, UmbelError
+
+
+def shop(address: str, folder: Path) -> Shop:
+    """Return a shop whose sinks are endpoints."""
+    source = HTTP(name="out", host=address, healthz="/health")
+    return Shop(folder, source.path("/large"), source.path("/norse"), cdc="debezium")
+
+
+def letters(made: Shop) -> list[Any]:
+    """Return the dead letters of the sink."""
+    return made.deployed.deployment.catalog.dead_letters("Large")
 
 
 @pytest.mark.parametrize(
@@ -53,3 +69,31 @@ def test_a_text_with_a_nul_character_is_reported_with_its_row(postgres_server: P
             writer.write([RowChange({"id": 1}, None, row | bad, 0)], SinkPosition(5, 0))
         assert report.value.hint
     assert writer.position() == SinkPosition(4, 0)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 405, 410])
+def test_a_status_of_the_endpoint_refuses_no_row(tmp_path: Path, status: int) -> None:
+    endpoint = Endpoint(lambda: (status, None))
+    with endpoint.running() as address, contextlib.closing(shop(address, tmp_path)) as made:
+        made.sell(20)
+        made.drain()
+        for _ in range(2):
+            with pytest.raises(UmbelError, match=f"POST /large: status {status}"):
+                made.delivery("Large").step()
+        assert len(endpoint.requests) == 0
+        endpoint.fails = lambda: (None, None)
+        made.deliver()
+        assert (letters(made), len(endpoint.rows("/large"))) == ([], 1)
+
+
+def test_a_request_that_is_too_large_is_sent_in_parts(tmp_path: Path) -> None:
+    class Small(Endpoint):
+        def take(self, path: str, key: str, body: bytes) -> int | None:
+            return 413 if len(json.loads(body)) > 3 else super().take(path, key, body)
+
+    endpoint = Small()
+    with endpoint.running() as address, contextlib.closing(shop(address, tmp_path)) as made:
+        made.sell(*[20.0 + n for n in range(17)])
+        made.deliver()
+        assert [row["after"]["amount"] for row in endpoint.rows("/large")] == [20.0 + n for n in range(17)]
+        assert letters(made) == []

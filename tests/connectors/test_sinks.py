@@ -320,12 +320,12 @@ def test_types_are_cast_by_the_server(postgres_server: PostgresServer) -> None:
 def test_a_table_without_a_column_or_a_constraint_is_refused(postgres_server: PostgresServer, tmp_path: Path) -> None:
     target = postgres(postgres_server)
     name = target.connectors[0].source.db_name
-    postgres_server.run(
-        "ALTER TABLE large DROP COLUMN amount",
-        'ALTER TABLE "Norse 100%" DROP CONSTRAINT "Norse 100%_pkey"',
-        database=name,
-    )
     with contextlib.closing(target.shop(tmp_path)) as made:
+        postgres_server.run(
+            "ALTER TABLE large DROP COLUMN amount",
+            'ALTER TABLE "Norse 100%" DROP CONSTRAINT "Norse 100%_pkey"',
+            database=name,
+        )
         made.sell(20)
         made.move(1, "Oslo")
         made.drain()
@@ -341,6 +341,7 @@ def test_the_statements_of_the_page_are_enough(postgres_server: PostgresServer, 
         postgres_server.run(*filter(str.strip, block.split(";\n")), database=name)
     source = postgres_source(postgres_server, name, username="umbel_writer", password="change-me")
     postgres_server.run('ALTER TABLE large_orders RENAME id TO "user"', database=name)
+    postgres_server.run("ALTER TABLE large_orders ADD city text", database=name)  # of the shop's other dataset
     table, how = source.table("large_orders"), {"renames": {"at": "ordered_at"}}
     noon = datetime(2026, 3, 1, 0, 0, 2, tzinfo=UTC)
     with contextlib.closing(Shop(tmp_path, table, table, **how, since=noon, until=noon + timedelta(seconds=1))) as made:

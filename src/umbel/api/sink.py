@@ -11,7 +11,7 @@ from umbel.api.caller import caller, location
 from umbel.api.dataset import Dataset, record_of, redefined
 from umbel.api.source import Env, duration, period
 from umbel.api.undecorated import note
-from umbel.definitions.arguments import DataConnector, DataSource, Delivery
+from umbel.definitions.arguments import ISOLATE, WAIT, DataConnector, DataSource, Delivery
 from umbel.definitions.env import selector
 from umbel.definitions.records import SinkDefinition
 from umbel.errors import InvalidType, InvalidValue
@@ -41,6 +41,7 @@ def sink(
     since: datetime | None = None,
     until: datetime | None = None,
     env: Env = None,
+    refused: str = ISOLATE,
 ) -> Callable[[T], T]:
     """Declare a sink for a dataset's changes; several sinks each receive all of them.
 
@@ -53,28 +54,27 @@ def sink(
         since: changes before it are not sent.
         until: changes at or after it are not sent.
         env: the environments that select it.
+        refused: "isolate" to make dead letters of rows that the destination refuses, "wait" to wait for it.
 
     Raises:
         InvalidValue: the connector's kind does not support an argument.
     """
-    _check_connector(conn)
-    owner = f"sink to {conn.title}"
-    start, end = period(owner, since, until)
-    conn.check_sink(Delivery(cdc=cdc, every=every, how=how, renames=dict(renames or {}), since=start, until=end))
+    owner = _checked(conn, refused)
+    options: dict[str, Any] = {"cdc": cdc} | dict(zip(("since", "until"), period(owner, since, until), strict=True))
+    conn.check_sink(Delivery(**options, every=every, how=how, renames=dict(renames or {})))
     record = SinkDefinition(
+        **options,
         connector=conn,
-        cdc=cdc,
         every=None if every is None else duration(owner, "every", every),
         renames=tuple((renames or {}).items()),
         env=selector(env, owner),
         location=location(caller()),
-        since=start,
-        until=end,
+        refused=refused,
     )
     return lambda dataset: cast("Any", _drained(dataset, record))
 
 
-def _check_connector(conn: Any) -> None:
+def _checked(conn: Any, refused: str) -> str:
     if isinstance(conn, DataSource):
         kind = type(conn).__name__
         raise InvalidValue(
@@ -82,6 +82,10 @@ def _check_connector(conn: Any) -> None:
         )
     if not isinstance(conn, DataConnector):
         raise InvalidValue(f"sink: expected a connector, found {conn!r}", hint='kafka.topic("name")')
+    if refused not in {ISOLATE, WAIT}:
+        reason = f"refused must be '{ISOLATE}' or '{WAIT}', found {refused!r}"
+        raise InvalidValue(f"sink to {conn.title}: {reason}", hint='refused="wait"')
+    return f"sink to {conn.title}"
 
 
 def _drained(dataset: Any, record: SinkDefinition) -> Any:

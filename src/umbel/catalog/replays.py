@@ -134,7 +134,7 @@ def _outcome(current: str | None, origin: str, replay: int | None, *, is_late: b
     if replay is not None:
         return "replayed before"
     if current is None:
-        return "of a source or a pipeline whose records cannot be replayed"
+        return "of a source, a pipeline or a sink whose records cannot be replayed"
     if is_late:
         return "too late"
     if is_cut:

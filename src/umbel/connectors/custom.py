@@ -293,7 +293,7 @@ class BatchWriter(SinkWriter):
         return SinkPosition()
 
     def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:
-        self.deliver(f"{self.id}-{position.batch}-{position.rows}", changes)
+        self.deliver(f"{self.id}-{position.key}", changes)
 
     def close(self) -> None:
         return

@@ -54,7 +54,7 @@ class DeltaWriter(SinkWriter):
             DeltaTable.create(self._address, schema=schema, mode="ignore", storage_options=self._storage)
             table = self._opened()
             present = {field.name for field in table.schema().fields}
-            self._position = table.transaction_version(self._options.id) or 0
+            self._position, self.made = table.transaction_version(self._options.id) or 0, str(table.metadata().id)
         if missing := [name for name in schema.names if name not in present]:
             listed = ", ".join(f"'{name}'" for name in missing)
             raise InvalidValue(f"{self._title}: the table has no column {listed}", hint="write to another path")

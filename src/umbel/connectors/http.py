@@ -48,6 +48,10 @@ class HTTPConnector(DataConnector):
 
     is_source: ClassVar[bool] = False
 
+    @property
+    def target(self) -> str:
+        return f"{self.title}, path '{self.endpoint}'"
+
     def check_sink(self, delivery: Delivery) -> None:
         owner = f"sink to {self.title}"
         if delivery.cdc != "debezium":

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,7 +20,18 @@ import orjson
 
 from umbel.connectors.credentials import resolved
 from umbel.connectors.http import HTTP, Certificate
-from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter, WriteOptions
+from umbel.connectors.sinks import (
+    ENOUGH,
+    Isolation,
+    Refusal,
+    RowChange,
+    RowsRefused,
+    SinkPosition,
+    SinkWriter,
+    WriteOptions,
+    divided,
+    none_accepted,
+)
 from umbel.errors import InvalidValue, Transient
 
 if TYPE_CHECKING:
@@ -33,6 +45,9 @@ FIRST_WAIT, LONGEST_WAIT = 0.2, 30.0
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 AGAIN = frozenset({408, 409, 425, 429})
 """Statuses below 500 after which the same request may succeed."""
+REFUSED = frozenset({400, 413, 422})
+"""Statuses of a request that is refused for its changes: their values, or their size."""
+HINT = "see the server's own log"
 KEY = "Idempotency-Key"
 
 
@@ -45,12 +60,14 @@ class EndpointWriter(SinkWriter):
     """
 
     keeps_position: ClassVar[bool] = False
+    isolates: ClassVar[bool] = True
 
     def __init__(self, connector: HTTPConnector, options: WriteOptions) -> None:
         source = connector.source
         assert isinstance(source, HTTP)
         self._title, self._options, self._limit = connector.title, options, connector.limit or LIMIT
         self._path, self._health = connector.endpoint, source.healthz
+        self._accepted = set[str]()
         self._parted = "" if self._limit == LIMIT else f"-of-{self._limit}"  # the same key is the same part
         self._client = httpx.Client(
             base_url=resolved(source.host),
@@ -66,10 +83,53 @@ class EndpointWriter(SinkWriter):
         return SinkPosition()
 
     def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:
+        self._accepted.clear()
+        for key, part in self._parts(changes, position):
+            self._post(key, part)
+
+    def write_accepted(self, changes: Sequence[RowChange], position: SinkPosition, isolation: Isolation) -> None:
+        accepted, refused = list[RowChange](), list[Refusal]()
+        for number, (key, part) in enumerate(self._parts(changes, position)):
+            ranges, others = self._divided(key, part, isolation)
+            accepted += ranges
+            refused += [replace(each, number=number * self._limit + each.number) for each in others]
+            if len(refused) >= ENOUGH and not accepted:
+                raise none_accepted(refused)
+        isolation.settle(refused, accepted)
+
+    def _divided(
+        self, key: str, part: Sequence[RowChange], isolation: Isolation
+    ) -> tuple[list[RowChange], list[Refusal]]:
+        """Post the changes of a request, in several ones where it is refused."""
+
+        def attempt(begin: int, chosen: Sequence[RowChange]) -> None:
+            own = key if len(chosen) == len(part) else f"{key}-{begin}-{begin + len(chosen)}"
+            alone = chosen[0].alone if len(chosen) == 1 else None
+            try:
+                if isolation.is_divided(own):
+                    raise RowsRefused(f"{self._title}: POST {self._path}: it was refused before")
+                self._post(own, chosen)
+            except RowsRefused:
+                if len(chosen) == 1 and alone is None:
+                    raise
+                isolation.divide(own)
+                if alone is None:
+                    raise
+                self._post(f"{own}-alone", [alone])
+
+        ranges, refused = divided(part, attempt)
+        return [each for _, chosen in ranges for each in chosen], refused
+
+    def _parts(self, changes: Sequence[RowChange], position: SinkPosition) -> Iterator[tuple[str, Sequence[RowChange]]]:
+        """Yield the changes of each request, with its key."""
         for part, begin in enumerate(range(0, len(changes), self._limit)):
-            key = f"{self._options.id}-{position.batch}-{position.rows}-{part}{self._parted}"
-            rows = [self._message(each) for each in changes[begin : begin + self._limit]]
-            self._send("POST", self._path, orjson.dumps(rows), {KEY: key})
+            yield f"{self._options.id}-{position.key}-{part}{self._parted}", changes[begin : begin + self._limit]
+
+    def _post(self, key: str, changes: Sequence[RowChange]) -> None:
+        """Post changes, unless this writer has done so."""
+        if key not in self._accepted:
+            self._send("POST", self._path, orjson.dumps([self._message(each) for each in changes]), {KEY: key})
+            self._accepted.add(key)
 
     def close(self) -> None:
         self._client.close()
@@ -88,7 +148,8 @@ class EndpointWriter(SinkWriter):
 
         Raises:
             Transient: it did not.
-            InvalidValue: the server refuses it for good.
+            RowsRefused: the server refuses the body.
+            InvalidValue: it refuses the request for good.
         """
         failure = ""
         for attempt in range(ATTEMPTS):
@@ -101,8 +162,13 @@ class EndpointWriter(SinkWriter):
                 if answer.is_success:
                     return
                 failure = f"status {answer.status_code}"
+                if answer.status_code in REFUSED and body is not None:
+                    details = " ".join(answer.text.split())
+                    raise RowsRefused(
+                        f"{self._title}: {method} {path}: {failure}: {details:.200}".rstrip(": "), hint=HINT
+                    )
                 if answer.status_code < 500 and answer.status_code not in AGAIN:
-                    raise InvalidValue(f"{self._title}: {method} {path}: {failure}", hint="see the server's own log")
+                    raise InvalidValue(f"{self._title}: {method} {path}: {failure}", hint=HINT)
                 wait = max(wait, _retry_after(answer))
             if attempt < ATTEMPTS - 1:
                 time.sleep(min(wait, LONGEST_WAIT))

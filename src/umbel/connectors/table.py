@@ -20,6 +20,10 @@ class TableConnector(DataConnector):
     table: str
     cursor: str | None = None
 
+    @property
+    def target(self) -> str:
+        return f"{self.title}, table '{self.table}'"
+
     def check_source(self, cdc: str) -> None:
         super().check_source(cdc)
         if self.cursor is None:

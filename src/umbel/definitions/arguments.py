@@ -24,6 +24,8 @@ if typing.TYPE_CHECKING:
     from umbel.connectors.splits import SplitSource
 
 REFERENCE = "is_reference"
+ISOLATE, WAIT = "isolate", "wait"
+"""Of rows that the destination of a sink refuses: they become dead letters, or the sink waits."""
 ELSEWHERE, SAME_PLACE = {"destination": True}, {"destination": False}
 """Of a field whose values are, or are not, different destinations of a sink; a credential is not unless it says so."""
 
@@ -215,6 +217,11 @@ class DataConnector:
         return f"{type(self.source).__name__} '{self.source.name}'"
 
     @property
+    def target(self) -> str:
+        """The description of the destination of a sink, for messages."""
+        return self.title
+
+    @property
     def nests(self) -> bool:
         """Return True if a `ref` may be a path into nested data."""
         return False
@@ -270,6 +277,14 @@ class DataConnector:
     def writer_of(self, options: WriteOptions) -> SinkWriter:
         """Return a writer of changes that depends on more than the dataset's name."""
         return self.writer(options.id, options.dataset)
+
+    def examine_writer(self, options: WriteOptions) -> None:
+        """Check at commit that a new sink can be written to; nothing unless overridden.
+
+        Raises:
+            Transient: the destination does not answer, which holds no commit up.
+            InvalidValue: it lacks something, or the login or a permission does.
+        """
 
     def _no_writer(self) -> NotSupported:
         return NotSupported(

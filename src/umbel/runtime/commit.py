@@ -9,11 +9,12 @@ from typing import Any
 
 from umbel.catalog.catalog import changed_since
 from umbel.connectors.credentials import provide_vault
+from umbel.connectors.sinks import WriteOptions
 from umbel.definitions.dependencies import dependency_errors
 from umbel.definitions.records import DatasetDefinition, Definitions, FeaturesetDefinition, Metadata
 from umbel.definitions.serde import dump
 from umbel.definitions.versions import version_errors
-from umbel.errors import Conflict, ErrorCollector, InvalidValue, located
+from umbel.errors import Conflict, ErrorCollector, InvalidValue, Transient, located
 from umbel.functions.fingerprint import fingerprint
 from umbel.graph.graph import MAIN, Graph
 from umbel.runtime.deployment import Deployment
@@ -128,6 +129,7 @@ def _compared(
     """Return what differs after a commit, and the graph with it."""
     graph, now = deployment.graph_with(branch, after), deployment.graph(deployment.catalog.latest())
     _examine(deployment, now, graph)
+    _examine_sinks(now, graph)
     check_history(deployment, now, graph)
     recomputed = _recomputed(now, graph, branch)
     return {**_difference(before, after), "recomputed": recomputed}, graph
@@ -147,6 +149,25 @@ def _examine(deployment: Deployment, now: Graph, graph: Graph) -> None:
             with errors.noted(), located(opened.definition.location):
                 opened.reading.examine()
     errors.check(f"{len(errors.found)} sources cannot be read")
+
+
+def _examine_sinks(now: Graph, graph: Graph) -> None:
+    """Check that new sinks, and those defined otherwise than before, can be written to.
+
+    A destination that does not answer is none of these: it gets everything once it does.
+
+    Raises:
+        UmbelError: one of them cannot; the message lists all.
+    """
+    errors = ErrorCollector("commit")
+    for name, dataset in graph.datasets.items():
+        known = now.datasets[name].sinks if name in now.datasets else ()
+        for each in dataset.sinks:
+            if each not in known:
+                options = WriteOptions(id="", dataset=name, schema=dataset.schema, renames=dict(each.renames))
+                with errors.noted(), located(each.location), suppress(Transient):
+                    each.connector.examine_writer(options)
+    errors.check(f"{len(errors.found)} sinks cannot be written to")
 
 
 def _checked(deployment: Deployment, branch: str, after: Definitions, *, incremental: bool) -> Definitions:

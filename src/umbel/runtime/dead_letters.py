@@ -16,7 +16,7 @@ DROPPED = "dead_dropped"
 
 REASON = "dead_reason:"
 """The beginning of the names of counts by kind of reason."""
-FUNCTION, OTHER = "function failed", "other"
+FUNCTION, SINK, OTHER = "function failed", "refused by a sink", "other"
 KINDS = {
     "tombstone": "tombstone",
     "source lost or changed": r"^\d+ records from offset|^the file was|is missing: |was deleted|is gone|"

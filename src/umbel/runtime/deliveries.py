@@ -3,9 +3,6 @@
 A sink gets the changes of finished batches in their order: for a keyed dataset those of the current row of each key, for others
 each row. Several small batches are one transaction of the sink, a large one is several. The position of a sink is kept by its
 destination (`umbel.connectors.sinks`); the catalog has a copy, for destinations that forget positions after a while.
-
-The ends of versions are in a log with the instants of the ends; without their instants the beginning and the end of a version
-cancel out, so that the sum of all changes of a log is the current rows, and that of some batches is their difference.
 """
 
 from __future__ import annotations
@@ -16,24 +13,22 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Self
 from uuid import uuid4
-
-import orjson
-import polars as pl
 
 from umbel.api.secrets import provide_secrets
 from umbel.catalog.catalog import Catalog
-from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter, WriteOptions
+from umbel.connectors.sinks import NoneAccepted, RowChange, RowsRefused, SinkPosition, SinkWriter, WriteOptions
+from umbel.definitions.arguments import WAIT
 from umbel.definitions.records import SinkDefinition
 from umbel.functions.fingerprint import fingerprint
 from umbel.graph.graph import Graph, GraphNode
 from umbel.log.change_tail import BATCH
-from umbel.query.encode import to_json
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.erasures import erased_everywhere
 from umbel.runtime.progress import EPOCH, MICROSECOND
-from umbel.types.schema import AT, SEQ, WEIGHT, Schema
+from umbel.runtime.refusals import Refusals, RefusingSink
+from umbel.runtime.row_changes import by_identity, in_order, remaining, row_changes
 
 AT_ONCE = 20_000
 """Row changes in one transaction."""
@@ -45,6 +40,10 @@ LONGEST_WAIT = 10.0
 """Seconds between two attempts to reach a destination."""
 SINKS, RESTORED = "sinks", "sinks-restored"
 """The settings with the part of sinks' ids that tells deployments apart, and with that which tells restores apart."""
+
+_HISTORY = (
+    "for all of it, write to another name, or give the dataset another version: these are sent from the beginning"
+)
 
 log = logging.getLogger("umbel.work")
 
@@ -141,6 +140,7 @@ class SinkDelivery:
     def __init__(self, deployment: Deployment, sink: Sink) -> None:
         self._deployment, self._sink = deployment, sink
         self._writer: SinkWriter | None = None
+        self._refusals: Refusals | None = None
         self._position = SinkPosition()
         self._revision: int | None = None
 
@@ -152,18 +152,43 @@ class SinkDelivery:
         """
         last, count = self._deployment.catalog.progress(JOB, sys.maxsize), 0
         try:
-            writer = self._open()
+            writer, refusals = self._open(), self._refusals
+            assert refusals is not None
             if last is None or last.number <= self._position.batch or not self._is_current(last.revision):
                 return 0
             for changes, position in self._transactions(self._range(writer, last.number), last.revision):
-                if changes:
-                    writer.write(changes, position)
+                if position <= refusals.pending_until:
+                    continue
+                if changes and self._deliver(writer, refusals, changes, position):
                     self._deployment.catalog.note(self._note, [position.batch, position.rows])
-                self._position, count = position, count + len(changes)
+                    refusals.bury()
+                    count += len(changes)
+                if not refusals.is_holding:
+                    self._position = position
+            if refusals.is_holding:  # nothing of the range was delivered: the next one may be longer
+                self._deployment.catalog.note(self._begun, None)
+                refusals.wait()
         except BaseException:
             self.close()
             raise
         return count
+
+    def _deliver(
+        self, writer: SinkWriter, refusals: Refusals, changes: Sequence[RowChange], position: SinkPosition
+    ) -> bool:
+        """Write a transaction; return False if no row of it is accepted."""
+        try:
+            refusals.prepare(position)
+            try:
+                writer.write(changes, position)
+            except RowsRefused:
+                if self._sink.definition.refused == WAIT or not getattr(writer, "isolates", False):
+                    raise
+                writer.write_accepted(changes, position, refusals.of(position))
+        except NoneAccepted as error:
+            refusals.hold(error, position)
+            return False
+        return True
 
     def close(self) -> None:
         """Release the writer."""
@@ -184,13 +209,38 @@ class SinkDelivery:
     def _note(self) -> str:
         return f"sink:{self._sink.id}"
 
+    @property
+    def _begun(self) -> str:
+        return f"sinking:{self._sink.id}"
+
     def _open(self) -> SinkWriter:
         if self._writer is None:
-            self._writer = self._sink.definition.connector.writer_of(self._sink.options)
-            noted = self._deployment.catalog.noted(self._note)
-            known = SinkPosition(*noted) if noted else SinkPosition()
-            self._position = max(known, self._writer.position())
+            connector, catalog = self._sink.definition.connector, self._deployment.catalog
+            writer = self._writer = connector.writer_of(self._sink.options)
+            noted = catalog.noted(self._note)
+            reached = max(SinkPosition(*noted) if noted else SinkPosition(), writer.position())
+            sink = RefusingSink(
+                id=self._sink.id,
+                dataset=self._sink.dataset,
+                target=connector.target,
+                keeps_position=writer.keeps_position,
+            )
+            self._refusals = Refusals(catalog, sink, reached)
+            self._recognise(getattr(writer, "made", ""), reached)
+            self._position = self._refusals.reached
         return self._writer
+
+    def _recognise(self, made: str, reached: SinkPosition) -> None:
+        """Record an event if the destination is another one than before."""
+        catalog, name = self._deployment.catalog, f"sink-made:{self._sink.id}"
+        known = catalog.noted(name)
+        if made and made != known:
+            if known and reached > SinkPosition():
+                subject = f"sink of '{self._sink.dataset}': {self._sink.definition.connector.target}"
+                text = f"{subject} is another one than before, renamed or made anew; {_HISTORY}"
+                log.warning("%s", text)
+                catalog.record_event("work", "warning", text)
+            catalog.note(name, made)
 
     def _range(self, writer: SinkWriter, last: int) -> _Range:
         """Return the batches to write next.
@@ -199,14 +249,13 @@ class SinkDelivery:
         """
         if writer.keeps_position:
             return _Range(self._until(last))
-        name = f"sinking:{self._sink.id}"
-        noted = self._deployment.catalog.noted(name)
+        noted = self._deployment.catalog.noted(self._begun)
         if noted and noted[0] > self._position.batch:
             return _Range(*noted)
         chosen = self._until(last)
         sizes = self._deployment.changes.sizes(self._sink.node, until=chosen, after=self._position.batch)
         found = _Range(chosen, is_split=sum(sizes.values()) > AT_ONCE or self._position.rows > 0)
-        self._deployment.catalog.note(name, [found.last, found.is_split])
+        self._deployment.catalog.note(self._begun, [found.last, found.is_split])
         return found
 
     def _until(self, last: int) -> int:
@@ -221,21 +270,29 @@ class SinkDelivery:
         return last
 
     def _transactions(self, batches: _Range, revision: int) -> Iterator[tuple[Sequence[RowChange], SinkPosition]]:
-        """Yield the changes up to a batch in transactions, each with the position behind it."""
+        """Yield the changes up to a batch in transactions, each with the position behind it.
+
+        A position counts changes, erased ones too: keys may be erased between two transactions of a batch.
+        """
         logs, node, skipped, last = self._deployment.changes, self._sink.node, self._position.rows, batches.last
         changes = logs.batches(node, after=self._position.batch, until=last)
-        changes = erased_everywhere(self._deployment, revision).without(self._sink.dataset, changes)
+        erased, name = erased_everywhere(self._deployment, revision), self._sink.dataset
         is_split = changes.height > AT_ONCE or bool(skipped) if batches.is_split is None else batches.is_split
         if not is_split:
-            rows = self._chosen(row_changes(changes, node.operator.schema))
-            yield rows if batches.is_split is None else _in_order(rows), SinkPosition(last)
+            left = erased.without(name, changes)
+            rows = self._chosen(row_changes(left, node.operator.schema))
+            position = SinkPosition(last, without=changes.height - left.height)
+            yield rows if batches.is_split is None else in_order(rows), position
             return
-        for number, batch in _by_batch(changes):
-            rows = _in_order(self._chosen(row_changes(batch, node.operator.schema)))
+        for (number,), batch in sorted(changes.partition_by(BATCH, as_dict=True).items()):
+            rows, left = in_order(row_changes(batch, node.operator.schema)), erased.without(name, batch)
+            gone = batch.height - left.height
+            sent = by_identity(row_changes(left, node.operator.schema)) if gone else None
             for begin in range(skipped, len(rows), AT_ONCE):
                 end = begin + AT_ONCE
-                is_last = end >= len(rows)
-                yield rows[begin:end], SinkPosition(number) if is_last else SinkPosition(number - 1, end)
+                part = rows[begin:end] if sent is None else remaining(rows[begin:end], sent)
+                reached = (number, 0) if end >= len(rows) else (number - 1, end)
+                yield self._chosen(part), SinkPosition(*reached, without=gone)
             skipped = 0
         yield (), SinkPosition(last)
 
@@ -256,55 +313,6 @@ class _Range:
 
     last: int
     is_split: bool | None = None
-
-
-def _in_order(rows: list[RowChange]) -> list[RowChange]:
-    """Return changes in an order that is the same each time."""
-    return sorted(rows, key=lambda each: (each.at, orjson.dumps([each.key, each.before, each.after])))
-
-
-def _by_batch(changes: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
-    for (number,), batch in sorted(changes.partition_by(BATCH, as_dict=True).items()):
-        yield number, batch
-
-
-def row_changes(changes: pl.DataFrame, schema: Schema) -> list[RowChange]:
-    """Return the changes of the current rows of a dataset.
-
-    Args:
-        changes: of some batches, all of each.
-        schema: of the dataset.
-    """
-    summed = changes.group_by(schema.names, maintain_order=True).agg(
-        pl.col(WEIGHT).sum(), pl.col(AT).max(), pl.col(SEQ).max()
-    )
-    net = summed.filter(pl.col(WEIGHT) != 0).sort(AT, SEQ, maintain_order=True)
-    values = to_json({name: net[name] for name in schema.names}, schema.dtypes)
-    rows = [dict(zip(schema.names, row, strict=True)) for row in zip(*values.values(), strict=True)]
-    ats = net[AT].dt.epoch("us").to_list()
-    weighted = list(zip(rows, net[WEIGHT].to_list(), ats, strict=True))
-    if schema.is_keyed:
-        return _updates(weighted, schema.key_names)
-    found = [[_plain(row, weight, at)] * abs(weight) for row, weight, at in weighted]
-    return [change for each in found for change in each]
-
-
-def _plain(row: Mapping[str, Any], weight: int, at: int) -> RowChange:
-    return RowChange(None, None, row, at) if weight > 0 else RowChange(None, row, None, at)
-
-
-def _updates(weighted: Sequence[tuple[Mapping[str, Any], int, int]], keys: Sequence[str]) -> list[RowChange]:
-    """Return one change for each key, of what its row was and what it is."""
-    before, after, instants = dict[bytes, Any](), dict[bytes, Any](), dict[bytes, int]()
-    for row, weight, at in weighted:
-        key = orjson.dumps([row[name] for name in keys])
-        (after if weight > 0 else before)[key] = row
-        instants[key] = max(at, instants.get(key, at))
-    found = []
-    for key, at in instants.items():
-        row = after.get(key) or before[key]
-        found.append(RowChange({name: row[name] for name in keys}, before.get(key), after.get(key), at))
-    return found
 
 
 @dataclass(frozen=True, slots=True)

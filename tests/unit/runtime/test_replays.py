@@ -182,7 +182,7 @@ def test_records_that_cannot_be_read_again_are_counted(made: Deployed, tmp_path:
     (tmp_path / "a.csv").write_text(f"user,at\nx,{AT}\n")
     drain(made.deployment)
     assert replay(made) == 0
-    assert outcomes(made) == {"of a source or a pipeline whose records cannot be replayed": 1}
+    assert outcomes(made) == {"of a source, a pipeline or a sink whose records cannot be replayed": 1}
 
 
 def test_the_route(ahead: Deployed) -> None:

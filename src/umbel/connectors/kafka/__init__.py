@@ -22,6 +22,7 @@ from umbel.formats.declarations import Avro, Protobuf, check_format, letters_of
 if TYPE_CHECKING:
     from umbel.connectors.kafka.sink import TopicWriter
     from umbel.connectors.kafka.source import TopicSource
+    from umbel.connectors.sinks import WriteOptions
 
 
 RESERVED = frozenset(
@@ -80,6 +81,11 @@ class KafkaConnector(DataConnector):
 
         check_installed(self)
         check_credentials(self.cluster)
+
+    def examine_writer(self, options: WriteOptions) -> None:
+        from umbel.connectors.kafka.examining import examine_sink
+
+        examine_sink(self)
 
     def writer(self, id: str, dataset: str) -> TopicWriter:
         from umbel.connectors.kafka.sink import TopicWriter

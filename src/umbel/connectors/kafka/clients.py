@@ -127,6 +127,40 @@ class Cluster:
         self._topics[name] = (time.monotonic(), found)
         return found
 
+    def permitted(self, name: str) -> frozenset[str]:
+        """Return the permitted operations on a topic, such as READ and WRITE.
+
+        Raises:
+            Transient: the cluster does not answer.
+        """
+        from confluent_kafka import KafkaException, TopicCollection
+
+        try:
+            (future,) = self._client.describe_topics(
+                TopicCollection([name]), include_authorized_operations=True, request_timeout=ADMIN_TIMEOUT
+            ).values()
+            return frozenset(each.name for each in future.result(2 * ADMIN_TIMEOUT).authorized_operations or ())
+        except (KafkaException, TimeoutError) as error:
+            raise self._unreachable(error) from error
+
+    def check_group(self, group: str) -> None:
+        """Read the offsets of a consumer group, which may have none.
+
+        A consumer whose user may not do so is not told, and waits.
+
+        Raises:
+            Transient: the cluster does not answer, or refuses.
+        """
+        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+
+        try:
+            (future,) = self._client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)], request_timeout=ADMIN_TIMEOUT
+            ).values()
+            future.result(2 * ADMIN_TIMEOUT)
+        except (KafkaException, TimeoutError) as error:
+            raise self._unreachable(error) from error
+
     def topics(self) -> list[str]:
         """Return the names of the topics that the user may see.
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from umbel.connectors.kafka.clients import Cluster, settings, unreachable
+from umbel.connectors.kafka.clients import Cluster, Topic, settings, unreachable
 from umbel.connectors.kafka.encryption import certificate_problem, has_encryption
 from umbel.connectors.kafka.fetching import CONSUMER
+from umbel.connectors.kafka.transactions import TransactionalTopic
 from umbel.errors import InvalidValue, Transient, UmbelError, did_you_mean
 
 if TYPE_CHECKING:
@@ -27,6 +28,17 @@ _LASTING: Mapping[str, str] = {
     "authorization failed": "kafka-acls --add --allow-principal User:NAME --topic {topic} --operation Describe --operation Read",
 }
 """Texts of errors that another attempt does not mend, with their remedies."""
+_EXAMINATION = "umbel-examination"
+"""A transactional id, and a group, with the prefix of those of sinks."""
+_GRANT = "kafka-acls --add --allow-principal User:NAME --{kind} {name} --operation Describe{more}"
+_PREFIXED = " --resource-pattern-type prefixed"
+_LASTING_OF_SINKS: Mapping[str, str] = {
+    "transactional id authorization failed": _GRANT.format(
+        kind="transactional-id", name="umbel-", more=f" --operation Write{_PREFIXED}"
+    ),
+    "group authorization failed": _GRANT.format(kind="group", name="umbel-", more=f" --operation Read{_PREFIXED}"),
+}
+"""Texts of errors of transactions, with their remedies."""
 _ENCRYPTED = 'give the source security_protocol="SASL_SSL", or the address of a listener without encryption'
 
 
@@ -43,7 +55,39 @@ def examine(connector: KafkaConnector) -> None:
         raise _lasting(connector, error) from None
 
 
-def _examine(connector: KafkaConnector) -> None:
+def examine_sink(connector: KafkaConnector) -> None:
+    """Check that a topic can be written to, in transactions that commit offsets.
+
+    Raises:
+        InvalidValue: there is no such topic, the login is wrong, or a permission is missing.
+        Transient: the cluster does not answer.
+    """
+    try:
+        cluster, _ = _found(connector)
+        if missing := sorted({"READ", "WRITE"} - cluster.permitted(connector.topic)):
+            raise InvalidValue(
+                f"{connector.title}: the user may not {' and not '.join(missing)} the topic",
+                hint=_GRANT.format(kind="topic", name=connector.topic, more=" --operation Read --operation Write"),
+            )
+        cluster.check_group(_EXAMINATION)
+        topic = TransactionalTopic(
+            settings(connector.cluster), connector.topic, _EXAMINATION, f"sink to {connector.title}"
+        )
+        with closing(topic):
+            topic.position()
+    except Transient as error:
+        for part, remedy in _LASTING_OF_SINKS.items():
+            if part in error.message.lower():
+                raise InvalidValue(f"{connector.title}: {error.message}", hint=remedy) from None
+        raise _lasting(connector, error) from None
+
+
+def _found(connector: KafkaConnector) -> tuple[Cluster, Topic]:
+    """Return a topic and its cluster.
+
+    Raises:
+        InvalidValue: there is no such topic.
+    """
     cluster = Cluster.of(connector.cluster)
     topic = cluster.topic(connector.topic, age=0.0)
     if topic is None:
@@ -51,6 +95,11 @@ def _examine(connector: KafkaConnector) -> None:
             f"{connector.title}: there is no such topic{did_you_mean(connector.topic, cluster.topics())}",
             hint=f"create it: kafka-topics --create --topic {connector.topic}, or correct .topic(...)",
         )
+    return cluster, topic
+
+
+def _examine(connector: KafkaConnector) -> None:
+    cluster, topic = _found(connector)
     ends = cluster.offsets(connector.topic, topic.partitions)
     _fetch(connector, min(ends), ends[min(ends)][0])
 

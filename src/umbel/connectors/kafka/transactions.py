@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from umbel.errors import Transient
@@ -26,6 +27,8 @@ PRODUCER = {
     "transaction.timeout.ms": 60_000,
     "message.max.bytes": 64 << 20,  # the broker's limit applies
 }
+OF_RECORDS = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"})
+"""Errors that concern the records of a batch, not the topic."""
 
 
 class TransactionalTopic:
@@ -42,7 +45,7 @@ class TransactionalTopic:
         from confluent_kafka import Consumer, Producer
 
         self.topic, self._subject = topic, subject
-        self._lost, self._failures = list[str](), list[str]()
+        self._lost, self._failures = list[str](), list[Any]()
         events = {"error_cb": lambda error: self._lost.append(error.str())}
         self._producer = Producer({**options, **PRODUCER, **events, "transactional.id": id})
         reading = {"group.id": id, "isolation.level": "read_committed", "enable.auto.commit": False}
@@ -80,13 +83,34 @@ class TransactionalTopic:
         self._producer.poll(0)
         if self._lost:
             raise self._failed(f"the connection was lost: {self._lost[-1]}")
+        self._bounded(lambda: self._transaction(send, reached))
+
+    def attempt(self, send: Callable[[], None]) -> None:
+        """Send records in a transaction that is aborted.
+
+        Raises:
+            Transient: the broker does not take them; `refused` says whether it refuses them.
+        """
+        self._bounded(lambda: self._aborted(send))
+
+    def flush(self) -> None:
+        """Send the records that were added: they share no batch with later ones."""
+        if self._producer.flush(TIMEOUT):
+            raise self._failed("the broker does not answer")
+
+    def _bounded(self, transaction: Callable[[], None]) -> None:
+        """Run a transaction, for some time.
+
+        Raises:
+            Transient: it failed.
+        """
         # librdkafka may wait for ever for a coordinator that was gone, whatever the timeout. Such a call is left behind: the
         # next writer fences its producer.
         failures, call = list[BaseException](), threading.Event()
 
         def run() -> None:
             try:
-                self._transaction(send, reached)
+                transaction()
             except BaseException as error:  # noqa: BLE001  raised by the caller
                 failures.append(error)
             call.set()
@@ -99,16 +123,44 @@ class TransactionalTopic:
 
     def _transaction(self, send: Callable[[], None], reached: Any) -> None:
         with self._transient():
-            self._producer.begin_transaction()
+            self._begin()
             send()
             self._producer.send_offsets_to_transaction([reached], self._consumer.consumer_group_metadata(), TIMEOUT)
             self._producer.commit_transaction(TIMEOUT)
+
+    def _begin(self) -> None:
+        self._failures = []  # a new one: the former transaction's may still be reported
+        self._producer.begin_transaction()
+
+    def _aborted(self, send: Callable[[], None]) -> None:
+        with self._transient():
+            self.abort()
+            self._begin()
+            try:
+                send()
+                self.flush()
+            finally:
+                self.abort()
+        if self._failures:
+            raise self._failed(self._failures[0].str())
+
+    def abort(self) -> None:
+        """End the transaction in progress, if there is one."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._producer.abort_transaction(TIMEOUT)
+        except KafkaException as error:
+            if error.args[0].name() != "_STATE":  # there is none
+                raise
 
     def send(self, key: bytes | None, value: bytes | None, headers: Mapping[str, bytes] | None = None) -> None:
         """Add a record to the transaction."""
         while True:
             try:
-                self._producer.produce(self.topic, value, key, on_delivery=self._delivered, headers=headers)
+                self._producer.produce(
+                    self.topic, value, key, on_delivery=partial(_note, self._failures), headers=headers
+                )
                 break
             except BufferError:
                 self._producer.poll(0.1)
@@ -118,9 +170,10 @@ class TransactionalTopic:
         """Release the connection."""
         self._consumer.close()
 
-    def _delivered(self, error: Any, _: Any) -> None:
-        if error is not None:
-            self._failures.append(error.str())
+    @property
+    def refused(self) -> str:
+        """The refusal of a record of the last transaction, empty if there is none."""
+        return next((error.str() for error in self._failures if error.name() in OF_RECORDS), "")
 
     @contextmanager
     def _transient(self) -> Iterator[None]:
@@ -133,9 +186,15 @@ class TransactionalTopic:
         try:
             yield
         except KafkaException as error:
-            details = f" ({self._failures[0]})" if self._failures else ""
+            self._failures.append(error.args[0])  # a record may be larger than the client's own limit
+            details = f" ({self._failures[0].str()})" if self._failures else ""
             raise self._failed(f"{error.args[0].str()}{details}") from error
 
     def _failed(self, reason: str) -> Transient:
         hint = "check the broker, and the permissions to write transactions and to commit offsets"
         return Transient(f"{self._subject} failed: {reason}", hint=hint)
+
+
+def _note(failures: list[Any], error: Any, _: Any) -> None:
+    if error is not None:
+        failures.append(error)

@@ -56,6 +56,11 @@ class PostgresTable(ChangingTable):
 
         return TableWriter(self._server, self.table, options)
 
+    def examine_writer(self, options: WriteOptions) -> None:
+        from umbel.connectors.postgres.sink import TableWriter
+
+        TableWriter(self._server, self.table, options).examine()
+
     def reader_of(self, options: ReadOptions) -> SplitSource:
         from umbel.connectors.postgres.cursor import PostgresCursor
         from umbel.connectors.postgres.replication import ReplicatedSource

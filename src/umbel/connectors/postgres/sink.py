@@ -10,12 +10,23 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import orjson
 
-from umbel.connectors.postgres.server import Server, describe, driver
-from umbel.connectors.sinks import PlainRow, RowChange, SinkPosition, SinkWriter, WriteOptions
+from umbel.connectors.postgres.server import PostgresDescription, Server, describe, driver
+from umbel.connectors.sinks import (
+    Isolation,
+    PlainRow,
+    Refusal,
+    RowChange,
+    RowsRefused,
+    SinkPosition,
+    SinkWriter,
+    WriteOptions,
+    divided,
+)
 from umbel.errors import InvalidValue, Transient
 from umbel.types.dtypes import Bytes, Optional
 
@@ -25,7 +36,12 @@ POSITIONS = """CREATE TABLE IF NOT EXISTS umbel_sinks(
 TAKE_OVER = """INSERT INTO umbel_sinks(sink, dataset, epoch, batch, rows) VALUES (%s, %s, 1, %s, %s)
     ON CONFLICT (sink) DO UPDATE SET epoch = umbel_sinks.epoch + 1 RETURNING epoch, batch, rows"""
 ADVANCE = "UPDATE umbel_sinks SET batch = %s, rows = %s, written_at = now() WHERE sink = %s AND epoch = %s"
-_NUL = "\\u0000"
+_NUL = b"\\u0000"
+_OF_ROWS = ("22", "23", "44", "54000", "P0001")
+"""Classes of SQLSTATE of values: data, constraints, conditions of views, too long for an index, raised by a trigger."""
+_OF_SEVERAL_ROWS = frozenset({"23503", "23505", "23P01", "P0001"})
+"""SQLSTATE of references, duplicates and overlaps: other rows may mend them."""
+_HINT = "let the table accept it, or leave such rows out in the dataset's pipeline"
 
 
 class TableWriter(SinkWriter):
@@ -37,11 +53,24 @@ class TableWriter(SinkWriter):
         options: of the sink.
     """
 
+    isolates: ClassVar[bool] = True
+
     def __init__(self, server: Server, table: str, options: WriteOptions) -> None:
         self._server, self._name, self._options = server, table, options
         self._epoch, self._table = 0, ""
         dtypes = options.schema.dtypes
         self._binary = [name for name, dtype in dtypes.items() if isinstance(_inner(dtype), Bytes)]
+
+    def examine(self) -> None:
+        """Check that there is the table, with the columns."""
+        with self._server.connect() as connection:
+            self._described(connection)
+
+    def _described(self, connection: Any) -> PostgresDescription:
+        """Return the description of the table, if it has the columns."""
+        found = describe(connection, self._server.title, self._name)
+        found.require(self._server.title, tuple(map(self._options.column, self._options.schema.names)))
+        return found
 
     def position(self) -> SinkPosition:
         with self._server.connect() as connection:
@@ -50,24 +79,67 @@ class TableWriter(SinkWriter):
                     "SELECT pg_advisory_xact_lock(hashtext('umbel_sinks'))"
                 )  # IF NOT EXISTS is not atomic
                 connection.execute(POSITIONS)
-            found = describe(connection, self._server.title, self._name)
-            found.require(self._server.title, tuple(map(self._options.column, self._options.schema.names)))
-            none = SinkPosition()
+            found, none = self._described(connection), SinkPosition()
             row = connection.execute(TAKE_OVER, [self._options.id, self._options.dataset, none.batch, none.rows])
             self._table, (self._epoch, batch, rows) = found.name.replace("%", "%%"), row.fetchone() or (0, 0, 0)
             connection.commit()
+            self.made = str(found.oid)
         return SinkPosition(batch, rows)
 
     def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:
-        with self._server.connect() as connection, self._explained():
+        self._refuse_nul(changes)
+        with self._transaction(position) as connection:
+            self._apply(connection, changes)
+            with self._explained():  # as of deferred constraints
+                connection.commit()
+
+    def write_accepted(self, changes: Sequence[RowChange], position: SinkPosition, isolation: Isolation) -> None:
+        with self._transaction(position) as connection:
+            accepted, refused = self._tried(connection, range(len(changes)), changes)
+            while again := [each.number for each in refused if each.error.depends_on_others]:
+                more, left = self._tried(connection, again, changes)
+                if not more:
+                    break
+                accepted += more
+                refused = [each for each in refused if not each.error.depends_on_others] + left
+            isolation.settle(sorted(refused, key=lambda each: each.number), accepted)
+            connection.commit()
+
+    def _tried(
+        self, connection: Any, numbers: Sequence[int], changes: Sequence[RowChange]
+    ) -> tuple[list[RowChange], list[Refusal]]:
+        """Apply the changes that the table accepts; return them, and the others."""
+
+        def attempt(_: int, part: Sequence[RowChange]) -> None:
+            self._refuse_nul(part)
+            with connection.transaction():  # a savepoint
+                connection.execute("SET CONSTRAINTS ALL DEFERRED")
+                self._apply(connection, part)
+                with self._explained():
+                    connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+        ranges, refused = divided([changes[each] for each in numbers], attempt)
+        return [each for _, part in ranges for each in part], [
+            replace(each, number=numbers[each.number]) for each in refused
+        ]
+
+    @contextmanager
+    def _transaction(self, position: SinkPosition) -> Iterator[Any]:
+        """Begin a transaction with the new position."""
+        with self._server.connect() as connection:
             own = [position.batch, position.rows, self._options.id, self._epoch]
             if connection.execute(ADVANCE, own).rowcount != 1:
                 raise Transient(f"{self._server.title}: another writer has taken over the sink to table {self._table}")
+            if str(describe(connection, self._server.title, self._name).oid) != self.made:
+                raise Transient(f"{self._title} was dropped and made anew", hint="it is written to in the next attempt")
+            yield connection
+
+    def _apply(self, connection: Any, changes: Sequence[RowChange]) -> None:
+        with self._explained():
             if self._options.schema.is_keyed:
                 self._upsert(connection, changes)
             else:
                 self._append(connection, changes)
-            connection.commit()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -75,17 +147,23 @@ class TableWriter(SinkWriter):
         psycopg = driver()
         try:
             yield
-        except (psycopg.DataError, psycopg.IntegrityError) as error:
-            details = ". ".join(filter(None, (error.diag.message_primary, error.diag.message_detail)))
-            raise InvalidValue(
-                f"{self._server.title}: table {self._table}: {details:.400} (SQLSTATE {error.sqlstate})",
-                hint="let the table accept it, or leave such rows out in the dataset's pipeline; nothing else is sent before",
-            ) from None
         except psycopg.errors.InsufficientPrivilege as error:
             raise InvalidValue(
                 f"{self._server.title}: {error.diag.message_primary}",
                 hint=f"GRANT SELECT, INSERT, UPDATE, DELETE ON {self._table} TO {self._server.login}",
             ) from None
+        except psycopg.Error as error:
+            state = error.sqlstate or ""
+            if not state.startswith(_OF_ROWS):
+                raise
+            details = ". ".join(filter(None, (error.diag.message_primary, error.diag.message_detail)))
+            refused = RowsRefused(f"{self._title}: {details:.400} (SQLSTATE {state})", hint=_HINT)
+            refused.depends_on_others = state in _OF_SEVERAL_ROWS
+            raise refused from None
+
+    @property
+    def _title(self) -> str:
+        return f"{self._server.title}: table {self._table}"
 
     def close(self) -> None:
         """Do nothing: each transaction has a connection of its own."""
@@ -125,24 +203,27 @@ class TableWriter(SinkWriter):
     def _incoming(self) -> str:
         return f"json_populate_recordset(NULL::{self._table}, %s::text::json)"
 
-    def _json(self, rows: Sequence[dict[str, Any]]) -> str:
-        """Return rows as JSON.
+    @staticmethod
+    def _json(rows: Sequence[dict[str, Any]]) -> str:
+        return orjson.dumps(rows).decode()
+
+    def _refuse_nul(self, changes: Sequence[RowChange]) -> None:
+        """Refuse changes with a NUL character, which no type of text has in Postgres.
 
         Raises:
-            InvalidValue: one has a NUL character, which no type of text has in Postgres.
+            RowsRefused: one has it.
         """
-        text = orjson.dumps(rows).decode()
-        if _NUL in text:
+        rows = [each.after or each.key or each.before or {} for each in changes]
+        if _NUL in orjson.dumps(rows):
             for row in rows:
-                names = [name for name, value in row.items() if "\0" in _texts(value)]
+                names = [self._options.column(name) for name, value in row.items() if "\0" in _texts(value)]
                 if names:
-                    keys = {name: row.get(name) for name in map(self._options.column, self._options.schema.key_names)}
-                    raise InvalidValue(
-                        f"{self._server.title}: table {self._table}: column '{names[0]}' of the row {keys or row!r:.200} has a "
+                    keys = {self._options.column(name): row.get(name) for name in self._options.schema.key_names}
+                    raise RowsRefused(
+                        f"{self._title}: column '{names[0]}' of the row {keys or row!r:.200} has a "
                         "NUL character, which Postgres cannot store",
                         hint="filter such rows out, or replace the character, in the dataset's pipeline",
                     )
-        return text
 
     def _quoted(self, names: Sequence[str]) -> list[str]:
         return ['"' + self._options.column(name).replace('"', '""').replace("%", "%%") + '"' for name in names]
