@@ -27,7 +27,8 @@ from umbel.runtime.plans import Plans
 class Numbers:
     """A source that has something new each time."""
 
-    dataset, source, key, is_bounded, has_ended, is_loading, trouble = "D", 0, "k", False, False, False, ""
+    dataset, source, key, trouble = "D", 0, "k", ""
+    is_bounded = has_ended = is_loading = loads_unordered = False
 
     def plan(self, position: int | None, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], int]:
         at = (position or 0) + 1
