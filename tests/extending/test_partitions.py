@@ -23,9 +23,10 @@ from umbel.connectors import polling, source
 from umbel.connectors.custom import Page
 from umbel.connectors.polling import stop_polling
 from umbel.datasets import dataset, field
-from umbel.errors import InvalidType, Transient
+from umbel.errors import Damaged, InvalidType, Transient
 from umbel.lib import inputs
 from umbel.runtime.batch import drain
+from umbel.runtime.recovery.check import check
 from umbel.runtime.source_lags import source_lags
 from umbel.testing.connectors import read_options
 
@@ -264,5 +265,38 @@ def test_a_partition_that_does_not_answer_is_reported(
         assert json.dumps(place.taken()) == "{}"
     finally:
         ends.set()
+        stop_polling(tmp_path)
+        place.close()
+
+
+@pytest.mark.parametrize("name", ["state.json", "000000000002.rows"])
+def test_damage_of_the_staged_rows_is_reported(
+    server: Shelves, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """An empty last part ended the thread, which was started anew and ended several times a second, with a traceback each."""
+    put(server, "a", range(2 * PAGE))
+    place = Deployed(tmp_path / "umbel")
+    try:
+        place.commit([seen(server, "a")])
+        until(place, lambda: place.taken().get("Seen", 0) == 2 * PAGE)
+        stop_polling(tmp_path)
+        (harmed,) = (tmp_path / "umbel" / "staged").glob(f"*/{name}")
+        harmed.write_bytes(b"")
+        assert [each for each in check(place.deployment) if each.subject.startswith("staged rows of") and each.lost]
+        if name == "state.json":
+            with pytest.raises(Damaged, match=r"state.json of Seen.* is damaged"):
+                drain(place.deployment)
+            return
+
+        def troubles() -> list[str]:
+            drain(place.deployment)
+            return [each.trouble for each in source_lags(place.deployment.directory)]
+
+        wait_until(lambda: any("part 2 of Seen" in each for each in troubles()), troubles)
+        thread = [each for each in threading.enumerate() if each.name.startswith("poll Shelf")]
+        troubles()
+        assert [each for each in threading.enumerate() if each.name.startswith("poll Shelf")] == thread
+        assert "the error cannot be reported" in caplog.text
+    finally:
         stop_polling(tmp_path)
         place.close()

@@ -161,8 +161,7 @@ class Poller:
             self.trouble = error.message
             if self._reported != error.message:
                 log.error("%s: %s", self.source.title, error)
-                self.source.report(error)
-                self._reported = error.message
+                self._report(error)
             return self._failed(None)
         except BaseException as error:  # the thread must not end: the source would be read no more
             self.trouble = f"{type(error).__name__}: {text_of(error)}"[:500]
@@ -172,6 +171,14 @@ class Poller:
             log.warning("%s: it can be read again", self.source.title)
         self._failures, self._reported, self.trouble = 0, "", ""
         return wait
+
+    def _report(self, error: UmbelError) -> None:
+        """Make a lasting error visible; what is damaged may take no report either."""
+        self._reported = error.message
+        try:
+            self.source.report(error)
+        except (UmbelError, OSError) as failed:
+            log.warning("%s: the error cannot be reported: %s", self.source.title, failed)
 
     def _failed(self, error: UmbelError | None) -> float:
         wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0**self._failures)
