@@ -60,6 +60,9 @@ class Poller:
     def progressed(self, _: Any) -> None:
         return
 
+    def requests(self, _: str) -> None:
+        return
+
 
 class TestShelf(SourceContract):
     shelves: Shelves
@@ -213,7 +216,7 @@ def test_an_offset_that_is_no_plain_data_is_refused(
     monkeypatch.setattr(ShelfReader, "read", lambda *_: iter([Page([{"n": 1}], {1, 2})]))
     reading = Shelf(name="shelf", url=server.url).items("a").reader_of(read_options(tmp_path))
     with pytest.raises(InvalidType, match="is no plain JSON"):
-        reading._copy({}, None)
+        reading._copy({}, Poller())  # type: ignore[arg-type]
     assert reading.stage.numbers() == []
 
 

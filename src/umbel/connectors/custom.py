@@ -7,9 +7,11 @@ them: every row is taken once although an API gives other pages when it is asked
 from __future__ import annotations
 
 import json
+import threading
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -27,7 +29,7 @@ from umbel.connectors.staged_messages import message_rows
 from umbel.connectors.staged_source import StagedSource
 from umbel.connectors.staging import StagedPart
 from umbel.definitions.arguments import DataConnector, ReadOptions
-from umbel.errors import InvalidType, Transient, UmbelError
+from umbel.errors import InvalidType, Transient, UmbelError, text_of
 from umbel.formats.raw_batch import RawBatch, as_bytes
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 Offset: TypeAlias = Any
 """Where the next read of a partition begins: plain JSON; None for the beginning."""
 ROW = "_row"
+AT_ONCE = 64
+"""Partitions that are read at once, a page of each in turn."""
 _JSON = pl.Schema({ROW: pl.Binary()})
 
 
@@ -60,11 +64,13 @@ class PageReader(Protocol):
     def partitions(self) -> Sequence[str]:
         """Return the names of the partitions.
 
-        They are read one after the other, and new ones may appear.
+        A page of each is read in turn, and new ones may appear.
         """
 
     def read(self, partition: str, offset: Offset) -> Iterator[Page]:
         """Yield the pages of a partition from an offset on, as many as there are.
+
+        Between two pages those of other partitions are read.
 
         Any exception means that the system does not answer: reading goes on later from the last offset.
         """
@@ -95,6 +101,8 @@ class PagedSource(StagedSource):
 
     connector: PagedConnector
     options: ReadOptions
+
+    loads_unordered: ClassVar[bool] = True
 
     @property
     def title(self) -> str:
@@ -131,37 +139,71 @@ class PagedSource(StagedSource):
     def _copy(self, offsets: dict[str, Offset], poller: Poller) -> bool:
         """Stage the pages behind some offsets, which advance; return whether all were read.
 
-        A partition that fails holds up no other one: its error is raised at the end.
+        Partitions take turns: rows of one that falls behind the others would be late. One that fails holds up no other one: its
+        error is raised at the end.
         """
-        reader, failed = self.connector.pages(), list[BaseException]()
-        for partition in self._partitions(reader):
+        reader, failed = self.connector.pages(), list[UmbelError]()
+        waiting, turns = deque(self._partitions(reader)), deque[tuple[str, Iterator[Page]]]()
+        while waiting or turns:
+            while waiting and len(turns) < AT_ONCE:
+                turns.append((waiting[0], self._pages(reader, waiting[0], offsets.get(waiting.popleft()))))
+            partition, pages = turns.popleft()
             try:
-                if not self._copy_partition(reader, partition, offsets, poller):
-                    return False
-            except (Exception, SystemExit) as error:  # noqa: BLE001  raised below
-                failed.append(error)
+                poller.requests(f"partition '{partition}'")
+                page = next(pages, None)
+                if page is None:
+                    continue
+                self._take(partition, page, offsets)
+            except BaseException as error:  # noqa: BLE001  of another package's code, asyncio's CancelledError too
+                failed.append(self._failure(error, f"partition '{partition}': "))
+                continue
+            finally:
+                poller.requests("")
+            turns.append((partition, pages))
+            if not self.has_room(poller):
+                return False
         if failed:
             raise failed[0]
         return True
 
-    def _copy_partition(self, reader: PageReader, partition: str, offsets: dict[str, Offset], poller: Poller) -> bool:
-        """Stage the pages of one partition; return whether there is room for more."""
-        for page in reader.read(partition, offsets.get(partition)):
-            frame = _staged(page)
-            offset = _plain(page.offset, self.title)
-            if frame.height:
-                self.stage.append(frame, {"partition": partition, "offset": offset})
-            offsets[partition] = offset
-            if not self.has_room(poller):
-                return False
-        return True
+    def _pages(self, reader: PageReader, partition: str, offset: Offset) -> Iterator[Page]:
+        """Yield the pages of one partition.
+
+        Raises:
+            InvalidType: the reader returns something else.
+        """
+        found: object = reader.read(partition, offset)
+        if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
+            raise self._wrong(partition, f"read() returned {_kind(found)}, not pages")
+        for page in found:
+            if not isinstance(page, Page):
+                raise self._wrong(partition, f"read() yielded {_kind(page)}, not a Page")
+            if isinstance(page.rows, str | bytes) or not (
+                isinstance(page.rows, Sequence) or hasattr(page.rows, "__arrow_c_stream__")
+            ):
+                raise self._wrong(partition, f"the rows of a page are {_kind(page.rows)}")
+            yield page
+
+    def _wrong(self, partition: str, text: str) -> InvalidType:
+        hint = "yield Page(rows, offset): rows is a list of JSON objects or an Arrow table"
+        return InvalidType(f"{self.title}: partition '{partition}': {text}", hint=hint)
+
+    def _take(self, partition: str, page: Page, offsets: dict[str, Offset]) -> None:
+        """Stage a page; its partition's offset advances."""
+        frame, offset = _staged(page), _plain(page.offset, self.title)
+        if frame.height:
+            self.stage.append(frame, {"partition": partition, "offset": offset})
+        offsets[partition] = offset
 
     def _partitions(self, reader: PageReader) -> Sequence[str]:
-        """Return the names of the partitions.
+        """Return the names of the partitions, each once.
 
         They are texts: a number would not find its offset again, which is stored as JSON.
         """
-        found = list(reader.partitions())
+        names: object = reader.partitions()
+        if not isinstance(names, Iterable) or isinstance(names, str | bytes):
+            raise InvalidType(f"{self.title}: partitions() returned {_kind(names)}", hint="return a list of names")
+        found = list(dict.fromkeys(names))
         for each in found:
             if not isinstance(each, str):
                 raise InvalidType(
@@ -172,13 +214,20 @@ class PagedSource(StagedSource):
     def _answered(self, request: Any) -> Any:
         try:
             return request()
-        except UmbelError:
-            raise
-        except (Exception, SystemExit) as error:  # of another package's code
-            raise Transient(
-                f"{self.title}: {type(error).__name__}: {error!s:.300}",
-                hint="see that the system runs and can be reached",
-            ) from error
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # Ctrl-C during a commit
+            raise self._failure(error) from error
+
+    def _failure(self, error: BaseException, subject: str = "") -> UmbelError:
+        """Return an error of another package's code as a transient one, with its line."""
+        if isinstance(error, UmbelError):
+            return error
+        text = f"{self.title}: {subject}{type(error).__name__}: {text_of(error):.300}"
+        line = _line_in(error, type(self.connector).__module__)
+        made = Transient(f"{text} (at {line})" if line else text, hint="see that the system runs and can be reached")
+        made.__cause__ = error
+        return made
 
     def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
         """Yield the rows of a page."""
@@ -210,6 +259,20 @@ class PagedSource(StagedSource):
             return found[ROW] or b"" if staged.schema == _JSON else as_bytes(found)
 
         return RawBatch(raw, part.first + first, where, text)
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
+
+
+def _line_in(error: BaseException, module: str) -> str | None:
+    """Return `file:line` of the innermost code of a module's package in a traceback."""
+    found, trace, package = None, error.__traceback__, module.partition(".")[0]
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == package:
+            found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
 
 
 def _staged(page: Page) -> pl.DataFrame:

@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Protocol
 
 from umbel.connectors.lag import SourceLag
-from umbel.errors import Transient, UmbelError
+from umbel.errors import Transient, UmbelError, text_of
 from umbel.state import disk
 
 log = logging.getLogger("umbel.work")
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
 """Seconds between two attempts to reach a server: the first, and the longest after doubling."""
+SILENT = 60.0
+"""Seconds without an answer, of a server whose requests nothing else limits, from which on it is reported."""
 UNUSED = 60.0
 """Seconds without a batch being planned after which a thread ends."""
 
@@ -74,6 +76,7 @@ class Poller:
         """What the server has beyond what was staged."""
         self.trouble = ""
         """The error of the last attempt; empty if it succeeded."""
+        self._pending, self._pending_since = "", 0.0
         self._renewed_at = time.monotonic()
         self._stopped, self._idle = threading.Event(), threading.Event()
         self._failures, self._reported = 0, ""
@@ -93,6 +96,20 @@ class Poller:
     def progressed(self, lag: SourceLag) -> None:
         """Note the lag within a long read, which is no trouble then."""
         self.lag, self.trouble = lag, ""
+
+    def requests(self, subject: str) -> None:
+        """Note a request that may never return.
+
+        Args:
+            subject: of the request; empty when it has returned.
+        """
+        self._pending_since, self._pending = time.monotonic(), subject
+
+    @property
+    def silence(self) -> str:
+        """The report of a request that does not return, or nothing."""
+        pending, waited = self._pending, time.monotonic() - self._pending_since
+        return f"{pending} has not answered for {waited:.0f} s" if pending and waited > SILENT else ""
 
     @property
     def is_alive(self) -> bool:
@@ -144,17 +161,24 @@ class Poller:
             self.trouble = error.message
             if self._reported != error.message:
                 log.error("%s: %s", self.source.title, error)
-                self.source.report(error)
-                self._reported = error.message
+                self._report(error)
             return self._failed(None)
-        except Exception as error:  # the thread must not end: the source would be read no more
-            self.trouble = f"{type(error).__name__}: {error}"[:500]
+        except BaseException as error:  # the thread must not end: the source would be read no more
+            self.trouble = f"{type(error).__name__}: {text_of(error)}"[:500]
             log.exception("%s: %s", self.source.title, type(error).__name__)
             return self._failed(None)
         if self._failures:
             log.warning("%s: it can be read again", self.source.title)
         self._failures, self._reported, self.trouble = 0, "", ""
         return wait
+
+    def _report(self, error: UmbelError) -> None:
+        """Make a lasting error visible; what is damaged may take no report either."""
+        self._reported = error.message
+        try:
+            self.source.report(error)
+        except (UmbelError, OSError) as failed:
+            log.warning("%s: the error cannot be reported: %s", self.source.title, failed)
 
     def _failed(self, error: UmbelError | None) -> float:
         wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0**self._failures)
@@ -204,7 +228,7 @@ def advance(folder: Path, part: int) -> None:
 def reader_state(folder: Path) -> tuple[SourceLag, str]:
     """Return the lag and the trouble of the thread that reads into a folder."""
     found = _POLLERS.get(folder)
-    return (found.lag, found.trouble) if found is not None else (SourceLag(), "")
+    return (found.lag, found.trouble or found.silence) if found is not None else (SourceLag(), "")
 
 
 def stop_polling(folder: Path) -> None:

@@ -70,6 +70,9 @@ class SplitSource(Protocol):
     paces_itself: ClassVar[bool] = False
     """True if it polls its server once per `every` by itself, so that it may be asked for splits at any time."""
 
+    loads_unordered: ClassVar[bool] = False
+    """True if rows that exist already are read in no order of event time: until they are read, none is late."""
+
     @property
     def is_loading(self) -> bool:
         """True while the rows that exist already are read for the first time."""

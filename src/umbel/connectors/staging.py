@@ -28,6 +28,7 @@ from umbel.types.dtype import nulls
 
 MAGIC = b"umbelrow"
 _LENGTHS = struct.Struct("<II")
+CHECKSUM = "crc"
 RETAINED_FOR = 600.0
 """Seconds for which a part stays after every batch that reads it has been planned: one of them may run again."""
 
@@ -185,18 +186,32 @@ class Stage:
             self._known.pop(number, None)
 
     def state(self) -> dict[str, Any]:
-        """Return the state of the reader, empty before the first `save`."""
+        """Return the state of the reader, empty before the first `save`.
+
+        Raises:
+            Damaged: it differs from what was saved, or is missing though parts were deleted since.
+        """
         try:
             found: dict[str, Any] = json.loads(self._state.read_bytes())
+            checksum = found.pop(CHECKSUM, None)  # none in states of older versions
+            if checksum not in (None, _checksum(found)):
+                raise ValueError("its checksum does not match")
         except FileNotFoundError:
+            numbers = self.numbers()
+            if numbers and numbers[0] > 1:
+                raise self._unreadable("it is missing") from None
             return {}
-        except ValueError as error:
-            raise Damaged(f"{self._state.name} of {self.folder.name} is damaged: {error}", hint=RESTORE) from None
+        except (ValueError, AttributeError, TypeError) as error:
+            raise self._unreadable(error) from None
         return found
+
+    def _unreadable(self, why: object) -> Damaged:
+        return Damaged(f"{self._state.name} of {self.folder.name} is damaged: {why}", hint=RESTORE)
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Replace the state of the reader, durably."""
-        disk.replace(self._state, json.dumps(dict(state)).encode())
+        plain = json.loads(json.dumps(dict(state)))  # with the keys that are read
+        disk.replace(self._state, json.dumps({**plain, CHECKSUM: _checksum(plain)}).encode())
 
     @property
     def _state(self) -> Path:
@@ -208,6 +223,11 @@ class Stage:
     def _damaged(self, number: int, error: Exception) -> Damaged:
         why = "it is missing" if isinstance(error, FileNotFoundError) else str(error)
         return Damaged(f"staged rows: part {number} of {self.folder.name} cannot be read: {why}", hint=RESTORE)
+
+
+def _checksum(state: Mapping[str, Any]) -> int:
+    """Return the checksum of a state, whatever the order of its keys."""
+    return zlib.crc32(json.dumps(state, sort_keys=True).encode())
 
 
 def encoded(frame: pl.DataFrame) -> bytes:

@@ -21,7 +21,7 @@ WINDOW = "window"
 def check_aggregate(node: Aggregation, rows: Schema) -> None:
     """Check the definition of an aggregation of `rows`; raise its errors."""
     _check_keys(node, rows)
-    _check_emit(node)
+    _check_emit(node, rows)
     _check_along(node, rows)
     _check_groupby_window(node, rows)
     _check_windows(node, rows)
@@ -46,15 +46,16 @@ def _check_keys(node: Aggregation, rows: Schema) -> None:
             raise InvalidValue(f"{node.title}: key '{name}' is optional", hint="drop the nulls first")
 
 
-def _check_emit(node: Aggregation) -> None:
+def _check_emit(node: Aggregation, rows: Schema) -> None:
     if node.emit not in EMISSIONS:
         raise InvalidValue(
             f"{node.title}: emit must be 'eager' or 'final', found {node.emit!r}",
             hint='emit="eager" emits every change, emit="final" the last one',
         )
     if node.emit == "final" and node.along is not None:
+        hint = "leave emit='final' out, or make the input keyless with changelog" if rows.is_keyed else ""
         raise InvalidValue(
-            f"{node.title}: along='{node.along}' cannot go with emit='final'", hint="leave one of them out"
+            f"{node.title}: along='{node.along}' cannot go with emit='final'", hint=hint or "leave one of them out"
         )
     if node.emit == "final":
         for each in node.aggregates:
@@ -101,9 +102,11 @@ def _check_groupby_window(node: Aggregation, rows: Schema) -> None:
         )
     if rows.is_keyed:
         keys = quoted(rows.key_names)
+        in_aggregates = not isinstance(window, Session) and node.emit == "eager"
+        or_else = ", or put the window into the aggregates and name the time with along='column'"
         raise InvalidValue(
             f"{node.title}: groupby window {window} needs keyless input, found key {keys}",
-            hint="make it keyless with changelog, or put the window into the aggregates",
+            hint=f"make it keyless with changelog{or_else if in_aggregates else ''}",
         )
     if node.along is not None:
         raise InvalidValue(
@@ -143,10 +146,13 @@ def _check_windows(node: Aggregation, rows: Schema) -> None:
 
 
 def _check_keyed_windows(node: Aggregation, is_moving: bool) -> None:
-    hint = "use Hopping('forever', stride), or along='column'"
+    is_final = node.emit == "final"  # then `along` is refused: no hint may name it
+    forever = "use Hopping('forever', stride)"
+    hint = f"{forever}, or make it keyless with changelog" if is_final else f"{forever}, or along='column'"
+    wrong = "cannot go with emit='final'" if is_final else "needs `along`"
     for each in node.windows:
         if isinstance(each, Tumbling | Hopping) and not each.is_forever:
-            raise InvalidValue(f"{node.title}: window {each} over keyed input needs `along`", hint=hint)
+            raise InvalidValue(f"{node.title}: window {each} over keyed input {wrong}", hint=hint)
     if is_moving:
         message = f"{node.title}: Continuous windows over keyed input are deprecated; {hint}"
         warnings.warn(message, DeprecationWarning, stacklevel=2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import threading
 import time
 from contextlib import suppress
@@ -22,6 +23,8 @@ BEAT = 1.0
 """Seconds between two heartbeats."""
 RETAINED = 10
 """Number of failures that are retained."""
+FULL = 1 << 20
+"""Free bytes below which a disk counts as full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +215,22 @@ def read_failures(directory: Path) -> Failures:
     return Failures()
 
 
+def full_disk(folder: Path) -> str:
+    """Return a report that the disk of a folder is full, or nothing.
+
+    A process that ends for lack of space cannot write why.
+    """
+    with suppress(OSError):
+        if shutil.disk_usage(folder).free < FULL:
+            return f"the disk of {folder} is full: free some space"
+    return ""
+
+
 def _replace(path: Path, content: Any) -> None:
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(content))
-    fresh.replace(path)
+    try:
+        fresh.write_text(json.dumps(content))
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from umbel.processes.process_tree import PARENT, adopt_orphans, die_with, end_family, end_group, end_strays
+from umbel.processes.status import full_disk
 
 PATIENCE = 30.0
 """Seconds a process has to stop before it is killed."""
@@ -89,13 +90,17 @@ class SupervisedProcess:
         return code
 
     def last_words(self, lines: int = 8) -> str:
-        """Return the last lines of its log."""
+        """Return the last lines of its log.
+
+        A full disk is reported behind them.
+        """
         if self.log is None or not self.log.exists():
             return ""
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - 8192))
             text = file.read().decode(errors="replace").rstrip()
-        return "\n".join(text.splitlines()[-lines:])
+        full = full_disk(self.log.parent)
+        return "\n".join([*text.splitlines()[-lines:], *([full] if full else [])])
 
 
 class Supervisor:

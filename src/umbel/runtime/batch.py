@@ -127,7 +127,7 @@ class MicroBatch:
         """Return a batch that resumes from the progress of the one before."""
         provide_secrets(deployment.vault)
         before = deployment.catalog.progress(JOB, stamp.batch)
-        time = EventTimeProgress.of(before.state if before else {}, plan.ended)
+        time = EventTimeProgress.of(before.state if before else {}, plan.ended, plan.loading)
         dues = before.state.get("logs", {}) if before else {}
         revision = before.revision if before else None
         return cls(deployment, plan, stamp, time, revision, dues=dues, ends=ends_of(before))

@@ -10,7 +10,17 @@ from typing import Any
 
 import psutil
 
-from umbel.processes.status import FAILED, RUNNING, STARTING, STOPPED, Failures, Status, read_failures, read_status
+from umbel.processes.status import (
+    FAILED,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    Failures,
+    Status,
+    full_disk,
+    read_failures,
+    read_status,
+)
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.freshness import Lag, lags
 from umbel.runtime.limits import Limits
@@ -81,6 +91,8 @@ def health(deployment: Deployment, limits: Limits, lag: Lag | None = None) -> He
     status, failures = read_status(deployment.directory), read_failures(deployment.directory)
     lag = Lag.total(lags(deployment).values()) if lag is None else lag
     state, reason = judge(status, failures, lag, limits, time.time())
+    if state in {STOPPED, LOOPING} and (full := full_disk(deployment.directory)):
+        reason = f"{reason}; {full}" if reason else full
     is_needed = any(True for _ in deployment.graph(deployment.catalog.latest()).sources())
     last = failures.last[-1].reason if failures.last else ""
     if status is None:

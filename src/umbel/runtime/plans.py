@@ -52,6 +52,7 @@ class BatchPlan:
         latest: the latest event time a live source may have, in µs since the epoch; None for any. It is part of the plan so that
             a batch that is run again refuses the same rows.
         behind: the keys of the sources that have more input than this plan and those before it read.
+        loading: the keys of the sources of which rows that existed already are still read, in no order of event time.
     """
 
     number: int
@@ -61,6 +62,7 @@ class BatchPlan:
     ended: tuple[str, ...] = ()
     latest: int | None = None
     behind: tuple[str, ...] = ()
+    loading: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -87,6 +89,10 @@ class Plannable(Protocol):
     @property
     def is_loading(self) -> bool:
         """True while rows that exist already are still being read for the first time."""
+
+    @property
+    def loads_unordered(self) -> bool:
+        """True if these rows are read in no order of event time."""
 
     def plan(self, position: Position | None, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Position]:
         """Return splits with their sizes, of about `budget` bytes, and the next position."""
@@ -175,11 +181,11 @@ class Plans:
         try:
             content = _checked(path.read_bytes())
             splits = tuple(PlannedSplit(**split) for split in content["splits"])
-            ended, behind = tuple(content.get("ended", ())), tuple(content.get("behind", ()))
+            ended, behind, loading = (tuple(content.get(name, ())) for name in ("ended", "behind", "loading"))
             positions, latest = content["positions"], content.get("latest")
             if content["number"] != number:
                 raise ValueError(f"it is plan {content['number']}")
-            return BatchPlan(content["number"], content["revision"], splits, positions, ended, latest, behind)
+            return BatchPlan(content["number"], content["revision"], splits, positions, ended, latest, behind, loading)
         except FileNotFoundError:
             report = f"plan {number} is missing: {self._name(number)}; the last one there is {self.last()}"
             raise Damaged(report, hint=RESTORE) from None
@@ -225,12 +231,14 @@ class Plans:
             else:
                 open_ones.append(source)
         late = {each.key for each in open_ones if each.key in before.behind or each.key not in positions}
+        loading = tuple(each.key for each in open_ones if _is_loading(each, before))
         budget = _Budget(self._budget)
         for source, share in budget.shares(open_ones, late, before.number):
+            has_more = source.is_loading  # asked first: rows read afterwards may be the last ones
             found, position = source.plan(positions.get(source.key), share) if share > 0 else ((), None)
             self._notice(source)
             size = sum(size for _, size in found)
-            if share <= 0 or size >= share or source.is_loading:
+            if share <= 0 or size >= share or has_more:
                 behind.append(source.key)
             if found:
                 splits += [PlannedSplit(source.dataset, source.source, split, size) for split, size in found]
@@ -239,12 +247,13 @@ class Plans:
             elif share > 0 and source.has_ended:
                 ended.append(source.key)
         self._on_polled(open_ones, before.positions)
-        states = (set(ended), set(behind)), (set(before.ended), set(before.behind))
+        states = (set(ended), set(behind), loading), (set(before.ended), set(before.behind), before.loading)
         is_new = splits or revision != before.revision or states[0] != states[1]
         if not is_new and not self._is_due():
             return None
         latest = None if self._ahead is None else time.time_ns() // 1000 + self._ahead
-        return BatchPlan(before.number + 1, revision, tuple(splits), positions, tuple(ended), latest, tuple(behind))
+        number = before.number + 1
+        return BatchPlan(number, revision, tuple(splits), positions, tuple(ended), latest, tuple(behind), loading)
 
     def _notice(self, source: Plannable) -> None:
         """Report a source that has begun not to answer, or to answer again."""
@@ -263,6 +272,15 @@ class Plans:
         path = self._path(plan.number)
         content = json.dumps(asdict(plan), separators=(",", ":")).encode()
         disk.replace(path, b'{"crc":"%08x","plan":%b}' % (zlib.crc32(content), content))
+
+
+def _is_loading(source: Plannable, before: BatchPlan) -> bool:
+    """Return whether the first rows of a source, unordered, are still read.
+
+    Some of them are behind the plan before.
+    """
+    was_loading = source.key in before.loading and source.key in before.behind
+    return source.loads_unordered and (was_loading or source.key not in before.positions)
 
 
 _HEAD = len(b'{"crc":"00000000","plan":')

@@ -23,16 +23,19 @@ class EventTimeProgress:
         stream_times: the largest event time each timed node has read, or the watermark its results have waited for, by its state
             id.
         ended: the keys of the sources that are at their end.
+        loading: the keys of the sources whose first rows are read in no order; they have no watermark yet.
     """
 
     newest: dict[str, datetime] = field(default_factory=dict)
     stream_times: dict[str, datetime] = field(default_factory=dict)
     ended: frozenset[str] = frozenset()
+    loading: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, state: Mapping[str, Any], ended: Iterable[str] = ()) -> Self:
-        """Restore progress from `state`, with the sources that have ended."""
-        return cls(_instants(state.get("newest", {})), _instants(state.get("stream_times", {})), frozenset(ended))
+    def of(cls, state: Mapping[str, Any], ended: Iterable[str] = (), loading: Iterable[str] = ()) -> Self:
+        """Restore progress from `state`, with the sources that have ended and those that are loading."""
+        newest, stream_times = (_instants(state.get(name, {})) for name in ("newest", "stream_times"))
+        return cls(newest, stream_times, frozenset(ended), frozenset(loading))
 
     @property
     def state(self) -> dict[str, Any]:
@@ -47,12 +50,12 @@ class EventTimeProgress:
     def watermarks(self, graph: Graph) -> dict[str, datetime]:
         """Return each source's watermark: its newest event time less its disorder.
 
-        Sources without rows so far have none.
+        Sources without rows so far have none, and neither have those that are loading.
         """
         return {
             each.key: self.newest[each.key] - timedelta(microseconds=each.definition.disorder)
             for each in graph.sources()
-            if each.key in self.newest
+            if each.key in self.newest and each.key not in self.loading
         }
 
     def clocks(self, graph: Graph) -> dict[int, Clock]:

@@ -58,7 +58,7 @@ class ReplaySource:
     last: int
     trouble: str = ""
 
-    is_bounded = has_ended = is_loading = False
+    is_bounded = has_ended = is_loading = loads_unordered = False
 
     @property
     def dataset(self) -> str:

@@ -65,6 +65,11 @@ class OpenedSource:
         return self.reading.is_loading
 
     @property
+    def loads_unordered(self) -> bool:
+        """True if rows that exist already are read in no order of event time."""
+        return self.reading.loads_unordered
+
+    @property
     def has_ended(self) -> bool:
         """True if it is bounded and has been idle for its `idleness`."""
         idleness, since = self.definition.idleness, self._idle_since

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -99,3 +100,35 @@ def test_redacted_values_are_in_no_buffer(tmp_path: Path, gone: list[bool]) -> N
             assert (value.encode() in content) <= (not gone[n]), value
         assert ((1_234_567_890_123 + n).to_bytes(8, "little") in content) <= (not gone[n])
     assert stage.redact(lambda _: pl.Series(gone)) == 0
+
+
+def test_a_changed_byte_of_a_state_is_damage_wherever_it_is(tmp_path: Path) -> None:
+    """A digit of an offset: rows were read twice, or never."""
+    stage = Stage(tmp_path)
+    stage.save({"offsets": {"a": 1200, 7: [1, None, "é"]}, "polled_at": 1234.5, "loaded": True})
+    saved, path = stage.state(), tmp_path / "state.json"
+    assert saved == {"offsets": {"a": 1200, "7": [1, None, "é"]}, "polled_at": 1234.5, "loaded": True}
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for change in (1, 4, 128):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ change]) + whole[place + 1 :])
+            with suppress(Damaged):  # unless it is in the name of the checksum itself
+                found = Stage(tmp_path).state()
+                assert {name: found[name] for name in saved} == saved
+    for text in (b"", b"[]", b"5", whole[:-9]):
+        path.write_bytes(text)
+        with pytest.raises(Damaged, match=r"state\.json of"):
+            Stage(tmp_path).state()
+    path.write_text('{"part": 4}')  # as older versions wrote it
+    assert Stage(tmp_path).state() == {"part": 4}
+
+
+def test_a_state_that_must_have_been_there_is_damage(tmp_path: Path) -> None:
+    """Where parts were deleted, a state said how far they were read: without it a source began anew."""
+    stage = Stage(tmp_path)
+    for _ in range(3):
+        stage.append(ROWS, {})
+    assert Stage(tmp_path).state() == {}
+    (tmp_path / "000000000001.rows").unlink()
+    with pytest.raises(Damaged, match="it is missing"):
+        Stage(tmp_path).state()

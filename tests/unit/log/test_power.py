@@ -134,7 +134,8 @@ def test_retention_is_whole_or_not_at_all(tmp_path: Path) -> None:
 class Counting:
     """A source that has something new each time."""
 
-    dataset, source, key, is_bounded, has_ended, is_loading, trouble = "D", 0, "k", False, False, False, ""
+    dataset, source, key, trouble = "D", 0, "k", ""
+    is_bounded = has_ended = is_loading = loads_unordered = False
 
     def plan(self, position: int | None, _: int) -> tuple[Any, int]:
         return [({"begin": position or 0}, 10)], (position or 0) + 1

@@ -167,6 +167,45 @@ def test_keyed_input() -> None:
         aggregate(Count(window=HOUR), of=table)
 
 
+@pytest.mark.parametrize(
+    ("window", "by_group"),
+    [
+        *((window, by_group) for window in (Tumbling("1h"), Hopping("2h", "1h")) for by_group in (False, True)),
+        (Session("1h"), True),
+    ],
+)
+def test_remedies_for_final_results_of_keyed_input_lead_on(window: Any, by_group: bool) -> None:
+    """Neither refusal names what the other one refuses: `along`, or a window in the aggregates."""
+    made_of = {"window": window} if by_group else {}
+    counted = Count() if by_group else Count(window=window)
+    table = leaf("name", appends=False)
+    with pytest.raises(InvalidValue) as without:
+        aggregate(counted, of=table, emit="final", **made_of)
+    with pytest.raises(InvalidValue) as with_along:
+        aggregate(counted, of=table, emit="final", along="paid", **made_of)
+    assert "along" not in str(without.value)
+    assert "into the aggregates" not in str(without.value)
+    assert "keyless with changelog" in str(without.value)
+    assert "leave emit='final' out" in str(with_along.value)
+    assert "keyless with changelog" in str(with_along.value)
+    aggregate(counted, of=leaf(), emit="final", **made_of)  # a changelog is such a stream
+
+
+def test_a_remedy_for_windows_of_keyed_groups_fits_the_window() -> None:
+    table = leaf("name", appends=False)
+    with pytest.raises(InvalidValue, match="into the aggregates and name the time with along"):
+        aggregate(Count(), of=table, window=Tumbling("1h"))
+    aggregate(Count(window=Tumbling("1h")), of=table, along="paid")
+    with pytest.raises(InvalidValue, match=r"hint: make it keyless with changelog$"):
+        aggregate(Count(), of=table, window=Session("1h"))  # no aggregate takes a session
+
+
+def test_the_warning_of_final_continuous_windows_over_keyed_input_names_no_along() -> None:
+    with pytest.warns(DeprecationWarning, match="forever") as caught:
+        aggregate(Count(window=HOUR), of=leaf("name", appends=False), emit="final")
+    assert "along" not in str(caught[0].message)
+
+
 def test_groups_by_several_keys_of_any_type() -> None:
     node = aggregate(LastK(of="amount", limit=1, dedup=False, window=HOUR), keys=("name", "uid"))
     assert node.exchange() == (("name", "uid"),)

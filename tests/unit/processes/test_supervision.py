@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -146,3 +148,14 @@ def test_a_process_that_finds_damage_is_not_started_again(start: Callable[..., R
     assert running.said.count("damaged") == 1
     assert "damaged has stopped, and is not started again:\nplan 7 is missing" in running.said
     assert len(running.pids("damaged", "0")) == 1
+
+
+def test_the_last_words_of_a_process_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could not write why it ended, and its supervisor gave the exit code alone."""
+    child = SupervisedProcess("worker", [], tmp_path / "worker.log")
+    (tmp_path / "worker.log").touch()
+    assert child.last_words() == ""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    assert child.last_words() == f"the disk of {tmp_path} is full: free some space"
+    (tmp_path / "worker.log").write_text("one\ntwo\n")
+    assert child.last_words(1) == f"two\nthe disk of {tmp_path} is full: free some space"

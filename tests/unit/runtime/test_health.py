@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,8 +30,9 @@ from umbel.processes.status import (
     read_failures,
     read_status,
 )
+from umbel.runtime.deployment import Deployment
 from umbel.runtime.freshness import Lag
-from umbel.runtime.health import LOOPING, NEVER, SILENT, STUCK, judge
+from umbel.runtime.health import LOOPING, NEVER, SILENT, STUCK, health, judge
 from umbel.runtime.limits import Limits
 
 NOW = time.time()
@@ -82,6 +86,19 @@ def test_a_worker_that_was_killed_is_stopped_at_once() -> None:
         pass
     state, reason = judge(replace(FINE, process=ended.pid), Failures(), Lag(), LIMITS, NOW)
     assert (state, f"process {ended.pid}" in reason) == (STOPPED, True)
+
+
+def test_a_stopped_worker_on_a_full_disk_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A status could not be written: the last one was that of a process that is gone, which was called killed."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    place = Deployment.at(tmp_path)
+    (tmp_path / "work.json").write_text(json.dumps(asdict(replace(FINE, process=ended.pid, host=platform.node()))))
+    assert "full" not in health(place, LIMITS).reason
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    assert health(place, LIMITS).reason.endswith(f"; the disk of {tmp_path} is full: free some space")
+    place.catalog.close()
+    place.store.close()
 
 
 def test_a_heartbeat_goes_on_while_the_worker_is_busy(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ from umbel.runtime.plans import Plans
 class Numbers:
     """A source that has something new each time."""
 
-    dataset, source, key, is_bounded, has_ended, is_loading, trouble = "D", 0, "k", False, False, False, ""
+    dataset, source, key, trouble = "D", 0, "k", ""
+    is_bounded = has_ended = is_loading = loads_unordered = False
 
     def plan(self, position: int | None, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], int]:
         at = (position or 0) + 1
@@ -54,6 +55,34 @@ def test_a_changed_byte_is_noticed_wherever_it_is(plans: Plans, tmp_path: Path) 
                 plans.read(3)
     path.write_bytes(whole)
     assert plans.read(3).positions == {"k": 3}
+
+
+class Unordered(Numbers):
+    """A source whose first rows come in no order: three parts that existed already, then one that is new."""
+
+    loads_unordered, is_loading, parts = True, True, 0
+
+    def plan(self, position: int | None, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], int]:
+        read = position or 0
+        return [({"part": read + 1}, 10)] if read < self.parts else [], min(read + 1, self.parts)
+
+
+def test_first_rows_in_no_order_are_loading_until_the_last_one_is_planned(tmp_path: Path) -> None:
+    """Also where reading ends before planning does; a plan without rows says that they are all there."""
+    source = Unordered()
+    plans = Plans(tmp_path / "plans", lambda: (1, [source]), 5, lambda: False)
+    is_loading = []
+    for number, parts in enumerate([0, 1, 3, 3, 3]):
+        source.parts, source.is_loading = parts, number < 2
+        assert plans.next(number) == number + 1
+        is_loading.append(Plans(tmp_path / "plans", lambda: (1, [source]), 5, lambda: False).read(number + 1).loading)
+    assert is_loading == [("k",)] * 5
+    assert plans.next(5) == 6
+    assert (plans.read(6).loading, plans.read(6).splits) == ((), ())
+    assert plans.next(6) == 6
+    source.parts = 4
+    assert plans.next(6) == 7
+    assert plans.read(7).loading == ()
 
 
 def test_a_missing_plan_is_reported_with_the_last_there_is(plans: Plans) -> None:

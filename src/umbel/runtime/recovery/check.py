@@ -194,6 +194,7 @@ def _staged(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
     folder = deployment.directory / "staged"
     for source in sorted(folder.iterdir()) if folder.is_dir() else ():
         stage = Stage(source)
+        yield from _caught(f"staged rows of {source.name}", stage.state, f"how far source {source.name} was read")
         for number in stage.numbers():
             look = partial(stage.read if deep else stage.part, number)
             yield from _caught(

@@ -1,0 +1,302 @@
+"""Partitions of a source of another package: they take turns, lose no rows to one another, and one that misbehaves is named."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.connectors.shop_datasets import letters, until
+from tests.deployed import Deployed, wait_until
+from tests.extending.install import PACKAGE
+from tests.extending.shelves import PAGE, Shelves, serving
+from tests.extending.test_connector_contract import Poller
+from umbel import Count, Dataset, Tumbling, pipeline
+from umbel.connectors import polling, source
+from umbel.connectors.custom import Page
+from umbel.connectors.polling import stop_polling
+from umbel.datasets import dataset, field
+from umbel.errors import Damaged, InvalidType, Transient
+from umbel.lib import inputs
+from umbel.runtime.batch import drain
+from umbel.runtime.recovery.check import check
+from umbel.runtime.source_lags import source_lags
+from umbel.testing.connectors import read_options
+
+__owner__ = "shop@example.com"
+START = datetime(2024, 1, 1, tzinfo=UTC)
+Read = Callable[[Any, str, Any], Iterator[Page]]
+
+
+@pytest.fixture
+def server(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelves]:
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.syspath_prepend(str(PACKAGE))
+    with serving() as shelves:
+        yield shelves
+        stop_polling(tmp_path)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch, server: Shelves) -> Callable[[Read], Read]:
+    """Replace `read` of the package's reader; return the one it has."""
+    from umbel_extras.shelf import ShelfReader
+
+    def replace(other: Read) -> Read:
+        before: Read = ShelfReader.read
+        monkeypatch.setattr(ShelfReader, "read", other)
+        return before
+
+    return replace
+
+
+def seen(server: Shelves, *shelves: str) -> Any:
+    from umbel_extras.shelf import Shelf
+
+    @source(Shelf(name="shelf", url=server.url).items(*shelves), disorder="1h", cdc="append", every="1s")
+    @dataset
+    class Seen:
+        n: int
+        t: datetime
+
+    return Seen
+
+
+def hourly(events: Any) -> Any:
+    @dataset(index=True)
+    class Hourly:
+        n: int = field(key=True)
+        rows: int
+        t: datetime
+
+        @pipeline
+        @inputs(events)
+        def count(cls, rows: Dataset):
+            return rows.groupby("n").aggregate(rows=Count(window=Tumbling("1h")), emit="final")
+
+    return Hourly
+
+
+def put(server: Shelves, shelf: str, hours: range) -> None:
+    server.put(shelf, *({"n": 1, "t": (START + timedelta(hours=hour)).isoformat()} for hour in hours))
+
+
+def test_no_partition_makes_the_history_of_another_one_late(
+    server: Shelves, read: Callable[[Read], Read], tmp_path: Path
+) -> None:
+    """Each has a month, and one is read while batches have taken the other: most of its rows were late, and did not count."""
+    b_may_go_on = threading.Event()
+
+    def slowly(reader: Any, partition: str, offset: Any) -> Iterator[Page]:
+        for number, page in enumerate(original(reader, partition, offset)):
+            if partition == "b" and number:
+                assert b_may_go_on.wait(60)
+            yield page
+
+    original = read(slowly)
+    hours = range(24 * 30)
+    for shelf in "ab":
+        put(server, shelf, hours)
+    rows = seen(server, "a", "b")
+    place = Deployed(tmp_path / "umbel")
+    try:
+        place.commit([rows, hourly(rows)])
+        until(place, lambda: place.taken().get("Seen", 0) > 7)
+        assert place.changes("Hourly").is_empty()  # final results wait: rows that were there before are still to come
+        b_may_go_on.set()
+        until(place, lambda: place.taken().get("Seen") == 2 * len(hours))
+        assert place.deployment.catalog.counts()["Seen", "rows"] == 2 * len(hours)
+        last = START + timedelta(hours=hours[-1] - 1)
+        until(place, lambda: place.changes("Hourly")["t"].max() == last)  # without a row more
+        made = place.changes("Hourly").filter(pl.col("_weight") > 0)
+        assert made["rows"].to_list() == [2] * (len(hours) - 2)
+        put(server, "a", range(hours[-1] - 2, hours[-1] - 1))  # from now on the disorder counts
+        until(place, lambda: place.taken().get("Seen") == 2 * len(hours) + 1)
+        assert place.deployment.catalog.counts()["Seen", "late"] == 1
+    finally:
+        b_may_go_on.set()
+        stop_polling(tmp_path)
+        place.close()
+
+
+def test_partitions_take_turns(server: Shelves, tmp_path: Path) -> None:
+    """A page of each: one that has much does not keep the others out."""
+    from umbel_extras.shelf import Shelf
+
+    for shelf, count in (("a", 5 * PAGE), ("b", 2 * PAGE), ("c", 1)):
+        put(server, shelf, range(count))
+    reading = Shelf(name="shelf", url=server.url).items("a", "b", "c").reader_of(read_options(tmp_path))
+    assert reading.read_on(Poller())  # type: ignore[arg-type]
+    order = [reading.stage.part(each).facts["partition"] for each in reading.stage.numbers()]
+    assert "".join(order) == "abcabaaa"
+
+
+class Own(BaseException):
+    """An exception that is no `Exception`."""
+
+
+def raising(error: BaseException) -> Callable[[Any], Any]:
+    def call(_: Any) -> Any:
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("misdeed", "expected"),
+    [
+        (raising(Own("mine")), "partition 'a': Own: mine"),
+        (raising(asyncio.CancelledError("late")), "partition 'a': CancelledError: late"),
+        (raising(KeyboardInterrupt()), "partition 'a': KeyboardInterrupt"),
+        (raising(KeyError("id")), "partition 'a': KeyError: 'id'"),
+        (lambda _: None, "partition 'a': read() returned None, not pages"),
+        (lambda _: "rows", "read() returned a value of type str"),
+        (lambda _: [{"n": 1}], "read() yielded a value of type dict, not a Page"),
+        (lambda _: [([{"n": 1}], 1)], "read() yielded a value of type tuple, not a Page"),
+        (lambda _: [Page({"n": 1}, 1)], "the rows of a page are a value of type dict"),  # type: ignore[arg-type]
+        (lambda _: [Page("rows", 1)], "the rows of a page are a value of type str"),  # type: ignore[arg-type]
+        (lambda _: [Page(iter([{"n": 1}]), 1)], "the rows of a page are a value of type list_iterator"),  # type: ignore[arg-type]
+        (lambda _: [Page([{"n": 1}], float("nan"))], "the offset nan is no plain JSON"),
+    ],
+)
+def test_a_partition_that_misbehaves_is_named_and_holds_up_no_other_one(
+    server: Shelves, read: Callable[[Read], Read], tmp_path: Path, misdeed: Callable[[Any], Any], expected: str
+) -> None:
+    """Exceptions that are no `Exception` ended the thread, and the status said that all was up to date."""
+    is_odd = [True]
+
+    def odd(reader: Any, partition: str, offset: Any) -> Any:
+        return misdeed(offset) if partition == "a" and is_odd else original(reader, partition, offset)
+
+    original = read(odd)
+    for shelf in "ab":
+        put(server, shelf, range(20))
+    place = Deployed(tmp_path / "umbel")
+
+    def trouble() -> str:
+        drain(place.deployment)
+        return "".join(each.trouble for each in source_lags(place.deployment.directory))
+
+    try:
+        place.commit([seen(server, "a", "b")])
+        until(place, lambda: place.deployment.catalog.counts().get(("Seen", "rows")) == 20)
+        wait_until(lambda: expected in trouble(), trouble, within=60)
+        is_odd.clear()
+        until(place, lambda: place.deployment.catalog.counts()["Seen", "rows"] == 40)
+        reported = [letter.reason for letter in letters(place)]
+        assert all(expected in reason for reason in reported)
+    finally:
+        stop_polling(tmp_path)
+        place.close()
+
+
+@pytest.mark.parametrize(("names", "kind"), [("ab", "type str"), (None, "None")])
+def test_names_of_partitions_come_in_a_list(
+    server: Shelves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: Any, kind: str
+) -> None:
+    from umbel_extras.shelf import ShelfReader
+
+    monkeypatch.setattr(ShelfReader, "partitions", lambda _: names)
+    place = Deployed(tmp_path / "umbel")
+    try:
+        with pytest.raises(InvalidType, match=rf"partitions\(\) returned .*{kind}(?s:.*)return a list of names"):
+            place.commit([seen(server, "a", "b")])
+    finally:
+        place.close()
+
+
+def test_an_error_has_its_place_in_the_package(server: Shelves, tmp_path: Path) -> None:
+    """Not that in httpx, which raises it."""
+    from umbel_extras.shelf import Shelf
+
+    server.failures = 1
+    reading = Shelf(name="shelf", url=server.url).items("a").reader_of(read_options(tmp_path))
+    with pytest.raises(
+        Transient, match=r"partition 'a': HTTPStatusError: .*503(?s:.*) \(at .*umbel_extras/shelf.py:\d+\)"
+    ):
+        reading.read_on(Poller())  # type: ignore[arg-type]
+
+
+def test_a_name_that_comes_twice_is_one_partition(server: Shelves, tmp_path: Path) -> None:
+    put(server, "a", range(40))
+    place = Deployed(tmp_path / "umbel")
+    try:
+        place.commit([seen(server, "a", "a")])
+        until(place, lambda: place.taken().get("Seen", 0) >= 40)
+        drain(place.deployment)
+        assert place.taken() == {"Seen": 40}
+    finally:
+        stop_polling(tmp_path)
+        place.close()
+
+
+def test_a_partition_that_does_not_answer_is_reported(
+    server: Shelves, read: Callable[[Read], Read], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status said that the source was up to date, for ever."""
+    monkeypatch.setattr(polling, "SILENT", 0.5)
+    ends = threading.Event()
+
+    def hanging(reader: Any, partition: str, offset: Any) -> Iterator[Page]:
+        if partition == "b" and not ends.is_set():
+            ends.wait(60)
+        return original(reader, partition, offset)
+
+    original = read(hanging)
+    place = Deployed(tmp_path / "umbel")
+
+    def lags() -> Any:
+        drain(place.deployment)
+        return source_lags(place.deployment.directory)
+
+    try:
+        place.commit([seen(server, "a", "b")])
+        wait_until(lambda: any("partition 'b' has not answered for" in str(each) for each in lags()), lags)
+        assert all(each.is_bad for each in lags())
+        ends.set()
+        wait_until(lambda: [each.trouble for each in lags()] == [""], lags)
+        assert json.dumps(place.taken()) == "{}"
+    finally:
+        ends.set()
+        stop_polling(tmp_path)
+        place.close()
+
+
+@pytest.mark.parametrize("name", ["state.json", "000000000002.rows"])
+def test_damage_of_the_staged_rows_is_reported(
+    server: Shelves, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """An empty last part ended the thread, which was started anew and ended several times a second, with a traceback each."""
+    put(server, "a", range(2 * PAGE))
+    place = Deployed(tmp_path / "umbel")
+    try:
+        place.commit([seen(server, "a")])
+        until(place, lambda: place.taken().get("Seen", 0) == 2 * PAGE)
+        stop_polling(tmp_path)
+        (harmed,) = (tmp_path / "umbel" / "staged").glob(f"*/{name}")
+        harmed.write_bytes(b"")
+        assert [each for each in check(place.deployment) if each.subject.startswith("staged rows of") and each.lost]
+        if name == "state.json":
+            with pytest.raises(Damaged, match=r"state.json of Seen.* is damaged"):
+                drain(place.deployment)
+            return
+
+        def troubles() -> list[str]:
+            drain(place.deployment)
+            return [each.trouble for each in source_lags(place.deployment.directory)]
+
+        wait_until(lambda: any("part 2 of Seen" in each for each in troubles()), troubles)
+        thread = [each for each in threading.enumerate() if each.name.startswith("poll Shelf")]
+        troubles()
+        assert [each for each in threading.enumerate() if each.name.startswith("poll Shelf")] == thread
+        assert "the error cannot be reported" in caplog.text
+    finally:
+        stop_polling(tmp_path)
+        place.close()
