@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 from tests.scenarios.server import HOST, free_port
 
@@ -60,7 +61,7 @@ class SchemaRegistry:
         if parts[:2] == ["schemas", "ids"]:
             number, code = int(parts[2]), 40403
         else:
-            number, code = self._subjects.get((parts[1], int(parts[3])), 0), 40401
+            number, code = self._subjects.get((unquote(parts[1]), int(parts[3])), 0), 40401
         found = self._schemas.get(number)
         if found is None:
             return 404, {"error_code": code, "message": "not found"}

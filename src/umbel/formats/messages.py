@@ -9,7 +9,7 @@ import polars as pl
 
 from umbel.formats.declarations import Avro, Protobuf
 from umbel.formats.json_lines import JsonLines
-from umbel.formats.registry import SchemaRegistry
+from umbel.formats.registry import HEAD, SchemaRegistry
 from umbel.types.dtype import DType
 from umbel.types.raw import TOMBSTONE, Raw, rejects
 
@@ -24,6 +24,8 @@ class MessageFormat(Protocol):
 class JsonMessages:
     """One JSON object per message.
 
+    It may stand behind the id of a schema, as Confluent's JSON Schema serializers write it.
+
     Args:
         requested: the requested columns and their types.
         exact: True if only these columns are returned.
@@ -33,7 +35,7 @@ class JsonMessages:
         self._lines = JsonLines(requested, exact=exact)
 
     def read(self, values: Sequence[bytes]) -> Iterator[Raw]:
-        yield from self._lines.texts(values)
+        yield from self._lines.texts([each[HEAD:] if each[:1] == b"\0" else each for each in values])
 
 
 class DecodedMessages:

@@ -38,9 +38,9 @@ class ProtobufDecoder:
         message = self._kind(number, path)()
         try:
             message.ParseFromString(content[begin:])
-        except DecodeError as error:
+            return _plain(message)
+        except (DecodeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"not readable with Protobuf schema {number}: {error}") from error
-        return _plain(message)
 
     def _kind(self, number: int, path: tuple[int, ...]) -> Any:
         from google.protobuf.message_factory import GetMessageClass
@@ -57,11 +57,13 @@ class ProtobufDecoder:
         return self._kinds[number, path]
 
     def _file(self, number: int) -> Any:
+        from google.protobuf.message import DecodeError
+
         if number not in self._files:
             registered = self._schemas.schema(number)
             try:
                 self._files[number] = _described(registered.text, registered.references)
-            except (TypeError, KeyError, binascii.Error, ValueError) as error:
+            except (TypeError, KeyError, binascii.Error, ValueError, DecodeError) as error:
                 reason = f"Protobuf schema {number} is no serialized description: {type(error).__name__}: {error}"
                 raise ValueError(reason) from error
         return self._files[number]
@@ -115,6 +117,8 @@ def _indexes(content: bytes) -> tuple[tuple[int, ...], int]:
     for _ in range(count):
         index, begin = _varint(content, begin)
         found.append(index)
+    if min(count, *found, 0) < 0:
+        raise ValueError(f"the message has negative numbers of its kind: {[count, *found]}")
     return tuple(found) or (0,), begin
 
 
@@ -132,6 +136,8 @@ def _varint(content: bytes, begin: int) -> tuple[int, int]:
 def _plain(message: Any) -> Any:
     """Return a message as plain values."""
     name = message.DESCRIPTOR.full_name
+    if name in _JSON:
+        return _json(message, name)
     if name == "google.protobuf.Timestamp":
         return message.ToDatetime(tzinfo=UTC)
     if name == "google.protobuf.Duration":
@@ -139,6 +145,23 @@ def _plain(message: Any) -> Any:
     if name.startswith("google.protobuf.") and name.endswith("Value") and "value" in message.DESCRIPTOR.fields_by_name:
         return message.value
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
+
+
+_STRUCT, _VALUE, _LIST = (f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
+_JSON = frozenset({_STRUCT, _VALUE, _LIST})
+"""Messages that stand for JSON values."""
+
+
+def _json(message: Any, name: str) -> Any:
+    """Return the JSON value that a message stands for."""
+    if name == _STRUCT:
+        return {key: _json(each, _VALUE) for key, each in message.fields.items()}
+    if name == _LIST:
+        return [_json(each, _VALUE) for each in message.values]
+    kind = message.WhichOneof("kind")
+    if kind in ("struct_value", "list_value"):
+        return _json(getattr(message, kind), _STRUCT if kind == "struct_value" else _LIST)
+    return None if kind in (None, "null_value") else getattr(message, kind)
 
 
 def _field(message: Any, field: Any) -> Any:

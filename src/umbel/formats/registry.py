@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -85,18 +86,25 @@ class SchemaRegistry:
             self._unknown[number] = time.monotonic() + UNKNOWN_FOR
             raise ValueError(reason)
         references = dict[str, str]()
-        self._refer(found, references)
-        return RegisteredSchema(str(found["schema"]), references)
+        try:
+            self._refer(found, references, ())
+            return RegisteredSchema(str(found["schema"]), references)
+        except (KeyError, TypeError) as error:
+            report = f"the schema registry {self.url} answers with something else than a schema: {error!r}"
+            raise Transient(report, hint="check its address") from error
 
-    def _refer(self, schema: Mapping[str, Any], into: dict[str, str]) -> None:
+    def _refer(self, schema: Mapping[str, Any], into: dict[str, str], within: tuple[str, ...]) -> None:
         for each in schema.get("references") or ():
-            if each["name"] in into:
+            name = str(each["name"])
+            if name in into:
                 continue
-            other = self._get(f"/subjects/{each['subject']}/versions/{each['version']}")
+            if name in within:
+                raise ValueError(f"in the registry {self.url} schema '{name}' refers to itself")
+            other = self._get(f"/subjects/{quote(str(each['subject']), safe='')}/versions/{each['version']}")
             if other is None:
-                raise ValueError(f"the registry {self.url} lacks the referenced schema '{each['name']}'")
-            self._refer(other, into)
-            into[each["name"]] = str(other["schema"])
+                raise ValueError(f"the registry {self.url} lacks the referenced schema '{name}'")
+            self._refer(other, into, (*within, name))
+            into[name] = str(other["schema"])
 
     def _get(self, path: str) -> Any:
         """Return an answer of the registry, None where there is no such thing."""
@@ -105,6 +113,8 @@ class SchemaRegistry:
         try:
             answer = httpx.get(self.url + path, params=query, headers=headers, auth=self.user, timeout=TIMEOUT)
             content = answer.json() if answer.content else {}
+            if not isinstance(content, dict):
+                raise ValueError(f"{type(content).__name__} in place of a JSON object")
         except (httpx.HTTPError, ValueError) as error:
             raise Transient(
                 f"the schema registry {self.url} does not answer: {error}", hint="check that it runs"
