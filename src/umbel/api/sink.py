@@ -69,7 +69,7 @@ def sink(
         renames=tuple((renames or {}).items()),
         env=selector(env, owner),
         location=location(caller()),
-        refused=refused,
+        refused=None if refused == ISOLATE else refused,
     )
     return lambda dataset: cast("Any", _drained(dataset, record))
 

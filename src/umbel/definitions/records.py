@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from umbel.definitions.arguments import ISOLATE, DataConnector
+from umbel.definitions.arguments import DataConnector
 from umbel.definitions.env import EVERY, Selector
 from umbel.definitions.preproc import DeclaredColumns, Evaluated, IncomingRows, Made
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
@@ -103,7 +103,7 @@ class SinkDefinition:
         connector: the destination of the changes.
         cdc: the form of the changes, None for the sink's own.
         every: the period in µs, None for immediate delivery.
-        how, refused: "incremental"; and "isolate" if rows that are refused become dead letters, "wait" if they hold the sink up.
+        how, refused: "incremental"; and "wait" if refused rows hold the sink up, None if they become dead letters.
         renames: pairs of the dataset's column and the sink's.
         since, until: changes before `since`, and from `until` on, are not sent.
         location: `file:line` of the definition.
@@ -117,7 +117,7 @@ class SinkDefinition:
     renames: tuple[tuple[str, str], ...] = ()
     since: datetime | None = None
     until: datetime | None = None
-    refused: str = ISOLATE
+    refused: str | None = field(default=None, metadata={"identity": "where set"})
     location: str = field(default="", compare=False)
     env: Selector = field(default=EVERY, compare=False)
 
