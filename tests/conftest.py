@@ -23,6 +23,8 @@ CONNECTORS = "connectors"
 """The folder of tests against real servers; those against one server, named in their file, run in one process."""
 CONTRACTS = "contracts"
 """The folder of contracts; those over a bucket run in one process, with one server."""
+DEPLOY = "deploy"
+"""The folder of tests of the chart; they run in one process, which compiles helm once."""
 LONGEST_ID = 200
 """The most characters of an argument that are part of a test's name."""
 
@@ -42,6 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(SCENARIOS if folder == SCENARIOS else "spark"))
         if folder == CONTRACTS and "s3" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("s3"))
+        if folder == DEPLOY:
+            item.add_marker(pytest.mark.xdist_group(DEPLOY))
         if folder == CONNECTORS:
             item.add_marker(pytest.mark.xdist_group(item.path.stem.split("_")[1]))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)

@@ -173,12 +173,30 @@ def _pieces(stream: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
     for batch in stream:
         batch.validate(full=True)
         total += batch.num_rows
-        check_expansion(batch.schema.names, total)
+        check_expansion(batch.schema.names, total, text + sum(_expanded(column) for column in batch.columns))
         frame = pl.DataFrame(pl.from_arrow(batch))
         text += sum(_text_size(column) for column in frame)
         check_expansion(batch.schema.names, total, text)
         if batch.num_rows:
             yield _written(frame) if frame.width else b",".join([b"{}"] * batch.num_rows), batch.num_rows
+
+
+def _expanded(array: pa.Array) -> int:
+    """Return the bytes of the texts that the dictionaries in a column stand for.
+
+    Polars writes each of them out, so that they are counted before.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.types as of
+
+    if isinstance(array.type, _extension()):
+        return _expanded(array.storage)
+    if of.is_dictionary(array.type):
+        lengths = pc.binary_length(array.dictionary.cast("large_string")).cast("int64")
+        return int(pc.sum(lengths.take(array.indices)).as_py() or 0)
+    if of.is_list(array.type) or of.is_large_list(array.type) or of.is_fixed_size_list(array.type):
+        return _expanded(array.flatten())
+    return sum(_expanded(each) for each in array.flatten()) if of.is_struct(array.type) else 0
 
 
 def _text_size(column: pl.Series) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import resource
 import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -184,9 +185,12 @@ def test_values_keep_their_meaning(name: str) -> None:
     assert rows == 2
 
 
-def bomb() -> bytes:
+def bomb(kind: str = "") -> bytes:
+    """Return a stream of texts that a dictionary has once, in lists or structs if `kind` says so."""
     words = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array(["x" * 100_000]))
-    return stream_of(pa.table({"a": words}))
+    if kind == "list":
+        return stream_of(pa.table({"a": pa.ListArray.from_arrays(pa.array([0, 50_000, 100_000], pa.int32()), words)}))
+    return stream_of(pa.table({"a": pa.StructArray.from_arrays([words], ["b"]) if kind == "struct" else words}))
 
 
 def view() -> bytes:
@@ -228,15 +232,24 @@ def test_a_bad_stream_is_refused_as_a_whole(fresh: Served, case: str) -> None:
     "body",
     [
         bomb(),
+        bomb("list"),
+        bomb("struct"),
         stream_of(pa.table({"n" * 1_000_000: pa.nulls(1000)})),
         stream_of(pa.table({"a": pa.nulls(100_000_000)})),
         view(),
     ],
-    ids=["dictionary", "long name", "nulls", "view"],
+    ids=["dictionary", "dictionary in lists", "dictionary in structs", "long name", "nulls", "view"],
 )
 def test_a_stream_that_would_expand_is_refused(body: bytes) -> None:
+    before = peak()
     with pytest.raises(TooLarge):
         rows_of_stream(body)
+    assert peak() - before < 600 << 20  # these stand for 10 GB of text
+
+
+def peak() -> int:
+    """Return the most memory that this process ever had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def test_columns_of_json_that_would_expand_are_refused(fresh: Served) -> None:
