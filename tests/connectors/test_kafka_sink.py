@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -361,3 +364,21 @@ def test_a_topic_that_is_made_anew_is_reported_once(made: Shop, broker: Broker) 
     found = [each.text for each in made.deployed.deployment.catalog.events() if "made anew" in each.text]
     assert len(found) == 1
     assert made.amounts() == [30]
+
+
+@pytest.mark.parametrize("late", [0.0, 0.02, 0.05, 0.1, 0.5])
+def test_a_refusal_is_the_reason_whenever_it_arrives(broker: Broker, late: float) -> None:
+    """It may be there before the transaction ends, and be reported after that."""
+    name = f"refusing-{random.randrange(1 << 30)}"
+    broker.create(name, **{"max.message.bytes": "2000"})
+    topic = transactions.TransactionalTopic({"bootstrap.servers": broker.address}, name, f"umbel-{name}", "a sink")
+    topic.position()
+
+    def send() -> None:
+        topic.send(None, random.randbytes(4000))
+        time.sleep(late)
+
+    with contextlib.closing(topic):
+        with pytest.raises(Transient):
+            topic.write(send, 1, "0")
+        assert "size too large" in topic.refused

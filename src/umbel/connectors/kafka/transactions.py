@@ -27,6 +27,8 @@ PRODUCER = {
     "transaction.timeout.ms": 60_000,
     "message.max.bytes": 64 << 20,  # the broker's limit applies
 }
+REPORTED = 0.5
+"""Seconds to wait for reports of the records of a failed transaction, at the most."""
 OF_RECORDS = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD"})
 """Errors that concern the records of a batch, not the topic."""
 
@@ -122,11 +124,18 @@ class TransactionalTopic:
             raise failures[0]
 
     def _transaction(self, send: Callable[[], None], reached: Any) -> None:
+        from confluent_kafka import KafkaException
+
         with self._transient():
             self._begin()
             send()
-            self._producer.send_offsets_to_transaction([reached], self._consumer.consumer_group_metadata(), TIMEOUT)
-            self._producer.commit_transaction(TIMEOUT)
+            group = self._consumer.consumer_group_metadata()
+            try:
+                self._producer.send_offsets_to_transaction([reached], group, TIMEOUT)
+                self._producer.commit_transaction(TIMEOUT)
+            except KafkaException:
+                self._producer.poll(REPORTED)  # the refusal of a record, which is the reason, may not be reported yet
+                raise
 
     def _begin(self) -> None:
         self._failures = []  # a new one: the former transaction's may still be reported
