@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import polars as pl
 
@@ -15,8 +15,7 @@ from umbel.graph.graph import GraphNode
 from umbel.operators.aggregate import LookedUpAggregation
 from umbel.operators.operator import RowWise
 from umbel.types.schema import CHANGE_COLUMNS
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from umbel.windowing.tiling import instant_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,9 @@ class _Needed:
         sources = ((name, operator.source_of(there)) for name, there in self.names.items())
         names = {name: source for name, source in sources if source is not None}
         # rows that a function rejected before are known by all their columns
-        is_read = self.columns is not None and not operator.functions
-        return _Needed(self.changes, names, operator.columns_read(self.columns or frozenset()) if is_read else None)
+        if self.columns is None or operator.functions:
+            return _Needed(self.changes, names, None)
+        return _Needed(self.changes, names, operator.columns_read(self.columns))
 
     def part(self, node: GraphNode) -> LogPart:
         """Return what is read of a node's log."""
@@ -75,24 +75,23 @@ class _Needed:
         conditions = list(self._conditions())
         read = None if self.columns is None else {*self.columns, *self.names.values(), *CHANGE_COLUMNS}
         is_own = self.names.get(self.changes.instant) == schema.timestamp and not schema.is_keyed
-        since, until = (_instant(each) if is_own else None for each in (self.changes.since, self.changes.until))
+        since, until = (self.changes.since, self.changes.until) if is_own else (None, None)
         return LogPart(
             pl.all_horizontal(conditions) if conditions else None,
             None if read is None else [name for name in schema.changes() if name in read],
-            since,
-            None if until is None else until + timedelta(microseconds=1),
+            None if since is None else instant_of(since),
+            None if until is None else instant_of(until + 1),
         )
 
     def _conditions(self) -> Iterator[pl.Expr]:
         for name, there in self.names.items():
             if name in self.changes.groups.columns and _is_discrete((values := self.changes.groups[name]).dtype):
                 yield pl.col(there).is_in(values.unique().implode(), nulls_equal=True)
-        instant = self.names.get(self.changes.instant)
-        first, last = _instant(self.changes.since), _instant(self.changes.until)
-        if instant is not None and first is not None:
-            yield pl.col(instant) >= first
-        if instant is not None and last is not None:
-            yield pl.col(instant) <= last
+        instant, since, until = self.names.get(self.changes.instant), self.changes.since, self.changes.until
+        if instant is not None and since is not None:
+            yield pl.col(instant) >= instant_of(since)
+        if instant is not None and until is not None:
+            yield pl.col(instant) <= instant_of(until)
 
 
 def replay(node: GraphNode, read: ReadLog, changes: ChangeFilter | None = None) -> pl.DataFrame:
@@ -138,11 +137,3 @@ def logged_inputs(node: GraphNode) -> Iterator[GraphNode]:
 def _is_discrete(dtype: pl.DataType) -> bool:
     """Return whether values of a type are equal only if they have the same form."""
     return dtype.is_integer() or dtype.is_temporal() or dtype in (pl.String, pl.Binary, pl.Boolean)
-
-
-def _instant(micros: int | None) -> datetime | None:
-    """Return an instant; None where a datetime cannot have it."""
-    try:
-        return None if micros is None else _EPOCH + timedelta(microseconds=micros)
-    except OverflowError:
-        return None
