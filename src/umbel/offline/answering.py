@@ -31,7 +31,7 @@ PROBED = 100
 HISTORY_BYTES = 512 << 20
 """Bytes of history that are cached for the next batch."""
 ROW_BYTES = 64
-"""About how many bytes a change takes in memory."""
+"""About how many bytes a change takes in memory, if its texts are short."""
 
 
 class Answering:
@@ -137,7 +137,9 @@ class Answering:
             rows = sum(self._deployment.changes.measure(each)[0] for each in logged_inputs(node))
             cached = sum(each.estimated_size() for each in self._read.values())
             if cached + rows * ROW_BYTES <= HISTORY_BYTES:
-                known = self._read[node.state_id] = replayed(self._deployment, node, changes.of_all_groups)
+                known = replayed(self._deployment, node, changes.of_all_groups)
+            if known is not None and cached + known.estimated_size() <= HISTORY_BYTES:
+                self._read[node.state_id] = known
             else:
                 self._large.add(node.state_id)
         return replayed(self._deployment, node, changes) if known is None else known

@@ -18,6 +18,8 @@ from umbel.dtypes import Continuous
 from umbel.expr import col
 from umbel.lib import inputs
 from umbel.local.runner import LocalRunner
+from umbel.offline import answering
+from umbel.offline.answering import Answering
 from umbel.query.history import LogPart
 from umbel.runtime.batch import drain
 from umbel.runtime.history import replayed
@@ -158,3 +160,20 @@ def test_in_process_the_same_is_read(tmp_path: Path) -> None:
     found, mask = runner.lookups.online("Filtered", pl.DataFrame({"who": ["u3"]}), at)
     assert mask.to_list() == [True]
     assert found["ever"].to_list() == [75]
+
+
+@pytest.mark.parametrize("limit", [1_000, 1 << 30])
+def test_a_history_larger_than_its_estimate_is_not_cached(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """As of rows with long texts: it is read whole once, and from then on in parts."""
+    place = deployed.deployment
+    job = Answering.__new__(Answering)
+    job._deployment, job._read, job._large = place, {}, set()
+    monkeypatch.setattr(answering, "ROW_BYTES", 0)
+    monkeypatch.setattr(answering, "HISTORY_BYTES", limit)
+    node = place.graph(place.catalog.revision()).outputs["Renamed"]
+    needed = ChangeFilter(pl.DataFrame({"who": ["u3"]}), "t")
+    assert job._history(node, needed).height == ROWS
+    assert bool(job._read) == (limit > 1_000)
+    assert job._history(node, needed).height == (ROWS if limit > 1_000 else ROWS / USERS)
