@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import polars as pl
 import psutil
 import pytest
@@ -109,6 +110,31 @@ def test_bad_rows_and_damaged_files(served: Served, spark: SparkSession, buckets
     assert (report["status"], report["failure_rate"]) == ("COMPLETED", 2 / 202)
     assert rows_of(buckets, report) == queried_at_once(served, rows)
     assert [each["field"] for each in errors_of(buckets, report)] == ["", "Origin.origin"]
+
+
+def test_reports_that_arrive_during_a_look(
+    served: Served,
+    spark: SparkSession,
+    buckets: Path,
+    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+) -> None:
+    """A catalog that is slow when the last parts end hides none of them."""
+    look = driver.Progress.look
+
+    def slow(progress: driver.Progress) -> None:
+        look(progress)
+        for each in threading.enumerate():
+            if each.name == f"offline-{progress.job.id}":
+                each.join(30)
+
+    monkeypatch.setattr(driver.Progress, "look", slow)
+    rows = many(200)
+    lines(buckets / "data/in/slow/a.json", [*rows, b"{broken\n"])
+    report, parts = on_spark(served, spark, ask(served, {"input": place("in/slow"), "output": place("out/slow")}))
+    assert (report["status"], report["failure_rate"]) == ("COMPLETED", 1 / 201)
+    assert parts.counts[0] > 1
+    marker = buckets / report["output_bucket"] / report["output_prefix"] / "_SUCCESS"
+    assert orjson.loads(marker.read_bytes())["rows"] == 200
 
 
 @pytest.mark.parametrize("damage", ["footer", "page", "cut", "none at all"])

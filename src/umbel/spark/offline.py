@@ -75,9 +75,9 @@ class SparkParts:
         try:
             while thread.is_alive():
                 thread.join(EVERY / 4)
-                for each in reports.new():
-                    progress.add(each)
+                reports.add_to(progress)
                 progress.look()
+            reports.add_to(progress)  # those that arrived since the last look
         finally:
             while thread.is_alive():  # it may not have begun the job yet
                 self._session.sparkContext.cancelJobGroup(job.id)
@@ -108,11 +108,16 @@ class Reports:
         self.total: Accumulator[Any] = session.sparkContext.accumulator(nothing, AddingAccumulatorParam(nothing))
         self._seen = 0
 
-    def new(self) -> tuple[PartReport, ...]:
-        """Return the reports that have arrived since the last call."""
+    def add_to(self, progress: Progress) -> None:
+        """Add the reports that have arrived since the last call.
+
+        Raises:
+            Terminal: the query fails, or was cancelled.
+        """
         found: tuple[PartReport, ...] = self.total.value[self._seen :]
         self._seen += len(found)
-        return found
+        for each in found:
+            progress.add(each)
 
 
 def _task(deployment: str, folder: str, request: str, reports: Accumulator[Any]) -> Callable[[InputPart], None]:
