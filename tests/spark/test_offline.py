@@ -115,8 +115,8 @@ def test_bad_rows_and_damaged_files(served: Served, spark: SparkSession, buckets
 def test_reports_that_arrive_during_a_look(
     served: Served,
     spark: SparkSession,
-    buckets: Path,
-    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+    buckets: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A catalog that is slow when the last parts end hides none of them."""
     look = driver.Progress.look
