@@ -101,7 +101,7 @@ HOSTILE = """chr(92) || '''%s @high `x` -- /* "Q" ä'"""
     [
         pytest.param("INTEGER", "i - 9223372036854775807", marks=pytest.mark.nightly),
         pytest.param("NUMERIC", "i + 0.000000001", marks=pytest.mark.nightly),
-        ("BIGNUMERIC", "i + 0.00000000000000000001"),
+        pytest.param("BIGNUMERIC", "i + 0.00000000000000000001", marks=pytest.mark.nightly),
         ("STRING", f"printf('%06d', i) || {HOSTILE}"),
         pytest.param("DATE", "DATE '2026-01-01' + i::INT", marks=pytest.mark.nightly),
     ],

@@ -188,8 +188,8 @@ def sent(broker: Broker) -> list[int]:
     return sorted(json.loads(each.value())["after"]["n"] for each in broker.consume("chosen"))
 
 
-def test_four_kills_of_each(broker: Broker, tmp_path: Path) -> None:
-    chance, victims = chance_of_seed(), ["broker", "worker"] * 4
+def test_five_kills_of_each(broker: Broker, tmp_path: Path) -> None:
+    chance, victims = chance_of_seed(), ["broker", "worker"] * 5
     chance.shuffle(victims)
     run(broker, tmp_path, 40_000, victims, chance)
 

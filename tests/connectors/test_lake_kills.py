@@ -156,7 +156,14 @@ def differences(made: Deployed, tables: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("make", [IcebergTables, StreamedTables, HudiTables], ids=["iceberg", "streamed", "hudi"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(IcebergTables, id="iceberg", marks=pytest.mark.nightly),
+        pytest.param(StreamedTables, id="streamed"),
+        pytest.param(HudiTables, id="hudi", marks=pytest.mark.nightly),
+    ],
+)
 def test_the_datasets_are_what_the_tables_are(make: Callable[[Path], Any], tmp_path: Path) -> None:
     chance = random.Random(seed := new_seed())
     tables = make(tmp_path / "lake")

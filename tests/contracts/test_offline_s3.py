@@ -101,7 +101,7 @@ def begun(client: Client, bucket: str) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize("how", ["killed", "stopped"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("stopped", marks=pytest.mark.nightly)])
 def test_from_s3_to_s3_through_a_restart(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from tests.deploy.kubernetes import problems
 from tests.deployed import Deployed, wait_until
 from tests.docs.test_commands import check_call
 from tests.scenarios.server import ServerProcess
-from tests.servers.golang import helm
+from tests.servers.missing import missing
 from tests.servers.prometheus import scraping
 from umbel.connectors import Webhook, source
 from umbel.datasets import dataset
@@ -56,6 +59,14 @@ VALUES: dict[str, dict[str, str]] = {
     "a worker from zero": {"keda.enabled": "true", "keda.worker.minReplicas": "0"},
     "a fixed number": {"collector.autoscaling.enabled": "false", "collector.replicas": "3"},
 }
+
+
+@cache
+def helm() -> str:
+    """Return the path of helm."""
+    there = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    remedy = "install helm, https://helm.sh/docs/intro/install"
+    return shutil.which("helm", path=there) or missing("helm", "it is not installed", remedy)
 
 
 def rendered(values: dict[str, str], release: str = "shop") -> list[dict[str, Any]]:

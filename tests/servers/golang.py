@@ -1,4 +1,4 @@
-"""Programs and modules of Go, by its own module proxy: helm, and the schemas of Kubernetes and KEDA."""
+"""Modules of Go, by its own module proxy: the schemas of Kubernetes and KEDA."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from tests.servers.missing import missing
 
 REMEDY = "install Go, https://go.dev/dl, and let this machine reach its module proxy"
-HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 
 
 @cache
@@ -20,18 +19,6 @@ def go() -> str:
     """Return the path of Go."""
     found = shutil.which("go", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/go/bin"]))
     return found or missing("Go", "it is not installed", REMEDY)
-
-
-@cache
-def helm() -> str:
-    """Return the path of helm, compiled if it is not there yet."""
-    folder = subprocess.run([go(), "env", "GOPATH"], capture_output=True, text=True, check=True).stdout.strip()
-    place = Path(folder) / "bin"
-    found = shutil.which("helm", path=os.pathsep.join([os.environ.get("PATH", ""), str(place)]))
-    if found:
-        return found
-    done = subprocess.run([go(), "install", HELM], capture_output=True, text=True, check=False)
-    return str(place / "helm") if done.returncode == 0 else missing("helm", done.stderr[-500:], REMEDY)
 
 
 @cache
