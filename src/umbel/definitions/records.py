@@ -25,8 +25,8 @@ from umbel.types.dtypes import DType
 from umbel.types.schema import Schema
 
 UPSERT, DEBEZIUM = "upsert", "debezium"
-HISTORY = 2 * 365 * 86_400_000_000
-"""The default history retention of a dataset: two years, in µs."""
+INSERTING = frozenset({"append", "native"})  # without keys: all but inserts of a native source is refused
+HISTORY = 2 * 365 * 86_400_000_000  # the default history retention of a dataset: two years, in µs
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class DatasetDefinition:
 
     def leaf(self) -> Leaf:
         """Return the plan node for a declared dataset's changes."""
-        fed = all(each.cdc == "append" for each in self.sources)
+        fed = all(each.cdc in INSERTING for each in self.sources)
         appends = not self.schema.is_keyed and fed and all(each.output.inserts_only for each in self.pipelines)
         return Leaf(dataset=self.name, version=self.version, columns=self.schema, appends=appends)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from umbel.definitions.env import EVERY
 from umbel.definitions.records import (
     DEBEZIUM,
+    INSERTING,
     UPSERT,
     DatasetDefinition,
     ExtractorDefinition,
@@ -42,13 +43,14 @@ def selected_dataset(dataset: DatasetDefinition, env: str | None) -> DatasetDefi
     _check_pipelines(dataset, alive)
     pipelines = [each for each in alive if each.env.selects(env)]
     _check_feeds(dataset, sources, pipelines, sinks)
+    inserting = {KEYED} if dataset.schema.is_keyed else INSERTING
     return replace(
         dataset,
         sources=tuple(each.declared.checked(each, dataset) if each.declared else each for each in sources),
         pipelines=(),
         output=_output(pipelines),
         sinks=tuple(replace(each, env=EVERY) for each in sinks),
-        ingestion=DEBEZIUM if any(each.cdc not in (KEYED, KEYLESS) for each in sources) else UPSERT,
+        ingestion=UPSERT if all(each.cdc in inserting for each in sources) else DEBEZIUM,
     )
 
 

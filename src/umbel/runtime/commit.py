@@ -20,7 +20,7 @@ from umbel.graph.graph import MAIN, Graph
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.retention import no_drops
 from umbel.runtime.sources import open_sources
-from umbel.runtime.supported import check_supported
+from umbel.runtime.supported import check_final, check_supported
 from umbel.runtime.switching import must_wait, switches
 from umbel.runtime.unlogged import check_history
 
@@ -177,6 +177,7 @@ def _checked(deployment: Deployment, branch: str, after: Definitions, *, increme
     catalog, before = deployment.catalog, deployment.branch(branch)
     serving = deployment.definitions(catalog.serving(catalog.latest()).get(branch, 0))
     _check_definitions(before, after, serving, incremental=incremental)
+    check_final(after)
     return before
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from umbel.definitions.records import DatasetDefinition, Definitions
 from umbel.errors import ErrorCollector, NotSupported
+from umbel.graph.graph import Graph, GraphNode
 
 
 def check_supported(definitions: Definitions) -> None:
@@ -34,3 +35,27 @@ def _unsupported(datasets: Iterable[DatasetDefinition]) -> Iterator[NotSupported
                     where=sink.location,
                     hint="a dataset before the aggregation can have a sink, and one with discrete windows or emit='final'",
                 )
+
+
+def check_final(definitions: Definitions) -> None:
+    """Refuse emit='final' where results wait for a watermark that there never is.
+
+    Raises:
+        NotSupported: there is such an operator.
+    """
+    for node in Graph(definitions.datasets.values()).nodes:
+        endless = next(_without_watermark(node), None) if node.is_final else None
+        if endless is not None:
+            raise NotSupported(
+                f"{node.operator.title}: with emit='final' it would never have a result: {endless.operator.subject} may "
+                "retract rows of any age",
+                hint="use emit='eager', or discrete windows without it",
+            )
+
+
+def _without_watermark(node: GraphNode) -> Iterator[GraphNode]:
+    """Yield the nodes before one with changes that lag behind the watermark without bound."""
+    for parent in node.parents:
+        if parent.operator.delay is None:
+            yield parent
+        yield from _without_watermark(parent)

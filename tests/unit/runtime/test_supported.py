@@ -12,7 +12,7 @@ from umbel.api.commit import check_commit
 from umbel.api.sink import sink
 from umbel.connectors import Kafka, Webhook, WebhookConnector, source
 from umbel.datasets import Count, Dataset, dataset, field, pipeline
-from umbel.dtypes import Continuous
+from umbel.dtypes import Continuous, Tumbling
 from umbel.errors import NotSupported
 from umbel.lib import inputs
 from umbel.runtime.commit import commit
@@ -124,3 +124,29 @@ def test_all_errors_are_reported_at_once(place: Deployment) -> None:
     datasets = [event, large(event, unwritable(), cdc=None, how="incremental"), counts(event)]
     with pytest.raises(NotSupported, match=r"(?s)2 options.*'Large' has a sink.*'Counts' has a sink"):
         commit(place, check_commit(datasets, ()))
+
+
+def test_results_that_would_never_be_final_are_refused(place: Deployment) -> None:
+    """Rows without keys that a change stream may delete at any time; a worker would emit nothing, and say nothing."""
+
+    @source(Webhook(name="web").endpoint("moves"), disorder="1d", cdc="debezium")
+    @dataset
+    class Move:
+        user: int
+        at: datetime
+
+    @dataset(index=True)
+    class PerDay:
+        user: int = field(key=True)
+        count: int
+        at: datetime
+
+        @pipeline
+        @inputs(Move)
+        def counted(cls, rows: Dataset) -> Dataset:
+            known = rows.filter(lambda df: df["user"] > 0)
+            return known.groupby("user").aggregate(count=Count(window=Tumbling("1d")), emit="final")
+
+    with pytest.raises(NotSupported, match=r"'PerDay.counted'.* never have a result: dataset 'Move' may retract rows"):
+        commit(place, check_commit([Move, PerDay], ()))
+    assert MockClient().commit("m", [Move, PerDay]).status_code == 200
