@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from umbel.datasets import Dataset, dataset, pipeline
 from umbel.errors import NotSupported
 from umbel.lib import inputs
 from umbel.runtime.batch import drain
+from umbel.runtime.deployment import JOB
+from umbel.runtime.progress import EventTimeProgress
 
 __owner__ = "tests@example.com"
 TOPIC = "gaps"
@@ -74,6 +77,41 @@ def test_dead_letters_have_their_offsets_where_offsets_have_gaps(broker: Broker,
     rows = deployed.changes("Event").sort("_seq")
     assert rows["_seq"].to_list() == [0, 1, 5, 6, 12]
     assert rows["n"].to_list() == [1, 2, 3, 0, 6]
+    deployed.close()
+
+
+def test_a_partition_with_more_messages_than_others_is_not_late(broker: Broker, tmp_path: Path) -> None:
+    """Batches read a share of each partition: the event time of short ones would be far ahead of the long one's."""
+    broker.create("skewed", partitions=3)
+    deployed, start = Deployed(tmp_path / "umbel", budget=20_000), datetime.now(UTC) - timedelta(days=400)
+    event = entities(broker, "skewed")[0]
+    deployed.commit([event])
+
+    def send(days: float, counts: Sequence[int]) -> None:
+        for partition, count in enumerate(counts):
+            at = (start + timedelta(days=days + 100 * number / count) for number in range(count))
+            broker.produce("skewed", [row(1, each) for each in at], partition=partition)
+
+    def reached() -> datetime:
+        place = deployed.deployment
+        (key,) = (each.key for each in place.graph(place.catalog.revision()).sources())
+        state = place.catalog.progress(JOB, sys.maxsize)
+        assert state is not None
+        return EventTimeProgress.of(state.state).newest[key]
+
+    send(0, [3000, 100, 1000])
+    assert drain(deployed.deployment, batches=3) == 3
+    assert reached() < start + timedelta(days=20), "as far as the long partition"
+    drain(deployed.deployment)
+    assert reached() > start + timedelta(days=99)
+    send(100, [1000, 3000, 10])  # after a while in which nothing was read
+    drain(deployed.deployment)
+    assert deployed.deployment.catalog.dead_letters() == []
+    assert deployed.taken() == {"Event": 8110}
+    broker.produce("skewed", [row(1, start + timedelta(days=190))], partition=2)
+    drain(deployed.deployment)
+    (letter,) = deployed.deployment.catalog.dead_letters()
+    assert letter.reason.startswith("late: ")
     deployed.close()
 
 

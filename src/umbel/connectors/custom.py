@@ -102,11 +102,13 @@ class PagedSource(StagedSource):
     connector: PagedConnector
     options: ReadOptions
 
-    loads_unordered: ClassVar[bool] = True
-
     @property
     def title(self) -> str:
         return self.connector.title
+
+    @property
+    def loads_unordered(self) -> bool:
+        return True
 
     def examine(self) -> None:
         """Check at commit that the system answers."""

@@ -70,6 +70,9 @@ class FileListing(Protocol):
 class NameOrder(Protocol):
     """The relation between the names of files and the order in which they appear."""
 
+    sorts_rows: ClassVar[bool]
+    """True if the rows of files sort by time as their names do."""
+
     def newest(self, names: Iterable[str]) -> str:
         """Return the name of the newest file."""
 
@@ -99,7 +102,22 @@ class FileSource(SplitSource):
     _seen: dict[str, int] | None = field(default=None, init=False, repr=False, compare=False)
     """The sizes of the listed files that were not read before the last plan, None before the first one."""
 
+    _is_listed: bool = field(default=False, init=False, repr=False, compare=False)
+    """True once a listing has come to its end."""
+
     opens_at_once: ClassVar[bool] = True
+
+    @property
+    def loads_unordered(self) -> bool:
+        return self.order is None or not self.order.sorts_rows
+
+    @property
+    def is_listing(self) -> bool:
+        return bool(self._resume)
+
+    @property
+    def is_loading(self) -> bool:
+        return self.is_listing and not self._is_listed
 
     def examine(self) -> None:
         self.store.examine()
@@ -188,6 +206,7 @@ class FileSource(SplitSource):
         waiting = {name: stamp for name, stamp in self._listed.items() if name not in known.done and name > floor}
         if not waiting:
             waiting, self._resume = self.store.listed(self._resume or floor)
+            self._is_listed |= not self._resume
         return waiting
 
     def _reported(self, listed: Mapping[str, Stamp], known: _Known) -> Iterator[Found]:

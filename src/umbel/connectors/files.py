@@ -6,7 +6,7 @@ underscore, and names in `.tmp` or `.part`, are skipped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -36,11 +36,13 @@ class FilesConnector(DataConnector):
         pattern: a pattern of files in it, with `*` and `**`; also of files compressed by gzip or zstd.
         format: "json" (one object per line), "parquet", "avro", "delta", "hudi", "iceberg" or CSV. For those
             of tables, the pattern is the path of a table.
+        presorted: True if paths sort by time.
     """
 
     folder: str
     pattern: str
     format: str | CSV
+    presorted: bool = field(default=False, metadata={"identity": "where set"})
 
     @property
     def nests(self) -> bool:
@@ -66,10 +68,12 @@ class FilesConnector(DataConnector):
 
     def reader(self, directory: Path) -> FileSource:
         from umbel.connectors.file_source import FileSource
+        from umbel.connectors.path_dates import Presorted
 
         if self.format == "avro":
             avro()
-        return FileSource(Folder(self.folder, self.pattern), self.format)
+        order = Presorted() if self.presorted else None
+        return FileSource(Folder(self.folder, self.pattern), self.format, order=order)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,17 +90,21 @@ class Files(DataSource):
 
     needs: ClassVar[str] = "which files: .path(...)"
 
-    def path(self, pattern: str, format: Any = "json") -> FilesConnector:
+    def path(self, pattern: str, format: Any = "json", presorted: bool = False) -> FilesConnector:
         """Return the connector for the files that match a pattern such as `2013/*.json.gz`.
 
         Args:
             pattern: relative to the folder, with `*` and `**`.
             format: "json", "parquet", "avro", "delta", "hudi", "iceberg" (the path of a table) or CSV(...).
+            presorted: True if paths sort by time: files whose names sort before one that was read are never read then, and rows
+                more than `disorder` behind others are late from the first file on. Without it no row is late until the files
+                that exist have been read.
         """
         check_format(f"Files '{self.name}', path '{pattern}'", format, FORMATS, CSV)
         if format in TABLES and "*" in pattern:
             raise InvalidValue(f"Files '{self.name}', path '{pattern}': a table has one path, without wildcards")
-        return FilesConnector(source=self, folder=str(Path(self.folder).absolute()), pattern=pattern, format=format)
+        folder = str(Path(self.folder).absolute())
+        return FilesConnector(source=self, folder=folder, pattern=pattern, format=format, presorted=presorted)
 
 
 _UNFINISHED = (".tmp", ".part")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import ClassVar
 
 _UNITS = (
     ("Y", timedelta(days=366)),
@@ -22,6 +23,8 @@ _DAY_OF_YEAR = ("j", timedelta(days=1))
 @dataclass(frozen=True, slots=True)
 class Presorted:
     """Names that sort by the time at which files appear."""
+
+    sorts_rows: ClassVar[bool] = True
 
     def newest(self, names: Iterable[str]) -> str:
         return max(names, default="")
@@ -43,6 +46,8 @@ class DatedFolders:
     prefix: str
     pattern: str
     margin: int
+
+    sorts_rows: ClassVar[bool] = False  # several files may be of one date
 
     def newest(self, names: Iterable[str]) -> str:
         dated = [(date, name) for name in names if (date := self._date(name)) is not None]

@@ -49,7 +49,17 @@ class Start(Protocol):
 
 
 class PolledCursor(StagedSource):
-    """A source that is read by a cursor."""
+    """A source that is read by a cursor.
+
+    Args:
+        cursor: the column, or the field.
+    """
+
+    cursor: str
+
+    @property
+    def loads_unordered(self) -> bool:
+        return self.cursor != self.options.timestamp
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Any]:

@@ -10,7 +10,7 @@ Broken input becomes rejected records among the rows, never an error that would 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -70,13 +70,36 @@ class SplitSource(Protocol):
     paces_itself: ClassVar[bool] = False
     """True if it polls its server once per `every` by itself, so that it may be asked for splits at any time."""
 
-    loads_unordered: ClassVar[bool] = False
-    """True if rows that exist already are read in no order of event time: until they are read, none is late."""
+    @property
+    def loads_unordered(self) -> bool:
+        """True if rows that exist already are read in no order of event time.
+
+        Until they are read, none is late.
+        """
+        return False
 
     @property
     def is_loading(self) -> bool:
         """True while the rows that exist already are read for the first time."""
         return False
+
+    @property
+    def is_listing(self) -> bool:
+        """True while the source looks for new data in several steps, one for each `plan`."""
+        return False
+
+    def partition_of(self, split: Split) -> str:
+        """Return the partition that a split is of, empty if the source has none.
+
+        Partitions are read side by side, and only the rows of each are in an order.
+        """
+        del split
+        return ""
+
+    def unread_partitions(self, position: Position) -> Collection[str]:
+        """Return the partitions with rows beyond a position, as the last `plan` found them."""
+        del position
+        return ()
 
     def tend(self) -> None:
         """Read ahead; called before each `plan`, by the process that plans batches alone."""

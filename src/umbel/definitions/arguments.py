@@ -159,6 +159,7 @@ class ReadOptions:
         columns: the requested columns; None for all there are.
         keys: the columns that the dataset's keys are read from; None if one is computed.
         is_keyed: whether the dataset has keys.
+        timestamp: the column that the dataset's timestamp is read from; None if it is computed.
         references: the incoming columns that preproc copies.
     """
 
@@ -171,6 +172,7 @@ class ReadOptions:
     columns: tuple[str, ...] | None
     keys: tuple[str, ...] | None
     is_keyed: bool
+    timestamp: str | None = None
     references: tuple[str, ...] = ()
 
 

@@ -56,7 +56,7 @@ class BatchReport:
         parts: files of the change logs.
         counts: by dataset and name.
         dead: refused records.
-        newest: the largest event time read from each source.
+        newest: the largest event times read, with their sources and partitions.
         letters: rows that user functions rejected.
         ends: how far tasks have written the journals, by shard.
         written: how many frames of each node's changes the parts have already, of those in the result.
@@ -66,7 +66,7 @@ class BatchReport:
     parts: list[ChangeLogPart] = field(default_factory=list)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     dead: list[DeadLetter] = field(default_factory=list)
-    newest: list[tuple[str, datetime | None]] = field(default_factory=list)
+    newest: list[tuple[str, str, datetime | None]] = field(default_factory=list)
     letters: Letters = field(default_factory=Letters)
     ends: dict[int, JournalEnd] = field(default_factory=dict)
     written: dict[int, int] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class BatchReport:
         progressed()
         self.counts.update({(summary["dataset"], name): count for name, count in summary["counts"].items()})
         self.dead += summary["dead"]
-        self.newest.append((summary["source"], summary["newest"]))
+        self.newest.append((summary["source"], summary["partition"], summary["newest"]))
 
     def dead_letters(self) -> tuple[list[DeadLetter], Mapping[str, int]]:
         """Return the dead letters to store, and the number dropped by dataset."""
@@ -127,7 +127,7 @@ class MicroBatch:
         """Return a batch that resumes from the progress of the one before."""
         provide_secrets(deployment.vault)
         before = deployment.catalog.progress(JOB, stamp.batch)
-        time = EventTimeProgress.of(before.state if before else {}, plan.ended, plan.loading)
+        time = EventTimeProgress.of(before.state if before else {}, plan)
         dues = before.state.get("logs", {}) if before else {}
         revision = before.revision if before else None
         return cls(deployment, plan, stamp, time, revision, dues=dues, ends=ends_of(before))
@@ -221,8 +221,7 @@ class MicroBatch:
         """Write the change logs and commit the batch's progress."""
         graph, time, before = self.graph, self.time, self.time.state
         stream_times = due(graph.nodes, batch_report.result.seen, time.clocks(graph))
-        for source, newest in batch_report.newest:
-            time.saw(source, newest)
+        time.saw(batch_report.newest)
         time.advance_stream_times(graph, stream_times)
         logs = self._log_changes(batch_report)
         self.deployment.note_store()

@@ -42,6 +42,7 @@ class Intake:
     Args:
         name: unique in the batch; the same at each run.
         source: the key of the source.
+        partition: of the source, empty if it has none.
         dataset: its dataset.
         output: changes for later stages.
         counts: rows taken, refused and too late.
@@ -51,6 +52,7 @@ class Intake:
 
     name: str
     source: str
+    partition: str
     dataset: str
     output: StageOutput = field(default_factory=StageOutput)
     counts: Counter[str] = field(default_factory=Counter)
@@ -62,6 +64,7 @@ class Intake:
         """The part of it that the driver needs."""
         return {
             "source": self.source,
+            "partition": self.partition,
             "dataset": self.dataset,
             "counts": dict(self.counts),
             "dead": self.dead,
@@ -129,9 +132,9 @@ def _opened(
 def _fresh(source: OpenedSource, split: PlannedSplit, number: int) -> Intake:
     from umbel.functions.fingerprint import fingerprint
 
-    return Intake(
-        f"{fingerprint(source.key, sorted(map(str, split.split.items())))}-{number}", source.key, source.dataset
-    )
+    name = f"{fingerprint(source.key, sorted(map(str, split.split.items())))}-{number}"
+    partition = "" if "replay" in split.split else source.reading.partition_of(split.split)
+    return Intake(name, source.key, partition, source.dataset)
 
 
 @dataclass(slots=True)

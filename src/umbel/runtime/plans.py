@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,6 +53,7 @@ class BatchPlan:
             a batch that is run again refuses the same rows.
         behind: the keys of the sources that have more input than this plan and those before it read.
         loading: the keys of the sources of which rows that existed already are still read, in no order of event time.
+        unread: the partitions with rows that neither this plan nor those before it read, by the keys of their sources.
     """
 
     number: int
@@ -63,6 +64,7 @@ class BatchPlan:
     latest: int | None = None
     behind: tuple[str, ...] = ()
     loading: tuple[str, ...] = ()
+    unread: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -93,6 +95,9 @@ class Plannable(Protocol):
     @property
     def loads_unordered(self) -> bool:
         """True if these rows are read in no order of event time."""
+
+    def unread_partitions(self, position: Position | None) -> Collection[str]:
+        """Return the partitions with rows beyond a position, as of the last `plan`."""
 
     def plan(self, position: Position | None, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], Position]:
         """Return splits with their sizes, of about `budget` bytes, and the next position."""
@@ -139,7 +144,7 @@ class Plans:
         is_due: whether results wait for a batch, with or without input.
         ahead: how far ahead of processing time the event times of live sources may be, in µs; None for any.
         on_trouble: called with the key of a source and the reason when it begins not to answer.
-        on_polled: called with the polled sources, and the positions before.
+        on_polled: called with the polled sources, the positions before, and the keys of those that have no watermark yet.
     """
 
     def __init__(
@@ -150,7 +155,7 @@ class Plans:
         is_due: Callable[[], bool],
         ahead: int | None = None,
         on_trouble: Callable[[str, str], None] = lambda *_: None,
-        on_polled: Callable[[Sequence[Any], Mapping[str, Position]], None] = lambda *_: None,
+        on_polled: Callable[[Sequence[Any], Mapping[str, Position], Collection[str]], None] = lambda *_: None,
     ) -> None:
         self._folder, self._sources, self._budget, self._is_due = folder, sources, budget, is_due
         self._ahead, self._on_trouble, self._on_polled = ahead, on_trouble, on_polled
@@ -182,10 +187,11 @@ class Plans:
             content = _checked(path.read_bytes())
             splits = tuple(PlannedSplit(**split) for split in content["splits"])
             ended, behind, loading = (tuple(content.get(name, ())) for name in ("ended", "behind", "loading"))
-            positions, latest = content["positions"], content.get("latest")
+            positions, latest, unread = content["positions"], content.get("latest"), content.get("unread", {})
             if content["number"] != number:
                 raise ValueError(f"it is plan {content['number']}")
-            return BatchPlan(content["number"], content["revision"], splits, positions, ended, latest, behind, loading)
+            revision = content["revision"]
+            return BatchPlan(number, revision, splits, positions, ended, latest, behind, loading, unread)
         except FileNotFoundError:
             report = f"plan {number} is missing: {self._name(number)}; the last one there is {self.last()}"
             raise Damaged(report, hint=RESTORE) from None
@@ -238,7 +244,7 @@ class Plans:
             found, position = source.plan(positions.get(source.key), share) if share > 0 else ((), None)
             self._notice(source)
             size = sum(size for _, size in found)
-            if share <= 0 or size >= share or has_more:
+            if share <= 0 or size >= share or has_more or source.is_loading:
                 behind.append(source.key)
             if found:
                 splits += [PlannedSplit(source.dataset, source.source, split, size) for split, size in found]
@@ -246,14 +252,16 @@ class Plans:
                 budget.left -= size
             elif share > 0 and source.has_ended:
                 ended.append(source.key)
-        self._on_polled(open_ones, before.positions)
+        self._on_polled(open_ones, before.positions, {*loading} & {*behind})
         states = (set(ended), set(behind), loading), (set(before.ended), set(before.behind), before.loading)
         is_new = splits or revision != before.revision or states[0] != states[1]
         if not is_new and not self._is_due():
             return None
         latest = None if self._ahead is None else time.time_ns() // 1000 + self._ahead
-        number = before.number + 1
-        return BatchPlan(number, revision, tuple(splits), positions, tuple(ended), latest, tuple(behind), loading)
+        unread = {each.key: parts for each in open_ones if (parts := _unread(each, positions))}
+        return BatchPlan(
+            before.number + 1, revision, tuple(splits), positions, tuple(ended), latest, tuple(behind), loading, unread
+        )
 
     def _notice(self, source: Plannable) -> None:
         """Report a source that has begun not to answer, or to answer again."""
@@ -272,6 +280,10 @@ class Plans:
         path = self._path(plan.number)
         content = json.dumps(asdict(plan), separators=(",", ":")).encode()
         disk.replace(path, b'{"crc":"%08x","plan":%b}' % (zlib.crc32(content), content))
+
+
+def _unread(source: Plannable, positions: Mapping[str, Position]) -> Sequence[str]:
+    return sorted(source.unread_partitions(positions.get(source.key)))
 
 
 def _is_loading(source: Plannable, before: BatchPlan) -> bool:

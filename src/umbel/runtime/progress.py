@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from umbel.graph.graph import Graph, GraphNode
 from umbel.operators.operator import Clock
+from umbel.runtime.plans import BatchPlan
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -19,33 +20,58 @@ class EventTimeProgress:
     """Event time as of the end of a batch.
 
     Args:
-        newest: the largest event time taken from each source, by its key.
+        newest: the event time that each source has reached, by its key: the largest one taken, or for a source with partitions
+            the least of those that the unread ones have reached.
         stream_times: the largest event time each timed node has read, or the watermark its results have waited for, by its state
             id.
         ended: the keys of the sources that are at their end.
         loading: the keys of the sources whose first rows are read in no order; they have no watermark yet.
+        unread: for each source the partitions with rows that no batch has read.
+        partitions: the largest event time taken from each partition of each source.
     """
 
     newest: dict[str, datetime] = field(default_factory=dict)
     stream_times: dict[str, datetime] = field(default_factory=dict)
     ended: frozenset[str] = frozenset()
     loading: frozenset[str] = frozenset()
+    unread: Mapping[str, Collection[str]] = field(default_factory=dict)
+    partitions: dict[str, dict[str, datetime]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: Mapping[str, Any], ended: Iterable[str] = (), loading: Iterable[str] = ()) -> Self:
-        """Restore progress from `state`, with the sources that have ended and those that are loading."""
+    def of(cls, state: Mapping[str, Any], plan: BatchPlan | None = None) -> Self:
+        """Restore progress from `state`, with what a plan says of its sources."""
         newest, stream_times = (_instants(state.get(name, {})) for name in ("newest", "stream_times"))
-        return cls(newest, stream_times, frozenset(ended), frozenset(loading))
+        partitions = {source: _instants(each) for source, each in state.get("partitions", {}).items()}
+        ended, loading, unread = (plan.ended, plan.loading, plan.unread) if plan else ((), (), {})
+        return cls(newest, stream_times, frozenset(ended), frozenset(loading), unread, partitions)
 
     @property
     def state(self) -> dict[str, Any]:
         """The progress as JSON-compatible data."""
-        return {"newest": _plain(self.newest), "stream_times": _plain(self.stream_times)}
+        partitions = {source: _plain(each) for source, each in self.partitions.items()}
+        return {
+            "newest": _plain(self.newest),
+            "stream_times": _plain(self.stream_times),
+            **({"partitions": partitions} if partitions else {}),
+        }
 
-    def saw(self, source: str, newest: datetime | None) -> None:
-        """Advance the largest event time taken from a source."""
-        if newest is not None:
-            self.newest[source] = max(newest, self.newest.get(source, newest))
+    def saw(self, taken: Iterable[tuple[str, str, datetime | None]]) -> None:
+        """Advance the event times that sources have reached.
+
+        Args:
+            taken: sources, their partitions, and the largest event times taken from these.
+        """
+        for source, partition, newest in taken:
+            if newest is not None and partition:
+                reached = self.partitions.setdefault(source, {})
+                reached[partition] = max(newest, reached.get(partition, newest))
+            elif newest is not None and source not in self.partitions:  # a replay is of no partition
+                self.newest[source] = max(newest, self.newest.get(source, newest))
+        for source, reached in self.partitions.items():
+            behind = [reached.get(each) for each in self.unread.get(source, ())]
+            least = _least(behind) if behind else max(reached.values())
+            if least is not None:
+                self.newest[source] = max(least, self.newest.get(source, least))
 
     def watermarks(self, graph: Graph) -> dict[str, datetime]:
         """Return each source's watermark: its newest event time less its disorder.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,11 @@ class ReplaySource:
             parts = [ids[begin : begin + AT_ONCE] for begin in range(0, len(ids), AT_ONCE)]
             found += [({"replay": number, "ids": part}, 1000 * len(part)) for part in parts]
         return found, self.last
+
+    def unread_partitions(self, position: Any) -> Collection[str]:
+        """Return no partition: a replay has none."""
+        del position
+        return ()
 
     def check(self, position: Any) -> None:
         """Accept any position."""

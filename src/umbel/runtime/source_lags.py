@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ class MeasuredLag:
         lag: what it has beyond the last batch.
         trouble: why it cannot be read; empty if it can.
         at: the instant of the record, in seconds since the epoch.
+        is_loading: whether it has no watermark yet, because rows that exist already are still read, in no order of event time.
     """
 
     source: str
@@ -40,6 +41,7 @@ class MeasuredLag:
     lag: SourceLag
     trouble: str
     at: float
+    is_loading: bool = False
 
     @property
     def is_bad(self) -> bool:
@@ -47,7 +49,11 @@ class MeasuredLag:
         return bool(self.trouble) or (self.lag.seconds or 0.0) > LONG
 
     def __str__(self) -> str:
-        return f"{self.title}: {f'cannot be read: {self.trouble}' if self.trouble else self.lag}"
+        if self.trouble:
+            return f"{self.title}: cannot be read: {self.trouble}"
+        return (
+            f"{self.title}: {self.lag}{'; no watermark until the rows that exist are read' if self.is_loading else ''}"
+        )
 
     @property
     def remedy(self) -> str:
@@ -70,23 +76,28 @@ class LagRecord:
     directory: Path
     _written_at: float = field(default=0.0, init=False)
 
-    def note(self, sources: Sequence[Any], positions: Mapping[str, Any]) -> None:
+    def note(self, sources: Sequence[Any], positions: Mapping[str, Any], loading: Collection[str] = ()) -> None:
         """Write the lags of polled sources beyond the positions before, at most once per `EVERY`.
 
         A source whose lag cannot be found, or a full disk, stops no batch.
+
+        Args:
+            sources: that were polled.
+            positions: by the keys of sources.
+            loading: the keys of those without a watermark yet.
         """
         now = time.time()
         if 0 <= now - self._written_at < EVERY:
             return
         self._written_at = now
-        found = [measured for each in sources if (measured := _measured(each, positions, now)) is not None]
+        found = [measured for each in sources if (measured := _measured(each, positions, loading, now)) is not None]
         with suppress(OSError):
             part = self.directory / f"{FILE}.{os.getpid()}"
             part.write_text(json.dumps([asdict(each) for each in found]))
             part.replace(self.directory / FILE)
 
 
-def _measured(source: Any, positions: Mapping[str, Any], now: float) -> MeasuredLag | None:
+def _measured(source: Any, positions: Mapping[str, Any], loading: Collection[str], now: float) -> MeasuredLag | None:
     if not hasattr(source, "lag"):  # a replay of dead letters
         return None
     try:
@@ -94,7 +105,7 @@ def _measured(source: Any, positions: Mapping[str, Any], now: float) -> Measured
         trouble = source.trouble or source.reading.trouble
     except Exception as error:  # noqa: BLE001  a figure for monitoring
         lag, trouble = SourceLag(), f"{type(error).__name__}: {error}"[:500]
-    return MeasuredLag(source.key, source.title, lag, trouble, now)
+    return MeasuredLag(source.key, source.title, lag, trouble, now, source.key in loading)
 
 
 def source_lags(directory: Path) -> list[MeasuredLag]:

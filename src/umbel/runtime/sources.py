@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,10 @@ class OpenedSource:
         """True if rows that exist already are read in no order of event time."""
         return self.reading.loads_unordered
 
+    def unread_partitions(self, position: Any) -> Collection[str]:
+        """Return the partitions with rows beyond a position, as of the last `plan`."""
+        return self.reading.unread_partitions(position)
+
     @property
     def has_ended(self) -> bool:
         """True if it is bounded and has been idle for its `idleness`."""
@@ -100,7 +104,8 @@ class OpenedSource:
             return (), position
         self.trouble, self._failures = "", 0
         self._idle_since = None if found or self.is_loading else self._idle_since or time.monotonic()
-        if not found and not self.definition.connector.is_stream and not self.reading.paces_itself:
+        is_polled = not self.definition.connector.is_stream and not self.reading.paces_itself
+        if not found and is_polled and not self.reading.is_listing:
             self._rest_until = time.monotonic() + self.definition.every / 1e6
         return found, reached
 
@@ -150,6 +155,7 @@ def read_options(directory: Path, dataset: DatasetDefinition, key: str, source: 
         columns=columns or None,
         keys=None if None in keys else tuple(filter(None, keys)),
         is_keyed=dataset.schema.is_keyed,
+        timestamp=None if source.transform else column_of(dataset.schema.timestamp, source),
         references=tuple(how.path[0] for _, how in source.preproc if isinstance(how, ReferenceColumn)),
     )
 

@@ -140,6 +140,9 @@ class Counting:
     def plan(self, position: int | None, _: int) -> tuple[Any, int]:
         return [({"begin": position or 0}, 10)], (position or 0) + 1
 
+    def unread_partitions(self, position: int | None) -> tuple[str, ...]:
+        return ()
+
     def check(self, position: int | None) -> None:
         pass
 

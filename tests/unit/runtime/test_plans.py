@@ -34,6 +34,9 @@ class Numbers:
         at = (position or 0) + 1
         return [({"begin": at * 1000}, 10)], at
 
+    def unread_partitions(self, position: int | None) -> Sequence[str]:
+        return ()
+
     def check(self, position: int | None) -> None:
         pass
 

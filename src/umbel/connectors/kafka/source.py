@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -108,6 +108,12 @@ class TopicSource(SplitSource):
             return (), position
         return found, {"id": topic.id, "next": {str(part): each for part, each in reached.items()}}
 
+    def partition_of(self, split: Split) -> str:
+        return str(split["partition"])
+
+    def unread_partitions(self, position: Position) -> Collection[str]:
+        return [str(part) for part, count in self._unread(position).items() if count]
+
     def measure(self, position: Position) -> SourceSize:
         """Return the records behind a position, by their offsets."""
         cluster = Cluster.of(self._kafka)
@@ -120,12 +126,16 @@ class TopicSource(SplitSource):
 
     def lag(self, position: Position) -> SourceLag:
         """Return the number of messages beyond a position, as of the last `plan`."""
+        return SourceLag(rows=sum(self._unread(position).values())) if self._ends else SourceLag()
+
+    def _unread(self, position: Position) -> dict[int, int]:
+        """Return the number of unread messages of each partition, as of the last `plan`."""
         if not self._ends:
-            return SourceLag()
+            return {}
         topic, ends = self._ends[0]
         is_same = position is not None and position["id"] == topic
         reached = {int(part): each[0] for part, each in position["next"].items()} if is_same else {}
-        return SourceLag(rows=sum(max(0, end - max(low, reached.get(part, low))) for part, (low, end) in ends.items()))
+        return {part: max(0, end - max(low, reached.get(part, low))) for part, (low, end) in ends.items()}
 
     def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
         """Yield the rows of a range.

@@ -94,6 +94,10 @@ class KinesisSource(StagedMessages):
     def title(self) -> str:
         return self.connector.title
 
+    @property
+    def loads_unordered(self) -> bool:
+        return True
+
     @cached_property
     def client(self) -> StreamClient:
         """The client of the stream."""
