@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,7 @@ from umbel.runtime.letters import Letters
 from umbel.runtime.limits import Limits
 from umbel.runtime.maintenance import delete_removed, forget_removed
 from umbel.runtime.plans import BatchPlan, PlannedSplit
-from umbel.runtime.progress import EventTimeProgress, is_due
+from umbel.runtime.progress import EventTimeProgress, Taken, is_due
 from umbel.runtime.purge import purge_before
 from umbel.runtime.switching import switch_caught_up
 from umbel.state.port import JournalEnd, Stamp
@@ -56,7 +55,7 @@ class BatchReport:
         parts: files of the change logs.
         counts: by dataset and name.
         dead: refused records.
-        newest: the largest event times read, with their sources and partitions.
+        taken: the event times of the rows read.
         letters: rows that user functions rejected.
         ends: how far tasks have written the journals, by shard.
         written: how many frames of each node's changes the parts have already, of those in the result.
@@ -66,7 +65,7 @@ class BatchReport:
     parts: list[ChangeLogPart] = field(default_factory=list)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     dead: list[DeadLetter] = field(default_factory=list)
-    newest: list[tuple[str, str, datetime | None]] = field(default_factory=list)
+    taken: list[Taken] = field(default_factory=list)
     letters: Letters = field(default_factory=Letters)
     ends: dict[int, JournalEnd] = field(default_factory=dict)
     written: dict[int, int] = field(default_factory=dict)
@@ -76,7 +75,7 @@ class BatchReport:
         progressed()
         self.counts.update({(summary["dataset"], name): count for name, count in summary["counts"].items()})
         self.dead += summary["dead"]
-        self.newest.append((summary["source"], summary["partition"], summary["newest"]))
+        self.taken += [summary["taken"]] if summary["taken"] is not None else []
 
     def dead_letters(self) -> tuple[list[DeadLetter], Mapping[str, int]]:
         """Return the dead letters to store, and the number dropped by dataset."""
@@ -221,7 +220,7 @@ class MicroBatch:
         """Write the change logs and commit the batch's progress."""
         graph, time, before = self.graph, self.time, self.time.state
         stream_times = due(graph.nodes, batch_report.result.seen, time.clocks(graph))
-        time.saw(batch_report.newest)
+        time.saw(batch_report.taken, has_final=any(node.is_final for node in graph.nodes))
         time.advance_stream_times(graph, stream_times)
         logs = self._log_changes(batch_report)
         self.deployment.note_store()

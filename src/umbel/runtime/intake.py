@@ -24,7 +24,7 @@ from umbel.runtime.erasures import erased_everywhere
 from umbel.runtime.guard import WorkerGuard
 from umbel.runtime.limits import Limits
 from umbel.runtime.plans import BatchPlan, PlannedSplit
-from umbel.runtime.progress import EPOCH
+from umbel.runtime.progress import EPOCH, Taken
 from umbel.runtime.replays import origin_of, replayed
 from umbel.runtime.sources import OpenedSource, open_sources
 from umbel.types.dtype import DType
@@ -47,7 +47,7 @@ class Intake:
         output: changes for later stages.
         counts: rows taken, refused and too late.
         dead: the refused rows, and some of the late ones.
-        newest: the largest event time taken.
+        taken: the event times of the rows taken, None without rows.
     """
 
     name: str
@@ -57,18 +57,17 @@ class Intake:
     output: StageOutput = field(default_factory=StageOutput)
     counts: Counter[str] = field(default_factory=Counter)
     dead: list[DeadLetter] = field(default_factory=list)
-    newest: datetime | None = None
+    taken: Taken | None = None
 
     @property
     def summary(self) -> dict[str, Any]:
         """The part of it that the driver needs."""
         return {
             "source": self.source,
-            "partition": self.partition,
             "dataset": self.dataset,
             "counts": dict(self.counts),
             "dead": self.dead,
-            "newest": self.newest,
+            "taken": self.taken,
         }
 
 
@@ -166,9 +165,10 @@ def _judged(
     _bury(source, batch, validated.rejects, intake)
     changes = _in_time(changes, dataset, source, batch, intake, bounds)
     intake.counts["rows"] += changes.height
-    latest = changes[AT].max()
-    if isinstance(latest, datetime):
-        intake.newest = latest if intake.newest is None else max(latest, intake.newest)
+    if changes.height:
+        times = changes.select(pl.col(AT).min().alias("oldest"), pl.col(AT).max().alias("newest")).row(0)
+        times += (intake.taken.oldest, intake.taken.newest) if intake.taken else ()
+        intake.taken = Taken(intake.source, intake.partition, min(times), max(times))
     return changes
 
 

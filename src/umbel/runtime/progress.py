@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
@@ -13,6 +13,54 @@ from umbel.runtime.plans import BatchPlan
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The event times of rows taken from a source.
+
+    Args:
+        source: its key.
+        partition: of the source, empty if it has none.
+        oldest: the least event time.
+        newest: the largest.
+    """
+
+    source: str
+    partition: str
+    oldest: datetime
+    newest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """The way of a watermark over rows that were loaded without one, in as many steps as batches loaded them.
+
+    So no batch has the final results of all.
+
+    Args:
+        oldest: the least event time of these rows.
+        steps: the number of batches.
+        done: the number of the step that the next batch has.
+    """
+
+    oldest: datetime
+    steps: int = 1
+    done: int = 1
+
+    def reached(self, newest: datetime) -> datetime:
+        """Return the event time reached on the way to the newest one."""
+        return self.oldest + (newest - self.oldest) * self.done / self.steps
+
+    @property
+    def plain(self) -> list[int]:
+        """Its arguments as plain data."""
+        return [(self.oldest - EPOCH) // MICROSECOND, self.steps, self.done]
+
+    @classmethod
+    def of(cls, plain: Sequence[int]) -> Self:
+        """Restore it from its `plain`."""
+        return cls(EPOCH + plain[0] * MICROSECOND, *plain[1:])
 
 
 @dataclass(slots=True)
@@ -28,6 +76,7 @@ class EventTimeProgress:
         loading: the keys of the sources whose first rows are read in no order; they have no watermark yet.
         unread: for each source the partitions with rows that no batch has read.
         partitions: the largest event time taken from each partition of each source.
+        ramps: of the sources that were loaded without a watermark.
     """
 
     newest: dict[str, datetime] = field(default_factory=dict)
@@ -36,6 +85,7 @@ class EventTimeProgress:
     loading: frozenset[str] = frozenset()
     unread: Mapping[str, Collection[str]] = field(default_factory=dict)
     partitions: dict[str, dict[str, datetime]] = field(default_factory=dict)
+    ramps: dict[str, Ramp] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: Mapping[str, Any], plan: BatchPlan | None = None) -> Self:
@@ -43,29 +93,36 @@ class EventTimeProgress:
         newest, stream_times = (_instants(state.get(name, {})) for name in ("newest", "stream_times"))
         partitions = {source: _instants(each) for source, each in state.get("partitions", {}).items()}
         ended, loading, unread = (plan.ended, plan.loading, plan.unread) if plan else ((), (), {})
-        return cls(newest, stream_times, frozenset(ended), frozenset(loading), unread, partitions)
+        ramps = {source: Ramp.of(each) for source, each in state.get("ramps", {}).items()}
+        return cls(newest, stream_times, frozenset(ended), frozenset(loading), unread, partitions, ramps)
 
     @property
     def state(self) -> dict[str, Any]:
         """The progress as JSON-compatible data."""
         partitions = {source: _plain(each) for source, each in self.partitions.items()}
+        ramps = {source: each.plain for source, each in self.ramps.items()}
         return {
             "newest": _plain(self.newest),
             "stream_times": _plain(self.stream_times),
             **({"partitions": partitions} if partitions else {}),
+            **({"ramps": ramps} if ramps else {}),
         }
 
-    def saw(self, taken: Iterable[tuple[str, str, datetime | None]]) -> None:
+    def saw(self, taken: Collection[Taken], *, has_final: bool) -> None:
         """Advance the event times that sources have reached.
 
         Args:
-            taken: sources, their partitions, and the largest event times taken from these.
+            taken: from the sources.
+            has_final: whether results wait for watermarks.
         """
-        for source, partition, newest in taken:
-            if newest is not None and partition:
+        if has_final:
+            self.ramps = self._ramps(taken)
+        for each in taken:
+            source, newest = each.source, each.newest
+            if each.partition:
                 reached = self.partitions.setdefault(source, {})
-                reached[partition] = max(newest, reached.get(partition, newest))
-            elif newest is not None and source not in self.partitions:  # a replay is of no partition
+                reached[each.partition] = max(newest, reached.get(each.partition, newest))
+            elif source not in self.partitions:  # a replay is of no partition
                 self.newest[source] = max(newest, self.newest.get(source, newest))
         for source, reached in self.partitions.items():
             behind = [reached.get(each) for each in self.unread.get(source, ())]
@@ -73,16 +130,30 @@ class EventTimeProgress:
             if least is not None:
                 self.newest[source] = max(least, self.newest.get(source, least))
 
+    def _ramps(self, taken: Collection[Taken]) -> dict[str, Ramp]:
+        """Return the ramps after a batch: a step longer where it loaded rows, else a step further."""
+        found = {source: each for source, each in self.ramps.items() if source in self.loading}
+        for source in {each.source for each in taken} & self.loading:
+            oldest = min(each.oldest for each in taken if each.source == source)
+            ramp = found.get(source)
+            found[source] = Ramp(min(oldest, ramp.oldest), ramp.steps + 1) if ramp else Ramp(oldest)
+        left = {source: each for source, each in self.ramps.items() if source not in found and each.done < each.steps}
+        return found | {source: replace(each, done=each.done + 1) for source, each in left.items()}
+
     def watermarks(self, graph: Graph) -> dict[str, datetime]:
         """Return each source's watermark: its newest event time less its disorder.
 
         Sources without rows so far have none, and neither have those that are loading.
         """
         return {
-            each.key: self.newest[each.key] - timedelta(microseconds=each.definition.disorder)
+            each.key: self._reached(each.key) - timedelta(microseconds=each.definition.disorder)
             for each in graph.sources()
             if each.key in self.newest and each.key not in self.loading
         }
+
+    def _reached(self, source: str) -> datetime:
+        newest = self.newest[source]
+        return self.ramps[source].reached(newest) if source in self.ramps else newest
 
     def clocks(self, graph: Graph) -> dict[int, Clock]:
         """Return the clock of every keyed node."""
@@ -115,7 +186,7 @@ class EventTimeProgress:
             return _least(marks[parent.number] for parent in node.parents)
         keys = {each.key for each in graph.sources() if graph.entries[each.dataset] is node}
         if keys and keys <= self.ended:  # all there ever was has been read
-            return max((self.newest[key] for key in keys if key in self.newest), default=None)
+            return max((self._reached(key) for key in keys if key in self.newest), default=None)
         return _least(reached.get(key) for key in keys - self.ended)
 
 

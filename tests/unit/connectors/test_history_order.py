@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -167,5 +168,24 @@ def test_the_status_says_why_there_is_no_watermark(tmp_path: Path, monkeypatch: 
         drain(place.deployment)
         (lag,) = source_lags(place.deployment.directory)
         assert not lag.is_loading
+    finally:
+        place.close()
+
+
+def test_final_results_of_a_history_come_in_as_many_batches_as_its_rows(tmp_path: Path) -> None:
+    """Those of all its days in one batch would need the memory for all of them."""
+    (tmp_path / "in").mkdir()
+    write_json(tmp_path / "in", shuffled())
+    place = Deployed(tmp_path / "umbel", budget=20_000)
+    try:
+        place.commit(features(Files(name="f", folder=str(tmp_path / "in")).path("*.json")))
+        heights, loaded = [0], 0
+        while drain(place.deployment, batches=1):
+            heights.append(final_days(place).height)
+            loaded += heights[-1] == 0
+        assert place.taken()["Hours"] == COUNT
+        assert final_days(place).equals(expected())
+        steps = [after - before for before, after in pairwise(heights)]
+        assert max(steps) < 1.5 * expected().height / (loaded - 1), (loaded, steps)
     finally:
         place.close()

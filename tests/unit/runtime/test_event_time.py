@@ -144,7 +144,7 @@ def test_a_batch_that_is_run_again_refuses_the_same_rows(place: Deployed, monkey
         assert plans.next(last) == number
         batch = MicroBatch.begin(place.deployment, place.deployment.plans().read(number), Stamp(9, 9))
         report = batch.run_here()
-        found.append((report.counts, report.dead, report.newest))
+        found.append((report.counts, report.dead, report.taken))
     assert found[0] == found[1]
     assert found[0][0]["Event", "dead"] == 1
 
