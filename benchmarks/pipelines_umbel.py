@@ -1,6 +1,6 @@
 """The pipelines of the benchmark as users of umbel run them: files in, durable state and change logs out.
 
-    python -m benchmarks.pipelines_umbel PIPELINE FOLDER BY_HAND VALUES [process|spark]
+    python -m benchmarks.pipelines_umbel PIPELINE FOLDER BY_HAND VALUES [process|spark|spark-SLOTS]
 
 The definitions are those of `pipelines_<PIPELINE>`. The values as of `NOW` are written to the folder VALUES: those of looked-up
 aggregates for the keys in the frames that the loop by hand wrote, of other datasets all rows of their change log.
@@ -32,10 +32,16 @@ SLOTS = 2
 INSTANT = pl.Datetime("us", "UTC")
 
 
-def processed(place: Path, folder: Path, definitions_of: str, *, spark: bool) -> tuple[Deployment, float, int]:
+def processed(place: Path, folder: Path, definitions_of: str, slots: int) -> tuple[Deployment, float, int]:
     """Process all rows; return the deployment, and seconds of processing with the rows that were processed in them.
 
     In Spark these are all but those of the first batch, which is that of starting workers.
+
+    Args:
+        place: of the deployment.
+        folder: of the rows.
+        definitions_of: the module with the definitions.
+        slots: of Spark; 0 to process the rows without Spark.
     """
     from umbel.cli.loading import definitions
     from umbel.runtime.batch import drain
@@ -45,8 +51,8 @@ def processed(place: Path, folder: Path, definitions_of: str, *, spark: bool) ->
     size = sum(path.stat().st_size for path in folder.glob("*.ndjson"))
     deployment = Deployment.at(place, budget=size // BATCHES + 1)
     commit(deployment, definitions(definitions_of))
-    if spark:
-        return deployment, *_by_spark(deployment, _rows(folder))
+    if slots:
+        return deployment, *_by_spark(deployment, _rows(folder), slots)
     begun = time.monotonic()
     drain(deployment)
     return deployment, time.monotonic() - begun, _rows(folder)
@@ -56,7 +62,7 @@ def _rows(folder: Path) -> int:
     return sum(sum(1 for _ in path.open("rb")) for path in folder.glob("*.ndjson"))
 
 
-def _by_spark(deployment: Deployment, requested: int) -> tuple[float, int]:
+def _by_spark(deployment: Deployment, requested: int, slots: int) -> tuple[float, int]:
     from umbel.spark.job import LiveJob
     from umbel.spark.session import Settings, running
 
@@ -69,7 +75,7 @@ def _by_spark(deployment: Deployment, requested: int) -> tuple[float, int]:
         if rows >= requested:
             done.set()
 
-    with running(Settings(deployment.directory, slots=SLOTS)) as session:
+    with running(Settings(deployment.directory, slots=slots)) as session:
         query = LiveJob(deployment, session, on_batch=count).start()
         while not done.wait(0.05) and query.isActive:
             pass
@@ -111,7 +117,8 @@ def main(pipeline: str, folder: str, by_hand: str, values: str, how: str = "proc
     with tempfile.TemporaryDirectory() as place:
         umbel = Path(place)
         module = f"benchmarks.pipelines_{pipeline}"
-        deployment, seconds, rows = processed(umbel, Path(folder), module, spark=how == "spark")
+        slots = {"process": 0, "spark": SLOTS}.get(how) or int(how.partition("-")[2] or 0)
+        deployment, seconds, rows = processed(umbel, Path(folder), module, slots)
         disk = sum(path.stat().st_blocks * 512 for path in umbel.rglob("*") if path.is_file())
         write_values(deployment, Path(by_hand), Path(values))
         print(json.dumps({"seconds": seconds, "rows": rows, "disk": disk}))

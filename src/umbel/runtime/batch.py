@@ -243,7 +243,7 @@ class MicroBatch:
         self.deployment.catalog.finish(
             JOB, progress, counts, dead, epoch=self.stamp.epoch, late_bytes=self.deployment.late
         )
-        switch_caught_up(self.deployment, self.plan, self.waiting, self.stamp.epoch)
+        switch_caught_up(self.deployment, self.plan, self.waiting, time.ramps, self.stamp.epoch)
         if self.plan.size > TAILED:
             release_unused_memory()
         return counts

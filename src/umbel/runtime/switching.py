@@ -8,7 +8,7 @@ every server answers by it, for all datasets at once.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -106,20 +106,23 @@ def _has_any(opened: Any) -> bool:
     return bool(found) or opened.is_loading
 
 
-def switch_caught_up(deployment: Deployment, plan: BatchPlan, waiting: frozenset[str], epoch: int) -> list[int]:
+def switch_caught_up(
+    deployment: Deployment, plan: BatchPlan, waiting: frozenset[str], pending: Collection[str], epoch: int
+) -> list[int]:
     """Switch the branches that caught up with the finished batch; return their new revisions.
 
     Args:
         deployment: the deployment.
         plan: of the batch.
         waiting: the state ids of the nodes that did not take part in it.
+        pending: the keys of sources with rows for which final results have not been emitted.
         epoch: of the worker.
     """
     found = []
     for each in waiting_branches(deployment.catalog, plan.revision):
         graph = deployment.graph(plan.revision)
         lags = {node.state_id for node in graph.nodes_of(each.branch)} & waiting
-        behind = {source.key for source in new_sources(graph, each)} & set(plan.behind)
+        behind = {source.key for source in new_sources(graph, each)} & {*plan.behind, *pending}
         if not lags and not behind:
             revision = switch(deployment.catalog, JOB, epoch, each.branch, each.head)
             found += [] if revision is None else [revision]

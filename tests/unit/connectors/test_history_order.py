@@ -58,16 +58,16 @@ def write_delta(folder: Path, rows: list[dict[str, Any]]) -> None:
         pl.DataFrame(part).write_delta(str(folder), mode="append")
 
 
-def features(connector: Any, **read: Any) -> list[Any]:
+def features(connector: Any, version: int = 1, **read: Any) -> list[Any]:
     """Return the rows of a connector, and how many there are of each number in each day."""
 
     @source(connector, disorder="1h", every="1s", **{"cdc": "append", **read})
-    @dataset
+    @dataset(version=version)
     class Hours:
         n: int
         t: datetime
 
-    @dataset(index=True)
+    @dataset(index=True, version=version)
     class Days:
         n: int = field(key=True)
         hours: int
@@ -187,5 +187,25 @@ def test_final_results_of_a_history_come_in_as_many_batches_as_its_rows(tmp_path
         assert final_days(place).equals(expected())
         steps = [after - before for before, after in pairwise(heights)]
         assert max(steps) < 1.5 * expected().height / (loaded - 1), (loaded, steps)
+    finally:
+        place.close()
+
+
+def test_a_new_version_serves_once_its_final_results_are_there(tmp_path: Path) -> None:
+    """And not once its rows have been read: the version before has all of them."""
+    (tmp_path / "in").mkdir()
+    write_json(tmp_path / "in", shuffled())
+    place = Deployed(tmp_path / "umbel", budget=20_000)
+    try:
+        connector, catalog = Files(name="f", folder=str(tmp_path / "in")).path("*.json"), place.deployment.catalog
+        place.commit(features(connector))
+        drain(place.deployment)
+        place.commit(features(connector, version=2))
+        batches, before = 0, catalog.serving(catalog.latest())
+        while catalog.serving(catalog.latest()) == before:
+            assert drain(place.deployment, batches=1)
+            batches += 1
+        assert batches > PARTS
+        assert final_days(place).equals(expected())
     finally:
         place.close()
