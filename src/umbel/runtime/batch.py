@@ -56,6 +56,7 @@ class BatchReport:
         counts: by dataset and name.
         dead: refused records.
         taken: the event times of the rows read.
+        read: the keys of the sources that were read.
         letters: rows that user functions rejected.
         ends: how far tasks have written the journals, by shard.
         written: how many frames of each node's changes the parts have already, of those in the result.
@@ -66,6 +67,7 @@ class BatchReport:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     dead: list[DeadLetter] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
+    read: set[str] = field(default_factory=set)
     letters: Letters = field(default_factory=Letters)
     ends: dict[int, JournalEnd] = field(default_factory=dict)
     written: dict[int, int] = field(default_factory=dict)
@@ -76,6 +78,7 @@ class BatchReport:
         self.counts.update({(summary["dataset"], name): count for name, count in summary["counts"].items()})
         self.dead += summary["dead"]
         self.taken += [summary["taken"]] if summary["taken"] is not None else []
+        self.read.add(summary["source"])
 
     def dead_letters(self) -> tuple[list[DeadLetter], Mapping[str, int]]:
         """Return the dead letters to store, and the number dropped by dataset."""
@@ -220,7 +223,7 @@ class MicroBatch:
         """Write the change logs and commit the batch's progress."""
         graph, time, before = self.graph, self.time, self.time.state
         stream_times = due(graph.nodes, batch_report.result.seen, time.clocks(graph))
-        time.saw(batch_report.taken, has_final=any(node.is_final for node in graph.nodes))
+        time.saw(batch_report.taken, batch_report.read, has_final=any(node.is_final for node in graph.nodes))
         time.advance_stream_times(graph, stream_times)
         logs = self._log_changes(batch_report)
         self.deployment.note_store()

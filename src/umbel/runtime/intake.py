@@ -63,6 +63,7 @@ class Intake:
     def summary(self) -> dict[str, Any]:
         """The part of it that the driver needs."""
         return {
+            "source": self.source,
             "dataset": self.dataset,
             "counts": dict(self.counts),
             "dead": self.dead,

@@ -244,7 +244,8 @@ class Plans:
             found, position = source.plan(positions.get(source.key), share) if share > 0 else ((), None)
             self._notice(source)
             size = sum(size for _, size in found)
-            if share <= 0 or size >= share or has_more or source.is_loading:
+            is_away = source.trouble and source.key in before.behind  # what it had more, it has still
+            if share <= 0 or size >= share or has_more or source.is_loading or is_away:
                 behind.append(source.key)
             if found:
                 splits += [PlannedSplit(source.dataset, source.source, split, size) for split, size in found]

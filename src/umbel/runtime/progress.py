@@ -108,11 +108,12 @@ class EventTimeProgress:
             **({"ramps": ramps} if ramps else {}),
         }
 
-    def saw(self, taken: Collection[Taken], *, has_final: bool) -> None:
+    def saw(self, taken: Collection[Taken], read: Collection[str], *, has_final: bool) -> None:
         """Advance the event times that sources have reached.
 
         Args:
             taken: from the sources.
+            read: the keys of the sources that were read; of others it is not known which partitions are unread.
             has_final: whether results wait for watermarks.
         """
         if has_final:
@@ -124,7 +125,8 @@ class EventTimeProgress:
                 reached[each.partition] = max(newest, reached.get(each.partition, newest))
             elif source not in self.partitions:  # a replay is of no partition
                 self.newest[source] = max(newest, self.newest.get(source, newest))
-        for source, reached in self.partitions.items():
+        for source in self.partitions.keys() & read:
+            reached = self.partitions[source]
             behind = [reached.get(each) for each in self.unread.get(source, ())]
             least = _least(behind) if behind else max(reached.values())
             if least is not None:

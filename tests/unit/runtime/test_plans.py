@@ -88,6 +88,19 @@ def test_first_rows_in_no_order_are_loading_until_the_last_one_is_planned(tmp_pa
     assert plans.read(7).loading == ()
 
 
+def test_first_rows_are_loading_while_their_source_does_not_answer(tmp_path: Path) -> None:
+    """Such as a bucket that is away for a while: the rows that it has still would be late."""
+    source = Unordered()
+    source.is_loading, source.parts = False, 1
+    plans = Plans(tmp_path / "plans", lambda: (1, [source]), 5, lambda: False)
+    assert plans.next(0) == 1
+    source.trouble = "it does not answer"
+    assert [plans.next(1), plans.next(1)] == [1, 1]
+    source.trouble, source.parts = "", 2
+    assert plans.next(1) == 2
+    assert [plans.read(number).loading for number in (1, 2)] == [("k",)] * 2
+
+
 def test_a_missing_plan_is_reported_with_the_last_there_is(plans: Plans) -> None:
     for number in (4, 57):
         with pytest.raises(Damaged, match=rf"plan {number} is missing: plans/0+{number}.json; the last one there is 3"):

@@ -12,7 +12,7 @@ from tests.laws.twins import Program, Source, Twin
 from tests.reference import SECOND
 from umbel.aggregates import Count
 from umbel.graph.graph import Graph
-from umbel.runtime.progress import EventTimeProgress
+from umbel.runtime.progress import EventTimeProgress, Ramp, Taken
 from umbel.types.windows import Continuous, Session, Tumbling
 
 NOW = BEGIN + 1000 * SECOND
@@ -49,3 +49,39 @@ def test_what_follows_an_operator_waits_for_its_corrections(twin: Twin, behind: 
     found = time.clocks(graph)[graph.outputs["D"].number]
     assert found.waits
     assert found.watermark == (None if behind is None else instant(NOW) - timedelta(seconds=behind))
+
+
+def test_a_source_with_partitions_has_reached_what_its_unread_ones_have() -> None:
+    def taken(partition: str, newest: int) -> Taken:
+        return Taken("s", partition, instant(0), instant(newest))
+
+    time = EventTimeProgress(unread={"s": ["0", "1"]})
+    time.saw([taken("0", 10)], {"s"}, has_final=False)
+    assert time.newest == {}, "nothing is known of the other partition"
+    time.saw([taken("1", 30), taken("2", 90)], {"s"}, has_final=False)
+    assert time.newest == {"s": instant(10)}
+    again = EventTimeProgress.of(time.state)  # such as after a restart, before it is known what is unread
+    again.saw([], set(), has_final=False)
+    assert again.newest == {"s": instant(10)}
+    again.saw([Taken("s", "", instant(0), instant(50))], {"s"}, has_final=False)  # a replay
+    again.saw([], {"s"}, has_final=False)
+    assert again.newest == {"s": instant(90)}, "all has been read"
+    again.unread = {"s": ["0"]}
+    again.saw([taken("0", 20)], {"s"}, has_final=False)
+    assert again.newest == {"s": instant(90)}, "it never goes back"
+
+
+def test_the_watermark_passes_loaded_rows_in_as_many_steps_as_there_were_batches() -> None:
+    time = EventTimeProgress(loading=frozenset("s"))
+    for low, high in ((40, 50), (0, 100), (70, 80)):
+        time.saw([Taken("s", "", instant(low), instant(high))], {"s"}, has_final=True)
+        time = EventTimeProgress.of(time.state)
+        time.loading = frozenset("s")
+    time.saw([], set(), has_final=True)  # one without rows
+    assert time.ramps == {"s": Ramp(instant(0), steps=3)}
+    time.loading, reached = frozenset(), []
+    while time.ramps:
+        reached.append(time._reached("s"))
+        time.saw([], set(), has_final=True)
+    assert reached == [instant(0) + (instant(100) - instant(0)) * k / 3 for k in (1, 2, 3)]
+    assert time._reached("s") == instant(100)
