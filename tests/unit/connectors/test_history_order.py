@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -81,6 +82,31 @@ def features(connector: Any, version: int = 1, **read: Any) -> list[Any]:
     return [Hours, Days]
 
 
+@contextmanager
+def reading(folder: Path, pattern: str = "*.json", budget: int = 20_000, **options: Any) -> Iterator[Deployed]:
+    """Return a deployment that reads the files of `in` in batches of a size."""
+    form, read = pattern.removeprefix("*."), {}
+    if pattern == ".":
+        form, read = "delta", {"cdc": "native"}
+    place = Deployed(folder / "umbel", budget=budget)
+    try:
+        connector = Files(name="f", folder=str(folder / "in")).path(pattern, format=form, **options)
+        place.commit(features(connector, **read))
+        yield place
+    finally:
+        stop_polling(folder)
+        place.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Deployed]:
+    """Return a deployment that reads JSON files, a file in each batch."""
+    (tmp_path / "in").mkdir()
+    write_json(tmp_path / "in", shuffled())
+    with reading(tmp_path) as made:
+        yield made
+
+
 def expected(count: int = COUNT) -> pl.DataFrame:
     """Return the rows of `Days` that are final: those of the days before the last hour, less the disorder."""
     hours = [{"n": hour % 7, "t": START + timedelta(hours=hour)} for hour in range(count)]
@@ -99,20 +125,12 @@ def test_no_row_of_a_history_is_late(write: Callable[..., None], budget: int, tm
     """Such as one that Spark wrote: with the disorder of an hour, all but the first batch was late."""
     (tmp_path / "in").mkdir()
     write(tmp_path / "in", shuffled())
-    form, read = write.__name__.removeprefix("write_"), {}
-    pattern = f"*.{form}"
-    if form == "delta":
-        pattern, read = ".", {"cdc": "native"}
-    place = Deployed(tmp_path / "umbel", budget=budget)
-    try:
-        place.commit(features(Files(name="f", folder=str(tmp_path / "in")).path(pattern, format=form), **read))
+    form = write.__name__.removeprefix("write_")
+    with reading(tmp_path, "." if form == "delta" else f"*.{form}", budget) as place:
         until(place, lambda: place.taken().get("Hours", 0) >= COUNT)
         assert letters(place) == []
-        until(place, lambda: final_days(place).height)  # the watermark comes with the end of the history
+        until(place, lambda: final_days(place).height == expected().height)  # the watermark comes with the end
         assert final_days(place).equals(expected())
-    finally:
-        stop_polling(tmp_path)
-        place.close()
 
 
 def test_rows_of_files_that_come_later_are_late_as_ever(tmp_path: Path) -> None:
@@ -139,9 +157,7 @@ def test_presorted_files_have_a_watermark_from_the_first_one_on(tmp_path: Path) 
         part = rows[number * COUNT // PARTS : (number + 1) * COUNT // PARTS]
         lines = (json.dumps({**row, "t": row["t"].isoformat()}) + "\n" for row in part)
         (tmp_path / "in" / f"part-{number:05d}.json").write_text("".join(lines))
-    place = Deployed(tmp_path / "umbel", budget=20_000)
-    try:
-        place.commit(features(Files(name="f", folder=str(tmp_path / "in")).path("*.json", presorted=True)))
+    with reading(tmp_path, presorted=True) as place:
         drain(place.deployment, batches=3)
         assert 0 < place.taken()["Hours"] < COUNT
         assert final_days(place).height > 0
@@ -151,61 +167,38 @@ def test_presorted_files_have_a_watermark_from_the_first_one_on(tmp_path: Path) 
         (tmp_path / "in" / "part-00003-again.json").write_text('{"n": 0, "t": "2024-01-01T00:00:00Z"}\n')
         drain(place.deployment)
         assert place.taken()["Hours"] == COUNT, "its name sorts before the last one"
-    finally:
-        place.close()
 
 
-def test_the_status_says_why_there_is_no_watermark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_says_why_there_is_no_watermark(place: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EVERY", 0.0)
-    (tmp_path / "in").mkdir()
-    write_json(tmp_path / "in", shuffled())
-    place = Deployed(tmp_path / "umbel", budget=20_000)
-    try:
-        place.commit(features(Files(name="f", folder=str(tmp_path / "in")).path("*.json")))
-        drain(place.deployment, batches=2)
-        (lag,) = source_lags(place.deployment.directory)
-        assert str(lag).endswith("; no watermark until the rows that exist are read")
-        drain(place.deployment)
-        (lag,) = source_lags(place.deployment.directory)
-        assert not lag.is_loading
-    finally:
-        place.close()
+    drain(place.deployment, batches=2)
+    (lag,) = source_lags(place.deployment.directory)
+    assert str(lag).endswith("; no watermark until the rows that exist are read")
+    drain(place.deployment)
+    (lag,) = source_lags(place.deployment.directory)
+    assert not lag.is_loading
 
 
-def test_final_results_of_a_history_come_in_as_many_batches_as_its_rows(tmp_path: Path) -> None:
+def test_final_results_of_a_history_come_in_as_many_batches_as_its_rows(place: Deployed) -> None:
     """Those of all its days in one batch would need the memory for all of them."""
-    (tmp_path / "in").mkdir()
-    write_json(tmp_path / "in", shuffled())
-    place = Deployed(tmp_path / "umbel", budget=20_000)
-    try:
-        place.commit(features(Files(name="f", folder=str(tmp_path / "in")).path("*.json")))
-        heights, loaded = [0], 0
-        while drain(place.deployment, batches=1):
-            heights.append(final_days(place).height)
-            loaded += heights[-1] == 0
-        assert place.taken()["Hours"] == COUNT
-        assert final_days(place).equals(expected())
-        steps = [after - before for before, after in pairwise(heights)]
-        assert max(steps) < 1.5 * expected().height / (loaded - 1), (loaded, steps)
-    finally:
-        place.close()
+    heights, loaded = [0], 0
+    while drain(place.deployment, batches=1):
+        heights.append(final_days(place).height)
+        loaded += heights[-1] == 0
+    assert place.taken()["Hours"] == COUNT
+    assert final_days(place).equals(expected())
+    steps = [after - before for before, after in pairwise(heights)]
+    assert max(steps) < 1.5 * expected().height / (loaded - 1), (loaded, steps)
 
 
-def test_a_new_version_serves_once_its_final_results_are_there(tmp_path: Path) -> None:
+def test_a_new_version_serves_once_its_final_results_are_there(place: Deployed, tmp_path: Path) -> None:
     """And not once its rows have been read: the version before has all of them."""
-    (tmp_path / "in").mkdir()
-    write_json(tmp_path / "in", shuffled())
-    place = Deployed(tmp_path / "umbel", budget=20_000)
-    try:
-        connector, catalog = Files(name="f", folder=str(tmp_path / "in")).path("*.json"), place.deployment.catalog
-        place.commit(features(connector))
-        drain(place.deployment)
-        place.commit(features(connector, version=2))
-        batches, before = 0, catalog.serving(catalog.latest())
-        while catalog.serving(catalog.latest()) == before:
-            assert drain(place.deployment, batches=1)
-            batches += 1
-        assert batches > PARTS
-        assert final_days(place).equals(expected())
-    finally:
-        place.close()
+    catalog = place.deployment.catalog
+    drain(place.deployment)
+    place.commit(features(Files(name="f", folder=str(tmp_path / "in")).path("*.json"), version=2))
+    batches, before = 0, catalog.serving(catalog.latest())
+    while catalog.serving(catalog.latest()) == before:
+        assert drain(place.deployment, batches=1)
+        batches += 1
+    assert batches > PARTS
+    assert final_days(place).equals(expected())
