@@ -10,7 +10,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WORKERS ?= 3
+WORKERS ?= 2
 
 help:
 	@echo "make demo         flights become features over HTTP, checked against a recomputation"

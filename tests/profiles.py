@@ -1,4 +1,4 @@
-"""How many examples a law tries: it says how many in CI, `make nightly` tries forty times as many."""
+"""How many examples a law tries: it says how many here, CI tries half and `make nightly` forty times as many."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COUNT = 100
 """What stands for once."""
 
 settings.register_profile("here", deadline=None, max_examples=COUNT)
-settings.register_profile("ci", deadline=None, max_examples=COUNT, derandomize=True, print_blob=True)
+settings.register_profile("ci", deadline=None, max_examples=COUNT // 2, derandomize=True, print_blob=True)
 settings.register_profile("nightly", deadline=None, max_examples=40 * COUNT, print_blob=True)
 settings.register_profile(
     "mutants", deadline=None, max_examples=30, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
@@ -24,5 +24,5 @@ def load() -> None:
 
 
 def examples(count: int, **options: Any) -> settings:
-    """Return the settings of a law that tries so many examples in CI, and as many times more as the profile does."""
+    """Return the settings of a law that tries so many examples here, and in other profiles as many times more or fewer."""
     return settings(max_examples=max(1, count * settings().max_examples // COUNT), deadline=None, **options)

@@ -46,6 +46,11 @@ def killed(
 
 
 def test_machines_that_die(killed: Callable[[list[str], random.Random], None]) -> None:
+    killed(["machine", "driver", "database", "bucket"], chance_of_seed())
+
+
+@pytest.mark.nightly
+def test_each_part_dies(killed: Callable[[list[str], random.Random], None]) -> None:
     killed(["machine", "driver", "database", "other machine", "bucket", "master", "cluster"], chance_of_seed())
 
 

@@ -198,7 +198,7 @@ class Crash(BaseException):
 POINTS = ["noted", "committed", "position noted", "buried", "forgotten"]
 
 
-@pytest.mark.parametrize("at_once", [3, 20_000])
+@pytest.mark.parametrize("at_once", [3, pytest.param(20_000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_counts_each_refused_row_once(
     target: Target, made: Shop, point: str, at_once: int, monkeypatch: pytest.MonkeyPatch

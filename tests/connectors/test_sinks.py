@@ -169,7 +169,7 @@ def crash(*_: object) -> None:
 
 
 @pytest.mark.parametrize("point", ["before it is written", "after it is written"])
-@pytest.mark.parametrize("at_once", [10, 20_000])
+@pytest.mark.parametrize("at_once", [10, pytest.param(20_000, marks=pytest.mark.nightly)])
 def test_a_crash_leaves_nothing_out_and_writes_nothing_twice(
     target: Target, made: Shop, point: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,7 +176,16 @@ def test_answers_that_are_lost(snow: FakeSnowflake, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("point", ["COMMIT", "UPDATE umbel_sinks", "MERGE INTO umbel_sinks", 'MERGE INTO "NORSE"'])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "COMMIT",
+        *(
+            pytest.param(each, marks=pytest.mark.nightly)
+            for each in ("UPDATE umbel_sinks", "MERGE INTO umbel_sinks", 'MERGE INTO "NORSE"')
+        ),
+    ],
+)
 def test_a_worker_is_killed_before_it_has_the_answer(
     snow: FakeSnowflake, tmp_path: Path, point: str, kills: int
 ) -> None:

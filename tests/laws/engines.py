@@ -7,7 +7,6 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -26,7 +25,7 @@ from umbel.operators.operator import Clock, Keyed
 from umbel.query.history import LogPart, replay
 from umbel.query.lookups import Lookups
 from umbel.runtime.backfill_input import hand_on
-from umbel.runtime.progress import EventTimeProgress
+from umbel.runtime.progress import EventTimeProgress, Taken
 from umbel.spark.backfill_step import BEFORE_ALL, clocks_of_step
 from umbel.spark.packets import StageInput, address, announced, batches
 from umbel.state.memory import MemoryStore
@@ -120,23 +119,30 @@ class Live:
         self.store = MemoryStore(shards=self.shards)
         self.graph = Graph(self.program.definitions())
 
-    def feed(self, pieces: Iterable[Piece]) -> None:
-        """Run a batch over some rows of some sources."""
+    def feed(self, pieces: Iterable[Piece], *, is_loading: bool = False) -> None:
+        """Run a batch over some rows of some sources.
+
+        Args:
+            pieces: the rows.
+            is_loading: whether the sources have no watermark yet.
+        """
         output = StageOutput()
-        newest: list[tuple[str, datetime]] = []
-        watermarks = self.time.watermarks(self.graph)
+        taken, read = list[Taken](), set[str]()
         keys = {(source.dataset, source.ordinal): source.key for source in self.graph.sources()}
+        self.time.loading = frozenset(keys.values()) if is_loading else frozenset()
+        watermarks = self.time.watermarks(self.graph)
         for name, ordinal, rows in pieces:
             changes = self.program.frame(name, rows)
             mark = watermarks.get(keys[name, ordinal])
             assert mark is None or (changes[AT] >= mark).all(), "the rows come within the disorder"
             emit(self.graph.entries[name], changes, output)
-            newest.append((keys[name, ordinal], changes[AT].max()))
+            key, times = keys[name, ordinal], changes[AT].to_list()
+            read.add(key)
+            taken += [Taken(key, "", min(times), max(times))] if times else []
         stamp = Stamp(1, self.batch)
         clocks = self.time.clocks(self.graph)
         self.keep(InProcess(self.graph, self.store).run(output, stamp, clocks), clocks)
-        for source, latest in newest:
-            self.time.saw(source, latest)
+        self.time.saw(taken, read, has_final=any(node.is_final for node in self.graph.nodes))
         self.batch += 1
 
     def keep(self, result: BatchResult, clocks: Mapping[int, Clock]) -> None:
@@ -194,10 +200,11 @@ def arrivals(program: Program, chance: random.Random) -> list[list[Piece]]:
 
 
 def streamed(program: Program, chance: random.Random) -> Outcome:
-    """Run a program as a stream in batches of any size, on one or more shards."""
+    """Run a program as a stream in batches of any size, on one or more shards; about half of them load a history."""
     live = Live(program, chance.choice((1, 1, 2)))
-    for batch in arrivals(program, chance):
-        live.feed(batch)
+    parts = arrivals(program, chance)
+    for number, batch in enumerate(parts):
+        live.feed(batch, is_loading=number < len(parts) // 2)
     return live.outcome()
 
 

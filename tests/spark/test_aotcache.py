@@ -23,6 +23,7 @@ with running(Settings(Path(sys.argv[1]), slots=1)) as session:
 """
 
 
+@pytest.mark.nightly
 def test_a_cache_is_made_and_used(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "JAVA_HOME": str(packaged().home)}
     assert aot_cache.java_options(environment) == ""
