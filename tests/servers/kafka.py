@@ -190,7 +190,14 @@ class Broker:
 
     def grant(self, kind: str, name: str, *operations: str, is_prefix: bool = False) -> None:
         """Permit the user of the SASL listener operations on a topic, group or transactional id, and no others."""
-        from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+        from confluent_kafka.admin import (
+            AclBinding,
+            AclBindingFilter,
+            AclOperation,
+            AclPermissionType,
+            ResourcePatternType,
+            ResourceType,
+        )
 
         pattern = ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL
         who = (f"User:{USER}", "*")
@@ -199,6 +206,13 @@ class Broker:
             for operation in operations
         ]
         _done(self.admin.create_acls(each))
+        found = AclBindingFilter(ResourceType[kind], name, pattern, *who, AclOperation.ANY, AclPermissionType.ALLOW)
+        deadline = time.monotonic() + PATIENCE
+        while not {*each} <= {
+            *self.admin.describe_acls(found).result(PATIENCE)
+        }:  # the broker gets them from its controller
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
     def produce(self, topic: str, values: Iterable[bytes | Record | None], partition: int = 0) -> None:
         """Append records; a record is a value, or a key and a value."""
