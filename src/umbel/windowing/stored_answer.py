@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
+
+from umbel.changes.runs import Sorted
+from umbel.windowing.points import Points
+from umbel.windowing.tiling import BASE, FIRST, ID, LAST, WINDOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +41,13 @@ class StoredAnswer:
 
     report: pl.DataFrame
     completion: Completion | None = None
+
+
+def cut_entries(entries: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
+    """Return the entries that some points lie in: between their first and their last change."""
+    collapsed = entries.filter((pl.col(WINDOW) != BASE) & (pl.col(FIRST) < pl.col(LAST)))
+    points = Points.of(queries)
+    order, ids = np.lexsort((points.at, points.ids)), collapsed[ID].to_numpy().astype(np.int64)
+    ordered = Sorted(points.ids[order], points.at[order])
+    begin, end = (ordered.first_at_or_after(ids, collapsed[name].to_numpy()) for name in (FIRST, LAST))
+    return collapsed.filter(pl.Series(begin < end)).unique([ID, WINDOW, FIRST])

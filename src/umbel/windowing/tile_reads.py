@@ -24,11 +24,11 @@ from umbel.types.windows import SECOND, Continuous
 from umbel.windowing.groups import KEY, Groups, with_ids
 from umbel.windowing.partials import Partials, fold
 from umbel.windowing.points import HISTORY, TIME, Points, shown
-from umbel.windowing.stored_answer import Completion, StoredAnswer
+from umbel.windowing.stored_answer import Completion, StoredAnswer, cut_entries
 from umbel.windowing.tiles import Effects, Moments, Tiles, exceeds, middle
 from umbel.windowing.tiling import BASE, CHECKSUM, ENDED, FIRST, ID, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW
 
-POSITION = "_time_place"
+POSITION, TILE = "_time_place", "_tile"
 ROW = "_row_number"
 
 
@@ -105,7 +105,7 @@ class TileReader:
         if self.tiles.is_keyed or not report[HISTORY].any():
             return StoredAnswer(report)
         partly = report[HISTORY] & ~pl.Series(self._are_behind(entries, Points.of(queries)))
-        cut = _cut(entries, queries.filter(partly))
+        cut = cut_entries(entries, queries.filter(partly))
         if cut.is_empty():
             return StoredAnswer(report)
         first, last = cut.select(pl.col(FIRST).min(), pl.col(LAST).max()).row(0)
@@ -199,11 +199,18 @@ class TileReader:
         lifted = self.tiles.lift(changes)
         encoded = lifted.with_columns(encode_keys(lifted.select(self.tiles.keys)).alias(KEY))
         partial = encoded.join(pl.DataFrame({KEY: keys}).with_row_index(ID), on=KEY, how="inner")
-        spans = cut.select(ID, WINDOW, POSITION, pl.col(FIRST).alias("_from"), pl.col(LAST).alias("_to"))
-        exact = self.tiles.for_windows(partial).join(spans, on=[ID, WINDOW], how="inner")
+        spans = self._with_tile(cut).select(
+            ID, WINDOW, TILE, POSITION, pl.col(FIRST).alias("_from"), pl.col(LAST).alias("_to")
+        )
+        exact = self._with_tile(self.tiles.for_windows(partial)).join(spans, on=[ID, WINDOW, TILE], how="inner")
         exact = exact.filter(pl.col(FIRST).is_between("_from", "_to")).select(entries.columns)
         whole = entries.join(cut, on=[ID, WINDOW, FIRST], how="anti")
         return pl.concat([whole, exact]).sort(ID, WINDOW, FIRST, maintain_order=True)
+
+    def _with_tile(self, entries: pl.DataFrame) -> pl.DataFrame:
+        """Return entries with the number of their window's tile: none reaches over two."""
+        grains = self.tiles.grains[entries[WINDOW].to_numpy()]
+        return entries.with_columns(pl.Series(TILE, entries[FIRST].to_numpy() // grains, pl.Int64))
 
     def _retained(self, entries: pl.DataFrame, number: int) -> Placed:
         forever = self.tiles.windows[number].is_forever
@@ -374,14 +381,6 @@ def _positioned(entries: pl.DataFrame) -> pl.DataFrame:
     """Return entries with the instant that determines whether they are in their window."""
     position = middle(*(entries[name].to_numpy() for name in (FIRST, LAST)))
     return entries.with_columns(pl.Series(POSITION, position, pl.Int64))
-
-
-def _cut(entries: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
-    """Return the entries that some points lie in: between their first and their last change."""
-    collapsed = entries.filter((pl.col(WINDOW) != BASE) & (pl.col(FIRST) < pl.col(LAST)))
-    at = queries.select(ID, pl.col(TIME).dt.epoch("us").alias("_at"))
-    inside = (pl.col(FIRST) <= pl.col("_at")) & (pl.col("_at") < pl.col(LAST))
-    return collapsed.join(at, on=ID, how="inner").filter(inside).drop("_at").unique([ID, WINDOW, FIRST])
 
 
 def _size(points: Points, entries: pl.DataFrame) -> int:
