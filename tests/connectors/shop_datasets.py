@@ -65,7 +65,7 @@ def until(made: Deployed, condition: Callable[[], Any], within: float = PATIENCE
     while not condition():
         assert time.monotonic() < deadline, (made.taken(), letters(made))
         drain(made.deployment)
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def process(made: Deployed, seconds: float) -> None:

@@ -34,9 +34,9 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """The way of a watermark over rows that were loaded without one, in as many steps as batches loaded them.
+    """The way of a watermark over rows that were loaded without one.
 
-    So no batch has the final results of all.
+    It has as many steps as batches loaded them, so no batch has the final results of all.
 
     Args:
         oldest: the least event time of these rows.
@@ -133,7 +133,10 @@ class EventTimeProgress:
                 self.newest[source] = max(least, self.newest.get(source, least))
 
     def _ramps(self, taken: Collection[Taken]) -> dict[str, Ramp]:
-        """Return the ramps after a batch: a step longer where it loaded rows, else a step further."""
+        """Return the ramps after a batch.
+
+        They are a step longer where it loaded rows, else a step further.
+        """
         found = {source: each for source, each in self.ramps.items() if source in self.loading}
         for source in {each.source for each in taken} & self.loading:
             oldest = min(each.oldest for each in taken if each.source == source)
