@@ -46,11 +46,11 @@ def figures(name: str, scale: float = 1.0, *, in_spark: bool) -> list[Figure]:
     rows = int(ROWS[name] * scale)
     folder = str(files(name, rows))
     with tempfile.TemporaryDirectory(prefix="umbel-pipelines-") as place:
-        hand = _made(place, "hand")
+        hand = folder_in(place, "hand")
         theirs = measure("benchmarks.pipelines_by_hand", name, folder, str(hand))
         ours, differing = dict[str, Measured](), list[str]()
         for how in ("process", "spark") if in_spark else ("process",):
-            values = _made(place, how)
+            values = folder_in(place, how)
             ours[how] = measure("benchmarks.pipelines_umbel", name, folder, str(hand), str(values), how)
             differing += differences(hand, values)
     by_hand = rows / theirs.report["seconds"]
@@ -63,7 +63,8 @@ def figures(name: str, scale: float = 1.0, *, in_spark: bool) -> list[Figure]:
     ]
 
 
-def _made(place: str, name: str) -> Path:
+def folder_in(place: str, name: str) -> Path:
+    """Make a folder."""
     folder = Path(place, name)
     folder.mkdir()
     return folder

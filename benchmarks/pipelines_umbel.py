@@ -117,7 +117,7 @@ def main(pipeline: str, folder: str, by_hand: str, values: str, how: str = "proc
     with tempfile.TemporaryDirectory() as place:
         umbel = Path(place)
         module = f"benchmarks.pipelines_{pipeline}"
-        slots = {"process": 0, "spark": SLOTS}.get(how) or int(how.partition("-")[2] or 0)
+        slots = 0 if how == "process" else int(how.partition("-")[2] or SLOTS)
         deployment, seconds, rows = processed(umbel, Path(folder), module, slots)
         disk = sum(path.stat().st_blocks * 512 for path in umbel.rglob("*") if path.is_file())
         write_values(deployment, Path(by_hand), Path(values))

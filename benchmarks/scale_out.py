@@ -13,10 +13,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from benchmarks.figure import Figure
-from benchmarks.pipelines import ROWS, differences
+from benchmarks.pipelines import ROWS, differences, folder_in
 from benchmarks.pipelines_data import files
 from benchmarks.process import measure
 
@@ -34,10 +33,10 @@ def figures(scale: float = 1.0) -> list[Figure]:
     rows, speeds = int(ROWS[PIPELINE] * scale), list[float]()
     folder = str(files(PIPELINE, rows))
     with tempfile.TemporaryDirectory(prefix="umbel-scale-out-") as place:
-        hand = _made(place, "hand")
+        hand = folder_in(place, "hand")
         measure("benchmarks.pipelines_by_hand", PIPELINE, folder, str(hand))
         for slots in (1, 2):
-            values = _made(place, str(slots))
+            values = folder_in(place, str(slots))
             with cores(slots):
                 found = measure(
                     "benchmarks.pipelines_umbel", PIPELINE, folder, str(hand), str(values), f"spark-{slots}"
@@ -64,12 +63,6 @@ def cores(count: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def _made(place: str, name: str) -> Path:
-    folder = Path(place, name)
-    folder.mkdir()
-    return folder
 
 
 def main(scale: str = "1") -> None:

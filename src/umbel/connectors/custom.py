@@ -106,10 +106,6 @@ class PagedSource(StagedSource):
     def title(self) -> str:
         return self.connector.title
 
-    @property
-    def loads_unordered(self) -> bool:
-        return True
-
     def examine(self) -> None:
         """Check at commit that the system answers."""
         self._answered(lambda: self._partitions(self.connector.pages()))

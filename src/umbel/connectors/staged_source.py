@@ -59,6 +59,10 @@ class StagedSource(SplitSource):
         return Stage(self.folder)
 
     @property
+    def loads_unordered(self) -> bool:
+        return True
+
+    @property
     def is_loading(self) -> bool:
         return not self.stage.state().get("loaded", False)
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 from umbel.graph.graph import Graph, GraphNode
 from umbel.operators.operator import Clock
 from umbel.runtime.plans import BatchPlan
+from umbel.windowing.tiling import instant_of, micros
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -55,12 +56,12 @@ class Ramp:
     @property
     def plain(self) -> list[int]:
         """Its arguments as plain data."""
-        return [(self.oldest - EPOCH) // MICROSECOND, self.steps, self.done]
+        return [micros(self.oldest), self.steps, self.done]
 
     @classmethod
     def of(cls, plain: Sequence[int]) -> Self:
         """Restore it from its `plain`."""
-        return cls(EPOCH + plain[0] * MICROSECOND, *plain[1:])
+        return cls(instant_of(plain[0]), *plain[1:])
 
 
 @dataclass(slots=True)
@@ -206,8 +207,8 @@ def _least(instants: Iterable[datetime | None]) -> datetime | None:
 
 
 def _instants(plain: Mapping[str, int]) -> dict[str, datetime]:
-    return {key: EPOCH + value * MICROSECOND for key, value in plain.items()}
+    return {key: instant_of(value) for key, value in plain.items()}
 
 
 def _plain(instants: Mapping[str, datetime]) -> dict[str, int]:
-    return {key: (instant - EPOCH) // MICROSECOND for key, instant in instants.items()}
+    return {key: micros(instant) for key, instant in instants.items()}

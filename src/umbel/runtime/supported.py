@@ -43,19 +43,16 @@ def check_final(definitions: Definitions) -> None:
     Raises:
         NotSupported: there is such an operator.
     """
-    for node in Graph(definitions.datasets.values()).nodes:
-        endless = next(_without_watermark(node), None) if node.is_final else None
-        if endless is not None:
+    endless = dict[int, GraphNode]()  # by node: itself or one before it whose changes lag without bound
+    for node in Graph(definitions.datasets.values()).nodes:  # parents first
+        before = next((endless[parent.number] for parent in node.parents if parent.number in endless), None)
+        if node.is_final and before is not None:
             raise NotSupported(
-                f"{node.operator.title}: with emit='final' it would never have a result: {endless.operator.subject} may "
+                f"{node.operator.title}: with emit='final' it would never have a result: {before.operator.subject} may "
                 "retract rows of any age",
                 hint="use emit='eager', or discrete windows without it",
             )
-
-
-def _without_watermark(node: GraphNode) -> Iterator[GraphNode]:
-    """Yield the nodes before one with changes that lag behind the watermark without bound."""
-    for parent in node.parents:
-        if parent.operator.delay is None:
-            yield parent
-        yield from _without_watermark(parent)
+        if node.operator.delay is None:
+            endless[node.number] = node
+        elif before is not None:
+            endless[node.number] = before

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate
-from umbel.changes.runs import Flags, Ints
+from umbel.changes.runs import Flags, Ints, Sorted
 from umbel.windowing.tiling import ID
 
 FOUND, HISTORY, CHANGED = "_found", "_history", "_changed"
@@ -32,6 +32,11 @@ class Points:
     def of(cls, frame: pl.DataFrame) -> Points:
         """Return the points of a frame with `_key_id` and `_time`."""
         return cls(frame[ID].to_numpy().astype(np.int64), frame[TIME].dt.epoch("us").to_numpy())
+
+    def sorted(self) -> Sorted:
+        """Return the points by key and instant, for searches."""
+        order = np.lexsort((self.at, self.ids))
+        return Sorted(self.ids[order], self.at[order])
 
 
 def shown(

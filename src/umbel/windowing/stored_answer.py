@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from umbel.changes.runs import Sorted
 from umbel.windowing.points import Points
 from umbel.windowing.tiling import BASE, FIRST, ID, LAST, WINDOW
 
@@ -46,8 +45,6 @@ class StoredAnswer:
 def cut_entries(entries: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
     """Return the entries that some points lie in: between their first and their last change."""
     collapsed = entries.filter((pl.col(WINDOW) != BASE) & (pl.col(FIRST) < pl.col(LAST)))
-    points = Points.of(queries)
-    order, ids = np.lexsort((points.at, points.ids)), collapsed[ID].to_numpy().astype(np.int64)
-    ordered = Sorted(points.ids[order], points.at[order])
-    begin, end = (ordered.first_at_or_after(ids, collapsed[name].to_numpy()) for name in (FIRST, LAST))
+    points, ids = Points.of(queries).sorted(), collapsed[ID].to_numpy().astype(np.int64)
+    begin, end = (points.first_at_or_after(ids, collapsed[name].to_numpy()) for name in (FIRST, LAST))
     return collapsed.filter(pl.Series(begin < end)).unique([ID, WINDOW, FIRST])

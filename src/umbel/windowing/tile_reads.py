@@ -236,8 +236,7 @@ class TileReader:
         number, entries, ids, until = exact.number, exact.entries, exact.ids, exact.until
         forever = self.tiles.windows[number].is_forever
         position = np.zeros(len(ids), np.int64) if forever else exact.position
-        order = np.lexsort((points.at, points.ids))
-        queries = Sorted(points.ids[order], points.at[order])
+        queries = points.sorted()
         piece = queries.first_at_or_after(ids, until)
         requested = piece < queries.first_at_or_after(ids + 1, np.full(len(ids), -NEVER))
         order = np.lexsort((until, piece, position, ids))

@@ -107,11 +107,11 @@ def place(tmp_path: Path) -> Iterator[Deployed]:
         yield made
 
 
-def expected(count: int = COUNT) -> pl.DataFrame:
+def expected() -> pl.DataFrame:
     """Return the rows of `Days` that are final: those of the days before the last hour, less the disorder."""
-    hours = [{"n": hour % 7, "t": START + timedelta(hours=hour)} for hour in range(count)]
+    hours = [{"n": hour % 7, "t": START + timedelta(hours=hour)} for hour in range(COUNT)]
     days = pl.DataFrame(hours).group_by("n", pl.col("t").dt.truncate("1d").dt.offset_by("1d")).len("hours")
-    return days.filter(pl.col("t") <= START + timedelta(hours=count - 2)).sort("t", "n")
+    return days.filter(pl.col("t") <= START + timedelta(hours=COUNT - 2)).sort("t", "n")
 
 
 def final_days(made: Deployed) -> pl.DataFrame:

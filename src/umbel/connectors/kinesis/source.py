@@ -94,10 +94,6 @@ class KinesisSource(StagedMessages):
     def title(self) -> str:
         return self.connector.title
 
-    @property
-    def loads_unordered(self) -> bool:
-        return True
-
     @cached_property
     def client(self) -> StreamClient:
         """The client of the stream."""

@@ -96,10 +96,6 @@ class PubSubSource(StagedMessages):
         return self.connector.title
 
     @property
-    def loads_unordered(self) -> bool:
-        return True
-
-    @property
     def subscription(self) -> str:
         """The name of the subscription, the same for a deployment and source at any time."""
         return self._state().get("subscription") or self._named()

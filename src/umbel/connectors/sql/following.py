@@ -35,10 +35,6 @@ class FollowedSource(TableSource):
     position_fact: ClassVar[str]
     """The fact of a part of changes that is the position after them."""
 
-    @property
-    def loads_unordered(self) -> bool:
-        return True
-
     @abstractmethod
     def load(self, poller: Poller) -> None:
         """Stage the rows that exist, and save their position."""
