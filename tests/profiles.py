@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 COUNT = 100
 """What stands for once."""
 
 settings.register_profile("here", deadline=None, max_examples=COUNT)
-settings.register_profile("ci", deadline=None, max_examples=COUNT // 2, derandomize=True, print_blob=True)
+settings.register_profile(
+    "ci",
+    deadline=None,
+    max_examples=COUNT // 2,
+    derandomize=True,
+    print_blob=True,
+    # examples depend on the modules that are loaded, their size and time on the machine: no defects of umbel
+    suppress_health_check=(HealthCheck.data_too_large, HealthCheck.too_slow),
+)
 settings.register_profile("nightly", deadline=None, max_examples=40 * COUNT, print_blob=True)
 settings.register_profile(
     "mutants", deadline=None, max_examples=30, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)

@@ -65,6 +65,8 @@ def run(
     settings.write_text(
         json.dumps({"password": PASSWORD, "file": str(secret), "database": DATABASE, "topic": TOPIC, **ports})
     )
+    for name in [name for name, value in os.environ.items() if PASSWORD in value]:
+        monkeypatch.delenv(name)  # a deployment of an earlier test handed it on to processes of its own
     monkeypatch.setenv("PLANTED_SETTINGS", str(settings))
     folder = tmp_path / "run"
     folder.mkdir()

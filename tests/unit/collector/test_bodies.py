@@ -73,13 +73,15 @@ def test_lines(data: bytes, events: list[Any], rejected: list[int]) -> None:
     assert accepted(data, is_lines=True) == (events, rejected)
 
 
+TEXT = st.text(max_size=20)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.text(),
-    lambda of: st.lists(of) | st.dictionaries(st.text(), of),
+    st.none() | st.booleans() | st.integers(-(2**62), 2**62) | TEXT,
+    lambda of: st.lists(of, max_size=5) | st.dictionaries(TEXT, of, max_size=5),
+    max_leaves=10,
 )
 
 
-@given(st.lists(st.dictionaries(st.text(), JSON), max_size=20), st.sampled_from([None, 2, "\r\n"]))
+@given(st.lists(st.dictionaries(TEXT, JSON, max_size=5), max_size=8), st.sampled_from([None, 2, "\r\n"]))
 def test_accepted_events_are_those_sent(events: list[Any], indent: Any) -> None:
     data = json.dumps(events, indent=indent).encode()
     batch = parse(data, is_lines=False, limits=RequestLimits())
