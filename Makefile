@@ -10,6 +10,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WARM := $(VENV)/.warm
 WORKERS ?= 2
 
 help:
@@ -30,11 +31,11 @@ demo: setup
 demo-crash: setup
 	$(BIN)/python -m examples.flights.demo --kills 10
 
-test: setup
+test: setup $(WARM)
 	tests/servers/install
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "not nightly"
 
-nightly: setup
+nightly: setup $(WARM)
 	tests/servers/install
 	$(BIN)/pytest -q -m nightly
 	UMBEL_TESTS=nightly $(BIN)/pytest -q -n $(WORKERS) tests/laws  # forty times the examples of `make test`
@@ -81,6 +82,10 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m pip check
+	@touch $@
+
+$(WARM): $(READY)  # what Java has learned of Spark: tests that start it do so in half the time
+	@$(BIN)/umbel warm-up || echo "without it, Spark's starts in tests take longer"
 	@touch $@
 
 clean:
