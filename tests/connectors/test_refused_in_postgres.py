@@ -10,6 +10,7 @@ import pytest
 
 from tests.connectors.postgres_shop import database
 from tests.connectors.postgres_shop import shop as postgres_source
+from tests.connectors.refusing import isolated
 from tests.connectors.sink_shop import Shop, shop
 from tests.deployed import Deployed
 from tests.servers.postgres import PostgresServer
@@ -39,27 +40,13 @@ def change(key: int, name: str | None, parent: int | None = None) -> sinks.RowCh
     return sinks.RowChange({"id": key}, gone if name is None else None, None if name is None else row, 0)
 
 
-class Recorded:
-    """A record of refusals in memory."""
-
-    refused: tuple[sinks.Refusal, ...] = ()
-
-    def settle(self, refused: Any, accepted: Any) -> None:
-        self.refused = tuple(refused)
-
-    def divide(self, name: str) -> None:
-        raise AssertionError
-
-    is_divided = divide
-
-
-def isolated(writer: Any, *changes: sinks.RowChange, batch: int = 1) -> list[tuple[int, str]]:
+def refused_keys(writer: Any, *changes: sinks.RowChange, batch: int = 1) -> list[tuple[int, str]]:
     """Write changes; return the keys that were refused and the reasons."""
-    with pytest.raises(sinks.RowsRefused):
-        writer.write(changes, sinks.SinkPosition(batch))
-    found = Recorded()
-    writer.write_accepted(changes, sinks.SinkPosition(batch), found)
-    return [(each.change.key["id"], each.error.message) for each in found.refused]
+    return [
+        (each.change.key["id"], each.error.message)
+        for each in isolated(writer, changes, batch).refused
+        if each.change.key
+    ]
 
 
 TABLE = "CREATE TABLE t(id int PRIMARY KEY, name varchar(20){name}, parent int{parent}, at timestamptz)"
@@ -69,10 +56,10 @@ def test_values_that_move_between_rows_are_accepted_beside_a_refused_row(postgre
     table = TABLE.format(name=" UNIQUE DEFERRABLE INITIALLY DEFERRED", parent="")
     writer, rows = writer_of(postgres_server, table)
     writer.write([change(n, name) for n, name in ((1, "a"), (2, "b"), (3, "c"))], sinks.SinkPosition(0))
-    ((key, reason),) = isolated(writer, change(1, "b"), change(3, "x" * 50), change(2, "a"))
+    ((key, reason),) = refused_keys(writer, change(1, "b"), change(3, "x" * 50), change(2, "a"))
     assert (key, rows()) == (3, [(1, "b", None), (2, "a", None), (3, "c", None)])
     assert "too long" in reason
-    ((key, reason),) = isolated(writer, change(4, "d"), change(5, "a"), change(6, "e"), batch=2)
+    ((key, reason),) = refused_keys(writer, change(4, "d"), change(5, "a"), change(6, "e"), batch=2)
     assert (key, [row[0] for row in rows()]) == (5, [1, 2, 3, 4, 6])
     assert "duplicate key" in reason
     assert writer.position() == sinks.SinkPosition(2)
@@ -80,10 +67,10 @@ def test_values_that_move_between_rows_are_accepted_beside_a_refused_row(postgre
 
 def test_rows_and_deletions_wait_for_those_that_they_refer_to(postgres_server: PostgresServer) -> None:
     writer, rows = writer_of(postgres_server, TABLE.format(name=" CHECK (name <> 'bad')", parent=" REFERENCES t"))
-    refused = isolated(writer, change(1, "a", 4), change(2, "bad"), change(3, "c", 2), change(4, "d"))
+    refused = refused_keys(writer, change(1, "a", 4), change(2, "bad"), change(3, "c", 2), change(4, "d"))
     assert [key for key, _ in refused] == [2, 3]  # 3 refers to a refused row
     assert rows() == [(1, "a", 4), (4, "d", None)]
-    refused = isolated(writer, change(4, None), change(5, "e"), batch=2)
+    refused = refused_keys(writer, change(4, None), change(5, "e"), batch=2)
     assert ([key for key, _ in refused], "still referenced" in refused[0][1]) == ([4], True)
     assert [row[0] for row in rows()] == [1, 4, 5]
 

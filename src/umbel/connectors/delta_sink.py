@@ -2,18 +2,36 @@
 
 The position is an application transaction of Delta's log: the sink's id, and batch and rows in one number. For a keyed dataset
 the table has the current row of each key, merged; for a keyless one each change is a row with a weight, 1 or -1.
+
+The constraints of a table apply to a commit as a whole. Which rows violate them is found on a trial table in a local folder, with
+the same columns and constraints, so that the table itself gets the other rows in one commit.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
+import pyarrow as pa
 
+from umbel.connectors.column_fit import fitted
 from umbel.connectors.delta_tables import address_of
-from umbel.connectors.sinks import PlainRow, RowChange, SinkPosition, SinkWriter, WriteOptions
+from umbel.connectors.sinks import (
+    Isolation,
+    PlainRow,
+    RowChange,
+    RowsRefused,
+    SinkPosition,
+    SinkWriter,
+    WriteOptions,
+    divided,
+)
 from umbel.errors import InvalidValue, Transient
 from umbel.types.json_values import each, reader
 
@@ -25,6 +43,9 @@ _ROWS = 32
 """Bits of a position's number for the rows; the batch is above them."""
 _FIRST = 2
 """Added to a batch: the first one is -1, and 0 is no position."""
+_INVALID = re.compile(r"failed validation check|Invalid data found")
+"""What `deltalake` says of rows that violate a constraint; it has no exception of its own for them."""
+_CONSTRAINT = "delta.constraints."
 
 
 class DeltaWriter(SinkWriter):
@@ -35,6 +56,8 @@ class DeltaWriter(SinkWriter):
         options: of the sink.
     """
 
+    isolates: ClassVar[bool] = True
+
     def __init__(self, connector: S3Connector, options: WriteOptions) -> None:
         self._title, self._options = f"{connector.title}, table '{connector.prefix}'", options
         self._address, self._storage = address_of(connector)
@@ -43,7 +66,8 @@ class DeltaWriter(SinkWriter):
     def position(self) -> SinkPosition:
         from deltalake import DeltaTable
 
-        schema = self._table(()).schema
+        empty = self._table(())
+        schema = empty.schema
         if len({name.lower() for name in schema.names}) < len(schema.names):
             names = ", ".join(f"'{name}'" for name in sorted(schema.names, key=str.lower))
             raise InvalidValue(
@@ -58,12 +82,13 @@ class DeltaWriter(SinkWriter):
         if missing := [name for name in schema.names if name not in present]:
             listed = ", ".join(f"'{name}'" for name in missing)
             raise InvalidValue(f"{self._title}: the table has no column {listed}", hint="write to another path")
+        self._fitted(empty, table)
         if not self._position:
             return SinkPosition()
         return SinkPosition((self._position >> _ROWS) - _FIRST, self._position & ((1 << _ROWS) - 1))
 
     def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:
-        from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake import CommitProperties, Transaction
 
         reached = (position.batch + _FIRST << _ROWS) | position.rows
         marked = CommitProperties(app_transactions=[Transaction(self._options.id, reached)])
@@ -71,17 +96,40 @@ class DeltaWriter(SinkWriter):
             table = self._opened()
             if (table.transaction_version(self._options.id) or 0) != self._position:
                 raise Transient(f"{self._title}: another writer has taken over the sink")
-            if self._options.schema.is_keyed:
-                self._merge(table, changes, marked)
-            else:
-                write_deltalake(table, self._table(changes), mode="append", commit_properties=marked)
+            self._put(table, changes, marked)
         self._position = reached
+
+    def write_accepted(self, changes: Sequence[RowChange], position: SinkPosition, isolation: Isolation) -> None:
+        from deltalake import DeltaTable
+
+        with self._described(), tempfile.TemporaryDirectory(prefix="umbel-delta-") as folder:
+            self._make_trial(folder, changes)
+
+            def attempt(_: int, part: Sequence[RowChange]) -> None:
+                with self._described():
+                    self._put(DeltaTable(folder), part)
+
+            ranges, refused = divided(changes, attempt)
+        accepted = [change for _, part in ranges for change in part]
+        isolation.settle(refused, accepted)
+        try:
+            self.write(accepted, position)
+        except RowsRefused as error:  # the table's constraints have changed meanwhile
+            raise Transient(error.message) from None
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
 
+    def _put(self, table: Any, changes: Sequence[RowChange], marked: Any = None) -> None:
+        from deltalake import write_deltalake
+
+        if self._options.schema.is_keyed:
+            self._merge(table, changes, marked)
+        else:
+            write_deltalake(table, self._fitted(self._table(changes), table), mode="append", commit_properties=marked)
+
     def _merge(self, table: Any, changes: Sequence[RowChange], marked: Any) -> None:
-        rows = self._table(changes, with_deleted=True)
+        rows = self._fitted(self._table(changes, with_deleted=True), table)
         names = [name for name in rows.column_names if name != DELETED]
         values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
         keys = [_quoted(self._options.column(name)) for name in self._options.schema.key_names]
@@ -109,23 +157,87 @@ class DeltaWriter(SinkWriter):
         assert not made.errors, made.errors
         return made.values.cast(dtype.polars()).alias(self._options.column(name))
 
+    def _fitted(self, rows: pa.Table, table: Any) -> pa.Table:
+        """Return rows in the types of the table's columns.
+
+        Raises:
+            InvalidValue: a type has no values of the dataset's.
+            RowsRefused: a value is none of its column's type.
+        """
+        types = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
+        for n, name in enumerate(rows.column_names):
+            if name in types:
+                subject = f"{self._title}: column '{name}'"
+                rows = rows.set_column(n, name, fitted(rows.column(n), types[name], subject))
+        return rows
+
+    def _make_trial(self, folder: str, changes: Sequence[RowChange]) -> None:
+        """Make a table with the columns and constraints of the sink's, and those of its rows that a merge may update."""
+        from deltalake import DeltaTable, write_deltalake
+
+        table = self._opened()
+        log = Path(folder, "_delta_log")
+        log.mkdir()
+        log.joinpath(f"{0:020}.json").write_text("\n".join(map(json.dumps, _definition(table))), encoding="utf-8")
+        own = self._table(changes)
+        if self._options.schema.is_keyed and {field.name for field in table.schema().fields} - set(own.column_names):
+            keys = [self._options.column(name) for name in self._options.schema.key_names]
+            chosen = pl.from_arrow(self._fitted(own, table).select(keys))
+            for batch in table.to_pyarrow_dataset().to_batches():
+                found = pl.DataFrame(pl.from_arrow(batch)).join(pl.DataFrame(chosen), on=keys, how="semi")
+                if found.height:
+                    write_deltalake(DeltaTable(folder), found.to_arrow(), mode="append")
+
     def _opened(self) -> Any:
         from deltalake import DeltaTable
 
         return DeltaTable(self._address, storage_options=self._storage)
 
+    def _constraints(self) -> str:
+        """Return the constraints of the table, as text."""
+        table = self._opened()
+        named = {name: rule for name, rule in table.metadata().configuration.items() if name.startswith(_CONSTRAINT)}
+        rules = [f"{name.removeprefix(_CONSTRAINT)} ({rule})" for name, rule in sorted(named.items())]
+        rules += [f"{field.name} NOT NULL" for field in table.schema().fields if not field.nullable]
+        return ", ".join(rules)[:500] or "unknown"
+
     @contextmanager
     def _described(self) -> Iterator[None]:
-        """Turn errors of the storage and of concurrent writers into transient ones."""
+        """Turn errors of the storage and of concurrent writers into transient ones, those of rows into refusals."""
         from deltalake.exceptions import DeltaError
 
         try:
             yield
         except (DeltaError, OSError) as error:
             reason = str(error).partition("\n")[0][:300]
+            if _INVALID.search(reason):
+                raise RowsRefused(
+                    f"{self._title}: a row violates a constraint of the table: {self._constraints()}",
+                    hint="correct the row where it comes from, or drop the constraint",
+                ) from None
             raise Transient(
                 f"{self._title}: {reason}", hint="see that the bucket exists and can be written to"
             ) from None
+
+
+def _definition(table: Any) -> list[dict[str, Any]]:
+    """Return the actions of Delta's log that define a table without partitions and rows, as the Delta protocol has them."""
+    protocol, metadata = table.protocol(), table.metadata()
+    versions = {"minReaderVersion": protocol.min_reader_version, "minWriterVersion": protocol.min_writer_version}
+    features = {"readerFeatures": protocol.reader_features, "writerFeatures": protocol.writer_features}
+    return [
+        {"protocol": versions | {name: each for name, each in features.items() if each is not None}},
+        {
+            "metaData": {
+                "id": metadata.id,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": table.schema().to_json(),
+                "partitionColumns": [],
+                "configuration": metadata.configuration,
+                "createdTime": 0,
+            }
+        },
+    ]
 
 
 def _quoted(name: str) -> str:
