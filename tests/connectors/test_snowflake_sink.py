@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.connectors.refusing import isolated
 from tests.connectors.sink_shop import Shop, Worker, work
 from tests.deployed import wait_until
 from tests.servers.snowflake import PASSWORD, USER, FakeSnowflake, running
@@ -128,6 +129,29 @@ def test_one_of_equal_rows_is_retracted(snow: FakeSnowflake) -> None:
     gone = [RowChange(None, each, None, 0) for each in (first, second, second, third, never)]
     made.write([*gone, RowChange(None, None, never, 0)], SinkPosition(2, 0))
     assert snow.run("SELECT A, count(*) FROM T GROUP BY A ORDER BY A NULLS FIRST") == [(None, 2), (9, 1)]
+
+
+@pytest.mark.parametrize("is_keyed", [True, False])
+def test_rows_that_the_table_refuses_are_found_and_the_others_committed_at_once(
+    snow: FakeSnowflake, is_keyed: bool
+) -> None:
+    fields = (("id", t.Int()),), (("note", t.Optional(t.Str())),)
+    schema = Schema(fields[0] if is_keyed else (), fields[1] if is_keyed else fields[0] + fields[1], "at")
+    snow.create("T", {"ID": "NUMBER(38,0)", "NOTE": "VARCHAR(3) NOT NULL", "AT": "TIMESTAMP_TZ(9)"})
+    made = writer("t", schema)
+    made.position()
+    notes = ["ok", "long", None, "abc", *["x"] * 46, "longer"]
+    rows = plain(schema, {"id": list(range(51)), "note": notes, "at": [AT] * 51})
+    key: Any = (lambda row: {"id": row["id"]}) if is_keyed else lambda _: None
+    found = isolated(made, [RowChange(key(row), None, row, 0) for row in rows])
+    assert [each.number for each in found.refused] == [1, 2, 50]
+    assert all("T" in each.error.message for each in found.refused)
+    kept = [n for n in range(50) if n not in (1, 2)]
+    assert snow.run("SELECT ID FROM T ORDER BY ID") == [(n,) for n in kept]
+    assert made.position() == SinkPosition(1)
+    gone = [RowChange(key(row), row, None, 0) for row in rows[:4]]  # a retraction of what was refused is none
+    made.write(gone, SinkPosition(2))
+    assert snow.run("SELECT ID FROM T ORDER BY ID") == [(n,) for n in kept if n > 3]
 
 
 def test_rows_that_another_client_changes_meanwhile_are_not_lost(

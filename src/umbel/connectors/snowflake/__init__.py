@@ -47,10 +47,12 @@ class SnowflakeConnector(CursorTable):
             check_credential(each, self.title)
 
     def writer_of(self, options: WriteOptions) -> SinkWriter:
+        from umbel.connectors.sinks import RowsRefused
         from umbel.connectors.snowflake.server import SnowflakeServer
         from umbel.connectors.snowflake.sink import RIGHTS, SnowflakeWriter
 
-        return SnowflakeWriter(SnowflakeServer.of_account(self.title, self._account, RIGHTS), self.table, options)
+        server = SnowflakeServer.of_account(self.title, self._account, rights=RIGHTS, of_values=RowsRefused)
+        return SnowflakeWriter(server, self.table, options)
 
     def reader_of(self, options: ReadOptions) -> SplitSource:
         from umbel.connectors.snowflake.columns import same_name, unquoted

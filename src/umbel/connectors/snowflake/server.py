@@ -46,20 +46,23 @@ class SnowflakeServer(DatabaseServer):
         warehouse: runs the statements.
         role: that the user acts in.
         rights: on the table, which the role needs.
+        of_values: the class of errors about values (SQLSTATE 22).
     """
 
     schema: str
     warehouse: str
     role: str
     rights: str = "SELECT"
+    of_values: type[InvalidValue] = InvalidValue
 
     names: ClassVar[Sequence[str]] = ()
     example: ClassVar[str] = ""
 
     @classmethod
-    def of_account(cls, title: str, source: Snowflake, rights: str = "SELECT") -> Self:
+    def of_account(cls, title: str, source: Snowflake, **options: Any) -> Self:
         """Return the server of a source."""
         return cls(
+            **options,
             title=title,
             host=source.account,
             port=443,
@@ -69,7 +72,6 @@ class SnowflakeServer(DatabaseServer):
             schema=source.schema,
             warehouse=source.warehouse,
             role=source.role,
-            rights=rights,
         )
 
     @contextmanager
@@ -81,9 +83,15 @@ class SnowflakeServer(DatabaseServer):
             InvalidValue: the login, a table, a column or a right is wrong.
         """
         client = driver()
+        with self.translating(), closing(client.connect(**(self._arguments() | options))) as connection:
+            yield connection
+
+    @contextmanager
+    def translating(self) -> Iterator[None]:
+        """Turn errors of the server within a block into umbel's."""
+        client = driver()
         try:
-            with closing(client.connect(**(self._arguments() | options))) as connection:
-                yield connection
+            yield
         except client.errors.Error as error:
             raise self._translated(error) from None
 
@@ -123,7 +131,8 @@ class SnowflakeServer(DatabaseServer):
                 "SQL: upper and lower case are the same unless they are in quotes, as .table('\"Orders\"')",
             )
         if state.startswith(("22", "42")):
-            return InvalidValue(f"{self.title}: {text} (SQLSTATE {state})")
+            kind = self.of_values if state.startswith("22") else InvalidValue
+            return kind(f"{self.title}: {text} (SQLSTATE {state})")
         return Transient(f"{self.title}: {text}", hint="see that the account can be reached, and its warehouse runs")
 
 

@@ -3,18 +3,30 @@
 The table is the user's: for a keyed dataset it has the current row of each key, for a keyless one all rows. Snowflake enforces no
 unique constraint, so a `MERGE` finds the row of a key. The position is in the table `umbel_sinks`, with the token of the newest
 writer: the writers before it cannot write any more.
+
+Snowflake does not say which row of a statement it refuses, and has no savepoints: rows are tried in transactions that are rolled
+back.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import orjson
 
-from umbel.connectors.sinks import PlainRow, RowChange, SinkPosition, SinkWriter, WriteOptions
+from umbel.connectors.sinks import (
+    Isolation,
+    PlainRow,
+    RowChange,
+    RowsRefused,
+    SinkPosition,
+    SinkWriter,
+    WriteOptions,
+    divided,
+)
 from umbel.connectors.snowflake.casts import Cast, cast_of
 from umbel.connectors.snowflake.server import SESSION, SnowflakeServer, describe, driver
 from umbel.connectors.sql.columns import quote
@@ -53,6 +65,8 @@ class SnowflakeWriter(SinkWriter):
         options: of the sink.
     """
 
+    isolates: ClassVar[bool] = True
+
     def __init__(self, server: SnowflakeServer, table: str, options: WriteOptions) -> None:
         self._server, self._name, self._options = server, table, options
         self._token, self._table, self._casts = "", "", list[Cast]()
@@ -77,15 +91,32 @@ class SnowflakeWriter(SinkWriter):
         with self._connection() as connection:
             self._describe(connection)  # a type may have changed
             _run(connection, "BEGIN")
-            if self._options.schema.is_keyed:
-                self._merge(connection, changes)
-            else:
-                self._append(connection, changes)
+            self._put(connection, changes)
             own = [position.batch, position.rows, self._options.id, self._token]
             if _run(connection, ADVANCE, *own) != 1:  # the last one: other sinks wait for its lock
                 _run(connection, "ROLLBACK")
                 raise Transient(f"{self._server.title}: another writer has taken over the sink to table {self._table}")
             _run(connection, "COMMIT")
+
+    def write_accepted(self, changes: Sequence[RowChange], position: SinkPosition, isolation: Isolation) -> None:
+        with self._connection() as connection:
+            self._describe(connection)
+
+            def attempt(_: int, part: Sequence[RowChange]) -> None:
+                _run(connection, "BEGIN")
+                try:
+                    with self._server.translating():
+                        self._put(connection, part)
+                finally:
+                    _run(connection, "ROLLBACK")
+
+            ranges, refused = divided(changes, attempt)
+        accepted = [change for _, part in ranges for change in part]
+        isolation.settle(refused, accepted)
+        try:
+            self.write(accepted, position)
+        except RowsRefused as error:  # the table has changed meanwhile
+            raise Transient(error.message) from None
 
     def close(self) -> None:
         """Do nothing: each transaction has a connection of its own."""
@@ -125,6 +156,12 @@ class SnowflakeWriter(SinkWriter):
             if error.errno != _NO_TABLE:
                 raise
             _run(connection, POSITIONS)
+
+    def _put(self, connection: Any, changes: Sequence[RowChange]) -> None:
+        if self._options.schema.is_keyed:
+            self._merge(connection, changes)
+        else:
+            self._append(connection, changes)
 
     def _merge(self, connection: Any, changes: Sequence[RowChange]) -> None:
         """Write the current rows of keys, and delete those of keys that are gone."""
