@@ -74,6 +74,8 @@ class Poller:
         """The last part that a batch reads, and the last one that the batches before that one read."""
         self.lag = SourceLag()
         """What the server has beyond what was staged."""
+        self.unread: frozenset[str] | None = None
+        """The partitions that the server has more of; None if the source has none, or before that is known."""
         self.trouble = ""
         """The error of the last attempt; empty if it succeeded."""
         self._pending, self._pending_since = "", 0.0
@@ -229,6 +231,12 @@ def reader_state(folder: Path) -> tuple[SourceLag, str]:
     """Return the lag and the trouble of the thread that reads into a folder."""
     found = _POLLERS.get(folder)
     return (found.lag, found.trouble or found.silence) if found is not None else (SourceLag(), "")
+
+
+def unread_of(folder: Path) -> frozenset[str] | None:
+    """Return the partitions that the server has more of than was read into a folder; None if that is not known."""
+    found = _POLLERS.get(folder)
+    return found.unread if found is not None else None
 
 
 def stop_polling(folder: Path) -> None:

@@ -85,7 +85,13 @@ class StagedMessages(StagedSource):
             lambda row: f"{self.title}: {staged[PLACE][first + row]}",
             lambda row: staged[MESSAGE][first + row] or b"",
             counts=counts,
+            partitions=self.partitions_of(staged[PLACE].slice(first, raw.frame.height)),
         )
+
+    def partitions_of(self, places: pl.Series) -> pl.Series | None:
+        """Return the partitions of messages by their locations, None if the source has none."""
+        del places
+        return None
 
 
 def message_rows(

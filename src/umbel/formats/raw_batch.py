@@ -25,6 +25,7 @@ class RawBatch:
         counts: additional counters, by name.
         is_damage: whether its rows represent unreadable pieces of storage.
         steps: the numbers of the rows less `first`, increasing; None for consecutive ones.
+        partitions: the partition that each row is of; None where the split is of one, or the source has none.
     """
 
     raw: Raw
@@ -35,6 +36,7 @@ class RawBatch:
     counts: Mapping[str, int] = field(default_factory=dict)
     is_damage: bool = False
     steps: pl.Series | None = None
+    partitions: pl.Series | None = None
 
     def numbers(self, rows: pl.Series) -> pl.Series:
         """Return the numbers of rows, by their index."""
@@ -47,6 +49,11 @@ class RawBatch:
             return step if 0 <= step < self.raw.frame.height else -1
         row = self.steps.search_sorted(step)
         return row if row < len(self.steps) and self.steps[row] == step else -1
+
+    def rows(self, numbers: pl.Series) -> pl.Series:
+        """Return the indexes of numbered rows, all of them of this batch."""
+        steps = numbers - self.first
+        return steps if self.steps is None else self.steps.search_sorted(steps)
 
 
 @dataclass(slots=True)

@@ -77,7 +77,7 @@ class BatchReport:
         progressed()
         self.counts.update({(summary["dataset"], name): count for name, count in summary["counts"].items()})
         self.dead += summary["dead"]
-        self.taken += [summary["taken"]] if summary["taken"] is not None else []
+        self.taken += summary["taken"]
         self.read.add(summary["source"])
 
     def dead_letters(self) -> tuple[list[DeadLetter], Mapping[str, int]]:

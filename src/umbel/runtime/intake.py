@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -47,7 +47,7 @@ class Intake:
         output: changes for later stages.
         counts: rows taken, refused and too late.
         dead: the refused rows, and some of the late ones.
-        taken: the event times of the rows taken, None without rows.
+        taken: the event times of the rows taken, by partition.
     """
 
     name: str
@@ -57,7 +57,16 @@ class Intake:
     output: StageOutput = field(default_factory=StageOutput)
     counts: Counter[str] = field(default_factory=Counter)
     dead: list[DeadLetter] = field(default_factory=list)
-    taken: Taken | None = None
+    taken: dict[str, Taken] = field(default_factory=dict)
+
+    def took(self, changes: pl.DataFrame, batch: RawBatch) -> None:
+        """Note the event times of changes that a batch has."""
+        several = batch.partitions
+        partition = pl.lit(self.partition) if several is None else pl.lit(several.gather(batch.rows(changes[SEQ])))
+        times = pl.col(AT).min().alias("oldest"), pl.col(AT).max().alias("newest")
+        for name, oldest, newest in changes.group_by(partition.alias("partition")).agg(*times).iter_rows():
+            known = self.taken.get(name, Taken(self.source, name, oldest, newest))
+            self.taken[name] = replace(known, oldest=min(oldest, known.oldest), newest=max(newest, known.newest))
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -67,7 +76,7 @@ class Intake:
             "dataset": self.dataset,
             "counts": dict(self.counts),
             "dead": self.dead,
-            "taken": self.taken,
+            "taken": list(self.taken.values()),
         }
 
 
@@ -166,9 +175,7 @@ def _judged(
     changes = _in_time(changes, dataset, source, batch, intake, bounds)
     intake.counts["rows"] += changes.height
     if changes.height:
-        times = changes.select(pl.col(AT).min().alias("oldest"), pl.col(AT).max().alias("newest")).row(0)
-        times += (intake.taken.oldest, intake.taken.newest) if intake.taken else ()
-        intake.taken = Taken(intake.source, intake.partition, min(times), max(times))
+        intake.took(changes, batch)
     return changes
 
 

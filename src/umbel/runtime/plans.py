@@ -53,7 +53,8 @@ class BatchPlan:
             a batch that is run again refuses the same rows.
         behind: the keys of the sources that have more input than this plan and those before it read.
         loading: the keys of the sources of which rows that existed already are still read, in no order of event time.
-        unread: the partitions with rows that neither this plan nor those before it read, by the keys of their sources.
+        unread: the partitions with rows that neither this plan nor those before it read, by the keys of their sources; none for
+            those that had some in the plan before.
     """
 
     number: int
@@ -255,11 +256,11 @@ class Plans:
                 ended.append(source.key)
         self._on_polled(open_ones, before.positions, {*loading} & {*behind})
         states = (set(ended), set(behind), loading), (set(before.ended), set(before.behind), before.loading)
-        is_new = splits or revision != before.revision or states[0] != states[1]
+        unread = _unread(open_ones, positions, before)
+        is_new = splits or revision != before.revision or states[0] != states[1] or not all(unread.values())
         if not is_new and not self._is_due():
             return None
         latest = None if self._ahead is None else time.time_ns() // 1000 + self._ahead
-        unread = {each.key: parts for each in open_ones if (parts := _unread(each, positions))}
         return BatchPlan(
             before.number + 1, revision, tuple(splits), positions, tuple(ended), latest, tuple(behind), loading, unread
         )
@@ -283,8 +284,12 @@ class Plans:
         disk.replace(path, b'{"crc":"%08x","plan":%b}' % (zlib.crc32(content), content))
 
 
-def _unread(source: Plannable, positions: Mapping[str, Position]) -> Sequence[str]:
-    return sorted(source.unread_partitions(positions.get(source.key)))
+def _unread(
+    sources: Iterable[Plannable], positions: Mapping[str, Position], before: BatchPlan
+) -> dict[str, Sequence[str]]:
+    """Return the unread partitions of sources that have some, or had some in the plan before."""
+    found = {each.key: sorted(each.unread_partitions(positions.get(each.key))) for each in sources}
+    return {key: parts for key, parts in found.items() if parts or before.unread.get(key)}
 
 
 def _is_loading(source: Plannable, before: BatchPlan) -> bool:

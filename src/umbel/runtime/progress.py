@@ -114,7 +114,8 @@ class EventTimeProgress:
 
         Args:
             taken: from the sources.
-            read: the keys of the sources that were read; of others it is not known which partitions are unread.
+            read: the keys of the sources that were read; of others without an entry in `unread` it is not known which partitions
+                are.
             has_final: whether results wait for watermarks.
         """
         if has_final:
@@ -126,7 +127,7 @@ class EventTimeProgress:
                 reached[each.partition] = max(newest, reached.get(each.partition, newest))
             elif source not in self.partitions:  # a replay is of no partition
                 self.newest[source] = max(newest, self.newest.get(source, newest))
-        for source in self.partitions.keys() & read:
+        for source in self.partitions.keys() & {*read, *self.unread}:
             reached = self.partitions[source]
             behind = [reached.get(each) for each in self.unread.get(source, ())]
             least = _least(behind) if behind else max(reached.values())

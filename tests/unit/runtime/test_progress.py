@@ -69,6 +69,12 @@ def test_a_source_with_partitions_has_reached_what_its_unread_ones_have() -> Non
     again.unread = {"s": ["0"]}
     again.saw([taken("0", 20)], {"s"}, has_final=False)
     assert again.newest == {"s": instant(90)}, "it never goes back"
+    again.saw([taken("0", 95)], {"s"}, has_final=False)
+    assert again.newest == {"s": instant(95)}
+    again.saw([taken("1", 99)], {"s"}, has_final=False)
+    again.unread = {"s": []}
+    again.saw([], set(), has_final=False)
+    assert again.newest == {"s": instant(99)}, "it is known without a row that all has been read"
 
 
 def test_the_watermark_passes_loaded_rows_in_as_many_steps_as_there_were_batches() -> None:

@@ -79,6 +79,7 @@ class StreamReading:
     _refused: set[str] = field(default_factory=set)
     _due: dict[str, float] = field(default_factory=dict)
     _failures: dict[str, int] = field(default_factory=dict)
+    _read_at: dict[str, float] = field(default_factory=dict)
 
     def due(self, most: int) -> list[str]:
         """Return the shards to be read now, those that waited longest first."""
@@ -99,6 +100,19 @@ class StreamReading:
             self.behind.get(shard, CURRENT) < CURRENT
             for shard in self.listed
             if not self.positions.shards[shard].is_done
+        )
+
+    @property
+    def unread(self) -> frozenset[str]:
+        """The shards that have more records, or may have some."""
+        since = time.monotonic() - CURRENT
+        is_read = {
+            shard for shard, read_at in self._read_at.items() if read_at > since and not self.behind.get(shard, 1)
+        }
+        return frozenset(
+            shard
+            for shard in self.listed
+            if (shard not in is_read or shard in self._failures) and not self.positions.shards[shard].is_done
         )
 
     def fetch(self, shard: str) -> FetchedShard:
@@ -136,7 +150,7 @@ class StreamReading:
             self.is_stale = True
         else:
             self._iterators[shard] = answer.next
-        self.behind[shard] = answer.behind
+        self.behind[shard], self._read_at[shard] = answer.behind, time.monotonic()
         self._failures.pop(shard, None)
         self._due[shard] = time.monotonic() + (STEP if answer.behind else POLL)
         reached = replace(position, reached=now - answer.behind, is_done=answer.next is None)

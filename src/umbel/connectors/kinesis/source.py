@@ -11,7 +11,7 @@ it is there, nothing behind it is missing.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,7 +29,8 @@ from umbel.connectors.kinesis.client import (
 from umbel.connectors.kinesis.positions import StreamPositions, stored
 from umbel.connectors.kinesis.reading import POLL, FetchedShard, StreamReading
 from umbel.connectors.lag import SourceLag
-from umbel.connectors.polling import Poller
+from umbel.connectors.polling import Poller, unread_of
+from umbel.connectors.splits import Position
 from umbel.connectors.staged_messages import REPORT, StagedMessage, StagedMessages, staged_frame
 from umbel.connectors.staged_source import IDENTITY
 from umbel.definitions.arguments import ReadOptions
@@ -113,6 +114,21 @@ class KinesisSource(StagedMessages):
         except StreamMissing as error:
             raise self._missing(error) from None
 
+    def partitions_of(self, places: pl.Series) -> pl.Series | None:
+        return places.str.split_exact("@", 1).struct.field("field_0")
+
+    def unread_partitions(self, position: Position) -> Collection[str]:
+        """Return the shards with records beyond a position: at the stream, or staged.
+
+        As long as this process has not asked the stream, that is all of them.
+        """
+        found, read = unread_of(self.folder), int(position["part"]) if position else 0  # what leaves it is staged then
+        if found is None:
+            known = self.stage.state().get("shards", {})
+            found = frozenset(shard for shard, each in known.items() if not each["is_done"])
+        staged = [self.stage.part(number).facts for number in self.stage.numbers() if number > read]
+        return found.union(*(facts.get("shards", {}) for facts in staged))
+
     def take_over(self) -> None:
         super().take_over()
         self.__dict__.pop("_session", None)
@@ -130,6 +146,7 @@ class KinesisSource(StagedMessages):
             reading = self._described(reading)
         if reading is None:
             return min(LONGEST_WAIT, (self.connector.starts_at or 0.0) - time.time())
+        poller.unread = reading.unread
         shards = reading.due(CONNECTIONS)
         if shards and not self.has_room(poller):
             return POLL
@@ -144,6 +161,7 @@ class KinesisSource(StagedMessages):
             if each.error and (not is_alone or reading.is_failing(each.shard)):
                 raise each.error
         poller.progressed(SourceLag(seconds=max(reading.behind.values(), default=None)))
+        poller.unread = reading.unread
         self.stage.expire(poller.consumed + 1)
         return reading.rest
 
