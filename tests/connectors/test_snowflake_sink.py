@@ -259,11 +259,16 @@ def test_a_table_that_does_not_fit_is_refused_until_it_does(snow: FakeSnowflake,
         ({**LARGE, "USER": "VARCHAR(0)"}, r"CHECK"),
     ]
     snow.create("NORSE", NORSE)
+    with pytest.raises(UmbelError, match=cases[0][1]):
+        shop(tmp_path / "refused at the commit")
+    snow.create("LARGE", LARGE)
     with shop(tmp_path) as made:
         made.sell(20)
         made.drain()
         for columns, reason in cases:
-            if columns is not None:
+            if columns is None:
+                del snow.tables["LARGE"]
+            else:
                 snow.create("LARGE", {name: kind for name, kind in columns.items() if kind})
             with pytest.raises(UmbelError, match=reason):
                 made.delivery("Large").step()
@@ -274,6 +279,18 @@ def test_a_table_that_does_not_fit_is_refused_until_it_does(snow: FakeSnowflake,
         snow.read_only.clear()
         made.delivery("Large").step()
         assert snow.run("SELECT AMOUNT FROM LARGE") == [(20.0,)]
+
+
+def test_a_commit_examines_the_table(snow: FakeSnowflake) -> None:
+    schema = Schema((("user", t.Int()),), (("amount", t.Float()),), "at")
+    with pytest.raises(InvalidValue, match="does not exist"):
+        writer("large", schema).examine()
+    snow.create("LARGE", {**LARGE, "AMOUNT": "NUMBER(10,2)"})
+    with pytest.raises(InvalidValue, match="cannot hold each value of field 'amount'"):
+        writer("large", schema).examine()
+    snow.create("LARGE", LARGE)
+    writer("large", schema).examine()
+    assert not any("umbel_sinks" in each for each in snow.statements)
 
 
 def test_a_table_retyped_or_dropped_between_deliveries(snow: FakeSnowflake, tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ _ROWS = 32
 """Bits of a position's number for the rows; the batch is above them."""
 _FIRST = 2
 """Added to a batch: the first one is -1, and 0 is no position."""
+_QUICK = {"connect_timeout": "3s", "timeout": "10s", "max_retries": "1", "retry_timeout": "10s"}
+"""The options of a storage that somebody waits for."""
 _INVALID = re.compile(r"failed validation check|Invalid data found")
 """What `deltalake` says of rows that violate a constraint; it has no exception of its own for them."""
 _CONSTRAINT = "delta.constraints."
@@ -63,26 +65,29 @@ class DeltaWriter(SinkWriter):
         self._address, self._storage = address_of(connector)
         self._position = 0
 
+    def examine(self) -> None:
+        """Check at commit that the table has the columns of the dataset, if it is there.
+
+        Raises:
+            InvalidValue: it does not; the message has a remedy.
+            Transient: the storage does not answer.
+        """
+        from deltalake import DeltaTable
+
+        empty, quick = self._empty(), self._storage and self._storage | _QUICK
+        with self._described():
+            if DeltaTable.is_deltatable(self._address, quick):
+                self._check(DeltaTable(self._address, storage_options=quick), empty)
+
     def position(self) -> SinkPosition:
         from deltalake import DeltaTable
 
-        empty = self._table(())
-        schema = empty.schema
-        if len({name.lower() for name in schema.names}) < len(schema.names):
-            names = ", ".join(f"'{name}'" for name in sorted(schema.names, key=str.lower))
-            raise InvalidValue(
-                f"{self._title}: columns of Delta tables cannot differ in case only: {names}",
-                hint='name one otherwise: renames={"a field": "a column"}',
-            )
+        empty = self._empty()
         with self._described():
-            DeltaTable.create(self._address, schema=schema, mode="ignore", storage_options=self._storage)
+            DeltaTable.create(self._address, schema=empty.schema, mode="ignore", storage_options=self._storage)
             table = self._opened()
-            present = {field.name for field in table.schema().fields}
             self._position, self.made = table.transaction_version(self._options.id) or 0, str(table.metadata().id)
-        if missing := [name for name in schema.names if name not in present]:
-            listed = ", ".join(f"'{name}'" for name in missing)
-            raise InvalidValue(f"{self._title}: the table has no column {listed}", hint="write to another path")
-        self._fitted(empty, table)
+        self._check(table, empty)
         if not self._position:
             return SinkPosition()
         return SinkPosition((self._position >> _ROWS) - _FIRST, self._position & ((1 << _ROWS) - 1))
@@ -119,6 +124,24 @@ class DeltaWriter(SinkWriter):
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
+
+    def _empty(self) -> pa.Table:
+        """Return a table without rows, with the columns that the sink needs."""
+        empty = self._table(())
+        if len({name.lower() for name in empty.column_names}) < len(empty.column_names):
+            names = ", ".join(f"'{name}'" for name in sorted(empty.column_names, key=str.lower))
+            raise InvalidValue(
+                f"{self._title}: columns of Delta tables cannot differ in case only: {names}",
+                hint='name one otherwise: renames={"a field": "a column"}',
+            )
+        return empty
+
+    def _check(self, table: Any, empty: pa.Table) -> None:
+        present = {field.name for field in table.schema().fields}
+        if missing := [name for name in empty.column_names if name not in present]:
+            listed = ", ".join(f"'{name}'" for name in missing)
+            raise InvalidValue(f"{self._title}: the table has no column {listed}", hint="write to another path")
+        self._fitted(empty, table)
 
     def _put(self, table: Any, changes: Sequence[RowChange], marked: Any = None) -> None:
         from deltalake import write_deltalake

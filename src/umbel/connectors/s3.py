@@ -135,6 +135,11 @@ class S3Connector(DataConnector):
     def check_writer(self) -> None:
         """Accept a sink: the packages that write are always there."""
 
+    def examine_writer(self, options: WriteOptions) -> None:
+        from umbel.connectors.delta_sink import DeltaWriter
+
+        DeltaWriter(self, options).examine()
+
     def writer_of(self, options: WriteOptions) -> SinkWriter:
         from umbel.connectors.delta_sink import DeltaWriter
 

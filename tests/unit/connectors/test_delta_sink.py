@@ -18,7 +18,7 @@ from umbel.connectors.delta_sink import DeltaWriter
 from umbel.connectors.sinks import NoneAccepted, RowChange, RowsRefused, SinkPosition, WriteOptions
 from umbel.errors import InvalidValue
 from umbel.runtime.refusals import Refusals, RefusingSink
-from umbel.types.dtypes import Decimal, Float, Int, Str
+from umbel.types.dtypes import Decimal, Float, Int, List, Str
 from umbel.types.schema import Schema
 
 SINK = RefusingSink(id="x", dataset="T", target="S3 'lake'", keeps_position=True)
@@ -125,6 +125,18 @@ def test_a_type_without_the_values_of_the_field_is_told_at_once(address: str) ->
     table(address, Field("v", ArrayType(PrimitiveType("long"))))
     with pytest.raises(InvalidValue, match="column 'v' is of type list"):
         writer({"id": Int()}, {"v": Int()}).position()
+
+
+def test_a_commit_examines_the_columns_of_a_table_and_makes_none(address: str) -> None:
+    fields: Any = {"id": Int()}, {"v": Int()}
+    writer(*fields).examine()
+    assert not DeltaTable.is_deltatable(address)
+    table(address)
+    writer(*fields).examine()
+    with pytest.raises(InvalidValue, match="the table has no column 'w'"):
+        writer(*fields, v="w").examine()
+    with pytest.raises(InvalidValue, match="column 'v' is of type int64, which has no large_list"):
+        writer(fields[0], {"v": List(Int())}).examine()
 
 
 def test_an_update_is_accepted_where_only_an_insertion_violates_a_constraint(address: str) -> None:

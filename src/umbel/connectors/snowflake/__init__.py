@@ -20,7 +20,8 @@ from umbel.definitions.secret import Credential
 from umbel.errors import InvalidType, InvalidValue
 
 if TYPE_CHECKING:
-    from umbel.connectors.sinks import SinkWriter, WriteOptions
+    from umbel.connectors.sinks import WriteOptions
+    from umbel.connectors.snowflake.sink import SnowflakeWriter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,10 @@ class SnowflakeConnector(CursorTable):
         for each in (self._account.username, self._account.password):
             check_credential(each, self.title)
 
-    def writer_of(self, options: WriteOptions) -> SinkWriter:
+    def examine_writer(self, options: WriteOptions) -> None:
+        self.writer_of(options).examine()
+
+    def writer_of(self, options: WriteOptions) -> SnowflakeWriter:
         from umbel.connectors.sinks import RowsRefused
         from umbel.connectors.snowflake.server import SnowflakeServer
         from umbel.connectors.snowflake.sink import RIGHTS, SnowflakeWriter

@@ -71,6 +71,16 @@ class SnowflakeWriter(SinkWriter):
         self._server, self._name, self._options = server, table, options
         self._token, self._table, self._casts = "", "", list[Cast]()
 
+    def examine(self) -> None:
+        """Check at commit that the table has columns for the dataset's fields.
+
+        Raises:
+            InvalidValue: it does not, or the login is wrong; the message has a remedy.
+            Transient: the account does not answer.
+        """
+        with self._connection() as connection:
+            self._describe(connection)
+
     def position(self) -> SinkPosition:
         self._token = uuid4().hex
         with self._connection() as connection:
