@@ -84,6 +84,48 @@ def hourly(events: Any) -> Any:
     return Hourly
 
 
+def test_a_partition_with_more_pages_than_another_is_not_late(
+    server: Shelves, read: Callable[[Read], Read], tmp_path: Path
+) -> None:
+    """After a pause one has ten pages and the other one a row, of the newest time."""
+    b_may_go_on = threading.Event()
+    b_may_go_on.set()
+
+    def slowly(reader: Any, partition: str, offset: Any) -> Iterator[Page]:
+        for page in original(reader, partition, offset):
+            assert partition != "b" or b_may_go_on.wait(60)
+            yield page
+
+    original = read(slowly)
+    put(server, "a", range(1))
+    put(server, "b", range(1))
+    place = Deployed(tmp_path / "umbel")
+    try:
+        place.commit([seen(server, "a", "b")])
+        until(place, lambda: place.taken().get("Seen") == 2)
+        b_may_go_on.clear()
+        put(server, "a", range(1000, 1001))
+        put(server, "b", range(1, 10 * PAGE))
+        until(place, lambda: place.taken().get("Seen") == 3)
+        b_may_go_on.set()
+        until(place, lambda: sum(counts(place).values()) == 2 + 10 * PAGE)
+        assert counts(place) == {"rows": 2 + 10 * PAGE, "late": 0}
+        put(server, "b", range(1001, 1002))
+        put(server, "a", range(900, 901))
+        until(place, lambda: sum(counts(place).values()) == 4 + 10 * PAGE)
+        put(server, "a", range(990, 991))
+        until(place, lambda: sum(counts(place).values()) == 5 + 10 * PAGE)
+        assert counts(place)["late"] >= 1
+    finally:
+        b_may_go_on.set()
+        stop_polling(tmp_path)
+
+
+def counts(place: Deployed) -> dict[str, int]:
+    found = place.deployment.catalog.counts()
+    return {name: found.get(("Seen", name), 0) for name in ("rows", "late")}
+
+
 def put(server: Shelves, shelf: str, hours: range) -> None:
     server.put(shelf, *({"n": 1, "t": (START + timedelta(hours=hour)).isoformat()} for hour in hours))
 

@@ -11,7 +11,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -137,11 +137,12 @@ class PagedSource(StagedSource):
     def _copy(self, offsets: dict[str, Offset], poller: Poller) -> bool:
         """Stage the pages behind some offsets, which advance; return whether all were read.
 
-        Partitions take turns: rows of one that falls behind the others would be late. One that fails holds up no other one: its
-        error is raised at the end.
+        Partitions take turns, so that none falls far behind the others. One that fails holds up no other one: its error is raised
+        at the end.
         """
         reader, failed = self.connector.pages(), list[UmbelError]()
         waiting, turns = deque(self._partitions(reader)), deque[tuple[str, Iterator[Page]]]()
+        poller.unread = unread = frozenset(waiting)
         while waiting or turns:
             while waiting and len(turns) < AT_ONCE:
                 turns.append((waiting[0], self._pages(reader, waiting[0], offsets.get(waiting.popleft()))))
@@ -150,6 +151,7 @@ class PagedSource(StagedSource):
                 poller.requests(f"partition '{partition}'")
                 page = next(pages, None)
                 if page is None:
+                    poller.unread = unread = unread - {partition}
                     continue
                 self._take(partition, page, offsets)
             except BaseException as error:  # noqa: BLE001  of another package's code, asyncio's CancelledError too
@@ -226,6 +228,16 @@ class PagedSource(StagedSource):
         made = Transient(f"{text} (at {line})" if line else text, hint="see that the system runs and can be reached")
         made.__cause__ = error
         return made
+
+    def partition_of(self, split: Split) -> str:
+        return "".join(self.partitions_in(self.stage.part(int(split["part"])).facts))
+
+    def partitions_in(self, facts: Mapping[str, Any]) -> Collection[str]:
+        return [facts["partition"]] if "partition" in facts else []
+
+    def known_partitions(self) -> Collection[str]:
+        found: Mapping[str, Offset] = self.stage.state().get("offsets", {})
+        return found.keys()
 
     def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
         """Yield the rows of a page."""

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import polars as pl
 
 from umbel.connectors.lag import SourceLag
-from umbel.connectors.polling import Poller, advance, poller_of, reader_state
+from umbel.connectors.polling import Poller, advance, poller_of, reader_state, unread_of
 from umbel.connectors.splits import Found, Position, SplitSource
 from umbel.connectors.staging import Stage, StagedPart, folder_of
 from umbel.definitions.arguments import ReadOptions
@@ -122,6 +122,25 @@ class StagedSource(SplitSource):
             budget -= part.size
             read = number
         return found, {"part": read}
+
+    def partitions_in(self, facts: Mapping[str, Any]) -> Collection[str]:
+        """Return the partitions that a part has rows of, by its facts; none if the source has no partitions."""
+        del facts
+        return ()
+
+    def known_partitions(self) -> Collection[str]:
+        """Return the partitions that may have more rows, by what is saved."""
+        return ()
+
+    def unread_partitions(self, position: Position) -> Collection[str]:
+        """Return the partitions with rows beyond a position: at the server, or staged.
+
+        As long as this process has not asked the server, that is all of them.
+        """
+        found, read = unread_of(self.folder), int(position["part"]) if position else 0  # what leaves it is staged then
+        at_server = frozenset(self.known_partitions()) if found is None else found
+        staged = [self.stage.part(number).facts for number in self.visible() if number > read]
+        return at_server.union(*map(self.partitions_in, staged))
 
     def lag(self, position: Position) -> SourceLag:
         """Return what is staged beyond a position, and what the server has beyond that."""

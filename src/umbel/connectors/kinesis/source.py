@@ -11,7 +11,7 @@ it is there, nothing behind it is missing.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,8 +29,7 @@ from umbel.connectors.kinesis.client import (
 from umbel.connectors.kinesis.positions import StreamPositions, stored
 from umbel.connectors.kinesis.reading import POLL, FetchedShard, StreamReading
 from umbel.connectors.lag import SourceLag
-from umbel.connectors.polling import Poller, unread_of
-from umbel.connectors.splits import Position
+from umbel.connectors.polling import Poller
 from umbel.connectors.staged_messages import REPORT, StagedMessage, StagedMessages, staged_frame
 from umbel.connectors.staged_source import IDENTITY
 from umbel.definitions.arguments import ReadOptions
@@ -117,17 +116,13 @@ class KinesisSource(StagedMessages):
     def partitions_of(self, places: pl.Series) -> pl.Series | None:
         return places.str.split_exact("@", 1).struct.field("field_0")
 
-    def unread_partitions(self, position: Position) -> Collection[str]:
-        """Return the shards with records beyond a position: at the stream, or staged.
+    def partitions_in(self, facts: Mapping[str, Any]) -> Collection[str]:
+        found: Mapping[str, Any] = facts.get("shards", {})
+        return found.keys()
 
-        As long as this process has not asked the stream, that is all of them.
-        """
-        found, read = unread_of(self.folder), int(position["part"]) if position else 0  # what leaves it is staged then
-        if found is None:
-            known = self.stage.state().get("shards", {})
-            found = frozenset(shard for shard, each in known.items() if not each["is_done"])
-        staged = [self.stage.part(number).facts for number in self.stage.numbers() if number > read]
-        return found.union(*(facts.get("shards", {}) for facts in staged))
+    def known_partitions(self) -> Collection[str]:
+        known = self.stage.state().get("shards", {})
+        return [shard for shard, each in known.items() if not each["is_done"]]
 
     def take_over(self) -> None:
         super().take_over()
