@@ -102,6 +102,8 @@ class PagedSource(StagedSource):
     connector: PagedConnector
     options: ReadOptions
 
+    has_partitions: ClassVar[bool] = True
+
     @property
     def title(self) -> str:
         return self.connector.title

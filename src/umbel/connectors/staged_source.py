@@ -42,6 +42,8 @@ class StagedSource(SplitSource):
     options: ReadOptions
 
     paces_itself: ClassVar[bool] = True
+    has_partitions: ClassVar[bool] = False
+    """True if `partitions_in` and `known_partitions` return some."""
 
     @property
     @abstractmethod
@@ -124,7 +126,7 @@ class StagedSource(SplitSource):
         return found, {"part": read}
 
     def partitions_in(self, facts: Mapping[str, Any]) -> Collection[str]:
-        """Return the partitions that a part has rows of, by its facts; none if the source has no partitions."""
+        """Return the partitions that a part has rows of, by its facts."""
         del facts
         return ()
 
@@ -137,6 +139,8 @@ class StagedSource(SplitSource):
 
         As long as this process has not asked the server, that is all of them.
         """
+        if not self.has_partitions:
+            return ()
         found, read = unread_of(self.folder), int(position["part"]) if position else 0  # what leaves it is staged then
         at_server = frozenset(self.known_partitions()) if found is None else found
         staged = [self.stage.part(number).facts for number in self.visible() if number > read]

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 
@@ -89,6 +89,8 @@ class KinesisSource(StagedMessages):
 
     connector: KinesisConnector
     options: ReadOptions
+
+    has_partitions: ClassVar[bool] = True
 
     @property
     def title(self) -> str:
