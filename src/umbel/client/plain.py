@@ -11,6 +11,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from umbel.errors import InvalidType
+from umbel.types.annotations import is_plain_class
+from umbel.types.class_body import annotations_of, fields_in
 from umbel.types.dtype import is_missing
 
 if TYPE_CHECKING:
@@ -66,6 +68,9 @@ def _not_finite(value: float) -> str:
 
 def _nested(value: Any) -> Any:
     if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidType(f"a dictionary has the key {key!r:.80}", hint="keys are text")
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
@@ -73,6 +78,9 @@ def _nested(value: Any) -> Any:
         return plain(value.as_json())
     if hasattr(value, "tolist"):  # arrays and numbers of numpy
         return plain(value.tolist())
+    if is_plain_class(type(value)):
+        members = fields_in(annotations_of(type(value))[0])
+        return {name: plain(getattr(value, name)) for name in members if hasattr(value, name)}
     raise InvalidType(
         f"{value!r:.80} of type {type(value).__name__} cannot be sent as JSON",
         hint="send numbers, text, instants, lists and dictionaries of them",

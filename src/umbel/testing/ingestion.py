@@ -1,7 +1,12 @@
-"""Row ingestion into a branch, through an endpoint or directly into a dataset."""
+"""Row ingestion into a branch, through an endpoint or directly into a dataset.
+
+Rows of an endpoint are what a server would read of them. A client sends JSON, in which an instant is a text, and so is a decimal.
+Only columns that this does not change are taken as they are.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,9 +14,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from umbel.client.plain import columns
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
-from umbel.ingestion.rows import prepare
+from umbel.errors import InvalidType
+from umbel.formats.json_lines import JsonLines
+from umbel.ingestion.rows import prepare, requested
 from umbel.testing.branch import Fed, MockBranch
+from umbel.types.dtype import DType
 from umbel.types.pandas import raw_from_pandas
 from umbel.types.raw import REJECTS, Raw
 from umbel.types.validate import refuse_rejects, validate
@@ -33,7 +42,7 @@ def accepted(branch: MockBranch, webhook: str, endpoint: str, df: pd.DataFrame) 
         return None
     raw = Raw(raw_from_pandas(df), pl.DataFrame(schema=REJECTS))
     open_feeds = (each for each in feeds if len(df) and not _is_over(each[1], branch.committed_at))
-    return [(dataset.name, _taken(raw, source, dataset)) for dataset, source in open_feeds]
+    return [(dataset.name, _taken(df, raw, source, dataset)) for dataset, source in open_feeds]
 
 
 def direct(dataset: DatasetDefinition, df: pd.DataFrame) -> pl.DataFrame:
@@ -43,11 +52,55 @@ def direct(dataset: DatasetDefinition, df: pd.DataFrame) -> pl.DataFrame:
     return validated.frame
 
 
-def _taken(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> pl.DataFrame:
+def _taken(df: pd.DataFrame, raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> pl.DataFrame:
     # Tests ingest a handful of rows and expect to find them; dropping some by sample or period would be surprising.
-    validated = prepare(raw, replace(source, sample=None, since=None, until=None), dataset)
+    source = replace(source, sample=None, since=None, until=None)
+    if _is_sent_as_it_is(raw.frame, source, dataset):
+        return _valid(raw, source, dataset)
+    try:
+        received = _received(df, source, dataset)
+    except InvalidType:
+        _valid(raw, source, dataset)  # names the column, if that has no such values at all
+        raise
+    return _valid(received, source, dataset)
+
+
+def _valid(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> pl.DataFrame:
+    validated = prepare(raw, source, dataset)
     refuse_rejects(validated, dataset.dtypes, dataset.name)
     return validated.frame
+
+
+def _received(df: pd.DataFrame, source: SourceDefinition, dataset: DatasetDefinition) -> Raw:
+    """Return rows as a server reads them.
+
+    Raises:
+        InvalidType: a value has no JSON form.
+    """
+    data = columns(df)
+    rows = [dict(zip(data, values, strict=True)) for values in zip(*data.values(), strict=True)]
+    lines = [json.dumps(row, allow_nan=False).encode() for row in rows]
+    (raw,) = JsonLines(requested(source, dataset), exact=False).texts(lines)
+    return raw
+
+
+def _is_sent_as_it_is(frame: pl.DataFrame, source: SourceDefinition, dataset: DatasetDefinition) -> bool:
+    """Return whether a server gets the same columns; also if one is missing, which is an error here."""
+    if source.preproc or source.where is not None or source.transform is not None or source.cdc == "debezium":
+        return False
+    types = dataset.dtypes
+    return any(name not in frame.columns for name in types) or all(
+        _is_same(column, types.get(column.name)) for column in frame
+    )
+
+
+def _is_same(column: pl.Series, dtype: DType | None) -> bool:
+    if dtype is None:
+        return column.dtype != pl.Object
+    own = dtype.polars()
+    if column.dtype.is_numeric() and own.is_numeric() and not own.is_decimal():
+        return not column.dtype.is_decimal()
+    return column.dtype in (own, pl.Null) or (isinstance(column.dtype, pl.Datetime) and isinstance(own, pl.Datetime))
 
 
 def _fed_by(branch: MockBranch, webhook: str, endpoint: str) -> Iterator[Feed]:

@@ -165,7 +165,7 @@ def read(annotation: Any, scope: AnnotationScope) -> dtypes.DType:
         return PLAIN[annotation]
     if "__umbel_struct__" in getattr(annotation, "__dict__", {}):
         return typing.cast(dtypes.DType, annotation.__umbel_struct__)
-    if scope.plain_classes and _is_plain_class(annotation):
+    if scope.plain_classes and is_plain_class(annotation):
         from umbel.types.plain_classes import struct_of
 
         return struct_of(annotation, scope)
@@ -175,7 +175,7 @@ def read(annotation: Any, scope: AnnotationScope) -> dtypes.DType:
     return typing.cast(dtypes.DType, reader(typing.get_args(annotation), scope))
 
 
-def _is_plain_class(annotation: Any) -> bool:
+def is_plain_class(annotation: Any) -> bool:
     """Return True if an annotation is a user class with annotations usable as fields."""
     if type(annotation) is not type or annotation.__module__.partition(".")[0] in (*_NO_STRUCTS, "umbel"):
         return False

@@ -22,6 +22,7 @@ STORED = pl.Datetime("us", "UTC")
 _DAY_US = 86_400_000_000
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_INSTANT = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]")
 # The range of datetime64[ns]; pandas gets microseconds for anything outside.
 _NS_FIRST, _NS_LAST = -(2**63) // 1_000 + 1, (2**63 - 1) // 1_000
 
@@ -106,7 +107,7 @@ class Datetime(DType):
 
 @dataclass(frozen=True, slots=True)
 class Date(DType):
-    """Days. Accepts dates, instants at midnight UTC, and text like 2024-01-31."""
+    """Days. Accepts dates, instants at midnight UTC, and text like 2024-01-31 or 2024-01-31T00:00:00Z."""
 
     def polars(self) -> pl.DataType:
         return pl.Date()
@@ -117,6 +118,8 @@ class Date(DType):
     def convert_column(self, column: pl.Series) -> Checked:
         if column.dtype == pl.Date:
             return Checked(column)
+        if column.dtype == pl.String:
+            return self._of_texts(column)
         if not isinstance(column.dtype, pl.Datetime):
             return self.convert_objects(column.to_list())
         micros = _microseconds(column, column.dtype)
@@ -136,7 +139,22 @@ class Date(DType):
                 return date.fromisoformat(value)
             except ValueError as error:
                 raise self.refuse(value) from error
+        if isinstance(value, str) and _INSTANT.match(value):
+            return self._midnight(Datetime().accept(value))
         raise self.refuse(value)
+
+    def _of_texts(self, column: pl.Series) -> Checked:
+        """Convert texts, those of instants at once."""
+        is_instant = column.str.contains(_INSTANT.pattern).fill_null(False)
+        if not is_instant.any():
+            return self.convert_objects(column.to_list())
+        instants = Datetime().convert_column(column.set(~is_instant, None))
+        days, others = (
+            self.convert_column(instants.values),
+            self.convert_objects(column.set(is_instant, None).to_list()),
+        )
+        values = days.values.zip_with(is_instant, others.values)
+        return Checked(values, {**instants.errors, **days.errors, **others.errors})
 
     def _midnight(self, value: datetime) -> date:
         days, rest = divmod(_of_datetime(value), _DAY_US)
