@@ -9,7 +9,8 @@ import os
 import struct
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,19 +38,26 @@ class TokenBucket:
     def __init__(self, path: Path, rate: float, burst: float) -> None:
         self.rate, self.burst = rate, burst
         self._file = os.fdopen(disk.open_file(path, disk.CREATE), "r+b", buffering=0)
-        if os.fstat(self._file.fileno()).st_size < _BUCKET.size:
-            self._file.write(_BUCKET.pack(burst, time.monotonic()))
+        with self._locked():  # another process may make it, too
+            if os.fstat(self._file.fileno()).st_size < _BUCKET.size:
+                self._file.write(_BUCKET.pack(burst, time.monotonic()))
         self._shared = mmap.mmap(self._file.fileno(), _BUCKET.size)
 
     def take(self, tokens: float) -> float:
         """Take tokens; return 0, or the seconds after which there will be some."""
-        fcntl.lockf(self._file, fcntl.LOCK_EX)
-        try:
+        with self._locked():
             left, at = _BUCKET.unpack_from(self._shared)
             now = time.monotonic()
             left = min(self.burst, left + max(0.0, now - at) * self.rate)  # the clock begins anew with the machine
             _BUCKET.pack_into(self._shared, 0, left - tokens if left > 0 else left, now)
             return 0.0 if left > 0 else float(-left / self.rate)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes out for a block."""
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
+        try:
+            yield
         finally:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 

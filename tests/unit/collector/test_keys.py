@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,6 +65,26 @@ def test_processes_share_a_bucket(tmp_path: Path) -> None:
     command = [sys.executable, "-c", script, str(tmp_path / "b")]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert sum(int(each.communicate()[0]) for each in running) in (1000, 1001)
+
+
+def test_a_bucket_that_another_process_makes_is_not_filled_again(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from umbel.collector.keys import TokenBucket\n"
+        "print('begun', flush=True)\n"
+        "print(TokenBucket(Path(sys.argv[1]), 1, 1000).take(1))"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "b")]
+    with (tmp_path / "b").open("w+b", buffering=0) as file, subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"begun\n"
+        time.sleep(0.5)  # it would have written to the file
+        size = os.fstat(file.fileno()).st_size
+        file.seek(0)
+        file.write(struct.pack("<dd", -5.0, time.monotonic()))
+        fcntl.lockf(file, fcntl.LOCK_UN)
+        assert size == 0
+        assert float(other.communicate()[0]) == pytest.approx(5.0, abs=1.0)
 
 
 def opened(folder: Path, text: str) -> ApiKeys:
