@@ -47,6 +47,8 @@ _QUICK = {"connect_timeout": "3s", "timeout": "10s", "max_retries": "1", "retry_
 """The options of a storage that somebody waits for."""
 _INVALID = re.compile(r"failed validation check|Invalid data found")
 """What `deltalake` says of rows that violate a constraint; it has no exception of its own for them."""
+_CAST = "Cast error"
+"""What it says, in an `Exception`, of values that columns do not hold."""
 _CONSTRAINT = "delta.constraints."
 
 
@@ -63,7 +65,7 @@ class DeltaWriter(SinkWriter):
     def __init__(self, connector: S3Connector, options: WriteOptions) -> None:
         self._title, self._options = f"{connector.title}, table '{connector.prefix}'", options
         self._address, self._storage = address_of(connector)
-        self._position = 0
+        self._position, self._rules = 0, ""
 
     def examine(self) -> None:
         """Check at commit that the table has the columns of the dataset, if it is there.
@@ -99,6 +101,7 @@ class DeltaWriter(SinkWriter):
         marked = CommitProperties(app_transactions=[Transaction(self._options.id, reached)])
         with self._described():
             table = self._opened()
+            self._rules = _constraints(table)
             if (table.transaction_version(self._options.id) or 0) != self._position:
                 raise Transient(f"{self._title}: another writer has taken over the sink")
             self._put(table, changes, marked)
@@ -202,12 +205,13 @@ class DeltaWriter(SinkWriter):
         log = Path(folder, "_delta_log")
         log.mkdir()
         log.joinpath(f"{0:020}.json").write_text("\n".join(map(json.dumps, _definition(table))), encoding="utf-8")
-        own = self._table(changes)
-        if self._options.schema.is_keyed and {field.name for field in table.schema().fields} - set(own.column_names):
+        own = pl.DataFrame(pl.from_arrow(self._table(changes)))
+        if self._options.schema.is_keyed and {field.name for field in table.schema().fields} - set(own.columns):
             keys = [self._options.column(name) for name in self._options.schema.key_names]
-            chosen = pl.from_arrow(self._fitted(own, table).select(keys))
+            chosen = own.select(keys)
+            same = [pl.col(name).cast(dtype, strict=False) for name, dtype in chosen.schema.items()]
             for batch in table.to_pyarrow_dataset().to_batches():
-                found = pl.DataFrame(pl.from_arrow(batch)).join(pl.DataFrame(chosen), on=keys, how="semi")
+                found = pl.DataFrame(pl.from_arrow(batch)).join(chosen, left_on=same, right_on=keys, how="semi")
                 if found.height:
                     write_deltalake(DeltaTable(folder), found.to_arrow(), mode="append")
 
@@ -215,14 +219,6 @@ class DeltaWriter(SinkWriter):
         from deltalake import DeltaTable
 
         return DeltaTable(self._address, storage_options=self._storage)
-
-    def _constraints(self) -> str:
-        """Return the constraints of the table, as text."""
-        table = self._opened()
-        named = {name: rule for name, rule in table.metadata().configuration.items() if name.startswith(_CONSTRAINT)}
-        rules = [f"{name.removeprefix(_CONSTRAINT)} ({rule})" for name, rule in sorted(named.items())]
-        rules += [f"{field.name} NOT NULL" for field in table.schema().fields if not field.nullable]
-        return ", ".join(rules)[:500] or "unknown"
 
     @contextmanager
     def _described(self) -> Iterator[None]:
@@ -235,12 +231,24 @@ class DeltaWriter(SinkWriter):
             reason = str(error).partition("\n")[0][:300]
             if _INVALID.search(reason):
                 raise RowsRefused(
-                    f"{self._title}: a row violates a constraint of the table: {self._constraints()}",
+                    f"{self._title}: a row violates a constraint of the table: {self._rules}",
                     hint="correct the row where it comes from, or drop the constraint",
                 ) from None
             raise Transient(
                 f"{self._title}: {reason}", hint="see that the bucket exists and can be written to"
             ) from None
+        except Exception as error:
+            if type(error) is not Exception or not str(error).startswith(_CAST):
+                raise
+            raise RowsRefused(f"{self._title}: {str(error)[:300]}", hint="let the column have a larger type") from None
+
+
+def _constraints(table: Any) -> str:
+    """Return the constraints of a table, as text."""
+    named = {name: rule for name, rule in table.metadata().configuration.items() if name.startswith(_CONSTRAINT)}
+    rules = [f"{name.removeprefix(_CONSTRAINT)} ({rule})" for name, rule in sorted(named.items())]
+    rules += [f"{field.name} NOT NULL" for field in table.schema().fields if not field.nullable]
+    return ", ".join(rules)[:500] or "unknown"
 
 
 def _definition(table: Any) -> list[dict[str, Any]]:

@@ -37,6 +37,8 @@ def fit(value: Any, dtype: pa.DataType, to: pa.DataType) -> Any:
         (MIDNIGHT, AT, pa.date32(), date(2026, 3, 1)),
         (NOON, AT, pa.timestamp("us"), NOON.replace(tzinfo=None)),
         ([1], pa.large_list(INT), pa.list_(pa.int32()), [1]),
+        ({"a": 1}, pa.struct({"a": INT}), pa.struct({"b": INT}), {"a": 1}),
+        ([[1]], pa.list_(pa.list_(INT)), pa.list_(INT), [[1]]),
     ],
 )
 def test_a_value_that_the_type_holds_is_cast(value: Any, dtype: pa.DataType, to: pa.DataType, found: Any) -> None:
@@ -70,7 +72,7 @@ def test_a_value_that_it_does_not_hold_is_refused(value: Any, dtype: pa.DataType
         fit(value, dtype, to)
 
 
-@pytest.mark.parametrize(("dtype", "to"), [(pa.list_(INT), INT), (AT, pa.bool_()), (INT, pa.struct({"a": INT}))])
+@pytest.mark.parametrize(("dtype", "to"), [(pa.list_(INT), INT), (AT, pa.bool_()), (INT, pa.list_(INT))])
 def test_a_type_without_such_values_is_told_before_there_is_a_row(dtype: pa.DataType, to: pa.DataType) -> None:
     with pytest.raises(InvalidValue, match="column 'v' is of type") as found:
         fitted(pa.chunked_array([pa.array([], dtype)]), to, "column 'v'")

@@ -112,6 +112,15 @@ def test_a_value_that_its_column_does_not_hold_is_refused_alone(address: str) ->
     assert values(address) == {1: 1, 4: 4}
 
 
+def test_a_part_of_a_value_that_its_column_does_not_hold_is_refused(address: str) -> None:
+    table(address, Field("v", ArrayType(ArrayType(PrimitiveType("integer")))))
+    made = writer({"id": Int()}, {"v": List(List(Int()))})
+    made.position()
+    found = isolated(made, [change(1, [[1]]), change(2, [[1 << 40]])], 1)
+    assert [each.number for each in found.refused] == [1]
+    assert values(address) == {1: [[1]]}
+
+
 def test_a_decimal_goes_into_a_column_of_less_precision(address: str) -> None:
     table(address, Field("v", PrimitiveType("decimal(5,2)")))
     made = writer({"id": Int()}, {"v": Decimal(2)})
@@ -140,12 +149,15 @@ def test_a_commit_examines_the_columns_of_a_table_and_makes_none(address: str) -
 
 
 def test_an_update_is_accepted_where_only_an_insertion_violates_a_constraint(address: str) -> None:
-    table(address, Field("note", PrimitiveType("string"), nullable=False))
-    rows = pa.table({"id": [1], "v": [1], "at": pa.array([0], pa.timestamp("us", "UTC")), "note": ["a"]})
+    table(address, Field("id", PrimitiveType("integer")), Field("note", PrimitiveType("string"), nullable=False))
+    rows = pa.table(
+        {"id": pa.array([1], pa.int32()), "v": [1], "at": pa.array([0], pa.timestamp("us", "UTC")), "note": ["a"]}
+    )
     write_deltalake(address, rows, mode="append")
     made = writer({"id": Int()}, {"v": Int()})
     made.position()
-    assert [each.number for each in isolated(made, [change(1, 5), change(2, 5)], 1).refused] == [1]
+    changes = [change(1, 5), change(2, 5), change(1 << 40, 5)]
+    assert [each.number for each in isolated(made, changes, 1).refused] == [1, 2]
     assert values(address) == {1: 5}
 
 
