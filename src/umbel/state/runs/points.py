@@ -5,6 +5,7 @@ They make no frame: for one key that would take most of the time.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -357,6 +358,7 @@ def fixed_values(column: pa.Array) -> Array:
     return StoredColumn(column).values(slice(0, len(column)))
 
 
+@cache
 def _no_values(dtype: pl.DataType) -> Array:
     return fixed_values(pl.Series(dtype=dtype).to_arrow(compat_level=_PLAIN))
 
