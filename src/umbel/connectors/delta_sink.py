@@ -31,6 +31,7 @@ from umbel.connectors.sinks import (
     SinkWriter,
     WriteOptions,
     divided,
+    write_after_trial,
 )
 from umbel.errors import InvalidValue, Transient
 from umbel.types.json_values import each, reader
@@ -117,13 +118,8 @@ class DeltaWriter(SinkWriter):
                 with self._described():
                     self._put(DeltaTable(folder), part)
 
-            ranges, refused = divided(changes, attempt)
-        accepted = [change for _, part in ranges for change in part]
-        isolation.settle(refused, accepted)
-        try:
-            self.write(accepted, position)
-        except RowsRefused as error:  # the table's constraints have changed meanwhile
-            raise Transient(error.message) from None
+            found = divided(changes, attempt)
+        write_after_trial(self, found, position, isolation)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

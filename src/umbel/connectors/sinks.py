@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
-from umbel.errors import InvalidValue, NotSupported
+from umbel.errors import InvalidValue, NotSupported, Transient
 from umbel.types.schema import Schema
 
 PlainRow = Mapping[str, Any]
@@ -227,3 +227,30 @@ class SinkWriter(Protocol):
 
     def close(self) -> None:
         """Release connections."""
+
+
+def write_after_trial(
+    writer: SinkWriter,
+    found: tuple[Sequence[tuple[int, Sequence[RowChange]]], Sequence[Refusal]],
+    position: SinkPosition,
+    isolation: Isolation,
+) -> None:
+    """Write what a trial has accepted, in one transaction.
+
+    Args:
+        writer: to the destination.
+        found: the accepted ranges of changes with their places, and the refused changes, of `divided`.
+        position: behind all of them.
+        isolation: is to settle what is refused.
+
+    Raises:
+        Transient: it failed, or the destination has begun to refuse what it accepted in the trial.
+        NoneAccepted: nothing was written.
+    """
+    ranges, refused = found
+    accepted = [change for _, part in ranges for change in part]
+    isolation.settle(refused, accepted)
+    try:
+        writer.write(accepted, position)
+    except RowsRefused as error:
+        raise Transient(error.message) from None

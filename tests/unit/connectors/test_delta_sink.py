@@ -12,11 +12,11 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake import Schema as TableSchema
 from deltalake.schema import ArrayType, PrimitiveType
 
-from tests.connectors.refusing import isolated
+from tests.connectors.refusing import Recorded, isolated
 from umbel.connectors import delta_sink
 from umbel.connectors.delta_sink import DeltaWriter
 from umbel.connectors.sinks import NoneAccepted, RowChange, RowsRefused, SinkPosition, WriteOptions
-from umbel.errors import InvalidValue
+from umbel.errors import InvalidValue, Transient
 from umbel.runtime.refusals import Refusals, RefusingSink
 from umbel.types.dtypes import Decimal, Float, Int, List, Str
 from umbel.types.schema import Schema
@@ -159,6 +159,25 @@ def test_an_update_is_accepted_where_only_an_insertion_violates_a_constraint(add
     changes = [change(1, 5), change(2, 5), change(1 << 40, 5)]
     assert [each.number for each in isolated(made, changes, 1).refused] == [1, 2]
     assert values(address) == {1: 5}
+
+
+def test_a_constraint_that_is_added_after_the_trial_is_met_by_the_next_one(address: str) -> None:
+    class Late(Recorded):
+        def settle(self, refused: Any, accepted: Any) -> None:
+            super().settle(refused, accepted)
+            DeltaTable(address).alter.add_constraint({"small": "v < 10"})
+
+    table(address, positive="v > 0")
+    made, changes = writer({"id": Int()}, {"v": Int()}), [change(1, -1), change(2, 20), change(3, 3)]
+    made.position()
+    with pytest.raises(RowsRefused):
+        made.write(changes, SinkPosition(1))
+    with pytest.raises(Transient, match=r"positive \(v > 0\), small \(v < 10\)"):
+        made.write_accepted(changes, SinkPosition(1), Late())
+    again = writer({"id": Int()}, {"v": Int()})
+    assert again.position() == SinkPosition()
+    assert [each.number for each in isolated(again, changes).refused] == [0, 1]
+    assert values(address) == {3: 3}
 
 
 def test_where_no_row_is_accepted_nothing_is_committed(address: str) -> None:

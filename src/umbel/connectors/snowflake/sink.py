@@ -21,11 +21,11 @@ from umbel.connectors.sinks import (
     Isolation,
     PlainRow,
     RowChange,
-    RowsRefused,
     SinkPosition,
     SinkWriter,
     WriteOptions,
     divided,
+    write_after_trial,
 )
 from umbel.connectors.snowflake.casts import Cast, cast_of
 from umbel.connectors.snowflake.server import SESSION, SnowflakeServer, describe, driver
@@ -120,13 +120,8 @@ class SnowflakeWriter(SinkWriter):
                 finally:
                     _run(connection, "ROLLBACK")
 
-            ranges, refused = divided(changes, attempt)
-        accepted = [change for _, part in ranges for change in part]
-        isolation.settle(refused, accepted)
-        try:
-            self.write(accepted, position)
-        except RowsRefused as error:  # the table has changed meanwhile
-            raise Transient(error.message) from None
+            found = divided(changes, attempt)
+        write_after_trial(self, found, position, isolation)
 
     def close(self) -> None:
         """Do nothing: each transaction has a connection of its own."""
