@@ -90,20 +90,20 @@ def test_a_shard_with_more_backlog_than_another_is_not_late(
 ) -> None:
     monkeypatch.setattr(client, "RECORDS", 20)
     arn = fake.create("events", shards=2)
-    many, few = (each.id for each in fake.open("events"))
-    for shard, n in ((many, 0), (few, 1)):
+    large, small = (each.id for each in fake.open("events"))
+    for shard, n in ((large, 0), (small, 1)):
         fake.put("events", row(n), shard=shard)
     with deployed(tmp_path, events(arn, disorder="1s")) as made:
         until(made, lambda: made.taken().get("Events") == 2)
         process(made, 0.5)
         stop_polling(tmp_path)  # an outage: one shard has three requests' worth of records, the other one a record
         for n in range(10, 70):
-            fake.put("events", row(n), shard=many)
-        fake.put("events", row(100), shard=few)
+            fake.put("events", row(n), shard=large)
+        fake.put("events", row(100), shard=small)
         until(made, lambda: made.taken()["Events"] == 63)
         assert letters(made) == []
         process(made, 0.5)
-        fake.put("events", row(50), shard=many)
+        fake.put("events", row(50), shard=large)
         until(made, lambda: letters(made))
         assert "is before the watermark" in reasons(made)[0]
         assert numbers(made) == [0, 1, *range(10, 70), 100]

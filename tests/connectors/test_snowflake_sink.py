@@ -146,12 +146,12 @@ def test_rows_that_the_table_refuses_are_found_and_the_others_committed_at_once(
     found = isolated(made, [RowChange(key(row), None, row, 0) for row in rows])
     assert [each.number for each in found.refused] == [1, 2, 50]
     assert all("T" in each.error.message for each in found.refused)
-    kept = [n for n in range(50) if n not in (1, 2)]
-    assert snow.run("SELECT ID FROM T ORDER BY ID") == [(n,) for n in kept]
+    accepted = [n for n in range(50) if n not in (1, 2)]
+    assert snow.run("SELECT ID FROM T ORDER BY ID") == [(n,) for n in accepted]
     assert made.position() == SinkPosition(1)
     gone = [RowChange(key(row), row, None, 0) for row in rows[:4]]  # a retraction of what was refused is none
     made.write(gone, SinkPosition(2))
-    assert snow.run("SELECT ID FROM T ORDER BY ID") == [(n,) for n in kept if n > 3]
+    assert snow.run("SELECT ID FROM T ORDER BY ID") == [(n,) for n in accepted if n > 3]
 
 
 def test_rows_that_another_client_changes_meanwhile_are_not_lost(

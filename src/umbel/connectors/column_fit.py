@@ -41,7 +41,10 @@ def fitted(column: pa.ChunkedArray, to: pa.DataType, subject: str) -> pa.Chunked
 
 
 def _is_changed(column: pa.ChunkedArray, made: pa.ChunkedArray) -> bool:
-    """Return whether a cast has changed a value; casts to and from text, and of parts of values, have raised then."""
+    """Return whether a cast has changed a value.
+
+    Casts to and from text, and of the elements of lists, have raised then.
+    """
     if any(pa.types.is_nested(each) or _is_text(each) for each in (column.type, made.type)):
         return False
     if pa.types.is_floating(column.type) and pa.types.is_floating(made.type):

@@ -69,7 +69,7 @@ class DeltaWriter(SinkWriter):
         self._position, self._rules = 0, ""
 
     def examine(self) -> None:
-        """Check at commit that the table has the columns of the dataset, if it is there.
+        """Check at commit that an existing table has the columns of the dataset.
 
         Raises:
             InvalidValue: it does not; the message has a remedy.
@@ -194,7 +194,10 @@ class DeltaWriter(SinkWriter):
         return rows
 
     def _make_trial(self, folder: str, changes: Sequence[RowChange]) -> None:
-        """Make a table with the columns and constraints of the sink's, and those of its rows that a merge may update."""
+        """Make a table with the columns and constraints of the sink's.
+
+        It has those of its rows that a merge may update, where they have further columns.
+        """
         from deltalake import DeltaTable, write_deltalake
 
         table = self._opened()
@@ -218,7 +221,7 @@ class DeltaWriter(SinkWriter):
 
     @contextmanager
     def _described(self) -> Iterator[None]:
-        """Turn errors of the storage and of concurrent writers into transient ones, those of rows into refusals."""
+        """Turn errors of storage and concurrent writers into transient ones, of rows into refusals."""
         from deltalake.exceptions import DeltaError
 
         try:
@@ -248,7 +251,7 @@ def _constraints(table: Any) -> str:
 
 
 def _definition(table: Any) -> list[dict[str, Any]]:
-    """Return the actions of Delta's log that define a table without partitions and rows, as the Delta protocol has them."""
+    """Return the actions of Delta's log (Delta protocol) that define an empty table without partitions."""
     protocol, metadata = table.protocol(), table.metadata()
     versions = {"minReaderVersion": protocol.min_reader_version, "minWriterVersion": protocol.min_writer_version}
     features = {"readerFeatures": protocol.reader_features, "writerFeatures": protocol.writer_features}

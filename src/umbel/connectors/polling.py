@@ -234,7 +234,7 @@ def reader_state(folder: Path) -> tuple[SourceLag, str]:
 
 
 def unread_of(folder: Path) -> frozenset[str] | None:
-    """Return the partitions that the server has more of than was read into a folder; None if that is not known."""
+    """Return the partitions with rows that were not read into a folder; None if unknown."""
     found = _POLLERS.get(folder)
     return found.unread if found is not None else None
 

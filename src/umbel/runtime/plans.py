@@ -287,7 +287,7 @@ class Plans:
 def _unread(
     sources: Iterable[Plannable], positions: Mapping[str, Position], before: BatchPlan
 ) -> dict[str, Sequence[str]]:
-    """Return the unread partitions of sources that have some, or had some in the plan before."""
+    """Return the unread partitions of sources that have or had some."""
     found = {each.key: sorted(each.unread_partitions(positions.get(each.key))) for each in sources}
     return {key: parts for key, parts in found.items() if parts or before.unread.get(key)}
 

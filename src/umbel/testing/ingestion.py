@@ -85,7 +85,10 @@ def _received(df: pd.DataFrame, source: SourceDefinition, dataset: DatasetDefini
 
 
 def _is_sent_as_it_is(frame: pl.DataFrame, source: SourceDefinition, dataset: DatasetDefinition) -> bool:
-    """Return whether a server gets the same columns; also if one is missing, which is an error here."""
+    """Return whether a server gets the same columns.
+
+    True as well if one is missing, which is an error here.
+    """
     if source.preproc or source.where is not None or source.transform is not None or source.cdc == "debezium":
         return False
     types = dataset.dtypes

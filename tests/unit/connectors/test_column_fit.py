@@ -73,7 +73,7 @@ def test_a_value_that_it_does_not_hold_is_refused(value: Any, dtype: pa.DataType
 
 
 @pytest.mark.parametrize(("dtype", "to"), [(pa.list_(INT), INT), (AT, pa.bool_()), (INT, pa.list_(INT))])
-def test_a_type_without_such_values_is_told_before_there_is_a_row(dtype: pa.DataType, to: pa.DataType) -> None:
+def test_a_type_without_such_values_is_an_error_before_there_is_a_row(dtype: pa.DataType, to: pa.DataType) -> None:
     with pytest.raises(InvalidValue, match="column 'v' is of type") as found:
         fitted(pa.chunked_array([pa.array([], dtype)]), to, "column 'v'")
     assert not isinstance(found.value, RowsRefused)

@@ -130,7 +130,7 @@ def test_a_decimal_goes_into_a_column_of_less_precision(address: str) -> None:
     assert str(values(address)[1]) == "1.25"
 
 
-def test_a_type_without_the_values_of_the_field_is_told_at_once(address: str) -> None:
+def test_a_type_without_the_values_of_the_field_is_an_error_at_once(address: str) -> None:
     table(address, Field("v", ArrayType(PrimitiveType("long"))))
     with pytest.raises(InvalidValue, match="column 'v' is of type list"):
         writer({"id": Int()}, {"v": Int()}).position()
