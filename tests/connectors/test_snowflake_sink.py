@@ -295,6 +295,7 @@ def test_a_commit_examines_the_table(snow: FakeSnowflake) -> None:
 
 def test_a_table_retyped_or_dropped_between_deliveries(snow: FakeSnowflake, tmp_path: Path) -> None:
     snow.create("LARGE", LARGE)
+    snow.create("NORSE", NORSE)
     with shop(tmp_path) as made:
         made.sell(20)
         made.drain()

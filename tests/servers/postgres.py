@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests.scenarios.server import HOST, free_port
 from tests.servers.missing import missing
 
@@ -71,9 +73,16 @@ class PostgresServer:
     def kill(self) -> None:
         """Kill it and all its processes at once, as a loss of power would."""
         assert self._process is not None
+        others: list[psutil.Process] = []  # each is the leader of a group of its own, and would answer for a moment
+        with contextlib.suppress(psutil.NoSuchProcess):
+            others = psutil.Process(self._process.pid).children(recursive=True)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        for each in others:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
         self._process.wait()
+        psutil.wait_procs(others, timeout=10)
         (self.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
