@@ -232,7 +232,7 @@ class PagedSource(StagedSource):
         return made
 
     def partition_of(self, split: Split) -> str:
-        return "".join(self.partitions_in(self.stage.part(int(split["part"])).facts))
+        return str(self.stage.part(int(split["part"])).facts.get("partition", ""))
 
     def partitions_in(self, facts: Mapping[str, Any]) -> Collection[str]:
         return [facts["partition"]] if "partition" in facts else []

@@ -61,10 +61,13 @@ class Intake:
 
     def took(self, changes: pl.DataFrame, batch: RawBatch) -> None:
         """Note the event times of changes that a batch has."""
-        several = batch.partitions
-        partition = pl.lit(self.partition) if several is None else pl.lit(several.gather(batch.rows(changes[SEQ])))
         times = pl.col(AT).min().alias("oldest"), pl.col(AT).max().alias("newest")
-        for name, oldest, newest in changes.group_by(partition.alias("partition")).agg(*times).iter_rows():
+        if batch.partitions is None:
+            found = changes.select(pl.lit(self.partition).alias("partition"), *times)
+        else:
+            partitions = batch.partitions.gather(batch.rows(changes[SEQ]))
+            found = changes.group_by(pl.lit(partitions).alias("partition")).agg(*times)
+        for name, oldest, newest in found.iter_rows():
             known = self.taken.get(name, Taken(self.source, name, oldest, newest))
             self.taken[name] = replace(known, oldest=min(oldest, known.oldest), newest=max(newest, known.newest))
 
