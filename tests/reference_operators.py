@@ -55,6 +55,11 @@ def key_of(change: Change, columns: Sequence[str]) -> Group:
     return tuple(hashable(change.values[name]) for name in columns)
 
 
+def keys_of(group: Sequence[Change], columns: Sequence[str]) -> Values:
+    """Return the key of a group as rows have it: NaN is a number there."""
+    return {name: group[0].values[name] for name in columns}
+
+
 def last_seen(change: Change) -> tuple[Any, ...]:
     """Return by what the last one seen of some rows is known: its place in the source, then its values."""
     return order_of(change)[1:]
@@ -261,8 +266,8 @@ def aggregated(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], see
     """
     lookback = max(each.window.lookback_us for each in aggregates)
     changes = []
-    for key, mine in grouped(flow.changes, keys).items():
-        values = dict(zip(keys, key, strict=True))
+    for mine in grouped(flow.changes, keys).values():
+        values = keys_of(mine, keys)
         rows = _rows(aggregates, mine, seen // SECOND * SECOND - lookback)
         changes += versions({end: Change(end, end, {**values, **results}) for end, results in rows.items()})
     return Flow(changes, keys)
@@ -272,8 +277,8 @@ def slid(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], seen: int
     """Return the emitted results of continuous windows: at each instant before `seen` at which a row enters or leaves."""
     lengths = {each.window.duration_us for each in aggregates} - {None}
     changes = []
-    for key, mine in grouped(flow.changes, keys).items():
-        values = dict(zip(keys, key, strict=True))
+    for mine in grouped(flow.changes, keys).values():
+        values = keys_of(mine, keys)
         left = {max(((each.time + length) // SECOND + 1) * SECOND, each.at) for each in mine for length in lengths}
         instants = sorted(at for at in {*(max(each.at, each.time) for each in mine), *left} if at < seen)
         rows = {
@@ -316,25 +321,23 @@ def empty(aggregate: Any) -> Any:
 def by_window(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], window: Any, seen: int) -> Flow:
     """Return the same with the window as a key: each result stays."""
     changes = []
-    for key, mine in grouped(flow.changes, keys).items():
+    for mine in grouped(flow.changes, keys).values():
         closed = seen // SECOND * SECOND - window.lookback_us
         for end, results in hopping(aggregates, mine, window.duration_us, window.stride_us, closed).items():
-            changes.append(_spanned(keys, key, aggregates, (end - window.duration_us, end), results))
+            changes.append(_spanned(keys_of(mine, keys), aggregates, (end - window.duration_us, end), results))
     return Flow(changes, (*keys, "window"))
 
 
 def by_session(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], gap: int, closed: int = EVER) -> Flow:
     """Return the results of the sessions of each key that no row up to `closed` can go on with."""
     changes = []
-    for key, mine in grouped(flow.changes, keys).items():
+    for mine in grouped(flow.changes, keys).values():
         for span, results in sessions(aggregates, mine, gap).items():
             if (span[1] - 1) // SECOND * SECOND + gap + SECOND <= closed // SECOND * SECOND:
-                changes.append(_spanned(keys, key, aggregates, span, results))
+                changes.append(_spanned(keys_of(mine, keys), aggregates, span, results))
     return Flow(changes, (*keys, "window"))
 
 
-def _spanned(
-    keys: tuple[str, ...], key: Group, aggregates: Sequence[Any], span: tuple[int, int], results: list[Any]
-) -> Change:
+def _spanned(keys: Values, aggregates: Sequence[Any], span: tuple[int, int], results: list[Any]) -> Change:
     named = dict(zip((each.into_field for each in aggregates), results, strict=True))
-    return Change(span[1], span[1], {**dict(zip(keys, key, strict=True)), "window": span, **named})
+    return Change(span[1], span[1], {**keys, "window": span, **named})

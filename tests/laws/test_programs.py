@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ from tests.reference_operators import current, grouped
 from umbel.aggregates import Average, Count, Distinct, LastK, Max, Sum
 from umbel.expr import col
 from umbel.types.schema import Schema
-from umbel.types.windows import Continuous, Hopping, Session
+from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 
 Place = Callable[[int], int]
 PARTS = 10
@@ -361,3 +362,16 @@ def test_a_row_that_comes_late_and_ends_in_one_stride_has_been_there() -> None:
     counts = [Count(window=Hopping("forever", each), into_field=f"n{each}") for each in ("10s", "30s")]
     counted = Twin.of("C", PRICES, appends=False).aggregate(["w"], counts)
     again_and_again(Program.numbered({"C": Source(PRICES, rows, deletes=True)}, {"D": counted}, 1000))
+
+
+@pytest.mark.parametrize("window", [None, Tumbling("30s"), Session("15s")], ids=str)
+def test_nan_is_a_key_like_others(window: Any) -> None:
+    """The reference gave it on as a text."""
+    values = [math.nan, math.inf, 0.0, -0.0, math.nan, -math.inf, math.nan]
+    events = tuple(event(1, "a", 10 * place, f=value) for place, value in enumerate(values))
+    there = Twin.of("E", EVENTS, appends=True).dropnull(["f"])
+    if window is None:
+        counted = there.aggregate(["f"], [Count(window=Hopping("forever", "30s"), into_field="n")])
+    else:
+        counted = there.aggregate(["f"], [Count(into_field="n")], window=window)
+    again_and_again(Program.numbered({"E": Source(EVENTS, events)}, {"D": counted, "L": there.latest("f")}, 1000))

@@ -6,13 +6,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tests.aggregating import instant
-from umbel.types.dtypes import Datetime, DType, Optional, Struct, Window
+from umbel.types.dtypes import Datetime, DType, Float, Optional, Struct, Window
 
 
 def stored(value: Any, dtype: DType) -> Any:
     """Return a value of the reference as frames have it."""
     if value is None or isinstance(dtype, Optional):
         return None if value is None else stored(value, dtype.base)
+    if isinstance(dtype, Float):
+        return float(value)  # in a key NaN is its name
     if isinstance(dtype, Datetime):
         return instant(value)
     if isinstance(dtype, Window):

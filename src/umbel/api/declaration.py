@@ -47,7 +47,7 @@ def check_names(dataset: str, names: Sequence[str], text: ClassText) -> None:
 def _name_errors(names: Sequence[str], text: ClassText) -> Iterator[str]:
     for name in text.duplicates:
         if name in names:
-            yield f"duplicate field name '{name}'"
+            yield f"duplicate field name '{name}': another field or a method of the class has it"
     for name in names:
         if name in RESERVED:
             yield f"field name '{name}' is reserved"

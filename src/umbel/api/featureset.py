@@ -208,7 +208,7 @@ def _members(cls: type, features: Sequence[str]) -> dict[str, Any]:
 
 def _name_errors(names: list[str], text: ClassText) -> Iterator[str]:
     for name in text.duplicates:
-        yield f"duplicate name '{name}'"
+        yield f"duplicate name '{name}': another feature or a method of the class has it"
     for name in names:
         if name in RESERVED:
             yield f"feature name '{name}' is reserved"

@@ -13,6 +13,7 @@ import time
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -22,7 +23,7 @@ from umbel.state.runs.journal import FOLDER as JOURNAL
 from umbel.state.runs.manifest import FOLDER as MANIFESTS
 from umbel.state.runs.manifest import RunEntry, RunPart, WrittenRuns, retained
 from umbel.state.runs.reading import SortedRows, merged_ranges
-from umbel.state.runs.rules import HASH, described_order
+from umbel.state.runs.rules import HASH, ReplaceRule, described_order
 from umbel.state.runs.run import pack_run
 from umbel.state.runs.shard import RUNS, Shard
 from umbel.state.runs.views import ShardView
@@ -46,11 +47,13 @@ class MergePlan:
         table: their table.
         inputs: adjacent runs, oldest first.
         complete: True if the table has no older runs.
+        tier: of the run that they become.
     """
 
     table: str
     inputs: tuple[RunEntry, ...]
     complete: bool
+    tier: int
 
 
 def maintain(shard: Shard, *, flush_bytes: int | None = None) -> bool:
@@ -96,16 +99,27 @@ def _publishing(shard: Shard, begun: float) -> Iterator[ShardView]:
 
 
 def next_merge(shard: Shard, manifest: Manifest) -> MergePlan | None:
-    """Return the runs to merge next, of the lowest tier with enough; else None."""
-    found: list[tuple[int, MergePlan]] = []
-    for table, entries in manifest.runs.items():
-        if table not in shard.schemas:
-            continue
+    """Return the runs to merge next; else None.
+
+    These are those of the lowest tier with enough. Else they are all runs of a table whose rows expire or are replaced, when the
+    newer ones have as many rows as the oldest: what is not needed takes no more room then than what is. Else a run of a high tier
+    would hold it until there are enough of its tier.
+    """
+    known = {table: entries for table, entries in manifest.runs.items() if table in shard.schemas}
+    found = list[MergePlan]()
+    for table, entries in known.items():
         for tier in {entry.tier for entry in entries}:
             inputs = tuple(entry for entry in entries if entry.tier == tier)
             if len(inputs) >= shard.options.fan:
-                found.append((tier, MergePlan(table, inputs, inputs[0] == entries[0])))
-    return min(found, key=lambda each: each[0])[1] if found else None
+                found.append(MergePlan(table, inputs, inputs[0] == entries[0], tier + 1))
+    if found:
+        return min(found, key=attrgetter("tier"))
+    for table, (oldest, *newer) in known.items():
+        schema = shard.schemas[table]
+        shrinks = table in manifest.horizons or (isinstance(schema.rule, ReplaceRule) and not schema.order)
+        if shrinks and oldest.tier and sum(entry.rows for entry in newer) >= oldest.rows:
+            return MergePlan(table, (oldest, *newer), complete=True, tier=oldest.tier)
+    return None
 
 
 def _flush(shard: Shard, view: ShardView) -> bool:
@@ -155,7 +169,7 @@ def _merge(shard: Shard, plan: MergePlan) -> bool:
             _discard(shard, parts)
             return False
         at = entries.index(plan.inputs[0])
-        merged = (RunEntry(plan.inputs[0].tier + 1, parts),) if parts else ()
+        merged = (RunEntry(plan.tier, parts),) if parts else ()
         left = [*entries[:at], *merged, *entries[at + len(plan.inputs) :]]
         runs = {**now.manifest.runs, plan.table: tuple(left)}
         written = now.manifest.written + WrittenRuns(merges=1, merged=sum(part.size for part in parts))

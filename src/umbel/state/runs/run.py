@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,7 +106,7 @@ class RunFile:
     """
 
     def __init__(self, data: pa.Buffer, name: str) -> None:
-        whole, self._name = memoryview(data), name
+        whole, self._name, self._damaged = memoryview(data), name, partial(_damaged, name)
         self.size = len(whole)
         """Bytes of the file."""
         if self.size < _FOOTER.size:
@@ -281,5 +282,10 @@ class RunFile:
             section.check_all()
         return self.rows
 
-    def _damaged(self, reason: str) -> Damaged:
-        return Damaged(f"the run {self._name} of the state is damaged: {reason}", hint=REMEDY)
+
+def _damaged(name: str, reason: str) -> Damaged:
+    """Return the error of a run.
+
+    No method: a run that its own sections refer to would stay mapped until Python looks for cycles.
+    """
+    return Damaged(f"the run {name} of the state is damaged: {reason}", hint=REMEDY)

@@ -1,0 +1,76 @@
+"""What is not needed any more leaves the disk and the memory, however long a shard runs."""
+
+from __future__ import annotations
+
+import gc
+from datetime import timedelta
+from pathlib import Path
+
+from tests.unit.state.runs.tables import (
+    COLLECTED,
+    REPLACED,
+    SCHEMAS,
+    SUMMED,
+    TABLES,
+    ZERO,
+    A,
+    B,
+    found,
+    opened,
+    scanned,
+    write,
+)
+from umbel.state.port import Stamp
+from umbel.state.runs.files import LocalFiles
+from umbel.state.runs.maintenance import maintain
+from umbel.state.runs.run import RunFile
+from umbel.state.runs.shard import Shard, ShardOptions
+
+
+def test_expired_rows_leave_the_disk_however_long_a_shard_runs(tmp_path: Path) -> None:
+    """Runs of high tiers held them until so many runs of their tier were there: the longer it ran, the more of them."""
+    live, fan = 8, 3
+    shard = Shard(LocalFiles(tmp_path, is_synced=False), SCHEMAS, ShardOptions(flush_bytes=1, fan=fan))
+    most = {COLLECTED: 0, SUMMED: 0, REPLACED: 0}
+    for batch in range(100):
+        with shard.transaction([A, B], Stamp(1, batch), undo=False) as tx:
+            for table in most:
+                hours = [batch] if table == REPLACED else [batch, batch]
+                write(
+                    tx,
+                    table,
+                    [(key, hour, key if table == SUMMED else str(key)) for hour in hours for key in range(20)],
+                )
+                tx.expire(table, ZERO + timedelta(days=1, hours=batch - live))
+        maintain(shard)
+        if batch > 2 * live:
+            for table, runs in shard.refresh().manifest.runs.items():
+                most[table] = max(most[table], sum(run.rows for run in runs))
+    for table, rows in most.items():
+        flushed = 40 if table == COLLECTED else 20
+        assert rows <= (2 * live + fan) * flushed, table
+    assert len(scanned(shard.snapshot(), REPLACED)) == 20 * live
+
+
+def runs_in_use() -> int:
+    return sum(isinstance(each, RunFile) for each in gc.get_objects())
+
+
+def test_runs_that_were_merged_are_unmapped_at_once(tmp_path: Path) -> None:
+    """They referred to themselves: their pages and the room of their deleted files were held until Python looked for cycles."""
+    shard = opened(tmp_path, ShardOptions(flush_bytes=1, fan=3))
+    gc.collect()
+    gc.disable()
+    before = runs_in_use()
+    try:
+        for batch in range(20):
+            with shard.transaction([A, B], Stamp(1, batch), undo=False) as tx:
+                for table in TABLES:
+                    write(tx, table, [(key, batch, key if table == SUMMED else str(key)) for key in range(20)])
+            maintain(shard)
+            assert [found(shard.snapshot(), table) for table in TABLES] == [
+                scanned(shard.snapshot(), t) for t in TABLES
+            ]
+        assert runs_in_use() - before <= len(shard.refresh().files)
+    finally:
+        gc.enable()
