@@ -63,8 +63,6 @@ def command(
 
     die_with_parent()
     log_redacted(logging.INFO)
-    for name in ("py4j", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
     stop = Stop()
     Limits.from_environment()  # a wrong one is refused now, not by the first batch
     deployment = open_deployment(directory, catalog, store, shards, accuracy, exact_instants)

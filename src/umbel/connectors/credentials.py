@@ -11,6 +11,7 @@ from typing import Protocol
 from umbel.connectors.aws_secrets import aws_secret, check_arn
 from umbel.definitions.secret import Credential, Secret
 from umbel.errors import InvalidValue, Transient, UnknownName
+from umbel.state.passwords import remember_secret
 
 
 class SecretVault(Protocol):
@@ -62,7 +63,9 @@ def resolved(credential: Credential) -> str:
     kind, separator, rest = credential.arn.partition(":")
     provider = _PROVIDERS.get(kind) if separator else None
     text = provider(rest) if provider else _other(credential)
-    return _part(credential, text) if credential.path else text
+    found = _part(credential, text) if credential.path else text
+    remember_secret(found)
+    return found
 
 
 def _other(secret: Secret) -> str:

@@ -22,6 +22,12 @@ _CREDENTIALS = re.compile(r"^[^:/?#]+://(?P<credentials>.*)@")
 _SHORTEST = 4
 """Characters of the shortest password that is redacted in texts: shorter ones would match everywhere."""
 
+_SHORTEST_PATH = 12
+"""Characters of the shortest path of a secret URL that is redacted on its own."""
+
+_OTHERS = ("alembic", "httpcore", "httpx", "py4j")
+"""Libraries that log each call, with the URL."""
+
 _known: set[str] = set()
 
 
@@ -61,6 +67,19 @@ def remember_all(url: str) -> None:
         remember(password)
 
 
+def remember_secret(text: str) -> None:
+    """Register a secret for `redacted`.
+
+    Of a URL also its passwords and its path, which may be a token.
+    """
+    remember(text)
+    remember_all(text)
+    _, separator, rest = text.partition("://")
+    path = rest.partition("?")[0].partition("/")[2]
+    if separator and len(path) >= _SHORTEST_PATH:
+        remember(path)
+
+
 def redacted(text: str) -> str:
     """Return a text with the passwords registered in this process masked."""
     for password in sorted(_known, key=len, reverse=True):
@@ -98,7 +117,9 @@ class RedactingFormatter(logging.Formatter):
 
 
 def log_redacted(level: int) -> None:
-    """Log to standard error with passwords masked."""
+    """Log to standard error with passwords masked, of libraries only warnings."""
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
+    for name in _OTHERS:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from umbel.catalog.engine import migrated
+from umbel.connectors.credentials import resolved
+from umbel.definitions.secret import Secret
 from umbel.errors import InvalidValue, UmbelError
 from umbel.runtime.deployment import Deployment
 from umbel.state import passwords
-from umbel.state.passwords import RedactingFormatter, handed_on, masked, passwords_of, received, redacted
+from umbel.state.passwords import RedactingFormatter, handed_on, log_redacted, masked, passwords_of, received, redacted
 from umbel.state.urls import open_store
 
 URLS = [
@@ -83,3 +85,24 @@ def test_logs_have_no_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pl@nted" not in report
     assert "pl%40nted" not in report
     assert redacted("abc") == "abc"
+
+
+def test_resolved_secrets_are_masked_in_logs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The client of HTTP sinks logs each request with its URL, and the end of the worker's log is in `/readyz?deep`."""
+    monkeypatch.setattr(passwords, "_known", set())
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.WARNING)
+    for name in ("httpx", "umbel"):
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.NOTSET)
+    monkeypatch.setenv("HOOK", "https://me:planted@example.com/hooks/planted-token")
+    url = resolved(Secret(arn="env:HOOK"))
+    log_redacted(logging.INFO)
+    logging.getLogger("httpx").info("HTTP Request: POST %s/orders", url)
+    logging.getLogger("umbel").info("to %s/orders", url)
+    logging.getLogger("umbel").info("refused: https://example.com/hooks/planted-token/orders")
+    logged = capsys.readouterr().err
+    assert "HTTP Request" not in logged
+    assert logged.count("refused") == 1
+    assert "planted" not in logged
