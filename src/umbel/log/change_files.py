@@ -50,6 +50,12 @@ def prefix_of(batch: int) -> str:
     return f"batch-{batch:012d}-"
 
 
+def batch_of(name: str) -> int | None:
+    """Return the batch that a file's name tells, None if it has rows of several."""
+    found = _OF_BATCH.match(name.rpartition("/")[2])
+    return None if found is None else int(found[1])
+
+
 def may_have(name: str, first: int | None, last: int | None) -> bool:
     """Return False if the file's name tells that all its changes are of other batches.
 
@@ -58,8 +64,7 @@ def may_have(name: str, first: int | None, last: int | None) -> bool:
         first: the first of the batches, None for any.
         last: the last one, None for any.
     """
-    found = _OF_BATCH.match(name.rpartition("/")[2])
-    batch = None if found is None else int(found[1])
+    batch = batch_of(name)
     return batch is None or ((first is None or batch >= first) and (last is None or batch <= last))
 
 

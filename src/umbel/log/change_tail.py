@@ -79,7 +79,10 @@ class FileTail:
             except FileNotFoundError:
                 return last
             is_linked = data.startswith((_MAGIC, _PLACELESS)) and len(data) == _HEAD
-            last = _LINK.unpack(data[-_LINK.size :])[0] if is_linked else UNKNOWN
+            before = _LINK.unpack(data[-_LINK.size :])[0] if is_linked else UNKNOWN
+            if before >= last:
+                return last  # the file of a later batch is in its place
+            last = before
         return None
 
     def size(self) -> tuple[int, int]:

@@ -26,7 +26,8 @@ from urllib.parse import unquote
 import polars as pl
 
 from umbel.errors import Damaged, Transient
-from umbel.log.change_files import MONTH, ChangeLogFile, added, in_order, iso, may_have, prefix_of
+from umbel.log.change_files import MONTH, ChangeLogFile, added, batch_of, in_order, iso, may_have, prefix_of
+from umbel.log.change_statistics import differences
 from umbel.log.change_tail import BATCH, ChangeTail, FileTail
 from umbel.log.file_checksums import FileSums
 from umbel.log.nesting import stored, stored_frame, to_storage_frame
@@ -106,7 +107,7 @@ class ChangeLog:
         from deltalake.exceptions import CommitFailedError
 
         table = self._opened()
-        if _version(table, application) >= number:
+        if _version(table, application) >= number and self._has_batches(table, parts):
             self._sync_commits()  # the process that made it may have died before it was durable
             return False
         once = CommitProperties(app_transactions=[Transaction(application, number)], max_commit_retries=20)
@@ -117,6 +118,18 @@ class ChangeLog:
         except CommitFailedError as error:
             raise Transient(f"the change log {self.path} was committed to by another process: {error}") from error
         self._sync_commits()
+        return True
+
+    def _has_batches(self, table: DeltaTable, parts: Sequence[ChangeLogFile]) -> bool:
+        """Return False if parts are of batches without any row in the table.
+
+        The number of a transaction has no checksum: one that is too large would hide that its rows are missing.
+        """
+        for batch in {batch_of(part.path) for part in parts} - {None}:
+            paths = [self.path / name for name in _names(table) if may_have(name, batch, batch)]
+            rows = pl.scan_parquet(paths, extra_columns="ignore", hive_partitioning=False) if paths else None
+            if rows is None or rows.filter(pl.col(BATCH) == batch).select(BATCH).head(1).collect().is_empty():
+                return False
         return True
 
     def _sync_commits(self) -> None:
@@ -322,8 +335,10 @@ class ChangeLog:
             raise self._damaged(f"batch {missing} is missing in its tail")
 
     def _verify(self, table: DeltaTable) -> None:
-        """Verify every file of a version of the table against its checksum."""
+        """Verify each file of the table, and what the table says of it."""
         self.files(_names(table))
+        for difference in differences(self.path, table):
+            raise self._damaged(difference)
 
     def files(self, names: Iterable[str]) -> list[Path]:
         """Return the paths of files of the table, each verified against its checksum."""
