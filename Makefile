@@ -11,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WARM := $(VENV)/.warm
-WORKERS ?= 2
+WORKERS ?= 3
 
 help:
 	@echo "make demo         flights become features over HTTP, checked against a recomputation"

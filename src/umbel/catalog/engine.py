@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,7 +65,7 @@ def _engine(url: str) -> Engine:
         if parsed.get_backend_name() not in DATABASES:
             raise InvalidValue(f"--catalog: a catalog cannot be kept in '{parsed.get_backend_name()}'", hint=_REMEDY)
         if parsed.get_backend_name() == "sqlite":
-            engine = create_engine(parsed, connect_args={"timeout": 60})
+            engine = create_engine(parsed, connect_args={"timeout": 60}, json_deserializer=_decoded)
         else:  # a connection that was lost is replaced before it is used again
             engine = create_engine(parsed, connect_args={"connect_timeout": 10}, pool_pre_ping=True)
     except ModuleNotFoundError as error:
@@ -85,6 +86,13 @@ def _engine(url: str) -> Engine:
         event.listen(engine, "connect", _sqlite_settings)
         event.listen(engine, "handle_error", _explained)
     return engine
+
+
+def _decoded(stored: str) -> Any:
+    try:
+        return json.loads(stored)
+    except ValueError as error:
+        raise Damaged(f"the catalog is damaged: a value in it is not JSON: {error}", hint=REMEDY) from error
 
 
 def _sqlite_settings(connection: Any, _: Any) -> None:

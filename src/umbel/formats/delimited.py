@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from umbel.formats.chunks import CHUNK_BYTES, MAX_ROW, Chunk, chunks, last_line
+from umbel.formats.chunks import CHUNK_BYTES, MAX_ROW, RAW_RETAINED, Chunk, chunks, last_line
 from umbel.formats.declarations import CSV
 from umbel.formats.stored import StoredFile
 from umbel.types.raw import Raw, rejects
@@ -23,6 +23,9 @@ QUOTE = ord('"')
 BREAK = ord("\n")
 LINES_IN_RECORD = 10_000
 _BOM = b"\xef\xbb\xbf"
+_CARRIAGE_RETURNS = (
+    "lines end in a carriage return alone; write a new file with line feeds: tr '\\r' '\\n' < old.csv > new.csv"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,9 @@ def open_delimited(stored: StoredFile, form: CSV, begin: int, end: int | None) -
     """
     names, header = (tuple(form.headers), 0) if form.headers is not None else header_of(stored, form)
     reader = Delimited(names, form.delimiter)
+    if form.headers is None and any("\r" in name for name in names):
+        yield reader, Chunk(begin, ",".join(names).encode()[:RAW_RETAINED], _CARRIAGE_RETURNS)
+        return
     for chunk in chunks(stored, begin, end, last_record):
         if chunk.offset < header and chunk.error is None:
             yield reader, Chunk(header, chunk.data[header - chunk.offset :])

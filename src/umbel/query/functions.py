@@ -296,13 +296,22 @@ def looked_up(
         keys: one series per key field.
         fields: the columns of the result, in order.
         answer: the function that looks the rows up.
+
+    Raises:
+        InvalidValue: an instant is missing.
     """
     import pandas as pd
 
     name, types = dataset.name, dataset.dtypes
     _check_committed(dataset, keys, fields)
     columns = [_key(name, key, keys[key], types[key]) for key in dataset.keys]
-    found, is_found = answer(name, pl.DataFrame(columns), _key(name, "ts", ts, Datetime()))
+    instants = _key(name, "ts", ts, Datetime())
+    if missing := instants.null_count():
+        raise InvalidValue(
+            f"lookup on dataset '{name}': {missing} of {len(instants)} timestamps are missing",
+            hint="fill them, or look up the other rows only",
+        )
+    found, is_found = answer(name, pl.DataFrame(columns), instants)
     shown = {field: Optional(types[field].base).to_pandas(found.get_column(field)) for field in fields}
     return pd.DataFrame(shown, columns=list(fields)), pd.Series(is_found.to_numpy(writable=True), name="found")
 

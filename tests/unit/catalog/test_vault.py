@@ -31,6 +31,14 @@ def test_secrets_come_back(vault: Vault) -> None:
     assert list(vault.names()) == ["another"]
 
 
+@pytest.mark.parametrize("name", ["env:TOKEN", "file:/run/token", "arn:aws", "", "  ", "a\0b", "a\nb"])
+def test_names_by_which_no_secret_would_be_found_are_refused(vault: Vault, name: str) -> None:
+    with pytest.raises(InvalidValue, match="cannot be the name of a secret"):
+        vault.add(name, "x")
+    vault.add("environment:token", "x")
+    assert vault.names() == ["environment:token"]
+
+
 def test_what_is_missing_or_there_already(vault: Vault) -> None:
     vault.add("token", "a")
     with pytest.raises(InvalidValue, match="token"):

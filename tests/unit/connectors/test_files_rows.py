@@ -213,6 +213,14 @@ def test_a_quote_that_is_never_closed_costs_its_line(tmp_path: Path) -> None:
     assert [value[0] for n, value in enumerate(found) if n != 1] == [str(n) for n in range(1, 5000) if n != 2]
 
 
+@pytest.mark.parametrize("data", [b"i,f,s\r1,2,3\r4,5,6", b"i,f,s\r1,2,3\r", b"i,f,s\r1,2,3\n4,5,6\n"])
+def test_a_file_whose_lines_end_in_carriage_returns_is_a_dead_letter(tmp_path: Path, data: bytes) -> None:
+    """All of it was taken for the header: no row, and no word about it."""
+    ((reason, raw),) = outcome(tmp_path, data, CSV(), THREE)
+    assert "carriage return" in reason
+    assert raw.startswith(b"i,f,s\r1")
+
+
 def test_headers_come_from_the_file_or_the_declaration(tmp_path: Path) -> None:
     assert outcome(tmp_path, b'"f",s,i,more\n1,2,3,4\n', CSV(), THREE) == [("3", "1", "2")]
     assert outcome(tmp_path, b"f,s,i\n", CSV(headers=["f", "s", "i"]), THREE) == [("i", "f", "s")]

@@ -256,6 +256,15 @@ def test_the_online_index_is_needed(client) -> None:
         Users.lookup(pd.Series([T]), uid=pd.Series([1, 2]))
 
 
+@mock
+def test_a_missing_instant_is_refused(client) -> None:
+    """It was an assertion of ours that failed, with status 500 on a server."""
+    client.commit(message="m", datasets=ALL)
+    for ts in (pd.Series([T, None]), pd.Series([pd.NaT, pd.NaT])):
+        with refusal(ValueError, "lookup on dataset 'Users'", "of 2 timestamps are missing", at=False):
+            Users.lookup(ts, uid=pd.Series([1, 2]))
+
+
 @featureset
 class Named:
     uid: int = F()

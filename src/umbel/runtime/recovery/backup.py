@@ -135,6 +135,8 @@ def _check_apart(directory: Path, repository: Repository) -> None:
         raise InvalidValue(
             f"backups of {directory} cannot be in {place}: one would be part of the other", hint="use another folder"
         )
+    if place is not None and (place / "catalog.db").exists():
+        raise InvalidValue(f"{place} is the folder of a deployment, not of backups", hint="use another folder")
 
 
 def _earlier(repository: Repository, purged_at: float) -> tuple[dict[str, FileEntry], dict[str, Part]]:

@@ -32,6 +32,9 @@ from umbel.runtime.recovery.state_check import check_state, looked, wrong
 from umbel.state.runs.files import LocalFiles
 from umbel.state.runs.inspection import inspect
 
+UNREADABLE = (Damaged, OSError, ValueError, pl.exceptions.PolarsError)
+"""What reading a damaged file or row raises."""
+
 
 def check(deployment: Deployment, *, deep: bool = True) -> Iterator[CheckFinding]:
     """Yield what is wrong with a deployment's files.
@@ -49,16 +52,16 @@ def check(deployment: Deployment, *, deep: bool = True) -> Iterator[CheckFinding
         yield CheckFinding("catalog", error.message, "definitions")
         yield from check_files(deployment.directory, deep=deep)
         return
-    yield from _checkpoint(deployment)
-    yield from _plans(deployment)
+    yield from _guarded("checkpoint", _checkpoint(deployment), "nothing: the catalog knows the last finished batch")
+    yield from _guarded("batch plans", _plans(deployment), "the positions up to which sources were read")
     yield from _guarded("state", check_state(deployment, deep=deep), "all state")
-    yield from _change_logs(deployment, deep=deep)
+    yield from _guarded("change logs", _change_logs(deployment, deep=deep), "all changes that are logged")
     for name, folder in ingest_logs(deployment.directory):
         yield from _guarded(name, _ingest(deployment, name, folder, deep=deep), "rows that were not processed yet")
-    yield from _staged(deployment, deep=deep)
-    yield from _features(deployment, deep=deep)
-    yield from _secrets(deployment)
-    yield from _left_over(deployment)
+    yield from _guarded("staged rows", _staged(deployment, deep=deep), "rows that were not processed yet")
+    yield from _guarded("feature log", _features(deployment, deep=deep), "answers that were logged")
+    yield from _guarded("secrets", _secrets(deployment), "secrets that are stored by name")
+    yield from _guarded("files", _left_over(deployment), "nothing")
 
 
 def check_files(directory: Path, *, deep: bool = True) -> Iterator[CheckFinding]:
@@ -89,7 +92,7 @@ def repair_all(deployment: Deployment, found: list[CheckFinding]) -> Iterator[tu
 def _caught(subject: str, look: Callable[[], object], lost: str) -> Iterator[CheckFinding]:
     try:
         look()
-    except (Damaged, OSError, pl.exceptions.PolarsError) as error:
+    except UNREADABLE as error:
         yield CheckFinding(subject, reason_of(error), lost)
 
 
@@ -97,7 +100,7 @@ def _guarded(subject: str, findings: Iterator[CheckFinding], lost: str) -> Itera
     """Yield findings; if they cannot be made, that is one."""
     try:
         yield from findings
-    except (Damaged, OSError, pl.exceptions.PolarsError) as error:
+    except UNREADABLE as error:
         yield CheckFinding(subject, reason_of(error), lost, ALL)
 
 

@@ -224,6 +224,9 @@ def test_where_there_is_no_backup_it_is_said(repository: Repository, tmp_path: P
 def test_a_backup_is_not_made_inside_of_what_it_backs_up(shop: Shop) -> None:
     with pytest.raises(InvalidValue, match="part of the other"):
         shop.moved(Repository.at(str(shop.folder / "umbel" / "backups")))
+    shutil.copytree(shop.folder / "umbel", shop.folder / "other")
+    with pytest.raises(InvalidValue, match="folder of a deployment"):
+        shop.moved(Repository.at(str(shop.folder / "other")))
 
 
 @pytest.mark.parametrize("url", ["ftp://x/y", "s3://", "file://host/x", ""])

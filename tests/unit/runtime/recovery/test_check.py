@@ -353,3 +353,21 @@ def test_a_rebuild_does_not_switch_a_commit_that_waits(shop: Shop) -> None:
     assert catalog.latest() == waiting + 1
     assert catalog.serving(catalog.latest())["main"] == 1
     assert not made.state_ids & catalog.backfilled()
+
+
+def test_a_value_of_the_catalog_that_cannot_be_decoded_is_a_finding_beside_others(shop: Shop, umbel: Umbel) -> None:
+    """It ended each command, the check too, with a trace of the calls."""
+    journal = files(shop, "store/shard-*/journal/*")[0]
+    flipped(journal, journal.stat().st_size // 2)
+    catalog = shop.folder / "umbel" / "catalog.db"
+    with contextlib.closing(sqlite3.connect(catalog)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = catalog.read_bytes()
+    assert b'"plan":' in data
+    catalog.write_bytes(data.replace(b'"plan":', b'"plan";'))
+    subjects = {each.subject for each in found(shop)}
+    assert {"catalog", "batch plans"} <= subjects
+    assert any(each.startswith("state") for each in subjects)
+    result = umbel("check", "--dir", str(shop.folder / "umbel"))
+    assert result.exit_code == 1
+    assert "is not JSON" in result.output
