@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from umbel.cli.options import LOOPBACK, TlsCert, TlsKey
+from umbel.cli.options import LOOPBACK, TlsCert, TlsKey, check_tls
 
 if TYPE_CHECKING:
     from umbel.collector.settings import CollectorSettings
@@ -82,6 +82,7 @@ def collect(
     if context.invoked_subcommand is None:
         where = {"directory": directory.absolute(), "host": host, "port": port, "processes": processes}
         files = {"schema": schema, "keys": keys, "tls_cert": tls_cert, "tls_key": tls_key}
+        check_tls(tls_cert, tls_key)
         settings = _settings(max_body, max_event, retention, to, streams=tuple(stream or ()), **where, **files)
         _run(settings, without_keys=without_keys)
 

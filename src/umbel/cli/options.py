@@ -131,8 +131,31 @@ def policy(
     """Return the access policy of a server from its options."""
     from umbel.serving.policy import Policy
 
+    check_tls(tls_cert, tls_key)
     cert, key = (None if each is None else str(each.absolute()) for each in (tls_cert, tls_key))
     return Policy(host, tuple(allowed_hosts or ()), require_token, behind_proxy, cert, key, queries_only)
+
+
+def check_tls(cert: Path | None, key: Path | None) -> None:
+    """Refuse a certificate and a key that no server can use.
+
+    Raises:
+        InvalidValue: they are no PEM files, do not belong together, or need a password.
+    """
+    if cert is None or key is None:
+        return
+    import ssl
+
+    from umbel.errors import InvalidValue
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=str)
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "reason", None) or "they cannot be read").replace("_", " ").lower()
+        raise InvalidValue(
+            f"--tls-cert {cert}, --tls-key {key}: TLS cannot use them: {reason}",
+            hint="both are PEM files, the key is that of the certificate, and has no password",
+        ) from error
 
 
 QueriesOnly = Annotated[

@@ -140,7 +140,7 @@ def _progress(files: list[InputFile], *, is_shown: bool) -> Iterator[Callable[[i
     from umbel.transform.outputs import is_terminal
 
     total = sum(each.size for each in files)
-    if not is_shown or not total or not is_terminal(sys.stderr.fileno()):
+    if not is_shown or not total or sys.stderr is None or not is_terminal(sys.stderr.fileno()):
         yield lambda _: None
         return
     from rich.console import Console

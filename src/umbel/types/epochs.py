@@ -40,7 +40,7 @@ def from_number(number: float | Decimal) -> int | None:
 
     The unit (s, ms, µs, ns) is inferred from the magnitude.
     """
-    size: Any = abs(number)
+    size: Any = number.copy_abs() if isinstance(number, Decimal) else abs(number)  # `abs` rounds, and may overflow
     for limit, factor in ((SECONDS, SECOND), (MILLIS, 1_000), (MICROS, 1)):
         if size <= limit:
             return round(number * factor)

@@ -203,8 +203,10 @@ class Decimal(DType):
         number = self._decimal(value)
         if number is None or not _is_finite(number):
             raise self.refuse(value)
+        if number and number.adjusted() >= DECIMAL_DIGITS:
+            raise self._too_long(value, f"would lose data: more than {DECIMAL_DIGITS} digits")
         scaled = number.scaleb(self.scale, _EXACT)
-        if scaled != scaled.to_integral_value():
+        if scaled != scaled.to_integral_value() or (number and not scaled):
             raise self._too_long(value, f"would lose data: more than {self.scale} digits after the point")
         if abs(scaled) >= 10**DECIMAL_DIGITS:
             raise self._too_long(value, f"would lose data: more than {DECIMAL_DIGITS} digits")
@@ -250,7 +252,10 @@ def _masked(column: pl.Series, filler: Any) -> tuple[NDArray[Any], NDArray[np.bo
 
 
 def _is_whole(number: Any) -> bool:
-    return _is_finite(number) and abs(number) <= 2**63 and bool(number == int(number))
+    if not _is_finite(number):
+        return False
+    size = number.copy_abs() if isinstance(number, decimal.Decimal) else abs(number)  # `abs` rounds, and may overflow
+    return size <= 2**63 and bool(number == int(number))
 
 
 def _is_finite(number: Any) -> bool:

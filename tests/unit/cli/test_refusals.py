@@ -192,3 +192,14 @@ def test_a_module_that_cannot_be_imported(
     assert "module './broken_features.py' cannot be imported: " in shown
     assert any(each.format(path=project / "broken_features.py") in shown for each in said.split("|"))
     assert remedy in shown
+
+
+@pytest.mark.parametrize("command", [["serve"], ["collect"], ["up"]])
+def test_files_that_are_no_certificates(
+    command: list[str], project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server ended with a traceback, and `umbel run` started it again and again."""
+    code, said = refusal_of([*command, "--tls-cert", "file", "--tls-key", "file"], monkeypatch, capsys)
+    assert code == 2
+    assert "TLS cannot use them" in said
+    assert "Traceback" not in said

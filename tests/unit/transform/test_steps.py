@@ -259,3 +259,11 @@ def test_a_quotient_is_rounded_as_python_rounds_it(code: str) -> None:
     expected = [eval(code, {"source_field": each}) for each in range(1, 5000)]
     assert [json.loads(line)["t"] for line in result.data.splitlines()] == expected
     assert result.one_by_one == 0
+
+
+@pytest.mark.parametrize("number", ["1e999999999", "-1E+99999", "1e4300"])
+def test_a_huge_number_is_not_written_out(number: str) -> None:
+    """A text of a few characters made an integer of a billion digits, which no limit of time ends in a stream."""
+    steps = [{"name": "cast", "type": "decimal"}, {"name": "cast", "type": "int"}]
+    assert run({"a": number}, *steps) == ["ValueError"]
+    assert run({"a": "1e20"}, *steps) == [{"t": 10**20}]

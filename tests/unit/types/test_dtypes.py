@@ -1,3 +1,5 @@
+from decimal import Decimal
+
 import polars as pl
 import pytest
 
@@ -127,6 +129,15 @@ def test_dicts_of_columns():
 def test_reasons(dtype, value, reason):
     assert dtype.ingest([value]).errors == {0: reason}
     assert d.Optional(dtype).ingest([None, value]).errors == {1: reason}
+
+
+@pytest.mark.parametrize("kind", [d.Int(), d.Decimal(2), d.Datetime()], ids=str)
+@pytest.mark.parametrize("text", ["1e999999999", "-1e999999999", "1e99999"])
+def test_decimals_of_any_size_are_refused_one_by_one(kind, text):
+    """Their absolute value overflows: an error of the library cost the other rows, too."""
+    ingested = kind.ingest([Decimal(1), Decimal(text)])
+    assert list(ingested.errors) == [1]
+    assert ingested.values[0] is not None
 
 
 def test_decimals_are_not_cut():

@@ -16,12 +16,16 @@ from umbel.transform.steps.text import contains
 from umbel.transform.steps.times import RFC_3339, instant_of, parsed
 from umbel.transform.values import dump, instant_text
 
+_DIGITS = 4300
+"""The longest integer, as Python limits those of texts."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TRUE, FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
 _INT, _FLOAT = "-?[0-9]{1,18}", r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?"
 
 
 def _int(value: Any) -> int:
+    if isinstance(value, Decimal) and value.is_finite() and value.adjusted() >= _DIGITS:
+        raise ValueError(f"{value!s:.60} has more than {_DIGITS} digits")  # to write them out could take days
     if isinstance(value, str | int | float | Decimal):
         return int(value)
     raise _no("an integer", value)
