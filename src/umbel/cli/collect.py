@@ -144,8 +144,12 @@ def streams(directory: Folder = FOLDER) -> None:
         umbel collect streams --dir events
     """
     from umbel.collector.backlog import end_of_log, waiting_in
+    from umbel.errors import InvalidValue
     from umbel.log.collected import log_of, streams_in
     from umbel.log.readers import positions
+
+    if not directory.is_dir():
+        raise InvalidValue(f"there is no folder {directory}", hint="name the folder of umbel collect: --dir")
 
     for name in streams_in(directory):
         log = log_of(directory, name)

@@ -53,10 +53,13 @@ def collect(settings: CollectorSettings, checked: Callable[[], None] = lambda: N
     Raises:
         Transient: the port or the folder is taken.
     """
+    from umbel.collector.service import check_files
+
     limits = Limits.from_environment()
     settings.check()
     with alone(settings.directory, "collector"):
         _check_port(settings)
+        check_files(settings)
         checked()
         if settings.processes == 1 and settings.to is None:
             serve(settings, limits)

@@ -265,6 +265,18 @@ def _idempotency_key(header: bytes | None) -> str | None:
     return header.decode("latin-1")
 
 
+def check_files(settings: CollectorSettings) -> None:
+    """Check the files of the schema and of the keys.
+
+    Raises:
+        InvalidValue: one cannot be used.
+    """
+    if settings.schema is not None:
+        schema_check(settings)
+    if settings.keys is not None:
+        ApiKeys(settings.keys, settings.directory / "quotas").refresh()
+
+
 def schema_check(settings: CollectorSettings) -> Check:
     """Return the check of events by a JSON schema.
 

@@ -28,6 +28,8 @@ def _failure(workers: TransformWorkers, case: TransformCase) -> str:
     result = workers.result(Lines(case.name, dump(case.record)))
     letter = result.letters[0] if result.letters else None
     if letter is not None and letter.step != case.dead_letter:
+        if not letter.field:  # of no step: code was ended
+            return f"{letter.error}: {letter.message}"
         return f"step {letter.step} of '{letter.field}' failed ({letter.at}): {letter.error}: {letter.message}"
     if case.dead_letter and letter is None:
         return (

@@ -142,7 +142,8 @@ class _YamlReader:
                 continue
             name = self._scalar(key)
             if name in seen:
-                raise InvalidValue(f"'{name}' is there twice", where=f"{self._file}:{line}")
+                meant = "" if key.value == str(name) else f": YAML reads '{key.value}' as {name}, put it in quotes"
+                raise InvalidValue(f"'{key.value}' is there twice{meant}", where=f"{self._file}:{line}")
             seen.add(name)
             yield name, replace(self._written(value), key_line=line)
         for each in merged:

@@ -203,3 +203,16 @@ def test_files_that_are_no_certificates(
     assert code == 2
     assert "TLS cannot use them" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("option", ["--keys", "--schema"])
+def test_a_collector_with_files_that_cannot_be_used_does_not_announce_itself(
+    option: str, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "file").write_text("[")
+    monkeypatch.setattr("umbel.collector.server._check_port", lambda _: None)
+    code, said = refusal_of(["collect", "--dir", "events", option, "file"], monkeypatch, capsys)
+    assert code == 2
+    assert "POST" not in said
+    code, said = refusal_of(["collect", "streams", "--dir", "nowhere"], monkeypatch, capsys)
+    assert (code, "there is no folder nowhere" in said) == (2, True)

@@ -134,6 +134,10 @@ FIELD = "[[fields]]\nsource_field = 'a'\ntarget_field = 'b'\n"
             "there is no 'algoritm'; did you mean 'algorithm'? and no 'slat'; did you mean 'salt'? (at c.yaml:4)",
         ),
         ("source_field: a\nsource_field: b", "'source_field' is there twice (at c.yaml:2)"),
+        (
+            "source_field: a\nyes: 1\non: 2",
+            "'on' is there twice: YAML reads 'on' as True, put it in quotes (at c.yaml:3)",
+        ),
         ("source_field: [a", "broken YAML"),
         ("", "there is no document with a source_field (at c.yaml:1)"),
         ("source_field: a\ntarget_field: b\n---\npassthrough: true", "passthrough is the first document (at c.yaml:4)"),
