@@ -113,6 +113,20 @@ def test_a_worker_that_is_stopped_while_it_starts_leaves_no_jvm(tmp_path: Path, 
     assert '"state": "stopped"' in (tmp_path / "umbel" / "work.json").read_text()
 
 
+def test_a_worker_whose_process_group_is_stopped_ends_in_order(tmp_path: Path, start: Callable[..., Marked]) -> None:
+    """As `timeout` and systemd stop it: Spark's JVM ended at the same time, and the worker failed with a traceback."""
+    Deployment.at(tmp_path / "umbel", shards=1)
+    status = tmp_path / "umbel" / "work.json"
+    worker = start("work", "-w", "1")
+    wait(lambda: status.exists() and '"state": "running"' in status.read_text(), worker.said)
+    for each in worker.processes():
+        each.terminate()
+    assert worker.process.wait(PATIENCE) == 0, worker.said()
+    assert "Traceback" not in worker.said()
+    assert '"state": "stopped"' in status.read_text()
+    wait(lambda: not worker.processes())
+
+
 def doctored(directory: Path) -> str:
     """Return what `umbel doctor` says of a folder in which something is wrong."""
     doctor = [sys.executable, "-m", "umbel.cli.main", "doctor", "--dir", str(directory), "--host", HOST]

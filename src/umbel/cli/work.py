@@ -132,18 +132,25 @@ def _work(deployment: Deployment, settings: Settings, stop: Stop, beat: Heartbea
     from umbel.spark.job import LiveJob
     from umbel.spark.session import running
 
-    with running(settings) as session, Deliveries(deployment), _offline(deployment, session):
-        job = LiveJob(deployment, session, on_batch=lambda number, _: beat.finished(number), on_begin=beat.began)
-        query = job.start()
-        beat.running()
-        stop.has_begun = True
-        while not stop.is_requested.is_set() and query.isActive:
-            stop.is_requested.wait(0.2)
-        job.close()
-        failure = query.exception()
-        reason = "" if failure is None else str(failure)  # the text comes from Spark's JVM: it must still be running
-        if not reason and not stop.is_requested.is_set():
-            reason = "the streaming query has ended"
+    try:
+        with running(settings) as session, Deliveries(deployment), _offline(deployment, session):
+            job = LiveJob(deployment, session, on_batch=lambda number, _: beat.finished(number), on_begin=beat.began)
+            query = job.start()
+            beat.running()
+            stop.has_begun = True
+            while not stop.is_requested.is_set() and query.isActive:
+                stop.is_requested.wait(0.2)
+            job.close()
+            failure = query.exception()
+            reason = (
+                "" if failure is None else str(failure)
+            )  # the text comes from Spark's JVM: it must still be running
+            if not reason and not stop.is_requested.is_set():
+                reason = "the streaming query has ended"
+    except Exception:
+        if not stop.is_requested.is_set():
+            raise
+        return ""  # Spark's JVM got the same signal: it is in the process group
     return "" if stop.is_requested.is_set() else reason
 
 
