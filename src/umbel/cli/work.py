@@ -142,9 +142,8 @@ def _work(deployment: Deployment, settings: Settings, stop: Stop, beat: Heartbea
                 stop.is_requested.wait(0.2)
             job.close()
             failure = query.exception()
-            reason = (
-                "" if failure is None else str(failure)
-            )  # the text comes from Spark's JVM: it must still be running
+            # The text comes from Spark's JVM: it must still be running.
+            reason = "" if failure is None else str(failure)
             if not reason and not stop.is_requested.is_set():
                 reason = "the streaming query has ended"
     except Exception:
