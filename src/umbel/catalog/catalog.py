@@ -161,7 +161,9 @@ class Catalog:
         """
         with self._session.begin() as session:
             self._check(session, by)
-            session.merge(t.SettingRow(name=name, value=value))
+            noted = self._insert(t.SettingRow).values(name=name, value=value)
+            replaced = {"value": noted.excluded.value}
+            session.execute(noted.on_conflict_do_update(index_elements=["name"], set_=replaced))
 
     def noted(self, name: str) -> Any:
         """Return a setting, None if there is none."""

@@ -20,7 +20,7 @@ from umbel.errors import InvalidValue, Terminal, UnknownName
 from umbel.state.disk import sync_directory
 
 VARIABLE = "UMBEL_VAULT_KEY"
-_ELSEWHERE = ("arn", "env", "file")
+_ELSEWHERE = ("env", "file")
 """Where other secrets are: `Secret(arn="env:NAME")` is never one that is stored here."""
 _KEY = "put back the key file that belongs to this catalog, or set the secret again"
 

@@ -287,3 +287,14 @@ def test_heads_begin_with_the_main_branch(catalog: Catalog) -> None:
     for branch in ("b", "a", "main", "c"):
         catalog.commit(branch, "", b"1")
     assert list(catalog.heads(catalog.latest())) == ["main", "b", "a", "c"]
+
+
+def test_a_setting_that_is_noted_at_once_is_noted(tmp_path: Path) -> None:
+    """Two of four writers that started together failed: the setting was inserted meanwhile."""
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    catalogs = [Catalog(url) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for name in map(str, range(30)):
+            list(pool.map(lambda each, name=name: each.note(name, {"by": name}), catalogs))  # type: ignore[misc]
+            assert catalogs[0].noted(name) == {"by": name}
+    catalogs[0].check(deep=True)

@@ -31,7 +31,7 @@ def test_secrets_come_back(vault: Vault) -> None:
     assert list(vault.names()) == ["another"]
 
 
-@pytest.mark.parametrize("name", ["env:TOKEN", "file:/run/token", "arn:aws", "", "  ", "a\0b", "a\nb"])
+@pytest.mark.parametrize("name", ["env:TOKEN", "file:/run/token", "", "  ", "a\0b", "a\nb"])
 def test_names_by_which_no_secret_would_be_found_are_refused(vault: Vault, name: str) -> None:
     with pytest.raises(InvalidValue, match="cannot be the name of a secret"):
         vault.add(name, "x")
