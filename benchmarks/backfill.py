@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from benchmarks.data import CACHE, transactions
+from benchmarks.data import CACHE, made_once, transactions
 from benchmarks.figure import Figure, readable
 from benchmarks.process import GIB, measure
 
@@ -62,15 +62,12 @@ def figures(rows: int) -> list[Figure]:
 
 def parquet(rows: int) -> Path:
     """Return a folder of Parquet files with transactions, made when it is not there yet."""
-    folder = CACHE / f"payments-{rows}-{FILES}"
-    if not folder.exists():
-        lines = transactions(rows, FILES)
-        with tempfile.TemporaryDirectory(dir=CACHE) as draft:
-            for path in sorted(lines.glob("*.ndjson")):
-                pl.read_ndjson(path).write_parquet(Path(draft) / f"{path.stem}.parquet")
-            Path(draft).rename(folder)
-            Path(draft).mkdir()  # what the context manager will remove
-    return folder
+
+    def write(folder: Path) -> None:
+        for path in sorted(transactions(rows, FILES).glob("*.ndjson")):
+            pl.read_ndjson(path).write_parquet(folder / f"{path.stem}.parquet")
+
+    return made_once(CACHE / f"payments-{rows}-{FILES}", write)
 
 
 def scan(folder: str) -> dict[str, float]:

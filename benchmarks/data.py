@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -35,14 +36,22 @@ def transactions(rows: int = ROWS, files: int = FILES, cache: Path = CACHE, *, u
         cache: where the folder is made.
         users: the number of users when rows are spread evenly over them; None for a Zipf distribution.
     """
-    folder = cache / f"transactions-{rows}-{files}{'' if users is None else f'-{users}-users'}"
+
+    def write(folder: Path) -> None:
+        generator = np.random.default_rng(SEED)
+        for number in range(files):
+            part = _file(generator, rows // files, number, files, users)
+            part.write_ndjson(folder / f"transactions-{number:03}.ndjson")
+
+    return made_once(cache / f"transactions-{rows}-{files}{'' if users is None else f'-{users}-users'}", write)
+
+
+def made_once(folder: Path, write: Callable[[Path], None]) -> Path:
+    """Return a folder; when it is not there yet, `write` fills it. One that is not finished is never there."""
     if not folder.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as draft:
-            generator = np.random.default_rng(SEED)
-            for number in range(files):
-                part = _file(generator, rows // files, number, files, users)
-                part.write_ndjson(Path(draft) / f"transactions-{number:03}.ndjson")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
+            write(Path(draft))
             Path(draft).rename(folder)
             Path(draft).mkdir()  # what the context manager will remove
     return folder

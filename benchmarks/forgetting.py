@@ -14,7 +14,6 @@ import json
 import os
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -27,7 +26,8 @@ import psutil
 
 from benchmarks.data import CACHE
 from benchmarks.figure import Figure, readable
-from benchmarks.pipelines_data import DAY, LATE, MINUTE, NOW, SEED
+from benchmarks.live import Counts, counted, run_until
+from benchmarks.pipelines_data import DAY, LATE, MINUTE, NOW, in_parts
 from benchmarks.process import GIB, measure, memory_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ FIRST = NOW - DAYS * DAY
 SLOTS = 2
 GAP = 30 * MINUTE
 MODULE = "benchmarks.forgetting_features"
-Sizes = list[tuple[float, int, int]]
 
 
 def run() -> list[Figure]:
@@ -70,17 +69,7 @@ def figures(rows: int) -> list[Figure]:
 
 def files(rows: int) -> Path:
     """Return the folder of the files, made when it is not there yet."""
-    folder = CACHE / f"forgetting-{rows}"
-    if not folder.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as draft:
-            for name, frame in _made(rows, np.random.default_rng(SEED)).items():
-                for number in range(BATCHES):
-                    begin, end = (frame.height * bound // BATCHES for bound in (number, number + 1))
-                    frame[begin:end].write_ndjson(Path(draft) / f"{name}-{number:03}.ndjson")
-            Path(draft).rename(folder)
-            Path(draft).mkdir()  # what the context manager will remove
-    return folder
+    return in_parts(CACHE / f"forgetting-{rows}", BATCHES, partial(_made, rows))
 
 
 def _made(rows: int, random: np.random.Generator) -> Mapping[str, pl.DataFrame]:
@@ -154,28 +143,18 @@ def stream(place: Path, folder: Path, values: pl.DataFrame) -> dict[str, float]:
 
 def _run(deployment: Deployment, expected: int) -> tuple[list[tuple[float, int, int, int]], int]:
     """Process all; return (time, rows so far, bytes of memory, bytes of state) of each batch, and the number of late rows."""
-    from umbel.spark.job import LiveJob
-    from umbel.spark.session import Settings, running
+    batches, rows, late = list[tuple[float, int, int, int]](), 0, 0
 
-    done, batches, late = threading.Event(), list[tuple[float, int, int, int]](), 0
-
-    def count(_: int, counts: Mapping[tuple[str, str], int]) -> None:
-        nonlocal late
-        rows = (batches[-1][1] if batches else 0) + sum(each for (_, name), each in counts.items() if name == "rows")
-        late += sum(each for (_, name), each in counts.items() if name == "late")
-        state = sum(
-            path.stat().st_blocks * 512 for path in (deployment.directory / "store").rglob("*") if path.is_file()
-        )
+    def is_enough(counts: Counts) -> bool:
+        nonlocal rows, late
+        rows += counted(counts, "rows")
+        late += counted(counts, "late")
+        files = (deployment.directory / "store").rglob("*")
+        state = sum(path.stat().st_blocks * 512 for path in files if path.is_file())
         batches.append((time.monotonic(), rows, memory_of(psutil.Process())[2], state))
-        if rows >= expected:
-            done.set()
+        return rows >= expected
 
-    with running(Settings(deployment.directory, slots=SLOTS)) as session:
-        query = LiveJob(deployment, session, on_batch=count).start()
-        while not done.wait(0.05) and query.isActive:
-            pass
-        if not done.is_set():
-            raise SystemExit(str(query.exception()))
+    run_until(deployment, SLOTS, is_enough)
     return batches, late
 
 

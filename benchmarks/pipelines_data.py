@@ -6,14 +6,15 @@ some of them days late.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-CACHE = Path(__file__).parent / ".data"
+from benchmarks.data import CACHE, made_once
+
 PARTS = 16
 """Files of each source."""
 SEED = 11
@@ -111,17 +112,19 @@ MAKERS: Mapping[str, Callable[[int, np.random.Generator], Sources]] = {
 
 def files(pipeline: str, rows: int, cache: Path = CACHE) -> Path:
     """Return the folder of the files of a pipeline, made when it is not there yet."""
-    folder = cache / f"pipelines-{pipeline}-{rows}"
-    if not folder.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as draft:
-            for name, frame in MAKERS[pipeline](rows, np.random.default_rng(SEED)).items():
-                for number in range(PARTS):
-                    begin, end = (frame.height * bound // PARTS for bound in (number, number + 1))
-                    frame[begin:end].write_ndjson(Path(draft) / f"{name}-{number:03}.ndjson")
-            Path(draft).rename(folder)
-            Path(draft).mkdir()  # what the context manager will remove
-    return folder
+    return in_parts(cache / f"pipelines-{pipeline}-{rows}", PARTS, partial(MAKERS[pipeline], rows))
+
+
+def in_parts(folder: Path, parts: int, make: Callable[[np.random.Generator], Sources]) -> Path:
+    """Return a folder with so many NDJSON files of each source, made when it is not there yet."""
+
+    def write(draft: Path) -> None:
+        for name, frame in make(np.random.default_rng(SEED)).items():
+            for number in range(parts):
+                begin, end = (frame.height * bound // parts for bound in (number, number + 1))
+                frame[begin:end].write_ndjson(draft / f"{name}-{number:03}.ndjson")
+
+    return made_once(folder, write)
 
 
 def _instants(random: np.random.Generator, rows: int) -> np.ndarray:

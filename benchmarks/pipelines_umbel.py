@@ -12,15 +12,14 @@ import json
 import os
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from benchmarks.live import Counts, counted, run_until
 from benchmarks.pipelines_data import NOW
 
 if TYPE_CHECKING:
@@ -63,24 +62,15 @@ def _rows(folder: Path) -> int:
 
 
 def _by_spark(deployment: Deployment, requested: int, slots: int) -> tuple[float, int]:
-    from umbel.spark.job import LiveJob
-    from umbel.spark.session import Settings, running
+    rows, finished = 0, list[tuple[float, int]]()
 
-    done, rows, finished = threading.Event(), 0, list[tuple[float, int]]()
-
-    def count(_: int, counts: Mapping[tuple[str, str], int]) -> None:
+    def is_enough(counts: Counts) -> bool:
         nonlocal rows
-        rows += sum(number for (_, name), number in counts.items() if name == "rows")
+        rows += counted(counts, "rows")
         finished.append((time.monotonic(), rows))
-        if rows >= requested:
-            done.set()
+        return rows >= requested
 
-    with running(Settings(deployment.directory, slots=slots)) as session:
-        query = LiveJob(deployment, session, on_batch=count).start()
-        while not done.wait(0.05) and query.isActive:
-            pass
-        if not done.is_set():
-            raise SystemExit(str(query.exception()))
+    run_until(deployment, slots, is_enough)
     (first, before), (last, _) = finished[0], finished[-1]
     return last - first, rows - before
 

@@ -9,13 +9,13 @@ import json
 import os
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.data import transactions
 from benchmarks.figure import Figure
+from benchmarks.live import Counts, run_until
 from benchmarks.process import GIB, Measured, measure
 
 SLOTS = 2
@@ -68,29 +68,19 @@ def stream(folder: str, place: Path) -> dict[str, float]:
     from umbel.cli.loading import definitions
     from umbel.runtime.commit import commit
     from umbel.runtime.deployment import Deployment
-    from umbel.spark.job import LiveJob
-    from umbel.spark.session import Settings, running
 
     expected = sum(sum(1 for _ in path.open("rb")) for path in Path(folder).glob("*.ndjson"))
     deployment = Deployment.at(place)
     commit(deployment, definitions("benchmarks.transactions"))
-    done, finished, rows = threading.Event(), list[tuple[float, int]](), 0
+    finished, rows = list[tuple[float, int]](), 0
 
-    def count(_: int, counts: Mapping[tuple[str, str], int]) -> None:
+    def is_enough(counts: Counts) -> bool:
         nonlocal rows
         rows += counts.get(("Transaction", "rows"), 0)
         finished.append((time.time(), rows))
-        if rows >= expected:
-            done.set()
+        return rows >= expected
 
-    with running(Settings(place, slots=SLOTS)) as session:
-        begun = time.monotonic()
-        query = LiveJob(deployment, session, on_batch=count).start()
-        while not done.wait(0.05) and query.isActive:
-            pass
-        seconds = time.monotonic() - begun
-        if not done.is_set():
-            raise SystemExit(str(query.exception()))
+    seconds = run_until(deployment, SLOTS, is_enough)
     (first, before), (last, _) = finished[0], finished[-1]
     steady = (rows - before) / (last - first)
     report = {"rows": rows, "seconds": seconds, "batches": len(finished), "steady": steady, "first": first}
