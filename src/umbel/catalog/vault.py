@@ -20,7 +20,7 @@ from umbel.errors import InvalidValue, Terminal, UnknownName
 from umbel.state.disk import sync_directory
 
 VARIABLE = "UMBEL_VAULT_KEY"
-_ELSEWHERE = ("env", "file")
+_ELSEWHERE = ("env:", "file:")
 """Where other secrets are: `Secret(arn="env:NAME")` is never one that is stored here."""
 _KEY = "put back the key file that belongs to this catalog, or set the secret again"
 
@@ -58,10 +58,10 @@ class Vault:
         Raises:
             InvalidValue: there is one of this name, or it cannot be one.
         """
-        if not name.isprintable() or not name.strip() or (name.partition(":")[0] in _ELSEWHERE and ":" in name):
+        if not name.isprintable() or not name.strip() or name.startswith(_ELSEWHERE):
             raise InvalidValue(
                 f"{name!r} cannot be the name of a secret",
-                hint=f"printable characters, and none of these before a colon: {', '.join(_ELSEWHERE)}: those are elsewhere",
+                hint=f"printable characters, and not {' or '.join(_ELSEWHERE)} in front: such secrets are elsewhere",
             )
         key, data = self._keys()[0], value.encode()
         if not self._catalog.add_secret(name, Fernet(key).encrypt(data)):

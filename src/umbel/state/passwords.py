@@ -25,8 +25,8 @@ _SHORTEST = 4
 _SHORTEST_PATH = 12
 """Characters of the shortest path of a secret URL that is redacted on its own."""
 
-_OTHERS = ("alembic", "httpcore", "httpx", "py4j")
-"""Libraries that log each call, with the URL."""
+_LIBRARIES = ("alembic", "httpcore", "httpx", "py4j")
+"""Libraries that log what they do: of HTTP each request, with its URL."""
 
 _known: set[str] = set()
 
@@ -121,5 +121,5 @@ def log_redacted(level: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(RedactingFormatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
-    for name in _OTHERS:
+    for name in _LIBRARIES:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from math import floor
-from typing import Any
 
 import polars as pl
 
@@ -40,11 +39,10 @@ def from_number(number: float | Decimal) -> int | None:
 
     The unit (s, ms, µs, ns) is inferred from the magnitude.
     """
-    size: Any = number.copy_abs() if isinstance(number, Decimal) else abs(number)  # `abs` rounds, and may overflow
     for limit, factor in ((SECONDS, SECOND), (MILLIS, 1_000), (MICROS, 1)):
-        if size <= limit:
+        if -limit <= number <= limit:  # `abs` of a decimal rounds, and may overflow
             return round(number * factor)
-    return floor(Fraction(number) / 1_000) if size < 2**63 else None
+    return floor(Fraction(number) / 1_000) if -(2**63) < number < 2**63 else None
 
 
 def from_text(text: str) -> int | None:

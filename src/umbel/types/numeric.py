@@ -23,7 +23,7 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 _INTEGER = re.compile(r"\s*([+-]?[0-9]+)(?:\.0*)?\s*")
 _DECIMAL = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\s*")
-_EXACT = decimal.Context(prec=400)
+_EXACT = decimal.Context(prec=400, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 _INTEGERS = (int, np.integer)
 _FLOATS = (float, np.floating)
 
@@ -203,12 +203,10 @@ class Decimal(DType):
         number = self._decimal(value)
         if number is None or not _is_finite(number):
             raise self.refuse(value)
-        if number and number.adjusted() >= DECIMAL_DIGITS:
-            raise self._too_long(value, f"would lose data: more than {DECIMAL_DIGITS} digits")
         scaled = number.scaleb(self.scale, _EXACT)
-        if scaled != scaled.to_integral_value() or (number and not scaled):
+        if scaled != scaled.to_integral_value():
             raise self._too_long(value, f"would lose data: more than {self.scale} digits after the point")
-        if abs(scaled) >= 10**DECIMAL_DIGITS:
+        if scaled.copy_abs() >= 10**DECIMAL_DIGITS:
             raise self._too_long(value, f"would lose data: more than {DECIMAL_DIGITS} digits")
         return number.quantize(decimal.Decimal(1).scaleb(-self.scale), context=_EXACT)
 
@@ -252,10 +250,8 @@ def _masked(column: pl.Series, filler: Any) -> tuple[NDArray[Any], NDArray[np.bo
 
 
 def _is_whole(number: Any) -> bool:
-    if not _is_finite(number):
-        return False
-    size = number.copy_abs() if isinstance(number, decimal.Decimal) else abs(number)  # `abs` rounds, and may overflow
-    return size <= 2**63 and bool(number == int(number))
+    # `abs` of a decimal rounds, and may overflow
+    return _is_finite(number) and -(2**63) <= number <= 2**63 and bool(number == int(number))
 
 
 def _is_finite(number: Any) -> bool:
