@@ -58,8 +58,8 @@ def prepare(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> V
         dataset: the dataset whose schema they must fit.
 
     Returns:
-        The accepted rows, with `_at` and `_weight` if some are deletions. Valid rows that are filtered out are in
-        neither part.
+        The accepted rows, with `_at` and `_weight` if some are deletions. Rows that are filtered out are in neither
+        part: rows that do not satisfy `where` whether they are valid or not, others if they are valid.
     """
     if source.transform is None:
         return _prepared(raw, source, dataset)
@@ -77,7 +77,7 @@ def _prepared(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) ->
     validated = _validated(rows, dataset)
     chosen = pl.all_horizontal(*_conditions(validated, condition, source, dataset))
     mask = validated.frame.select(chosen.alias("mask"))["mask"]
-    found = validated.rejects
+    found = _of_chosen(validated.rejects, rows, condition, source)
     if source.cdc == "debezium":  # each deletion is followed by a tombstone, for compaction: nothing is lost with it
         found = found.filter(pl.col("reason") != TOMBSTONE)
     if mask.all():
@@ -156,10 +156,34 @@ def _condition_columns(rows: _Rows, source: SourceDefinition, dataset: DatasetDe
     everything = pl.Series([True], dtype=pl.Boolean).new_from_index(0, rows.frame.height)
     if source.where is None:
         return rows, everything
-    checked = source.where.column(rows.frame, Optional(Bool()), dataset.dtypes)
+    checked = _nullable(source.where, dataset).column(rows.frame, Optional(Bool()), dataset.dtypes)
     rows = rows.blaming("", {row: f"where: {why}" for row, why in checked.errors.items()})
     ended = pl.Series(range(rows.frame.height), dtype=pl.Int64).is_in(list(rows.endings))
     return rows, checked.values.fill_null(value=False) | ended
+
+
+def _nullable(where: Evaluated, dataset: DatasetDefinition) -> Evaluated:
+    """Return `where` for rows whose nulls have not been checked: any field may be null."""
+    reads = tuple((name, Optional(dtype.base) if name in dataset.dtypes else dtype) for name, dtype in where.reads)
+    try:
+        inferred = where.computed.dtype(dict(reads))
+    except (ValueError, TypeError):  # it does not take nulls: rows with one are rejected
+        return where
+    return where if inferred is None else replace(where, reads=reads)
+
+
+def _of_chosen(found: pl.DataFrame, rows: _Rows, condition: pl.Series, source: SourceDefinition) -> pl.DataFrame:
+    """Return the rejects without those of rows that do not satisfy `where`.
+
+    Those remain for which it could not be known: records that are no rows, and fields that it reads.
+    """
+    if source.where is None or found.is_empty() or condition.all():
+        return found
+    reads = [name for name, _ in source.where.reads] if source.where.computed.reads is not None else None
+    before = rows.rejects if reads is None else rows.rejects.filter(pl.col("field").is_in(reads))
+    undecided = pl.concat([rows.rejects.filter(pl.col("field") == ""), before])["row"]
+    is_chosen = condition.gather(found["row"]) | found["row"].is_in(undecided.implode())
+    return found.filter(is_chosen)
 
 
 def _validated(rows: _Rows, dataset: DatasetDefinition) -> Validated:
