@@ -18,6 +18,7 @@ from umbel.expr.registry import Built, plain
 from umbel.expr.tree import Expr, apply, at
 from umbel.expr.units import MICROSECONDS, EpochUnit, Zone
 from umbel.types.dtypes import Datetime, DType, List, Record
+from umbel.types.epochs import FIRST, LAST, YEARS
 
 
 def _part(value: Any) -> int:
@@ -94,13 +95,15 @@ def datetime(
 def from_epoch_(value: Whole, unit: EpochUnit) -> Built:
     """Make an instant from a number of units since 1970-01-01 UTC."""
     factor = MICROSECONDS[unit]
-    instant = (value * factor).cast(Datetime().polars())
-    outside = (value > 2**63 // factor - 1) | (value < -(2**63) // factor + 1)
-    return Guarded(instant, outside, "the instant is out of range")
+    outside = (value > LAST // factor) | (value < FIRST // factor)
+    instant = (pl.when(~outside).then(value) * factor).cast(Datetime().polars())
+    return Guarded(instant, outside, f"{YEARS}, in this unit ({unit})")
 
 
 def from_epoch(value: Any, unit: str) -> Expr:
     """Make an instant from an int expression: seconds, milliseconds or microseconds since 1970-01-01 UTC.
+
+    An instant before the year 1 or after the year 9999 is an error.
 
     >>> values(from_epoch(col("s"), "second"), s=[0, 86400])
     ['1970-01-01 00:00:00+00:00', '1970-01-02 00:00:00+00:00']

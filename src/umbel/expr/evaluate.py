@@ -120,7 +120,10 @@ def _select(frame: pl.DataFrame, columns: list[_Column]) -> pl.DataFrame:
 
 def _collect(frame: pl.DataFrame, exprs: Mapping[str, pl.Expr]) -> pl.DataFrame:
     # with_columns, unlike select, repeats constants for every row; of a frame without columns it makes one row.
-    found = frame.lazy().with_columns(**exprs).select(list(exprs)).collect()
+    try:
+        found = frame.lazy().with_columns(**exprs).select(list(exprs)).collect()
+    except pl.exceptions.PanicException as error:  # a BaseException, which users do not expect of a value
+        raise pl.exceptions.ComputeError(str(error)) from error
     return found.head(frame.height) if frame.height < found.height else found
 
 
@@ -140,8 +143,9 @@ def _explained(frame: pl.DataFrame, columns: list[_Column], error: Exception | N
 
 
 def _reason(error: Exception | None) -> str:
-    """Return the message of a Polars error, without its dump of the expression."""
-    return str(error).partition("\n\nThis error occurred")[0].strip()
+    """Return the message of an error, without hint and place, or a dump of the expression."""
+    text = error.message if isinstance(error, UmbelError) else str(error)
+    return text.partition("\n\nThis error occurred")[0].strip()
 
 
 def _rows(frame: pl.DataFrame, condition: pl.Expr) -> list[int]:

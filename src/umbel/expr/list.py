@@ -162,7 +162,8 @@ def at(items: Items, index: Count) -> pl.Expr:
     >>> values(col("l").list.at(-1), l=[[1, 2], []])
     [2, None]
     """
-    return items.list.get(index, null_on_oob=True)
+    known = pl.when(index > -(2**63)).then(index)  # Polars negates the index
+    return items.list.get(known, null_on_oob=True)
 
 
 @method()

@@ -12,6 +12,7 @@ from umbel.expr.kinds import Constant, Guarded, Site, Text, Truth, Whole
 from umbel.expr.registry import Built, method
 from umbel.expr.units import InputFormat, Zone, is_zoned, text
 from umbel.types.dtypes import Datetime, DType, List, Optional, Str
+from umbel.types.epochs import FIRST, LAST, YEARS
 
 
 def _check_path(path: str) -> None:
@@ -143,6 +144,10 @@ def parse(value: Text, dtype: Type, site: Site) -> Built:
     )
 
 
+def _within_years(instant: pl.Expr) -> pl.Expr:
+    return pl.when(instant.to_physical().is_between(FIRST, LAST)).then(instant)
+
+
 @method(rule=lambda site: Datetime())
 def strptime(value: Text, format: InputFormat, timezone: Zone = "UTC") -> Built:
     """Parse text in a format as an instant; text without a zone is in `timezone`.
@@ -152,8 +157,9 @@ def strptime(value: Text, format: InputFormat, timezone: Zone = "UTC") -> Built:
     """
     found, problem = value.str.to_datetime(format, time_unit="us", strict=False), "the text is not in the format"
     if not is_zoned(format):
+        found = _within_years(found)  # Polars panics at other instants in a zone
         found = found.dt.replace_time_zone(timezone, ambiguous="earliest", non_existent="null")
         if timezone != "UTC":
             problem += f", or the clocks of {timezone} skip its time"
-    instant = found.dt.convert_time_zone("UTC")
-    return Guarded(instant, instant.is_null() & value.is_not_null(), problem)
+    instant = _within_years(found.dt.convert_time_zone("UTC"))
+    return Guarded(instant, instant.is_null() & value.is_not_null(), f"{problem}, or {YEARS}")

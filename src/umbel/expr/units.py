@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any
@@ -39,6 +40,7 @@ MICROSECONDS = {
     "millisecond": 1_000,
     "microsecond": 1,
 }
+_SOME_INSTANT = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 EPOCH_UNITS = ("second", "millisecond", "microsecond")
 
 
@@ -82,18 +84,27 @@ def check_output_format(template: str) -> None:
         raise InvalidValue(f"bad datetime format '{template}'", hint='"%Y-%m-%d %H:%M:%S"') from None
 
 
+def _check_year(template: str) -> None:
+    """Raise InvalidValue for an input format without a year."""
+    written = pl.Series([_SOME_INSTANT]).dt.strftime(template.replace("%#z", "%z"))
+    read = written.str.to_datetime(template, time_unit="us", strict=False).dt.year()[0]
+    if read is not None and read != _SOME_INSTANT.year:
+        raise InvalidValue(f"the datetime format '{template}' has no year", hint='"%Y-%m-%d %H:%M:%S"')
+
+
 @cache
 def is_zoned(template: str) -> bool:
     """Return True if text in a format contains its time zone.
 
     Raises:
-        InvalidValue: the format cannot be used to parse instants.
+        InvalidValue: the format cannot be used to parse instants, or has no year.
     """
     check_output_format(template.replace("%#z", "%z"))
     try:
         parsed = pl.Series([None], dtype=pl.String).str.to_datetime(template, time_unit="us", strict=False)
     except pl.exceptions.PolarsError as error:
         raise InvalidValue(f"bad datetime format '{template}': {error}", hint='"%Y-%m-%d %H:%M:%S"') from None
+    _check_year(template)
     return isinstance(parsed.dtype, pl.Datetime) and parsed.dtype.time_zone is not None
 
 

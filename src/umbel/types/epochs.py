@@ -17,6 +17,8 @@ SECOND = 1_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST = -62_135_596_800 * SECOND
 LAST = 253_402_300_800 * SECOND - 1
+YEARS = "the instant is not in the years 1 to 9999"
+"""The reason why an instant before `FIRST` or after `LAST` is refused."""
 # The largest number of seconds, milliseconds, microseconds that a 64-bit count of nanoseconds can represent: a number
 # above it is read in the next finer unit. Seconds range up to the year 2262, milliseconds back to April 1970.
 SECONDS = 9_223_372_036

@@ -69,11 +69,25 @@ def test_values(expr: Expr, columns: Any, type_: Any, expected: list[Any]) -> No
         (repeat("x", A), {"a": (int, [1, -1])}),
         (from_epoch(A, "second"), {"a": (int, [2**62])}),
         (from_epoch(A, "millisecond"), {"a": (int, [-(2**63)])}),
+        (from_epoch(A, "second"), {"a": (int, [253_402_300_800])}),
+        (from_epoch(A, "millisecond"), {"a": (int, [1_704_067_200_000_000])}),
+        (from_epoch(A, "microsecond"), {"a": (int, [-62_135_596_800_000_001])}),
     ],
     ids=str,
 )
 def test_no_value(expr: Expr, columns: Any) -> None:
     fails(expr, columns, expr.function.name)
+
+
+def test_the_first_and_the_last_instant() -> None:
+    bounds = {"a": (int, [-62_135_596_800_000_000, 253_402_300_799_999_999])}
+    ends = [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]
+    check(from_epoch(A, "microsecond"), bounds, datetime, ends)
+
+
+def test_no_instant_beyond_them_reaches_another_function() -> None:
+    """Polars panics when it writes one."""
+    fails(from_epoch(A, "microsecond").dt.strftime("%Y"), {"a": (int, [2**63 - 1])}, "from_epoch", "years 1 to 9999")
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,13 @@ def test_constants_have_a_value_for_every_row() -> None:
     assert evaluate(pl.DataFrame(height=2), {"n": (lit("k"), None)}, {})["n"].to_list() == ["k", "k"]
 
 
+def test_a_panic_of_polars_is_an_error() -> None:
+    """Its own is no Exception, and would pass through what catches those."""
+    frame = pl.DataFrame({"t": pl.Series([2**63 - 1]).cast(pl.Datetime("us", "UTC"))})
+    with pytest.raises(InvalidValue, match=r"failed to evaluate expression: .*out-of-range"):
+        evaluate(frame, {"s": (col("t").dt.strftime("%Y"), None)}, {"t": from_annotation(datetime)})
+
+
 def test_no_expressions() -> None:
     assert run({}).width == 0
 

@@ -64,6 +64,8 @@ CASES: list[tuple[Expr, Any, Any, list[Any]]] = [
     (L.list.at(1), HOLES, Optional[int], [None, None, 2]),
     (L.list.at(5), INTS, Optional[int], [None, None, None]),
     (L.list.at(-5), INTS, Optional[int], [None, None, None]),
+    (L.list.at(-(2**63)), INTS, Optional[int], [None, None, None]),
+    (L.list.at(col("i")), {**INTS, "i": (int, [-(2**63), 2**63 - 1, 0])}, Optional[int], [None, None, 3]),
     (L.list.at(col("i")), {**INTS, "i": (int, [1, 0, -1])}, Optional[int], [2, None, 3]),
     (L.list.at(0), NULLS, Optional[int], [1, None, None]),
     (L.list.at(0), NESTED, Optional[list[int]], [[1, 2], None]),

@@ -180,6 +180,22 @@ def test_strptime_refuses(text: str) -> None:
     fails(S.str.strptime("%Y-%m-%d"), {"s": (str, ["2024-01-01", text])}, "not in the format", "first row 1")
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Rome"])
+@pytest.mark.parametrize("second", [253_402_300_800, -62_135_596_801, 9_000_000_000_000])
+def test_strptime_refuses_other_years_than_1_to_9999(zone: str, second: int) -> None:
+    fails(S.str.strptime("%s", timezone=zone), {"s": (str, [str(second)])}, "strptime", "years 1 to 9999")
+
+
+@pytest.mark.parametrize("format", ["%H:%M", "%m-%d", "literal", ""])
+def test_strptime_refuses_formats_without_a_year(format: str) -> None:
+    refused(S.str.strptime(format), TEXT, "strptime", "has no year")
+
+
+@pytest.mark.parametrize("format", ["%Y", "%y%m%d", "%s", "%c", "%+", "%Y-%j", "%G-%V-%u", "%FT%T%#z", "%FT%T%.f%z"])
+def test_strptime_takes_formats_with_a_year(format: str) -> None:
+    assert S.str.strptime(format).typeof({"s": str}) is datetime
+
+
 @pytest.mark.parametrize(
     "arguments", [("%Q",), ("%Y-%m-%d %H",), ("%Y", "+05:30"), ("%Y", "Mars/Olympus"), ("%Y", "EDT!")], ids=str
 )
