@@ -10,11 +10,13 @@ from umbel.types.annotations import from_annotation
 from umbel.types.dtypes import DType
 
 
-def names_of(positional: Sequence[Any], keyword: Any, subject: str, word: str = "columns") -> tuple[str, ...]:
+def names_of(
+    positional: Sequence[Any], keyword: Any, subject: str, word: str = "columns", *, is_distinct: bool = False
+) -> tuple[str, ...]:
     """Return the column names of an operator call, positional or by keyword.
 
     Raises:
-        InvalidValue: both ways are used at once, or an item is not a name.
+        InvalidValue: both ways are used at once, an item is not a name, or a name is repeated though `is_distinct`.
     """
     if positional and keyword is not None:
         raise InvalidValue(
@@ -30,6 +32,9 @@ def names_of(positional: Sequence[Any], keyword: Any, subject: str, word: str = 
         raise InvalidValue(
             f"{subject}: column names must be strings, found {wrong[0]!r}", hint="names of columns as text"
         )
+    repeated = [name for name in names if names.count(name) > 1] if is_distinct else []
+    if repeated:
+        raise InvalidValue(f"{subject}: column '{repeated[0]}' is given twice", hint="give each column once")
     return names
 
 

@@ -19,7 +19,7 @@ from umbel.definitions.records import (
 )
 from umbel.errors import InvalidType, InvalidValue
 from umbel.expr import Expr, TypedExpr, matches
-from umbel.types.dtype import Refused
+from umbel.types.dtype import Refused, is_nan
 from umbel.types.dtypes import DType, List, Optional
 
 
@@ -116,7 +116,8 @@ class Deriving:
         default = self.feature.options.default
         try:
             value = default_of(dtype, default)
-            reason = None if value is None else error_of(dtype, value)
+            is_null = is_nan(value) and not dtype.is_optional
+            reason = "NaN is null" if is_null else None if value is None else error_of(dtype, value)
         except Refused as error:
             reason = error.message
         if reason:

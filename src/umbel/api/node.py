@@ -229,7 +229,7 @@ class Node:
                 f"explode in pipeline '{self.building.pipeline}': columns must be a list, found {columns!r}",
                 hint='explode(columns=["a", "b"]) or explode("a", "b")',
             )
-        return self.then(Explode, columns=self._names("explode", args, columns))
+        return self.then(Explode, columns=self._names("explode", args, columns, is_distinct=True))
 
     def dedup(self, *args: str | Sequence[str], by: str | Sequence[str] | None = None, window: Any = None) -> Self:
         """Deduplicate rows, retaining the last of equal rows.
@@ -279,7 +279,7 @@ class Node:
         """Group rows by keys and, optionally, by a time window."""
         from umbel.api.grouped import Grouped
 
-        return Grouped(self, self._names("groupby", keys, None), window)
+        return Grouped(self, self._names("groupby", keys, None, is_distinct=True), window)
 
     def changelog(self, delete: str | None = None, insert: str | None = None) -> Self:
         """Convert every insert and every delete of a keyed dataset to a row.
@@ -322,8 +322,11 @@ class Node:
 
         return plan(self.operator)
 
-    def _names(self, kind: str, args: Sequence[Any], keyword: Any, word: str = "columns") -> tuple[str, ...]:
-        return names_of(args, keyword, f"{kind} in pipeline '{self.building.pipeline}'", word)
+    def _names(
+        self, kind: str, args: Sequence[Any], keyword: Any, word: str = "columns", *, is_distinct: bool = False
+    ) -> tuple[str, ...]:
+        subject = f"{kind} in pipeline '{self.building.pipeline}'"
+        return names_of(args, keyword, subject, word, is_distinct=is_distinct)
 
     def _computed(self, func: Any, kind: str) -> Computed:
         if isinstance(func, Expr):

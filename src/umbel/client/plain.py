@@ -10,10 +10,13 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from umbel.errors import InvalidType
 from umbel.types.annotations import is_plain_class
 from umbel.types.class_body import annotations_of, fields_in
 from umbel.types.dtype import is_missing
+from umbel.types.epochs import FIRST, LAST, SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +69,15 @@ def _not_finite(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
+def _written(value: np.datetime64) -> str:
+    """Return an instant as text.
+
+    One outside the years 1 to 9999 is written too, and refused when it is read.
+    """
+    within = value.astype("M8[us]").item() if FIRST <= value.astype("M8[s]").astype(int) * SECOND <= LAST else None
+    return str(value) if within is None else within.isoformat()
+
+
 def _nested(value: Any) -> Any:
     if isinstance(value, Mapping):
         for key in value:
@@ -76,7 +88,11 @@ def _nested(value: Any) -> Any:
         return [plain(inner) for inner in value]
     if hasattr(value, "as_json"):  # structs and windows
         return plain(value.as_json())
-    if hasattr(value, "tolist"):  # arrays and numbers of numpy
+    if isinstance(value, np.datetime64):
+        return _written(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "mM":
+        return [plain(inner) for inner in value]  # `tolist` makes integers of nanoseconds
+    if hasattr(value, "tolist") and not isinstance(value, np.timedelta64):  # arrays and numbers of numpy
         return plain(value.tolist())
     if is_plain_class(type(value)):
         members = fields_in(annotations_of(type(value))[0])

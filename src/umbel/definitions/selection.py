@@ -13,6 +13,7 @@ from umbel.definitions.records import (
     DatasetDefinition,
     ExtractorDefinition,
     FeaturesetDefinition,
+    FunctionExtractor,
     PipelineDefinition,
     SinkDefinition,
     SourceDefinition,
@@ -160,8 +161,12 @@ def _check_once(featureset: str, extractors: Sequence[ExtractorDefinition]) -> N
             if feature in makers:
                 raise InvalidType(
                     f"feature '{feature}' of featureset '{featureset}' is extracted by more than one extractor: "
-                    f"'{makers[feature]}' and '{each.name}'",
+                    f"{makers[feature]} and {_title(each)}",
                     where=each.location,
                     hint="drop one of them, or give each an env of its own",
                 )
-            makers[feature] = each.name
+            makers[feature] = _title(each)
+
+
+def _title(extractor: ExtractorDefinition) -> str:
+    return f"'{extractor.name}'" if isinstance(extractor, FunctionExtractor) else "the reference in its feature(...)"

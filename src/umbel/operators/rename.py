@@ -36,7 +36,12 @@ class Rename(RowWise):
             raise InvalidValue(f"{self.title}: no columns given", hint='rename({"old": "new"})')
         new = dict(self.names)
         check_known(new, rows.names, self.title)
-        taken = [name for name in new.values() if name in rows.names or list(new.values()).count(name) > 1]
+        repeated = [name for name in new.values() if list(new.values()).count(name) > 1]
+        if repeated:
+            raise InvalidValue(
+                f"{self.title}: more than one column would be named '{repeated[0]}'", hint="choose another name for one"
+            )
+        taken = [name for name in new.values() if name in rows.names]
         if taken:
             raise InvalidValue(
                 f"{self.title}: column {quoted(dict.fromkeys(taken))} exists already",

@@ -229,7 +229,17 @@ class FunctionStep(Step):
                 where=self.function.where or None,
                 hint="return a Series named after the feature, or a DataFrame with a column for each output",
             )
-        found = {str(name).removeprefix(f"{self.featureset}."): column for name, column in in_order(returned).items()}
+        columns = [
+            (str(name).removeprefix(f"{self.featureset}."), column) for name, column in in_order(returned).items()
+        ]
+        found = dict(columns)
+        repeated = sorted({name for name in names if sum(name == each for each, _ in columns) > 1})
+        if repeated:
+            raise ExtractorFailed(
+                f"{self.title} returned invalid schema: more than one column of features {repeated}",
+                where=self.function.where or None,
+                hint="return one column for each output",
+            )
         missing = [name for name in names if name not in found]
         if missing:
             raise ExtractorFailed(

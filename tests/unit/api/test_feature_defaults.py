@@ -44,7 +44,7 @@ class Numbers:
     [
         ("i", int, 0.0), ("i", int, 1.5), ("i", int, True), ("i", int, "1"), ("i", int, PythonDecimal(1)),
         ("s", str, 1), ("s", str, True), ("b", bool, 1), ("b", bool, 0.0), ("b", bool, "true"),
-        ("f", float, "1"), ("f", float, True),
+        ("f", float, "1"), ("f", float, True), ("f", float, float("nan")), ("f", float, np.float32("nan")),
         ("d", Decimal[2], "1.5"), ("d", Decimal[2], True), ("d", Decimal[2], float("nan")), ("d", Decimal[2], 10**27),
         ("many", List[int], [1.0]), ("many", List[int], 3),
     ],

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from tests.unit.refusals import Cases, check_refused
+from umbel.api.commit import check_commit
 from umbel.api.dataset import dataset
 from umbel.api.expectations import expectations
 from umbel.api.extractor import extractor
@@ -322,6 +323,23 @@ refuse_extractor("deps no list", lambda cls, ts: 1, TypeError, "deps", deps=User
 refuse_extractor("deps no dataset", lambda cls, ts: 1, TypeError, "deps", "Request", deps=[Request])
 refuse_extractor("deps no index", lambda cls, ts: 1, ValueError, "'Unindexed'", "index", deps=[Unindexed])
 refuse_extractor("env", lambda cls, ts: 1, ValueError, "'<lambda>'", "~", env="~")
+
+
+@refused(TypeError, "'Copied.a'", "the reference in its feature(...) and 'made'")
+def referred_and_extracted() -> None:
+    @meta(owner="team@example.com")
+    @featureset
+    class Copied:
+        a: int = F(col("b") + 1)
+        b: int
+
+        @extractor
+        @inputs("b")
+        @outputs("a")
+        def made(cls, ts, b):
+            return b
+
+    check_commit([], [Copied])
 
 
 @pytest.mark.parametrize(("define", "error", "texts"), refused.found)

@@ -108,6 +108,7 @@ refuse("join: key as field", lambda e, u: e.join(u, "left", on=["uid"], fields=[
 refuse("union: types", lambda e: e + e.assign("amount", int, len), E, ValueError, "amount", "int", "float", "D.p")
 refuse("rename: empty", lambda e: e.rename({}), E, ValueError, "rename", "D.p")
 refuse("rename: unknown", lambda e: e.rename({"zz": "y"}), E, ValueError, "zz", "D.p", "amount")
+refuse("rename: two to one", lambda e: e.rename({"uid": "z", "amount": "z"}), E, ValueError, "than one", "'z'", "D.p")
 refuse("rename: existing", lambda e: e.rename({"uid": "note"}), E, ValueError, "note", "D.p")
 refuse("drop: key", lambda u: u.drop("uid"), U, ValueError, "'uid'", "D.p", "city, at")
 refuse("drop: timestamp", lambda e: e.drop("t"), E, ValueError, "'t'", "D.p", "amount")
@@ -117,6 +118,7 @@ refuse("dropnull: not optional", lambda e: e.dropnull("amount"), E, ValueError, 
 refuse("dropnull: timestamp", lambda e: e.dropnull("t"), E, ValueError, "'t'", "D.p")
 refuse("dropnull: unknown", lambda e: e.dropnull("zz"), E, ValueError, "zz", "D.p")
 refuse("dropnull: nothing optional", lambda c: c.dropnull(), (Cities,), ValueError, "D.p")
+refuse("explode: twice", lambda e: e.explode("uid", "uid"), E, ValueError, "'uid'", "twice", "D.p")
 refuse("explode: unknown", lambda e: e.explode("zz"), E, ValueError, "zz", "D.p")
 refuse("explode: no list", lambda e: e.explode("amount"), E, (TypeError, ValueError), "'amount'", "float", "D.p")
 refuse("filter: optional", lambda e: e.filter(col("note") == "x"), E, TypeError, "Optional[bool]", "D.p")
@@ -142,6 +144,7 @@ for bad, text in {
 }.items():
     refuse(f"join: within {bad}", lambda e, u, bad=bad: e.join(u, "left", on=["uid"], within=bad), EU, ValueError, text)  # type: ignore[misc]
 refuse("groupby: nothing", lambda e: e.groupby(), E, ValueError, "key")
+refuse("groupby: twice", lambda e: e.groupby("uid", "uid").latest(), E, ValueError, "'uid'", "twice", "D.p")
 refuse("groupby: unknown", lambda e: e.groupby("zz").aggregate(n=Count(window=FOREVER)), E, ValueError, "'zz'")
 refuse("groupby: window", lambda e: e.groupby("uid", window=FOREVER).aggregate(), E, TypeError, "Continuous")
 refuse(

@@ -237,6 +237,12 @@ def test_rows_are_matched_by_position_unless_the_index_says_which_they_are():
         (pd.Series([True, False], name="c"), Float(), "returned invalid schema: feature 'c': expected float"),
         (pd.Series([1, 2], name="c"), Bool(), "returned invalid schema: feature 'c': expected bool"),
         (pd.Series([1, 2], name="other"), Int(), r"returned invalid schema: missing features \['c'\]"),
+        (pd.DataFrame([[1, 2], [3, 4]], columns=["c", "c"]), Int(), r"invalid schema: more than one column .* \['c'\]"),
+        (
+            pd.DataFrame([[1, 2], [3, 4]], columns=["c", "F.c"]),
+            Int(),
+            r"invalid schema: more than one column .* \['c'\]",
+        ),
         (pd.Series([1, 2, 3], name="c"), Int(), r"3 values of feature F\.c, but there are 2 of F\.a"),
     ],
 )

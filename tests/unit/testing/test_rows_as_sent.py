@@ -51,7 +51,7 @@ TYPES: dict[str, Any] = {
     "optional bool": Optional[bool], "optional date": Optional[date], "list": List[int],
     "list of optional": List[Optional[float]], "dict": Dict[str, int], "embedding": Embedding[2],
     "between": between(int, 1, 5), "oneof": oneof(str, ["a", "b"]), "regex": regex("a+"), "struct": Point, "class": Plain,
-    "list of structs": List[Point],
+    "list of structs": List[Point], "list of instants": List[Optional[datetime]], "list of dates": List[date],
 }  # fmt: skip
 OBJECTS: list[list[Any]] = [
     ["a", None], [True, None], [np.bool_(True), 1], [NIGHT.to_pydatetime(), None], [date(2026, 3, 1), None], [b"a", b"\xff"],
@@ -61,6 +61,9 @@ OBJECTS: list[list[Any]] = [
     [1 + 2j, pd.Interval(0, 1)], [{"x": 1, "y": None}, {"x": 1}], [{"x": 1, "y": 2, "z": 3}, {"x": "1", "y": 2}],
     [Plain(1, 2.5), Plain("a", None)], [[{"x": 1, "y": 1.5}], [{"y": 1}]], [pd.NA, pd.NaT], [timedelta(1), pd.Period("2026-03")],
     [NOON.to_pydatetime(), np.datetime64("2026-03-01")], [datetime(2026, 3, 1), datetime(9999, 12, 31)],
+    [np.array(["2026-03-01", "NaT"], dtype="M8[ns]"), np.array(["1970-01-01T00:00:01", "2026-03-01"], dtype="M8[ns]")],
+    [np.datetime64("20000-01-01"), np.datetime64("1970-01-01T00:00:01", "ns")],
+    [np.array(["20000-01-01"], dtype="M8[D]"), [np.datetime64("2026-03-01", "ns")]], [np.timedelta64(1, "ns"), np.array([1], "m8[ns]")],
 ]  # fmt: skip
 COLUMNS: list[pd.Series[Any]] = [
     *(pd.Series(each, dtype=object) for each in OBJECTS),
@@ -129,3 +132,11 @@ def test_a_value_is_taken_in_process_as_by_a_server(name: str, tmp_path: Path) -
     assert refused == set(range(2 * len(COLUMNS))) - there.keys()
     assert there
     deployed.close()
+
+
+def test_instants_of_numpy_are_sent_as_instants() -> None:
+    """As numbers of nanoseconds they would be read as seconds or milliseconds, where they are small."""
+    nested = pd.Series([np.array(["1970-01-01T00:00:01", "2026-03-01", "NaT"], dtype="M8[ns]")])
+    assert columns(pd.DataFrame({"v": nested}))["v"] == [["1970-01-01T00:00:01", "2026-03-01T00:00:00", None]]
+    with pytest.raises(InvalidType, match="timedelta64"):
+        columns(pd.DataFrame({"v": pd.Series([np.array([1], "m8[ns]")])}))
