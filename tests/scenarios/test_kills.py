@@ -9,12 +9,16 @@ import pytest
 from tests.kills import VICTIMS, run
 from tests.seeds import chance_of_seed
 
+KILLS, PARTS = 800, 20
+"""How many kills there are in `make nightly`, and how many deployments they are spread over."""
+
 
 def test_three_kills(tmp_path: Path) -> None:
     run(tmp_path, list(VICTIMS), chance_of_seed())
 
 
 @pytest.mark.nightly
-def test_many_kills(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_many_kills(tmp_path: Path, part: int) -> None:
     chance = chance_of_seed()
-    run(tmp_path, chance.choices(VICTIMS, k=12), chance)
+    run(tmp_path, chance.choices(VICTIMS, k=KILLS // PARTS), chance)
