@@ -1,0 +1,194 @@
+"""A million transfers of one dollar between accounts, in disorder: at every settled point all balances sum up to zero.
+
+This is the test of internal consistency known from reviews of stream processors: whoever reads between two batches must never
+see a debit without its credit, nor a join that has one side of a correction only.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.deployed import Deployed, live
+from tests.seeds import new_seed
+from umbel.connectors import Files, source
+from umbel.datasets import Count, Sum, dataset, field, pipeline
+from umbel.dtypes import Continuous, Tumbling, Window
+from umbel.expr import col, lit
+from umbel.lib import inputs
+
+TRANSFERS, ACCOUNTS, HOURS, PARTS = 1_000_000, 200, 8, 25
+FIRST = datetime(2026, 3, 1, tzinfo=UTC)
+LATER = FIRST + timedelta(days=30)
+FOREVER = Continuous("forever")
+
+__owner__ = "bank@example.com"
+
+
+def definitions(folder: Path) -> list[Any]:
+    @source(
+        Files(name="bank", folder=str(folder)).path("*.parquet", format="parquet"),
+        disorder="1d",
+        cdc="append",
+        every="1s",
+    )
+    @dataset
+    class Transfer:
+        payer: int
+        payee: int
+        amount: int
+        at: datetime
+
+    @dataset(index=True)
+    class Balance:
+        account: int = field(key=True)
+        balance: int
+        entries: int
+        at: datetime
+
+        @pipeline
+        @inputs(Transfer)
+        def of_both_sides(cls, transfers):
+            debits = transfers.assign(change=(lit(0) - col("amount")).astype(int)).rename({"payer": "account"})
+            credited = transfers.assign(change=col("amount").astype(int)).rename({"payee": "account"})
+            entries = debits.select("account", "change") + credited.select("account", "change")
+            return entries.groupby("account").aggregate(
+                balance=Sum(of="change", window=FOREVER), entries=Count(window=FOREVER)
+            )
+
+    @dataset(index=True)
+    class Paid:
+        account: int = field(key=True)
+        window: Window = field(key=True)
+        paid: int
+        at: datetime
+
+        @pipeline
+        @inputs(Transfer)
+        def hourly(cls, transfers):
+            grouped = transfers.rename({"payer": "account"}).groupby("account", window=Tumbling("1h"))
+            return grouped.aggregate(paid=Sum(of="amount"))
+
+    @dataset(index=True)
+    class Received:
+        account: int = field(key=True)
+        window: Window = field(key=True)
+        received: int
+        at: datetime
+
+        @pipeline
+        @inputs(Transfer)
+        def hourly(cls, transfers):
+            grouped = transfers.rename({"payee": "account"}).groupby("account", window=Tumbling("1h"))
+            return grouped.aggregate(received=Sum(of="amount"))
+
+    @dataset(index=True)
+    class Total:
+        bank: int = field(key=True)
+        balance: int
+        hours: int
+        at: datetime
+
+        @pipeline
+        @inputs(Received, Paid)
+        def of_all_hours(cls, received, paid):
+            both = received.join(paid, how="inner", on=["account", "window"])
+            hours = both.assign(bank=lit(1).astype(int), balance=(col("received") - col("paid")).astype(int))
+            return hours.groupby("bank").aggregate(
+                balance=Sum(of="balance", window=FOREVER), hours=Count(window=FOREVER)
+            )
+
+    return [Transfer, Balance, Paid, Received, Total]
+
+
+def opened() -> pl.DataFrame:
+    """Return a transfer of nothing in each hour of each account, so that both sides of the join have all hours."""
+    accounts, hours = np.meshgrid(np.arange(ACCOUNTS), np.arange(HOURS))
+    return transfers(accounts.ravel(), accounts.ravel(), 0, hours.ravel() * 3600)
+
+
+def closing() -> pl.DataFrame:
+    """Return a transfer of nothing after the last hour, so that the windows of this hour close."""
+    nobody = np.zeros(1, np.int64)
+    return transfers(nobody, nobody, 0, nobody + HOURS * 3600)
+
+
+def transfers(payers: Any, payees: Any, amount: int, seconds: Any) -> pl.DataFrame:
+    at = pl.Series("at", seconds.astype(np.int64) * 1_000_000).cast(pl.Duration("us")) + FIRST
+    return pl.DataFrame({"payer": payers, "payee": payees}).with_columns(pl.lit(amount).alias("amount"), at)
+
+
+def drawn(chance: np.random.Generator) -> pl.DataFrame:
+    """Return transfers in the order in which they come: about that of their time, with a disorder of hours."""
+    seconds = np.sort(chance.integers(0, HOURS * 3600, TRANSFERS))
+    payers, payees = chance.integers(0, ACCOUNTS, TRANSFERS), chance.integers(0, ACCOUNTS, TRANSFERS)
+    order = np.argsort(seconds + chance.integers(0, 3 * 3600, TRANSFERS))
+    return transfers(payers[order], payees[order], 1, seconds[order])
+
+
+def put(folder: Path, number: int, rows: pl.DataFrame) -> None:
+    draft = folder / f".{number:03d}.parquet"
+    rows.write_parquet(draft)
+    draft.rename(folder / f"{number:03d}.parquet")
+
+
+class Balances:
+    """What is read at each settled point, that is, when a batch has ended and the next one has not begun."""
+
+    def __init__(self, deployed: Deployed, chance: np.random.Generator) -> None:
+        self._deployed, self._chance = deployed, chance
+        self.points: list[int] = []
+        self.faults: list[Any] = []
+
+    def append(self, counts: Any) -> None:
+        """Read all balances now, and as of an instant of the past; called after each batch."""
+        past = FIRST + timedelta(seconds=int(self._chance.integers(0, HOURS * 3600)))
+        for at in (LATER, past):
+            balance, entries, total = self.read(at)
+            if balance or entries % 2 or (total is not None and total["balance"]):
+                self.faults.append((at, balance, entries, total, counts))
+        self.points.append(self.read(LATER)[1])
+
+    def read(self, at: datetime) -> tuple[int, int, dict[str, Any] | None]:
+        """Return the sum of all balances, of all entries, and the total of the bank, as of an instant."""
+        accounts = [{"account": account} for account in range(ACCOUNTS)]
+        balances, _ = self._deployed.lookup_frame("Balance", accounts, [at] * ACCOUNTS)
+        (total,) = self._deployed.lookup("Total", [{"bank": 1}], [at])
+        return balances["balance"].sum(), balances["entries"].sum(), total
+
+
+@pytest.mark.parametrize("small", [1 << 40, 0], ids=["driver", "tasks"])
+def test_all_balances_sum_up_to_zero_at_every_settled_point(spark: Any, tmp_path: Path, small: int) -> None:
+    folder, chance = tmp_path / "files", np.random.default_rng(new_seed())
+    folder.mkdir()
+    deployed = Deployed(tmp_path / "umbel", budget=1 << 19)
+    deployed.commit(definitions(folder))
+    rows, balances = drawn(chance), Balances(deployed, chance)
+    for number, part in enumerate([opened(), *rows.iter_slices(TRANSFERS // PARTS), closing()]):
+        put(folder, number, part)
+    with live(deployed, spark, small, balances) as caught_up:
+        caught_up({"Transfer": TRANSFERS + ACCOUNTS * HOURS + 1})
+    assert balances.faults == []
+    assert len(set(balances.points)) > PARTS // 3, "too few points were looked at"
+    entries = 2 * (TRANSFERS + ACCOUNTS * HOURS + 1)
+    balance, found, total = balances.read(LATER)
+    assert (balance, found) == (0, entries)
+    assert total is not None
+    assert (total["balance"], total["hours"]) == (0, ACCOUNTS * HOURS)
+    assert balances_of(deployed) == by_hand(rows)
+    deployed.close()
+
+
+def balances_of(deployed: Deployed) -> dict[int, int]:
+    found, _ = deployed.lookup_frame("Balance", [{"account": each} for each in range(ACCOUNTS)], [LATER] * ACCOUNTS)
+    return dict(found.select("account", "balance").iter_rows())
+
+
+def by_hand(rows: pl.DataFrame) -> dict[int, int]:
+    received, paid = (np.bincount(rows[side].to_numpy(), minlength=ACCOUNTS) for side in ("payee", "payer"))
+    return dict(enumerate((received - paid).tolist()))
