@@ -1,4 +1,4 @@
-"""A million transfers of one dollar between accounts, in disorder: at every settled point all balances sum up to zero.
+"""A million transfers of one dollar between accounts, in disorder: after each batch all balances sum up to zero.
 
 This is the test of internal consistency known from reviews of stream processors: whoever reads between two batches must never
 see a debit without its credit, nor a join that has one side of a correction only.
@@ -31,6 +31,12 @@ __owner__ = "bank@example.com"
 
 
 def definitions(folder: Path) -> list[Any]:
+    transfer = transfers_in(folder)
+    paid, received = hourly_of(transfer)
+    return [transfer, balances_of(transfer), paid, received, total_of(received, paid)]
+
+
+def transfers_in(folder: Path) -> Any:
     @source(
         Files(name="bank", folder=str(folder)).path("*.parquet", format="parquet"),
         disorder="1d",
@@ -44,6 +50,10 @@ def definitions(folder: Path) -> list[Any]:
         amount: int
         at: datetime
 
+    return Transfer
+
+
+def balances_of(transfer: Any) -> Any:
     @dataset(index=True)
     class Balance:
         account: int = field(key=True)
@@ -52,7 +62,7 @@ def definitions(folder: Path) -> list[Any]:
         at: datetime
 
         @pipeline
-        @inputs(Transfer)
+        @inputs(transfer)
         def of_both_sides(cls, transfers):
             debits = transfers.assign(change=(lit(0) - col("amount")).astype(int)).rename({"payer": "account"})
             credited = transfers.assign(change=col("amount").astype(int)).rename({"payee": "account"})
@@ -61,6 +71,10 @@ def definitions(folder: Path) -> list[Any]:
                 balance=Sum(of="change", window=FOREVER), entries=Count(window=FOREVER)
             )
 
+    return Balance
+
+
+def hourly_of(transfer: Any) -> tuple[Any, Any]:
     @dataset(index=True)
     class Paid:
         account: int = field(key=True)
@@ -69,7 +83,7 @@ def definitions(folder: Path) -> list[Any]:
         at: datetime
 
         @pipeline
-        @inputs(Transfer)
+        @inputs(transfer)
         def hourly(cls, transfers):
             grouped = transfers.rename({"payer": "account"}).groupby("account", window=Tumbling("1h"))
             return grouped.aggregate(paid=Sum(of="amount"))
@@ -82,11 +96,15 @@ def definitions(folder: Path) -> list[Any]:
         at: datetime
 
         @pipeline
-        @inputs(Transfer)
+        @inputs(transfer)
         def hourly(cls, transfers):
             grouped = transfers.rename({"payee": "account"}).groupby("account", window=Tumbling("1h"))
             return grouped.aggregate(received=Sum(of="amount"))
 
+    return Paid, Received
+
+
+def total_of(hourly_received: Any, hourly_paid: Any) -> Any:
     @dataset(index=True)
     class Total:
         bank: int = field(key=True)
@@ -95,7 +113,7 @@ def definitions(folder: Path) -> list[Any]:
         at: datetime
 
         @pipeline
-        @inputs(Received, Paid)
+        @inputs(hourly_received, hourly_paid)
         def of_all_hours(cls, received, paid):
             both = received.join(paid, how="inner", on=["account", "window"])
             hours = both.assign(bank=lit(1).astype(int), balance=(col("received") - col("paid")).astype(int))
@@ -103,7 +121,7 @@ def definitions(folder: Path) -> list[Any]:
                 balance=Sum(of="balance", window=FOREVER), hours=Count(window=FOREVER)
             )
 
-    return [Transfer, Balance, Paid, Received, Total]
+    return Total
 
 
 def opened() -> pl.DataFrame:
@@ -138,12 +156,12 @@ def put(folder: Path, number: int, rows: pl.DataFrame) -> None:
 
 
 class Balances:
-    """What is read at each settled point, that is, when a batch has ended and the next one has not begun."""
+    """What is read after each batch, before the next one begins."""
 
     def __init__(self, deployed: Deployed, chance: np.random.Generator) -> None:
         self._deployed, self._chance = deployed, chance
         self.points: list[int] = []
-        self.faults: list[Any] = []
+        self.failures: list[Any] = []
 
     def append(self, counts: Any) -> None:
         """Read all balances now, and as of an instant of the past; called after each batch."""
@@ -151,7 +169,7 @@ class Balances:
         for at in (LATER, past):
             balance, entries, total = self.read(at)
             if balance or entries % 2 or (total is not None and total["balance"]):
-                self.faults.append((at, balance, entries, total, counts))
+                self.failures.append((at, balance, entries, total, counts))
         self.points.append(self.read(LATER)[1])
 
     def read(self, at: datetime) -> tuple[int, int, dict[str, Any] | None]:
@@ -163,7 +181,7 @@ class Balances:
 
 
 @pytest.mark.parametrize("small", [1 << 40, 0], ids=["driver", "tasks"])
-def test_all_balances_sum_up_to_zero_at_every_settled_point(spark: Any, tmp_path: Path, small: int) -> None:
+def test_all_balances_sum_up_to_zero_after_each_batch(spark: Any, tmp_path: Path, small: int) -> None:
     folder, chance = tmp_path / "files", np.random.default_rng(new_seed())
     folder.mkdir()
     deployed = Deployed(tmp_path / "umbel", budget=1 << 19)
@@ -173,18 +191,18 @@ def test_all_balances_sum_up_to_zero_at_every_settled_point(spark: Any, tmp_path
         put(folder, number, part)
     with live(deployed, spark, small, balances) as caught_up:
         caught_up({"Transfer": TRANSFERS + ACCOUNTS * HOURS + 1})
-    assert balances.faults == []
+    assert balances.failures == []
     assert len(set(balances.points)) > PARTS // 3, "too few points were looked at"
     entries = 2 * (TRANSFERS + ACCOUNTS * HOURS + 1)
     balance, found, total = balances.read(LATER)
     assert (balance, found) == (0, entries)
     assert total is not None
     assert (total["balance"], total["hours"]) == (0, ACCOUNTS * HOURS)
-    assert balances_of(deployed) == by_hand(rows)
+    assert final(deployed) == by_hand(rows)
     deployed.close()
 
 
-def balances_of(deployed: Deployed) -> dict[int, int]:
+def final(deployed: Deployed) -> dict[int, int]:
     found, _ = deployed.lookup_frame("Balance", [{"account": each} for each in range(ACCOUNTS)], [LATER] * ACCOUNTS)
     return dict(found.select("account", "balance").iter_rows())
 

@@ -143,7 +143,10 @@ def _explained(frame: pl.DataFrame, columns: list[_Column], error: Exception | N
 
 
 def _reason(error: Exception | None) -> str:
-    """Return the message of an error, without hint and place, or a dump of the expression."""
+    """Return the message of an error.
+
+    It has no hint, no place, and none of Polars' dump of the expression.
+    """
     text = error.message if isinstance(error, UmbelError) else str(error)
     return text.partition("\n\nThis error occurred")[0].strip()
 
