@@ -31,8 +31,10 @@ from umbel.connectors.staging import StagedPart
 from umbel.definitions.arguments import DataConnector, ReadOptions
 from umbel.errors import InvalidType, Transient, UmbelError, text_of
 from umbel.formats.raw_batch import RawBatch, as_bytes
+from umbel.types.arrow import polars_of
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw
+from umbel.types.years import readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -267,7 +269,7 @@ class PagedSource(StagedSource):
             return f"{self.title}: {part.facts['partition']}, row {part.first + first + row}"
 
         def text(row: int) -> bytes:
-            found = staged.row(first + row, named=True)
+            found = readable(staged.slice(first + row, 1)).row(0, named=True)
             return found[ROW] or b"" if staged.schema == _JSON else as_bytes(found)
 
         return RawBatch(raw, part.first + first, where, text)
@@ -291,9 +293,9 @@ def _staged(page: Page) -> pl.DataFrame:
     """Return the rows of a page for staging, as JSON bytes or as columns."""
     if isinstance(page.rows, Sequence):
         return pl.DataFrame({ROW: [_line(row) for row in page.rows]}, schema=_JSON)
-    made = pl.from_arrow(page.rows)
-    assert isinstance(made, pl.DataFrame)
-    return made
+    import pyarrow as pa
+
+    return polars_of(pa.table(page.rows))
 
 
 def _line(row: Any) -> bytes:

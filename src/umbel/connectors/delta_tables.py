@@ -161,7 +161,9 @@ class DeltaPlace:
         import pyarrow as pa
 
         with self.described():
-            actions = pa.table(self.opened(version).get_add_actions(flatten=False)).to_pylist()
+            added = pa.table(self.opened(version).get_add_actions(flatten=False))
+        # not the statistics: least and largest values may be none of Python's
+        actions = added.select([name for name in ("path", "partition") if name in added.column_names]).to_pylist()
         files = (DataFile(each["path"], each.get("partition") or {}) for each in actions)
         return sorted(files, key=lambda file: file.path)
 

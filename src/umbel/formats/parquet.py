@@ -10,6 +10,7 @@ import polars as pl
 
 from umbel.formats.pieces import FilePart, FileRows, Piece, framed, unreadable, with_absent
 from umbel.formats.stored import StoredFile
+from umbel.types.arrow import polars_of
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw, rejects
 
@@ -87,10 +88,10 @@ class ParquetFormat:
                 file = _opened(source)
                 present = [name for name in file.schema_arrow.names if name in requested or not exact]
                 for batch in _batches(file, part, present):
-                    frame = pl.DataFrame(pl.from_arrow(batch)) if present else pl.DataFrame(height=batch.num_rows)
+                    frame = polars_of(batch) if present else pl.DataFrame(height=batch.num_rows)
                     yield framed(part, with_absent(Raw(frame, rejects({})), requested), row)
                     row += frame.height
-        except (pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
+        except (pa.ArrowException, OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             if not _is_content(error):
                 raise
             yield unreadable(part, f"not a readable Parquet file: {error}", row)
@@ -117,7 +118,7 @@ def _is_part_of(path: str, columns: Collection[str]) -> bool:
     return any(path == name or path.startswith(f"{name}.") for name in columns)
 
 
-def _is_content(error: Exception) -> bool:
+def _is_content(error: BaseException) -> bool:
     """Return True for an error of a file's content, False for one of its storage."""
     return not isinstance(error, OSError) or (error.errno is None and not isinstance(error, FileNotFoundError))
 
@@ -125,7 +126,7 @@ def _is_content(error: Exception) -> bool:
 def _opened(file: Any) -> Any:
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(file)
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")  # in ns they end in the year 2262
 
 
 def _groups(facts: Any) -> list[tuple[int, int]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
 
+from umbel.types.dtype import describe
 from umbel.types.dtypes import Datetime, DType, Optional
+from umbel.types.epochs import EPOCH, FIRST, LAST, YEARS
 from umbel.types.json_values import revive
 from umbel.types.raw import from_records, rejects
 from umbel.types.schema import AT, Schema
@@ -59,17 +61,25 @@ def _payload(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _error(message: Mapping[str, Any]) -> str:
     kind = message.get("op")
-    if kind != DELETE and kind not in UPSERTS:
-        return f"op must be one of c, r, u, d, found {kind!r}"
+    if not isinstance(kind, str) or (kind != DELETE and kind not in UPSERTS):
+        return f"op must be one of c, r, u, d, found {describe(kind)}"
     side = "before" if kind == DELETE else "after"
-    return "" if isinstance(message.get(side), Mapping) else f"'{side}' is missing in an envelope with op '{kind}'"
+    if not isinstance(message.get(side), Mapping):
+        return f"'{side}' is missing in an envelope with op '{kind}'"
+    millis = _millis(message) if kind == DELETE else None
+    return "" if millis is None or FIRST <= millis * 1_000 <= LAST else f"ts_ms is {describe(millis)}: {YEARS}"
 
 
 def _instant(message: Mapping[str, Any]) -> datetime | None:
     """Return the instant of a database change, in ms in the message."""
+    millis = _millis(message)
+    return None if millis is None else EPOCH + timedelta(milliseconds=millis)
+
+
+def _millis(message: Mapping[str, Any]) -> int | float | None:
     source = message.get("source")
-    instant = (source.get("ts_ms") if isinstance(source, Mapping) else None) or message.get("ts_ms")
-    return datetime.fromtimestamp(instant / 1000, UTC) if isinstance(instant, int | float) else None
+    millis = (source.get("ts_ms") if isinstance(source, Mapping) else None) or message.get("ts_ms")
+    return millis if isinstance(millis, int | float) and not isinstance(millis, bool) else None
 
 
 def validate_deletions(

@@ -17,6 +17,7 @@ from umbel.definitions.records import DatasetDefinition
 from umbel.formats.raw_batch import RawBatch
 from umbel.functions.guarding import guarded
 from umbel.graph.stages import StageOutput, emit
+from umbel.ingestion.isolation import RowIsolation
 from umbel.ingestion.rows import prepare, requested
 from umbel.runtime.dead_letters import DROPPED, by_kind
 from umbel.runtime.deployment import Deployment
@@ -28,8 +29,9 @@ from umbel.runtime.progress import EPOCH, Taken
 from umbel.runtime.replays import origin_of, replayed
 from umbel.runtime.sources import OpenedSource, open_sources
 from umbel.types.dtype import DType
-from umbel.types.raw import rejects
+from umbel.types.raw import Raw, rejects
 from umbel.types.schema import AT, SEQ, WEIGHT
+from umbel.types.validate import Validated
 
 ROWS_AT_ONCE = 1_000_000
 DEAD_AT_ONCE = 10_000
@@ -167,12 +169,16 @@ def _judged(
     dataset: DatasetDefinition, source: OpenedSource, batch: RawBatch, intake: Intake, bounds: Bounds
 ) -> pl.DataFrame:
     """Return the accepted rows of a batch as changes; record the others."""
-    validated = prepare(batch.raw, source.definition, dataset)
-    timestamp = pl.col(dataset.schema.timestamp)
+    plain = {AT: pl.col(dataset.schema.timestamp), WEIGHT: pl.lit(1, pl.Int64)}
+
+    def prepared(raw: Raw) -> Validated:
+        found = prepare(raw, source.definition, dataset)
+        missing = [value.alias(name) for name, value in plain.items() if name not in found.frame.columns]
+        return replace(found, frame=found.frame.with_columns(missing).select(*dataset.schema.dtypes, *plain))
+
+    validated = RowIsolation(prepared).applied(batch.raw)
     numbers = batch.numbers(validated.accepted).alias(SEQ)
-    plain = {AT: timestamp, WEIGHT: pl.lit(1, pl.Int64)}
-    missing = [value.alias(name) for name, value in plain.items() if name not in validated.frame.columns]
-    changes = validated.frame.with_columns(*missing, numbers).select(list(dataset.schema.changes()))
+    changes = validated.frame.with_columns(numbers).select(list(dataset.schema.changes()))
     intake.counts.update(batch.counts)
     _bury(source, batch, validated.rejects, intake)
     changes = _in_time(changes, dataset, source, batch, intake, bounds)

@@ -16,6 +16,7 @@ from polars.exceptions import PanicException
 from umbel.client.plain import plain
 from umbel.errors import InvalidType, InvalidValue
 from umbel.request_errors import TooLarge
+from umbel.types.arrow import polars_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -174,7 +175,7 @@ def _pieces(stream: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
         batch.validate(full=True)
         total += batch.num_rows
         check_expansion(batch.schema.names, total, text + sum(_expanded(column) for column in batch.columns))
-        frame = pl.DataFrame(pl.from_arrow(batch))
+        frame = polars_of(batch)
         text += sum(_text_size(column) for column in frame)
         check_expansion(batch.schema.names, total, text)
         if batch.num_rows:

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from umbel.errors import InvalidValue
+from umbel.types.years import within
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,7 +130,8 @@ class DType(ABC):
             return Checked(nulls(len(column), self.polars()))
         if column.dtype == pl.Object:
             return self.convert_objects(column.to_list())
-        return self.convert_column(column)
+        values, errors = within(column)
+        return self.convert_column(values).blame(errors)
 
     def convert_column(self, column: pl.Series) -> Checked:
         """Convert a column of any Polars type but Object to storage form."""

@@ -359,3 +359,26 @@ def test_reading_resumes_within_a_file(lake: Lake) -> None:
     assert len(frames) > 2
     assert sum(each.height for each in frames) == 200_000
     assert next(place.rows(DataFile(file.path, file.partition), types)).equals(frames[0])
+
+
+def test_days_and_instants_that_python_does_not_have(lake: Lake, tmp_path: Path) -> None:
+    """The statistics of the log have them too."""
+    far = {
+        "day": pa.array([0, 2_932_897], pa.int32()).cast(pa.date32()),
+        "at": pa.array([0, 253_402_300_800_000_000], pa.timestamp("us", "UTC")),
+    }
+    rows = pa.table({"id": pa.array([1, 2]), "updated_at": pa.array([START] * 2, pa.timestamp("us", "UTC")), **far})
+    write_deltalake(lake.path, rows, configuration=FEED)
+
+    @source(lake.table("orders"), disorder="30d", cdc="native", every="1s")
+    @dataset
+    class Days:
+        id: int = field(key=True)
+        day: date
+        at: datetime
+        updated_at: datetime = field(timestamp=True)
+
+    with reading(lake, tmp_path, Days) as made:
+        until(made, lambda: made.taken().get("Days") == 2)
+        assert made.changes("Days")["id"].to_list() == [1]
+        assert {each.field for each in letters(made)} == {"day", "at"}

@@ -158,6 +158,8 @@ VALUES: dict[str, Any] = {
     "exact": pa.array([Decimal("1.50"), None]),
     "day": pa.array([date(1969, 12, 31), None]),
     "instant": pa.array([datetime(2024, 1, 1, tzinfo=UTC), None], pa.timestamp("s", "Europe/Berlin")),
+    "offset": pa.array([datetime(2024, 1, 1, tzinfo=UTC), None], pa.timestamp("us", "+05:30")),
+    "long": pa.array([Decimal("1.50"), None], pa.decimal256(50, 2)),
     "naive": pa.array([datetime(2024, 1, 1, 1, 2, 3, 4), None], pa.timestamp("us")),
     "list": pa.array([[1, None], None]),
     "vector": pa.array([[0.5, 1.5], None], pa.list_(pa.float32(), 2)),

@@ -179,7 +179,7 @@ def _instant(value: DatetimeMS) -> datetime:
 
 def _decimal(value: Decimal128) -> Any:
     found = value.to_decimal()
-    return found if found.is_finite() else float(found)
+    return found if found.is_finite() else float("nan") if found.is_nan() else float(found)
 
 
 def _binary(value: Binary) -> Any:

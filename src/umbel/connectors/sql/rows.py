@@ -19,6 +19,7 @@ from umbel.definitions.arguments import ReadOptions
 from umbel.formats.raw_batch import RawBatch, as_bytes
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw, rejects
+from umbel.types.years import readable
 
 OP, AT, START = "_op", "_committed", "_start"
 """Columns of staged rows beside those of the table: the kind of change, the instant of its commit and the instant before which
@@ -114,7 +115,7 @@ class TableSource(StagedSource):
             return f"{self.server.title}: {self.table}, row {part.first + start + row}"
 
         def text(row: int) -> bytes:
-            return as_bytes(staged.row(row, named=True))
+            return as_bytes(readable(staged.slice(row, 1)).row(0, named=True))
 
         return RawBatch(Raw(frame, rejects(errors), deletions, starts, truncations), part.first + start, where, text)
 

@@ -1,0 +1,60 @@
+"""Values of Parquet files that Python or Polars do not have: read, or a dead letter, and no other row is lost."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal as Number
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.unit.connectors.reading import read
+from tests.unit.connectors.test_files import source
+from umbel.types.dtypes import Date, Datetime, Decimal, Float, Int, List, Optional, Str
+
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+FAR = [253_402_300_800_000_000, 0, -62_135_596_800_000_001]
+DAYS = pa.array([2_932_897, 0, -719_163], pa.int32()).cast(pa.date32())
+MICROS = pa.array(FAR, pa.timestamp("us", "UTC"))
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+CASES: dict[str, tuple[Any, Any, list[Any]]] = {
+    "days": (DAYS, Date(), [..., date(1970, 1, 1), ...]),
+    "days as instants": (DAYS, Datetime(), [..., EPOCH, ...]),
+    "days as text": (DAYS, Str(), [..., ..., ...]),
+    "instants": (MICROS, Datetime(), [..., EPOCH, ...]),
+    "instants without zone": (pa.array(FAR, pa.timestamp("us")), Datetime(), [..., EPOCH, ...]),
+    "instants in ms": (pa.array([2**62, 0, -(2**62)], pa.timestamp("ms")), Datetime(), [..., EPOCH, ...]),
+    "instants in lists": (pa.array([FAR, FAR[1:2]], pa.list_(pa.timestamp("us"))), List(Datetime()), [..., [EPOCH]]),
+    "an offset as zone": (pa.array([AT], pa.timestamp("us", "+05:30")), Datetime(), [AT]),
+    "such in lists": (pa.array([[AT]], pa.list_(pa.timestamp("us", "+05:30"))), List(Datetime()), [[AT]]),
+    "long decimals": (
+        pa.array([Number("1.5"), None], pa.decimal256(50, 2)),
+        Optional(Decimal(2)),
+        [Number("1.50"), None],
+    ),
+    "too long ones": (pa.array([Number(10**45), Number(1)], pa.decimal256(50, 2)), Decimal(2), [..., Number("1.00")]),
+    "too long floats": (pa.array([Number(10**45), Number(1)], pa.decimal256(50, 2)), Float(), [..., ...]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_row_is_lost_for_one_value(case: str, tmp_path: Path) -> None:
+    column, dtype, expected = CASES[case]
+    pq.write_table(pa.table({"n": range(len(column)), "v": column}), tmp_path / "a.parquet", version="2.6")
+    found = read(source(tmp_path, "*.parquet", "parquet"), {"n": Int(), "v": dtype})
+    values = {row["n"]: row["v"] for row in found.rows.values()}
+    assert [values.get(number, ...) for number in range(len(column))] == expected
+    assert len(found.dead) == expected.count(...)
+
+
+def test_instants_of_96_bits_far_from_now(tmp_path: Path) -> None:
+    """In nanoseconds, as they are stored, 64 bits end in 2262: the year 3000 was read as 1830."""
+    column = pa.array([datetime(3000, 1, 1), AT.replace(tzinfo=None)], pa.timestamp("us"))
+    table = pa.table({"n": [0, 1], "v": column})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    found = read(source(tmp_path, "*.parquet", "parquet"), {"n": Int(), "v": Datetime()})
+    assert [row["v"] for row in found.rows.values()] == [datetime(3000, 1, 1, tzinfo=UTC), AT]
