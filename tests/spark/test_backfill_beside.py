@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,13 +14,14 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.deployed import Deployed, live, wait_until
+from tests.deployed import PATIENCE, Deployed, live, wait_until
 from umbel.connectors import Webhook, source
 from umbel.datasets import Count, dataset, field, index, pipeline
 from umbel.dtypes import Continuous
 from umbel.lib import inputs
 from umbel.runtime.switching import branch_status
 from umbel.spark import backfill, backfill_step, pace, tasks
+from umbel.spark.job import LiveJob
 from umbel.spark.priority import NICENESS
 
 __owner__ = "tests@example.com"
@@ -47,7 +49,7 @@ def counted(name: str, window: str) -> Any:
     return index(dataset(type(name, (), members)))
 
 
-Old, New = counted("Old", "forever"), counted("New", "1d")
+Old, New, Newer = counted("Old", "forever"), counted("New", "1d"), counted("Newer", "2d")
 
 
 class Steps:
@@ -61,7 +63,7 @@ class Steps:
         """Wait until they may go on."""
         self.ran += 1
         self.begun.set()
-        assert self.go_on.wait(120)
+        assert self.go_on.wait(2 * PATIENCE)
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
@@ -166,22 +168,74 @@ def test_a_step_that_fails_is_reported_and_tried_again(tmp_path: Path, spark: An
         assert visits(deployed, "New") == visits(deployed, "Old")
 
 
-def test_a_commit_that_removes_what_a_step_computes_waits_for_it(tmp_path: Path, spark: Any, steps: Steps) -> None:
+def test_no_batch_waits_for_a_step_whose_result_a_commit_removed(tmp_path: Path, spark: Any, steps: Steps) -> None:
     with running(tmp_path, spark) as (deployed, caught_up):
         place = deployed.deployment
         deployed.commit([Visit, Old, New])
         assert steps.begun.wait(60)
         removed = set(place.backfill_state().state_ids)
         deployed.commit([Visit, Old])
-        visit(deployed, USERS)
-        threading.Timer(1.0, steps.go_on.set).start()
-        caught_up({"Visit": ROWS * REQUESTS + USERS})
-        assert visits(deployed, "Old") == [ROWS * REQUESTS // USERS + 1] * USERS
+        for number in range(3):
+            visit(deployed, USERS)
+            caught_up({"Visit": ROWS * REQUESTS + USERS * (number + 1)})
+        assert visits(deployed, "Old") == [ROWS * REQUESTS // USERS + 3] * USERS
+        assert not steps.go_on.is_set()
+        steps.go_on.set()
         wait_until(lambda: not place.backfill_state().state_ids, place.backfill_state)
         deployed.commit([Visit, Old, New])  # computed anew
         wait_until(lambda: removed <= place.catalog.backfilled(), place.backfill_state)
         wait_until(lambda: is_serving(deployed), place.backfill_state)
         assert visits(deployed, "New") == visits(deployed, "Old")
+
+
+def test_a_commit_during_a_step_begins_its_own_when_that_has_ended(tmp_path: Path, spark: Any, steps: Steps) -> None:
+    with running(tmp_path, spark) as (deployed, caught_up):
+        place = deployed.deployment
+        deployed.commit([Visit, Old, New])
+        assert steps.begun.wait(60)
+        steps.failure = OSError("of the first commit")  # which no longer counts
+        deployed.commit([Visit, Old, Newer])
+        visit(deployed, USERS)
+        caught_up({"Visit": ROWS * REQUESTS + USERS})
+        deployed.commit([Visit, Old, New, Newer])
+        visit(deployed, USERS)
+        caught_up({"Visit": ROWS * REQUESTS + USERS * 2})
+        assert steps.ran == 1
+        steps.go_on.set()
+        wait_until(lambda: is_serving(deployed), place.backfill_state)
+        expected = [ROWS * REQUESTS // USERS + 2] * USERS
+        assert visits(deployed, "New") == visits(deployed, "Newer") == visits(deployed, "Old") == expected
+        assert not [event.text for event in place.catalog.events(100) if "of the first commit" in event.text]
+
+
+def test_a_stop_during_a_step_is_no_failure(tmp_path: Path, spark: Any, steps: Steps) -> None:
+    steps.go_on.set()
+    with running(tmp_path, spark, closing=False) as (deployed, _):
+        pass
+    steps.go_on.clear()
+    deployed.commit([Visit, Old, New])
+    place, job = deployed.deployment, LiveJob(deployed.deployment, spark, small=1 << 40)
+    query = job.start()
+    wait_until(lambda: visited(deployed) and steps.begun.is_set(), place.backfill_state)
+    steps.failure = RuntimeError("the jobs were cancelled")
+    threading.Timer(1.0, steps.go_on.set).start()
+    job.close()  # as the command does: the query still runs
+    visit(deployed, USERS)
+    time.sleep(3.0)
+    query.stop()
+    assert place.backfill_state().failures == 0
+    assert not [event.text for event in place.catalog.events(100) if "cancelled" in event.text]
+    with live(deployed, spark, small=1 << 40):
+        wait_until(lambda: is_serving(deployed), place.backfill_state)
+    assert visits(deployed, "New") == visits(deployed, "Old")
+    deployed.close()
+
+
+def visited(deployed: Deployed) -> bool:
+    """Send rows, so that steps run beside batches."""
+    visit(deployed, USERS)
+    time.sleep(0.2)
+    return True
 
 
 def test_the_step_of_a_worker_that_was_replaced_changes_nothing(

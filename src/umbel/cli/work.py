@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from contextlib import AbstractContextManager, nullcontext
+from itertools import takewhile
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -83,11 +84,14 @@ def _run_alone(deployment: Deployment, settings: Settings, stop: Stop) -> None:
         with Heartbeat(deployment.directory) as beat:
             failure = _damage(deployment) or _work(deployment, settings, stop, beat)
             damage = _damage_in(failure) or _damage(deployment) if failure else ""
+            cause = damage or cause_in(failure)
             if failure:
-                beat.failed(damage or failure)
+                beat.failed(cause)
     if failure:
-        deployment.catalog.record_event("work", "error", (damage or failure)[:4000])
-        logging.getLogger("umbel.work").error("%s", damage or failure)
+        deployment.catalog.record_event("work", "error", cause[:4000])
+        if not damage:
+            logging.getLogger("umbel.work").error("%s", failure)
+        logging.getLogger("umbel.work").error("%s", cause)  # last, where the supervisor looks for it
         sys.exit(FINAL if damage else 1)
 
 
@@ -109,6 +113,18 @@ def _damage_in(failure: str) -> str:
     """Extract the text of a `Damaged` error from a Spark exception; empty if none."""
     found = re.search(r"umbel\.errors\.Damaged: (.*?)(?=\n\s*\n|\n\s+at |\n[A-Z=]|$)", failure, re.DOTALL)
     return found.group(1).strip() if found else ""
+
+
+def cause_in(failure: str) -> str:
+    """Return the Python error in the text of a Spark exception, else its first lines.
+
+    Spark puts tracebacks before it, and Java's stack and the plan of the query behind it.
+    """
+    text = failure.partition("\n=== Streaming Query ===")[0].rpartition("Traceback (most recent call last):")[2]
+    lines = text.strip("\n").splitlines()
+    begin = next((at for at, line in enumerate(lines) if line and not line.startswith((" ", "\t"))), 0)
+    found = list(takewhile(lambda line: line.strip() and not line.startswith("\tat "), lines[begin:]))
+    return re.sub(r"^(?:\w+\.)+(?=\w+: )", "", "\n".join(found)).strip()[:4000] or failure[:4000]
 
 
 def _options(conf: Sequence[str]) -> dict[str, str]:

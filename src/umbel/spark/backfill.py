@@ -16,11 +16,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from threading import Event
 from time import monotonic
 from time import time as now
 from typing import TYPE_CHECKING
 
 from umbel.catalog.catalog import JobEpoch
+from umbel.catalog.removals import Removals
 from umbel.graph.graph import Graph
 from umbel.runtime.backfill_input import calls_functions
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
@@ -65,6 +67,7 @@ class Backfill:
         self._reader = HistoryReader(deployment)
         self._timed: tuple[int, float] | None = None
         self._beside: StepBeside | None = None
+        self._stopping = Event()
         self._left = 0
         self._by = JobEpoch(JOB, 0)
 
@@ -85,6 +88,8 @@ class Backfill:
         fresh = frozenset(node.state_id for node in graph.nodes) - catalog.backfilled()
         waiting = frozenset[str]() if is_first else graph.awaiting(fresh)
         if fresh - waiting:
+            if self._computes(fresh - waiting):
+                self.wait()
             with catalog.without_successor(self._by):
                 for state_id in () if is_first else fresh - waiting:
                     self._deployment.store.drop(state_id)
@@ -93,9 +98,8 @@ class Backfill:
             catalog.backfill(fresh - waiting, done=True, by=self._by)
         if waiting:
             waiting -= self._some(graph, revision, stamp, waiting, time)
-        else:
-            self.wait()
-            self._beside = None
+        elif not self.is_running:  # one that a commit has made obsolete ends by itself; no batch waits for it
+            self._ended(graph, revision, waiting)
             if (state := self._deployment.backfill_state()).state_ids:
                 self._note(state.finished())
         self._restore_stream_times(time, self._deployment.graph(revision, waiting))
@@ -116,6 +120,7 @@ class Backfill:
 
         Another worker begins it again.
         """
+        self._stopping.set()
         if self._beside is not None:
             self._session.sparkContext.cancelJobGroup(BACKFILL)
             self._beside.wait(STOPPED_WITHIN)
@@ -124,9 +129,9 @@ class Backfill:
         self, graph: Graph, revision: int, stamp: Stamp, waiting: frozenset[str], time: EventTimeProgress
     ) -> frozenset[str]:
         """Run a step of the backfill; return the state ids of completed operators."""
-        if self.is_running and self._beside is not None and self._beside.belongs_to(revision, waiting):
+        if self.is_running or self._stopping.is_set():
             return frozenset()
-        failure = self._ended()
+        failure = self._ended(graph, revision, waiting)
         state, begun = self._current(graph, stamp, waiting), monotonic()
         is_read, since, step = False, self._since(state), self._step(revision, stamp, state, waiting)
         try:
@@ -147,6 +152,8 @@ class Backfill:
         except (Fenced, StaleBatch):
             raise
         except Exception as error:  # noqa: BLE001  the live job goes on; an event is recorded
+            if self._stopping.is_set():  # the jobs of the step were cancelled; the next worker runs it again
+                return frozenset()
             if is_read:  # some timers may have fired, and the next try reads more history before them
                 self._begin(graph, step.state_ids, stamp.batch)
             self._failed(state.failures, error)
@@ -166,13 +173,27 @@ class Backfill:
         before, self._left = self._left, rows
         return rows > LIVE_ROWS or LAST_ROWS < rows <= before / 2
 
-    def _ended(self) -> Exception | None:
-        """Wait for the step beside the live job; return why it failed, if it did."""
+    def _computes(self, state_ids: frozenset[str]) -> bool:
+        """Return whether a running step computes the state of some operators."""
+        return self.is_running and self._beside is not None and not state_ids.isdisjoint(self._beside.logs)
+
+    def _ended(self, graph: Graph, revision: int, waiting: frozenset[str]) -> Exception | None:
+        """Take note of the step beside the live job, which has ended; return why it failed, if it did.
+
+        If a commit has made it obsolete, its failure does not count. What it wrote after its operators were removed is
+        deleted as their state was.
+        """
         beside, self._beside = self._beside, None
-        failure = None if beside is None else beside.wait()
-        if beside is not None:
-            self._timed = beside.number + 1, beside.ended
-        return failure
+        if beside is None:
+            return None
+        failure = beside.wait()
+        self._timed = beside.number + 1, beside.ended
+        if beside.belongs_to(revision, waiting):
+            return failure
+        removed = beside.logs.keys() - {node.state_id for node in graph.nodes}
+        if removed:
+            Removals(self._deployment.catalog).add({each: beside.logs[each] for each in removed}, now())
+        return None
 
     def _step(self, revision: int, stamp: Stamp, state: BackfillState, waiting: frozenset[str]) -> BackfillStep:
         """Return the next step, without one slot while rows are to be fresh."""

@@ -255,6 +255,7 @@ class StepBeside:
         self, step: BackfillStep, state: BackfillState, sizes: Mapping[int, int], since: float, waiting: frozenset[str]
     ) -> None:
         self.revision, self.waiting, self.number, self.ended = step.revision, waiting, state.step, since
+        self.logs = {node.state_id: node.log for node in step.graph.nodes if node.state_id in step.state_ids}
         self._failure: Exception | None = None
         self._thread = Thread(target=self._run, args=(step, state, sizes, since), name="backfill", daemon=True)
         self._thread.start()

@@ -87,6 +87,10 @@ class LiveJob:
             threads.use(self._session.sparkContext.defaultParallelism)
         self._epoch = self._deployment.catalog.take_over(JOB)
         parts = self._deployment.catalog, self._deployment.directory
+        if older := checkpoint.is_catalog_older(*parts):
+            text = f"the catalog may be an older copy: {older}; commits and erasures since then are not known"
+            log.warning(text)
+            self._deployment.catalog.record_event("work", "warning", text)
         if checkpoint.is_lost(*parts):
             text = f"the checkpoint is missing; it was written again, after batch {checkpoint.write(*parts)}"
             log.warning(text)
@@ -126,7 +130,6 @@ class LiveJob:
             purge_before(self._deployment, plan.revision, number, is_backfilling=self._backfill.is_running)
         batch = MicroBatch.begin(self._deployment, plan, Stamp(self._epoch, number))
         if batch.before not in (None, plan.revision):
-            self._backfill.wait()
             recompute_unlogged(self._deployment, plan.revision, batch.dues, by)
         batch.forget_removed()
         self._pace.before(plan.size)

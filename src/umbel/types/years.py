@@ -35,7 +35,7 @@ def outside(column: pl.Series) -> list[int]:
 
 
 def within(column: pl.Series) -> tuple[pl.Series, dict[int, str]]:
-    """Return a column with null for values that hold such an instant, and the reasons by row."""
+    """Return a column with null for such values, and the reasons by row."""
     rows = outside(column)
     if not rows:
         return column, {}

@@ -106,6 +106,8 @@ def _guarded(subject: str, findings: Iterator[CheckFinding], lost: str) -> Itera
 
 def _checkpoint(deployment: Deployment) -> Iterator[CheckFinding]:
     parts = deployment.catalog, deployment.directory
+    if older := checkpoint.is_catalog_older(*parts):
+        yield CheckFinding("catalog", older, "commits, erasures, tokens and dead letters since then", BACKUP)
     if checkpoint.is_lost(*parts):
         yield CheckFinding(
             "checkpoint",

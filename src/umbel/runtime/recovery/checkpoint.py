@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,6 +18,8 @@ from uuid import uuid4
 from umbel.catalog.catalog import Catalog
 from umbel.runtime.deployment import JOB
 from umbel.state import disk
+
+_MAGIC = int.from_bytes(b"crc\0")
 
 
 def folder_of(directory: Path) -> Path:
@@ -29,8 +33,21 @@ def is_lost(catalog: Catalog, directory: Path) -> bool:
     if last is None:
         return False
     folder = folder_of(directory)
-    number = _last(folder)
-    return number is None or not _is_sound(folder, number, last.number, last.state.get("plan"))
+    number = _last(folder)  # Spark writes it before the batch
+    return number is None or number < last.number or not _is_sound(folder, number, last.number, last.state.get("plan"))
+
+
+def is_catalog_older(catalog: Catalog, directory: Path) -> str:
+    """Return how a catalog is older than the checkpoint, empty if it is not.
+
+    Spark begins a batch when the one before has finished, which the catalog notes.
+    """
+    number = _last(folder_of(directory))  # before the catalog is read: batches may finish meanwhile
+    last = catalog.progress(JOB, sys.maxsize)
+    finished = -1 if last is None else last.number
+    if number is None or number <= finished + 1:
+        return ""
+    return f"it is older than the state: its last finished batch is {finished}, and batch {number} has begun"
 
 
 def _is_sound(folder: Path, number: int, finished: int, plan: Any) -> bool:
@@ -43,11 +60,11 @@ def _is_sound(folder: Path, number: int, finished: int, plan: Any) -> bool:
         plan: the plan of that batch.
     """
     try:
-        if "id" not in json.loads((folder / "metadata").read_bytes()):
+        if "id" not in json.loads(_checked(folder / "metadata")):
             return False
         for each in {number, max(0, number - 1), min(number, finished)}:  # Spark looks for the one before, too
             path = folder / "offsets" / str(each)
-            version, *lines = path.read_text().split("\n")
+            version, *lines = _checked(path).decode().split("\n")
             parts = [json.loads(line) for line in lines if line != "-"]
             is_other = lines[-1] != "-" and "plan" not in parts[-1]  # such as a file of `commits`
             if (
@@ -58,11 +75,32 @@ def _is_sound(folder: Path, number: int, finished: int, plan: Any) -> bool:
                 return False
         commit = folder / "commits" / str(min(number, finished))
         if commit.exists():
-            version, *lines = commit.read_text().split("\n")
+            version, *lines = _checked(commit).decode().split("\n")
             return version.startswith("v") and all(isinstance(json.loads(line), dict) for line in lines)
-    except (OSError, ValueError, TypeError, IndexError):
+    except (OSError, ValueError, TypeError, IndexError, struct.error):
         return False
     return True
+
+
+def _checked(path: Path) -> bytes:
+    """Return the content of a file that Spark wrote.
+
+    Hadoop keeps a CRC-32 of each 512 bytes beside it, and refuses a file that differs.
+
+    Raises:
+        ValueError: it differs.
+    """
+    content, sums = path.read_bytes(), path.with_name(f".{path.name}.crc")
+    if sums.exists():
+        magic, size, *found = _sums(sums.read_bytes())
+        expected = [zlib.crc32(content[at : at + size]) for at in range(0, len(content), size)] if size > 0 else []
+        if magic != _MAGIC or found != expected:
+            raise ValueError(f"the checksum of {path.name} differs")
+    return content
+
+
+def _sums(data: bytes) -> tuple[int, ...]:
+    return struct.unpack(f">{len(data) // 4}I", data)
 
 
 def _last(folder: Path) -> int | None:
