@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pkgutil
 import sys
@@ -93,12 +94,26 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno != errno.ENOSPC:
             raise
-        typer.echo(f"error {error.filename}: {error.strerror}", err=True)
+        place = f"{error.filename}: " if error.filename is not None else ""
+        typer.echo(f"error {place}{error.strerror}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        if not (reason := _of_database(error)):
+            raise
+        typer.echo(f"error the catalog: {reason}", err=True)
+        sys.exit(2)
+
+
+def _of_database(error: Exception) -> str:
+    """Return why the catalog's database failed, empty for another error."""
+    if type(error).__name__ != "OperationalError":  # of sqlite3, or of a library that is imported where it is used
+        return ""
+    reason = str(getattr(error, "orig", None) or error).strip()
+    return f"{reason}\n  hint: free some disk space" if "full" in reason else reason
 
 
 if __name__ == "__main__":

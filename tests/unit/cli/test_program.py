@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from tests.unit.cli.conftest import Umbel
 from umbel import __version__
+from umbel.cli import main as program
 
 MODULE = [sys.executable, "-m", "umbel"]
 
@@ -75,3 +79,40 @@ def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
         [bash, "-c", script], capture_output=True, text=True, check=True, env={**os.environ, "PATH": path}
     )
     assert done.stdout.splitlines() == ["dead-letters", "--track"]
+
+
+FULL = sqlite3.OperationalError("database or disk is full")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (FULL, "error the catalog: database or disk is full\n  hint: free some disk space\n"),
+        (
+            OperationalError("INSERT", {}, FULL),
+            "error the catalog: database or disk is full\n  hint: free some disk space\n",
+        ),
+        (sqlite3.OperationalError("database is locked"), "error the catalog: database is locked\n"),
+        (OSError(errno.ENOSPC, "No space left on device"), "error No space left on device\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "error /x: Permission denied\n"),
+    ],
+)
+def test_a_full_disk_is_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, text: str
+) -> None:
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(program, "app", fail)
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert (ended.value.code, capsys.readouterr().err) == (2, text)
+
+
+def test_other_errors_are_those_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise LookupError("a fault")
+
+    monkeypatch.setattr(program, "app", fail)
+    with pytest.raises(LookupError):
+        program.main()
