@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import polars as pl
@@ -124,30 +125,68 @@ def open_delimited(stored: StoredFile, form: CSV, begin: int, end: int | None) -
         begin: at the start of a record; 0 is before the header.
         end: at the start of a record, None for the end of the file.
     """
-    names, header = (tuple(form.headers), 0) if form.headers is not None else header_of(stored, form)
-    reader = Delimited(names, form.delimiter)
-    if form.headers is None and any("\r" in name for name in names):
-        yield reader, Chunk(begin, ",".join(names).encode()[:RAW_RETAINED], _CARRIAGE_RETURNS)
+    header = _Header(tuple(form.headers), 0) if form.headers is not None else _header(stored, form)
+    reader = Delimited(header.names, form.delimiter)
+    if header.error is not None:
+        yield reader, Chunk(begin, header.record[:RAW_RETAINED], header.error)
         return
     for chunk in chunks(stored, begin, end, last_record):
-        if chunk.offset < header and chunk.error is None:
-            yield reader, Chunk(header, chunk.data[header - chunk.offset :])
+        if chunk.offset < header.end and chunk.error is None:
+            yield reader, Chunk(header.end, chunk.data[header.end - chunk.offset :])
         else:
             yield reader, chunk
 
 
-def header_of(stored: StoredFile, form: CSV) -> tuple[tuple[str, ...], int]:
-    """Return the columns named by a file's header, and the offset of the next record."""
-    first = next(chunks(stored, 0, None, last_record), None)
-    records = _records(first.data, form.delimiter) if first and first.error is None else iter(())
-    record = next((each for each in records if each.strip()), b"")
-    size = first.data.find(record) + len(record) + 1 if first and record else 0
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """The header of a file.
+
+    Args:
+        names: the columns; different ones.
+        end: the offset of the next record.
+        record: its bytes.
+        error: the reason that it names no columns, None if it does.
+    """
+
+    names: tuple[str, ...]
+    end: int
+    record: bytes = b""
+    error: str | None = None
+
+
+def _header(stored: StoredFile, form: CSV) -> _Header:
+    """Return the header of a file, without columns if it has no record."""
+    for chunk in chunks(stored, 0, None, last_record):
+        if chunk.error is not None:
+            return _Header((), 0, chunk.data, f"the header cannot be read: {chunk.error}")
+        record = next((each for each in _records(chunk.data, form.delimiter) if each.strip()), None)
+        if record is not None:
+            return _parsed_header(record, chunk.offset + chunk.data.find(record) + len(record) + 1, form.delimiter)
+    return _Header((), 0)
+
+
+def _parsed_header(record: bytes, end: int, delimiter: str) -> _Header:
     text = record.removeprefix(_BOM).decode(errors="replace")
-    frame = (
-        pl.read_csv(io.StringIO(text), has_header=False, infer_schema=False, separator=form.delimiter) if text else None
-    )
-    names = [] if frame is None else [str(name).strip() for name in frame.row(0)]
-    return tuple(name if name not in names[:at] else f"{name}_{at}" for at, name in enumerate(names)), size
+    if not text.strip():
+        return _Header((), end, record, "the header names no columns")
+    try:
+        frame = pl.read_csv(io.StringIO(text), has_header=False, infer_schema=False, separator=delimiter)
+    except pl.exceptions.PolarsError:
+        return _Header(
+            (), end, record, "the header is not a delimited row: a quote in the middle of a name, or not closed"
+        )
+    names = _distinct([str(name).strip() for name in frame.row(0)])
+    return _Header(names, end, record, _CARRIAGE_RETURNS if any("\r" in name for name in names) else None)
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Return different names of columns: the second of a name has its number added."""
+    found, used = dict[str, None](), set(names)
+    for at, name in enumerate(names):
+        free = name if name not in found else next(new for n in count(at) if (new := f"{name}_{n}") not in used)
+        found[free] = None
+        used.add(free)
+    return tuple(found)
 
 
 def last_record(data: bytes) -> int:

@@ -249,3 +249,31 @@ def test_a_line_of_delimiters_before_the_header_is_not_the_header(tmp_path: Path
 def test_variables_of_the_class_are_no_arguments_of_a_format() -> None:
     with pytest.raises(InvalidValue, match="unknown argument"):
         CSV(positional=True)
+
+
+@pytest.mark.parametrize("header", [b'"i"x,f,s', b'"i,f,s', b"\xef\xbb\xbf", b"i" * 500])
+def test_a_file_without_a_readable_header_is_a_dead_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: bytes
+) -> None:
+    """Reading its first batch raised an error, again and again."""
+    for module in (chunks, delimited):
+        monkeypatch.setattr(module, "MAX_ROW", 400)
+        monkeypatch.setattr(module, "CHUNK_BYTES", 64)
+    ((reason, raw),) = outcome(tmp_path, header + b"\n1,2,3\n4,5,6\n" * 20, CSV(), THREE)
+    assert reason.startswith("the header ")
+    assert header.startswith(raw)
+    assert raw
+
+
+def test_blank_lines_before_the_header_may_be_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 64)
+    assert outcome(tmp_path, b"\n" * 200 + b"i,f,s\n1,2,3\n", CSV(), THREE) == [("1", "2", "3")]
+
+
+@pytest.mark.parametrize("header", [b"i,f,f,f_2,s", b"f,f_1,i,f,s", b"i,f,i,f,s", b"i,f,i_2,i,s"])
+def test_columns_of_one_name_stand_beside_each_other(tmp_path: Path, header: bytes) -> None:
+    """The first is the column; no new name of another is one that the header has."""
+    names = header.decode().split(",")
+    row = [str(names.index(name)) for name in names]
+    values = tuple(str(names.index(name)) for name in THREE)
+    assert outcome(tmp_path, header + b"\n" + ",".join(row).encode(), CSV(), THREE) == [values]
