@@ -9,18 +9,39 @@ from umbel.definitions.arguments import Declared
 from umbel.definitions.secret import Credential
 from umbel.errors import InvalidValue
 
+_NO_DELIMITERS = frozenset('"\r\n')
+
 
 @dataclass(frozen=True, kw_only=True)
 class CSV(Declared):
     """Comma-separated values.
 
     Args:
-        delimiter: between the values.
+        delimiter: between the values; one character of ASCII.
         headers: the column names; None if they are in the first line.
     """
 
     delimiter: str = ","
     headers: list[str] | tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in _NO_DELIMITERS:
+            raise InvalidValue(
+                f"CSV: delimiter must be one character of ASCII, no quote and no line break, found {self.delimiter!r}",
+                hint='delimiter=";", or "\\t" for a tab',
+            )
+        if self.headers is None:
+            return
+        if not self.headers:
+            raise InvalidValue("CSV: headers must name columns", hint="leave headers out if the first line has them")
+        names: tuple[Any, ...] = tuple(self.headers)
+        if wrong := [name for name in names if not isinstance(name, str)]:
+            raise InvalidValue(f"CSV: headers must be texts, found {wrong[0]!r}", hint='headers=["a", "b"]')
+        if repeated := [name for at, name in enumerate(names) if name in names[:at]]:
+            raise InvalidValue(
+                f"CSV: headers has {repeated[0]!r} more than once",
+                hint="give each column a name of its own, also those that the dataset does not have",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,6 +80,23 @@ def test_formats_and_aggregates_refuse_them() -> None:
         Count(windw=Continuous("1d"))
 
 
+@pytest.mark.parametrize("wrong", ["||", "", "é", '"', "\n", "\r", "ab"])
+def test_a_delimiter_is_one_character_that_separates(wrong) -> None:
+    with refusal(ValueError, "CSV: delimiter", repr(wrong), at=False):
+        CSV(delimiter=wrong)
+
+
+@pytest.mark.parametrize("headers", [[], (), ["a", 1], ["a", None], ["a", "b", "a"], ("", "")])
+def test_headers_are_different_names(headers) -> None:
+    with refusal(ValueError, "CSV: headers", at=False):
+        CSV(headers=headers)
+
+
+def test_usual_formats_of_text_are_taken() -> None:
+    assert [CSV(delimiter=each).delimiter for each in ",;|\t \1"] == list(",;|\t \1")
+    assert CSV(headers=("a", "b c", "")).headers == ("a", "b c", "")
+
+
 def test_hosts_and_certificates_are_texts_or_secrets() -> None:
     secret = Secret(arn="arn:x", path=["a"])
     made = HTTP(name="h", host=secret["host"], healthz="/h", ca_cert=Certificate(cert=secret))
