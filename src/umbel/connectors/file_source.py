@@ -25,7 +25,7 @@ from umbel.formats.declarations import CSV
 from umbel.formats.files import format_of
 from umbel.formats.pieces import FilePart, Piece
 from umbel.formats.raw_batch import RawBatch, lost
-from umbel.formats.stored import FileLostError, Stamp, StoredFile
+from umbel.formats.stored import FileLostError, Stamp, StoredFile, printable
 from umbel.types.dtype import DType
 
 SPLIT_BYTES = 32 << 20
@@ -182,8 +182,9 @@ class FileSource(SplitSource):
         Raises:
             Transient: the file exists and cannot be read.
         """
-        name, stamp = str(split["file"]), split.get("stamp")
-        part = FilePart(self.store.file(name, tuple(stamp) if stamp else None), name, int(split["begin"]), split["end"])
+        name, stamp = printable(str(split["file"])), split.get("stamp")
+        stored = self.store.file(str(split["file"]), tuple(stamp) if stamp else None)
+        part = FilePart(stored, name, int(split["begin"]), split["end"])
         number = (int(split["number"]) << FILE_SHIFT) + part.begin
         if "changed" in split:
             last = number | ((1 << FILE_SHIFT) - 1)  # the number is that of the next new file

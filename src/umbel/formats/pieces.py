@@ -39,7 +39,7 @@ class FilePart:
 
     Args:
         stored: the file.
-        name: its name in messages; unique within its source.
+        name: its name in messages, printable; unique within its source.
         begin: as in the piece.
         end: as in the piece.
     """

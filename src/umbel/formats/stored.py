@@ -10,6 +10,8 @@ Stamp = tuple[int, int]
 """The size of a file in bytes, and a number that differs if its content does."""
 PACKED = (".gz", ".zst")
 """The endings of compressed files, which can only be read from their start."""
+LONGEST_SHOWN = 900
+"""Characters of a file's name in messages."""
 
 
 class FileLostError(Exception):
@@ -61,3 +63,12 @@ class LocalFile:
 def is_packed(file: StoredFile) -> bool:
     """Return True for a compressed file."""
     return file.suffix in PACKED
+
+
+def printable(name: str) -> str:
+    """Return the name of a file for messages.
+
+    Bytes that are not UTF-8 are escaped; of a long name the end is left, for the catalog has 1,024 characters for a position.
+    """
+    shown = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return shown if len(shown) <= LONGEST_SHOWN else f"…{shown[-LONGEST_SHOWN:]}"

@@ -1,0 +1,64 @@
+"""Names of files in dead letters: as the catalog can store them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.connectors.reading import read
+from umbel.connectors.file_source import FileSource
+from umbel.connectors.files import Files
+from umbel.formats.declarations import CSV
+from umbel.types.dtypes import Int, Optional, Str
+
+SCHEMA = {"user": Int(), "note": Optional(Str())}
+LINE = b'{"user":1}\n'
+
+
+def source(folder: Path, form: Any = "json") -> FileSource:
+    return Files(name="f", folder=str(folder)).path("**/*", form).reader(folder)
+
+
+@pytest.mark.parametrize(
+    ("ending", "content"),
+    [
+        ("json", LINE + b"broken\n"),
+        ("json.gz", b"no gzip"),
+        ("parquet", b"damaged"),
+        ("avro", b"damaged"),
+        ("csv", b"a"),
+    ],
+)
+def test_a_name_that_is_not_utf_8_can_be_stored(tmp_path: Path, ending: str, content: bytes) -> None:
+    """Storing a dead letter with it raised an error, again and again."""
+    named = os.fsencode(tmp_path) + b"/caf\xe9." + ending.encode()
+    with open(named, "wb") as file:  # noqa: PTH123  no path of a text
+        file.write(content)
+    reader = source(tmp_path, form=CSV(headers=["user", "note"]) if ending == "csv" else ending.partition(".")[0])
+    found = read(reader, SCHEMA)
+    ((place, reason, _),) = found.dead.values()
+    assert place.encode().startswith(f"caf\\xe9.{ending}".encode())
+    reason.encode()
+    with open(named, "ab") as file:  # noqa: PTH123
+        file.write(b" ")
+    ((split, _),), _ = reader.plan(json.loads(json.dumps(found.position)), 1)
+    (report,) = reader.open(json.loads(json.dumps(split)), SCHEMA, exact=True)
+    assert [report.where(0).encode()[:8], report.text(0)[:18]] == [b"caf\\xe9.", b'{"file": "caf\\\\xe9']
+    gone = source(tmp_path)
+    splits, _ = gone.plan(None, 1 << 30)
+    Path(os.fsdecode(named)).unlink()
+    (letter,) = gone.open(splits[0][0], SCHEMA, exact=True)
+    letter.where(0).encode()
+
+
+def test_of_a_long_name_the_position_has_the_end(tmp_path: Path) -> None:
+    """A catalog in Postgres refuses a position of more than 1,024 characters."""
+    folder = tmp_path.joinpath(*["d" * 200] * 6)
+    folder.mkdir(parents=True)
+    (folder / "a.json").write_bytes(LINE + b"broken\n")
+    ((place, _, _),) = read(source(tmp_path), SCHEMA).dead.values()
+    assert (len(place) < 1000, place[0], place[-15:]) == (True, "…", "a.json: byte 11")
