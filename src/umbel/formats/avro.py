@@ -6,6 +6,7 @@ import io
 import json
 from typing import Any
 
+from umbel.formats.avro_shape import TOO_DEEP, AvroShape
 from umbel.formats.registry import SchemaRegistry, framed
 
 
@@ -17,7 +18,7 @@ class AvroDecoder:
     """
 
     def __init__(self, schemas: SchemaRegistry) -> None:
-        self._schemas, self._parsed = schemas, dict[int, Any]()
+        self._schemas, self._shapes = schemas, dict[int, AvroShape]()
 
     def decode(self, value: bytes) -> Any:
         """Return the record of a message.
@@ -29,25 +30,27 @@ class AvroDecoder:
         import fastavro
 
         number, content = framed(value)
-        schema = self._schema(number)
+        shape = self._shape(number)
         stream = io.BytesIO(content)
         try:
-            found = fastavro.schemaless_reader(stream, schema, None)
+            if shape.can_expand and shape.walk(content, 0)[1]:
+                raise ValueError(TOO_DEEP)
+            found = fastavro.schemaless_reader(stream, shape.schema, None)
         except Exception as error:
             raise ValueError(f"not readable with Avro schema {number}: {type(error).__name__}: {error}") from error
         if stream.tell() != len(content):
             raise ValueError(f"{len(content) - stream.tell()} bytes more than Avro schema {number} has")
         return found
 
-    def _schema(self, number: int) -> Any:
+    def _shape(self, number: int) -> AvroShape:
         from fastavro.schema import parse_schema
 
-        if number not in self._parsed:
+        if number not in self._shapes:
             registered, named = self._schemas.schema(number), dict[str, Any]()
             try:
                 for text in registered.references.values():
                     parse_schema(json.loads(text), named)
-                self._parsed[number] = parse_schema(json.loads(registered.text), named)
+                self._shapes[number] = AvroShape(parse_schema(json.loads(registered.text), named), named)
             except Exception as error:
                 raise ValueError(f"Avro schema {number} is not one: {type(error).__name__}: {error}") from error
-        return self._parsed[number]
+        return self._shapes[number]
