@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from umbel.definitions.arguments import DataConnector, DataSource, ReadOptions
 from umbel.errors import InvalidValue
-from umbel.formats.avro_files import avro
+from umbel.formats.avro_blocks import avro
 from umbel.formats.declarations import CSV, check_format, letters_of
 from umbel.formats.stored import LocalFile, Stamp
 

@@ -279,7 +279,7 @@ def refuse_tables(connector: S3Connector) -> None:
             hint="json, parquet, avro and CSV can, and Delta, Hudi and Iceberg tables on S3 and in folders",
         )
     if connector.format == "avro":
-        from umbel.formats.avro_files import avro
+        from umbel.formats.avro_blocks import avro
 
         avro()
 
