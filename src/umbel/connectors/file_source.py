@@ -11,6 +11,7 @@ before and after it.
 from __future__ import annotations
 
 import json
+import logging
 import struct
 import zlib
 from base64 import b85decode, b85encode
@@ -27,6 +28,8 @@ from umbel.formats.pieces import FilePart, Piece
 from umbel.formats.raw_batch import RawBatch, lost
 from umbel.formats.stored import FileLostError, Stamp, StoredFile, printable
 from umbel.types.dtype import DType
+
+log = logging.getLogger("umbel.work")
 
 SPLIT_BYTES = 32 << 20
 FILE_SHIFT = 36
@@ -73,11 +76,17 @@ class NameOrder(Protocol):
     sorts_rows: ClassVar[bool]
     """True if the rows of files sort by time as their names do."""
 
-    def newest(self, names: Iterable[str]) -> str:
-        """Return the name of the newest file."""
+    def newest(self, names: Iterable[str], before: str) -> str:
+        """Return the name of the newest file, given that of earlier ones; empty for none.
+
+        A file from the future is none, or those of today would not be looked for any more.
+        """
 
     def floor(self, newest: str) -> str:
         """Return the name up to which no new files appear, given the newest one."""
+
+    def is_ahead(self, name: str) -> bool:
+        """Return True for the name of a file from the future."""
 
 
 @dataclass
@@ -102,6 +111,7 @@ class FileSource(SplitSource):
     _seen: dict[str, int] | None = field(default=None, init=False, repr=False, compare=False)
     """The sizes of the listed files that were not read before the last plan, None before the first one."""
 
+    _trouble: str = field(default="", init=False, repr=False, compare=False)
     _is_listed: bool = field(default=False, init=False, repr=False, compare=False)
     """True once a listing has come to its end."""
 
@@ -119,6 +129,10 @@ class FileSource(SplitSource):
     def is_loading(self) -> bool:
         return self.is_listing and not self._is_listed
 
+    @property
+    def trouble(self) -> str:
+        return self._trouble
+
     def examine(self) -> None:
         self.store.examine()
 
@@ -132,12 +146,17 @@ class FileSource(SplitSource):
         """
         known = _Known.of(position)
         listed, before = self._files(known), frozenset(known.done)
+        self._trouble = self._hidden_files(known.newest)
         found = list(self._reported(listed, known))
         for name in _new(listed, known.done, known.begun):
             if budget <= 0:
                 break
             begun = known.begun
             offset = begun[1] if begun and begun[0] == name else 0
+            if self.order and self.order.is_ahead(name):
+                log.warning(
+                    "%s: its date is in the future: it is read, and files of today are looked for as before", name
+                )
             stamp = known.stamps.setdefault(name, listed.get(name, (0, 0)))  # a change during splitting counts, too
             pieces, rest = self._take(name, stamp, offset, budget)
             split = {"file": name, "number": known.count, "stamp": list(stamp)}
@@ -209,6 +228,15 @@ class FileSource(SplitSource):
             waiting, self._resume = self.store.listed(self._resume or floor)
             self._is_listed |= not self._resume
         return waiting
+
+    def _hidden_files(self, newest: str) -> str:
+        """Return the trouble with a newest file from the future, which older versions accepted."""
+        if not self.order or not newest or not self.order.is_ahead(newest):
+            return ""
+        return (
+            f"the date of '{printable(newest)}' is in the future, and an older version read it, or the clock was set back: "
+            f"files before '{self.order.floor(newest)}' are not looked for until then"
+        )
 
     def _reported(self, listed: Mapping[str, Stamp], known: _Known) -> Iterator[Found]:
         """Yield a split for each file that changed since a part of it was planned."""
@@ -298,7 +326,7 @@ class _Known:
         """Forget the files that will not be listed again."""
         if order is None or not self.done:
             return
-        self.newest = order.newest([*self.done, *([self.newest] if self.newest else [])])
+        self.newest = order.newest(self.done, self.newest)
         floor = order.floor(self.newest) if self.newest else ""
         self.done = {name for name in self.done if name > floor}
         begun = self.begun[0] if self.begun else None

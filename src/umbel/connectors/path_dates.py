@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 _UNITS = (
@@ -18,6 +18,8 @@ _UNITS = (
 )
 """Specifiers from coarse to fine, with their longest duration."""
 _DAY_OF_YEAR = ("j", timedelta(days=1))
+AHEAD = timedelta(days=2)
+"""The longest time from now to a file's date, for the clocks and time zones of its writers; a later date is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,16 @@ class Presorted:
 
     sorts_rows: ClassVar[bool] = True
 
-    def newest(self, names: Iterable[str]) -> str:
-        return max(names, default="")
+    def newest(self, names: Iterable[str], before: str) -> str:
+        return max([*names, before])
 
     def floor(self, newest: str) -> str:
         return newest
+
+    def is_ahead(self, name: str) -> bool:
+        """Return False: names need not be dates."""
+        del name
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +56,10 @@ class DatedFolders:
 
     sorts_rows: ClassVar[bool] = False  # several files may be of one date
 
-    def newest(self, names: Iterable[str]) -> str:
-        dated = [(date, name) for name in names if (date := self._date(name)) is not None]
+    def newest(self, names: Iterable[str], before: str) -> str:
+        dated = [(date, name) for name in names if (date := self._date(name)) is not None and date <= _latest()]
+        if (date := self._date(before)) is not None:
+            dated.append((date, before))  # files before it were forgotten, even if it is ahead
         return max(dated)[1] if dated else ""
 
     def floor(self, newest: str) -> str:
@@ -63,12 +72,21 @@ class DatedFolders:
             return ""
         return self.prefix + (least.strftime(self.pattern) if least.year >= 1000 else "")
 
+    def is_ahead(self, name: str) -> bool:
+        """Return True for a name with a date in the future."""
+        date = self._date(name)
+        return date is not None and date > _latest()
+
     def _date(self, name: str) -> datetime | None:
         parts = name.removeprefix(self.prefix).split("/")[: self.pattern.count("/") + 1]
         try:
             return datetime.strptime("/".join(parts), self.pattern)  # noqa: DTZ007  compared with each other only
         except ValueError:
             return None
+
+
+def _latest() -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None) + AHEAD
 
 
 def dated_folders(prefix: str, suffix: str, spread: int, disorder: int) -> DatedFolders | None:
