@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -103,8 +103,26 @@ class Files(DataSource):
         check_format(f"Files '{self.name}', path '{pattern}'", format, FORMATS, CSV)
         if format in TABLES and "*" in pattern:
             raise InvalidValue(f"Files '{self.name}', path '{pattern}': a table has one path, without wildcards")
+        if format not in TABLES and isinstance(pattern, str):
+            _check_pattern(f"Files '{self.name}', path {pattern!r}", pattern)
         folder = str(Path(self.folder).absolute())
         return FilesConnector(source=self, folder=folder, pattern=pattern, format=format, presorted=presorted)
+
+
+def _check_pattern(subject: str, pattern: str) -> None:
+    """Refuse a pattern that no file of a folder can match."""
+    parts = PurePosixPath(pattern).parts
+    if not parts or "\0" in pattern:
+        raise InvalidValue(f"{subject}: it names no files", hint='path("**/*.json") for all below the folder')
+    if pattern.startswith("/") or ".." in parts:
+        raise InvalidValue(
+            f"{subject}: it must lie in the folder", hint="name the folder in Files(folder=...), and here what is in it"
+        )
+    if any("**" in part and part != "**" for part in parts) or parts[-1] == "**":
+        raise InvalidValue(
+            f"{subject}: '**' stands for folders: it must be a whole part, and not the last one",
+            hint='path("**/*.json"), or path("**/*") for all files',
+        )
 
 
 _UNFINISHED = (".tmp", ".part")

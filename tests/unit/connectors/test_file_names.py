@@ -1,4 +1,4 @@
-"""Names of files in dead letters: as the catalog can store them."""
+"""Names of files: patterns, and names in dead letters as the catalog can store them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,48 @@ import pytest
 from tests.unit.connectors.reading import read
 from umbel.connectors.file_source import FileSource
 from umbel.connectors.files import Files
+from umbel.errors import InvalidValue
 from umbel.formats.declarations import CSV
 from umbel.types.dtypes import Int, Optional, Str
 
 SCHEMA = {"user": Int(), "note": Optional(Str())}
 LINE = b'{"user":1}\n'
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("", "names no files"),
+        (".", "names no files"),
+        ("./", "names no files"),
+        ("a\0b", "names no files"),
+        ("/abs/*.json", "in the folder"),
+        ("../*.json", "in the folder"),
+        ("a/../b.json", "in the folder"),
+        ("**.json", "must be a whole part"),
+        ("a/**b/*.json", "must be a whole part"),
+        ("**", "not the last"),
+        ("a/**", "not the last"),
+    ],
+)
+def test_a_pattern_that_no_file_can_match_is_refused(pattern: str, reason: str) -> None:
+    """A commit ended with an error of pathlib, or nothing was ever read."""
+    files = Files(name="f", folder="/x")
+    with pytest.raises(InvalidValue, match=reason) as report:
+        files.path(pattern)
+    assert report.value.hint
+    with pytest.raises(InvalidValue, match=reason):
+        files.path(pattern, CSV())
+
+
+def test_usual_patterns_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "x.json").write_bytes(LINE)
+    files = Files(name="f", folder=str(tmp_path))
+    for pattern in ("**/*", "**/*.json", "a/**/*", "a/b/x.json", "./a/b/*", "*/b/[w-y].json", "**/b/?.json"):
+        found = read(files.path(pattern).reader(tmp_path), SCHEMA)
+        assert [row[0] for row in found.values()] == [1], pattern
+    assert files.path("", "delta").pattern == ""
 
 
 def source(folder: Path, form: Any = "json") -> FileSource:
