@@ -207,7 +207,7 @@ class FileSource(SplitSource):
         number = (int(split["number"]) << FILE_SHIFT) + part.begin
         if "changed" in split:
             last = number | ((1 << FILE_SHIFT) - 1)  # the number is that of the next new file
-            yield self._changed(name, last, split["changed"]["was"], split["changed"]["now"])
+            yield self._changed(name, last, split["changed"])
             return
         try:
             for rows in format_of(self.format).read(part, requested, exact=exact):
@@ -239,15 +239,21 @@ class FileSource(SplitSource):
         )
 
     def _reported(self, listed: Mapping[str, Stamp], known: _Known) -> Iterator[Found]:
-        """Yield a split for each file that changed since a part of it was planned."""
+        """Yield a split for each file that changed since a part of it was planned.
+
+        The rest of one that is planned in part is left out: it is of another version.
+        """
         for name, stamp in listed.items():
             was = known.stamps.get(name)
             if was is None and name in known.done:
                 known.stamps[name] = stamp  # written by an older version
             elif was is not None and was != stamp:
-                change = {"was": list(was), "now": list(stamp)}
+                is_begun = known.begun is not None and known.begun[0] == name
+                change = {"was": list(was), "now": list(stamp), "partly": is_begun}
                 yield {"file": name, "number": known.count, "begin": 0, "end": 0, "changed": change}, 1
                 known.stamps[name] = stamp
+                if is_begun:
+                    known.advance(name, None)
 
     def _take(self, name: str, stamp: Stamp, offset: int, budget: int) -> tuple[list[Piece], int | None]:
         """Return splits of a file up to a budget, and the next offset.
@@ -268,13 +274,15 @@ class FileSource(SplitSource):
         except (OSError, FileLostError):
             yield Piece(offset, None, 1, is_last=True)  # opening the split reports the error
 
-    def _changed(self, name: str, number: int, was: Sequence[int], now: Sequence[int]) -> RawBatch:
+    def _changed(self, name: str, number: int, change: Mapping[str, Any]) -> RawBatch:
         """Return the rejected record that reports a change."""
+        was, now = change["was"], change["now"]
         before, after = (self.store.spelled((each[0], each[1])) for each in (was, now))
-        how = "appended to" if now[0] > was[0] else "rewritten"
-        reason = (
-            f"the file was {how}, it seems, after it was read: it had {before}, and has {after}; it is not read again"
-        )
+        how, rest = ("appended to" if now[0] > was[0] else "rewritten"), "it is not read again"
+        what = f"the file was {how}, it seems, after it was read"
+        if change.get("partly"):
+            what, rest = "the file was changed while it was read", "the rest of it is not read"
+        reason = f"{what}: it had {before}, and has {after}; {rest}"
         raw = json.dumps({"file": name, "was": before, "now": after}).encode()
         where = f"{name}: {after}"
         return RawBatch(lost(reason), number, lambda _: where, lambda _: raw, counts={CHANGED: 1})

@@ -17,7 +17,7 @@ from umbel.definitions.arguments import DataConnector, DataSource, ReadOptions
 from umbel.errors import InvalidValue
 from umbel.formats.avro_blocks import avro
 from umbel.formats.declarations import CSV, check_format, letters_of
-from umbel.formats.stored import LocalFile, Stamp
+from umbel.formats.stored import LocalFile, Stamp, stamp_of
 
 if TYPE_CHECKING:
     from umbel.connectors.file_source import FileSource
@@ -151,8 +151,7 @@ class Folder:
         return {name: stamp for name, stamp in sorted(stamps.items()) if stamp is not None and name > start}, ""
 
     def file(self, name: str, stamp: Stamp | None) -> LocalFile:
-        del stamp  # a changed file is read; the next listing reports it
-        return LocalFile(Path(self.path, name))
+        return LocalFile(Path(self.path, name), stamp)
 
     def spelled(self, stamp: Stamp) -> str:
         return f"{stamp[0]} bytes, modified at {datetime.fromtimestamp(stamp[1] / 1e6, UTC).isoformat()}"
@@ -167,7 +166,7 @@ def _stamp(path: Path) -> Stamp | None:
         facts = path.stat()
     except OSError:
         return None
-    return (facts.st_size, facts.st_mtime_ns // 1000) if S_ISREG(facts.st_mode) else None
+    return stamp_of(facts) if S_ISREG(facts.st_mode) else None
 
 
 def _is_complete(path: Path) -> bool:

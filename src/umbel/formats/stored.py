@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
@@ -42,9 +43,11 @@ class LocalFile:
 
     Args:
         path: its path.
+        stamp: its size and modification time as planned; None to read what there is.
     """
 
     path: Path
+    stamp: Stamp | None = None
 
     @property
     def suffix(self) -> str:
@@ -52,12 +55,27 @@ class LocalFile:
         return self.path.suffix.lower()
 
     def size(self) -> int:
-        """Return its size in bytes."""
-        return self.path.stat().st_size
+        """Return its size in bytes, as planned."""
+        return self.path.stat().st_size if self.stamp is None else self.stamp[0]
 
     def open(self) -> IO[bytes]:
-        """Open it."""
-        return self.path.open("rb")
+        """Open it.
+
+        Raises:
+            FileLostError: it was changed since it was planned.
+        """
+        file = self.path.open("rb")
+        if self.stamp is not None and stamp_of(os.fstat(file.fileno())) != self.stamp:
+            file.close()
+            raise FileLostError(
+                "the file was changed before it was read: create files by renaming them into the folder"
+            )
+        return file
+
+
+def stamp_of(facts: os.stat_result) -> Stamp:
+    """Return the size of a local file, and its modification time in µs."""
+    return facts.st_size, facts.st_mtime_ns // 1000
 
 
 def is_packed(file: StoredFile) -> bool:

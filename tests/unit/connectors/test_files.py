@@ -327,17 +327,52 @@ def test_a_file_that_is_appended_to_is_reported_once_and_not_read_again(tmp_path
     assert _position_after(source(tmp_path), position)[1] == []
 
 
-def test_a_file_rewritten_while_it_is_read_in_parts_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(lines(range(20)))
-    reader = source(tmp_path, split_bytes=64)
-    position, _ = _position_after(reader, budget=64)
-    assert position["begun"] == ["a.json", 64]
-    path.write_bytes(lines(range(100, 120)))
-    os.utime(path, ns=(0, 1))
-    position, batches = _position_after(reader, position)
-    assert [batch.counts for batch in batches if batch.counts] == [{"changed_files": 1}]
-    assert position["begun"] is None
+@pytest.mark.parametrize("size", [3, 20, 60])
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_a_file_rewritten_while_it_is_read_in_parts_is_not_read_on(tmp_path: Path, form: str, size: int) -> None:
+    """Rows of two versions were mixed, and the letter said that the file was appended to after it was read."""
+
+    def write(users: range) -> None:
+        frame = pl.DataFrame({"user": users, "note": [f"n{user}" for user in users]})
+        if form == "parquet":
+            frame.write_parquet(tmp_path / "new.tmp", row_group_size=5)
+        else:
+            (tmp_path / "new.tmp").write_bytes(frame.write_csv().encode() if form == "csv" else lines(users))
+        (tmp_path / "new.tmp").rename(tmp_path / "a")
+
+    write(range(20))
+    reader = source(tmp_path, "*", CSV() if form == "csv" else form, split_bytes=64)
+    found = Read()
+    splits, found.position = reader.plan(None, 64)
+    for split, _ in splits:
+        for batch in reader.open(split, SCHEMA, exact=True):
+            found.rows |= {batch.first + n: row for n, row in enumerate(batch.raw.frame.iter_rows(named=True))}
+    count = len(found.rows)
+    assert 0 < count < 20
+    write(range(100, 100 + size))
+    os.utime(tmp_path / "a", ns=(0, 1))
+    read(source(tmp_path, "*", CSV() if form == "csv" else form, split_bytes=64), SCHEMA, into=found)
+    assert [int(user) for user in users(found)] == list(range(count))
+    ((_, reason, _),) = found.dead.values()
+    assert reason.startswith("the file was changed while it was read: it had ")
+    assert (found.position["begun"], found.position["count"]) == (None, 1)
+
+
+@pytest.mark.parametrize("form", ["json", "avro", "parquet", "csv"])
+def test_a_file_changed_between_plan_and_reading_is_not_read(tmp_path: Path, form: str) -> None:
+    """A batch that is run again would have other rows."""
+    (tmp_path / "a").write_bytes(lines([1]))
+    (tmp_path / "b").write_bytes(lines([2]))
+    reading = source(tmp_path, "*", CSV() if form == "csv" else form)
+    splits, _ = reading.plan(None, 1 << 30)
+    (tmp_path / "a").write_bytes(lines([3, 4]))
+    (lost,) = reading.open(splits[0][0], SCHEMA, exact=True)
+    assert lost.raw.rejects["reason"].to_list() == [
+        "the file was changed before it was read: create files by renaming them into the folder"
+    ]
+    old = {name: value for name, value in splits[0][0].items() if name != "stamp"}
+    if form == "json":  # as an older version planned it
+        assert [batch.raw.frame["user"].to_list() for batch in reading.open(old, SCHEMA, exact=True)] == [[3]]
 
 
 def test_a_position_of_an_older_version_has_files_that_changed_later_reported(tmp_path: Path) -> None:
