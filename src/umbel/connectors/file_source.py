@@ -16,7 +16,7 @@ import struct
 import zlib
 from base64 import b85decode, b85encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 from umbel.connectors.lag import SourceLag
@@ -26,7 +26,7 @@ from umbel.formats.declarations import CSV
 from umbel.formats.files import format_of
 from umbel.formats.pieces import FilePart, Piece
 from umbel.formats.raw_batch import RawBatch, lost
-from umbel.formats.stored import FileLostError, Stamp, StoredFile, printable
+from umbel.formats.stored import FileLostError, LocalFile, Stamp, StoredFile, is_packed, printable
 from umbel.types.dtype import DType
 
 log = logging.getLogger("umbel.work")
@@ -203,6 +203,8 @@ class FileSource(SplitSource):
         """
         name, stamp = printable(str(split["file"])), split.get("stamp")
         stored = self.store.file(str(split["file"]), tuple(stamp) if stamp else None)
+        if isinstance(stored, LocalFile) and not split["begin"] and split["end"] and not is_packed(stored):
+            stored = replace(stored, may_grow=self.format == "json" or isinstance(self.format, CSV))
         part = FilePart(stored, name, int(split["begin"]), split["end"])
         number = (int(split["number"]) << FILE_SHIFT) + part.begin
         if "changed" in split:

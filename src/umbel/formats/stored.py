@@ -44,10 +44,12 @@ class LocalFile:
     Args:
         path: its path.
         stamp: its size and modification time as planned; None to read what there is.
+        may_grow: True if it may be longer by now, because no more is read than was planned.
     """
 
     path: Path
     stamp: Stamp | None = None
+    may_grow: bool = False
 
     @property
     def suffix(self) -> str:
@@ -65,7 +67,8 @@ class LocalFile:
             FileLostError: it was changed since it was planned.
         """
         file = self.path.open("rb")
-        if self.stamp is not None and stamp_of(os.fstat(file.fileno())) != self.stamp:
+        found = stamp_of(os.fstat(file.fileno()))
+        if self.stamp is not None and found != self.stamp and not (self.may_grow and found[0] > self.stamp[0]):
             file.close()
             raise FileLostError(
                 "the file was changed before it was read: create files by renaming them into the folder"

@@ -361,7 +361,7 @@ def test_a_file_rewritten_while_it_is_read_in_parts_is_not_read_on(tmp_path: Pat
 @pytest.mark.parametrize("form", ["json", "avro", "parquet", "csv"])
 def test_a_file_changed_between_plan_and_reading_is_not_read(tmp_path: Path, form: str) -> None:
     """A batch that is run again would have other rows."""
-    (tmp_path / "a").write_bytes(lines([1]))
+    (tmp_path / "a").write_bytes(lines([1, 1, 1]))
     (tmp_path / "b").write_bytes(lines([2]))
     reading = source(tmp_path, "*", CSV() if form == "csv" else form)
     splits, _ = reading.plan(None, 1 << 30)
@@ -372,7 +372,21 @@ def test_a_file_changed_between_plan_and_reading_is_not_read(tmp_path: Path, for
     ]
     old = {name: value for name, value in splits[0][0].items() if name != "stamp"}
     if form == "json":  # as an older version planned it
-        assert [batch.raw.frame["user"].to_list() for batch in reading.open(old, SCHEMA, exact=True)] == [[3]]
+        assert [batch.raw.frame["user"].to_list() for batch in reading.open(old, SCHEMA, exact=True)] == [[3, 4]]
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_of_a_file_that_grows_the_rows_that_were_planned_are_read(tmp_path: Path, form: str) -> None:
+    head = b"user,note\n1,a\n" if form == "csv" else lines([1])
+    (tmp_path / "a").write_bytes(head)
+    reading = source(tmp_path, "*", CSV() if form == "csv" else form)
+    splits, position = reading.plan(None, 1 << 30)
+    with (tmp_path / "a").open("ab") as file:
+        file.write(b"2,b\n" if form == "csv" else lines([2]))
+    batches = [batch for split, _ in splits for batch in reading.open(split, SCHEMA, exact=True)]
+    assert [int(user) for batch in batches for user in batch.raw.frame["user"]] == [1]
+    (report,) = _position_after(reading, position)[1]
+    assert "appended to" in report.raw.rejects["reason"][0]
 
 
 def test_a_position_of_an_older_version_has_files_that_changed_later_reported(tmp_path: Path) -> None:
