@@ -16,6 +16,7 @@ from umbel.api.dataset import redefined
 from umbel.connectors import source
 from umbel.connectors.polling import reader_state, stop_polling
 from umbel.datasets import dataset, field
+from umbel.definitions.arguments import ReadOptions
 from umbel.runtime.batch import drain
 
 __owner__ = "shop@example.com"
@@ -57,6 +58,19 @@ def deployed(folder: Path, *datasets: Any) -> Iterator[Deployed]:
     finally:
         stop_polling(folder)
         made.close()
+
+
+def examine(connector: Any, *columns: str, **options: Any) -> None:
+    """Check a source as a commit does.
+
+    Args:
+        connector: of the table.
+        columns: those that fields need; all for none.
+        options: of the source, where they differ from those of a dataset whose key is `id`.
+    """
+    described = {"directory": Path(), "key": "D@1/0#x", "dataset": "D", "cdc": "native", "every": 1, "disorder": 1}
+    needed = {"columns": columns or None, "keys": ("id",), "is_keyed": True}
+    connector.reader_of(ReadOptions(**{**described, **needed, **options})).examine()
 
 
 def until(made: Deployed, condition: Callable[[], Any], within: float = PATIENCE) -> None:

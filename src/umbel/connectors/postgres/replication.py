@@ -18,6 +18,7 @@ from umbel.connectors.polling import Poller
 from umbel.connectors.postgres.copying import PostgresSource
 from umbel.connectors.postgres.pages import PageRanges, page_ranges
 from umbel.connectors.postgres.pgoutput import Decoder
+from umbel.connectors.postgres.publication import creation, publication_problems
 from umbel.connectors.postgres.server import SLOTS_HINT, PostgresDescription, describe
 from umbel.connectors.postgres.stream import Stream, lsn_number, lsn_text
 from umbel.connectors.sql.columns import Column
@@ -70,14 +71,12 @@ class ReplicatedSource(PostgresSource, FollowedSource):
         if not _value(connection, "SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user"):
             yield "the user may not replicate", f"ALTER ROLE {self.server.login} REPLICATION"
         yield from self._identity_problems(table)
-        found = _value(connection, "SELECT count(*) FROM pg_publication WHERE pubname = %s", [self.publication])
-        create = (
-            f"CREATE PUBLICATION {self.publication} FOR TABLE {table.name} WITH (publish_via_partition_root = true)"
-        )
         may = """SELECT pg_has_role(relowner, 'USAGE') AND has_database_privilege(current_database(), 'CREATE')
                  FROM pg_class WHERE oid = %s::oid"""
-        if not found and not _value(connection, may, [table.oid]):
-            yield "the user may not publish the table", f"as its owner: {create}"
+        if self._is_published(connection):
+            yield from self._publication_problems(connection, table)
+        elif not _value(connection, may, [table.oid]):
+            yield "the user may not publish the table", f"as its owner: {creation(self.publication, table.name)}"
         yield from self._slot_problems(connection)
 
     def _slot_problems(self, connection: psycopg.Connection[Any]) -> Iterator[tuple[str, str]]:
@@ -146,12 +145,15 @@ class ReplicatedSource(PostgresSource, FollowedSource):
         facts = {"slot": slot, "system": system, "timeline": tli, "lsn": at, "confirmed": at, "snapshot": token}
         self.stage.save({**facts, "loaded": True})
 
+    def _is_published(self, connection: psycopg.Connection[Any]) -> bool:
+        query = "SELECT count(*) FROM pg_publication WHERE pubname = %s"
+        return bool(_value(connection, query, [self.publication]))
+
     def _publish(self, connection: psycopg.Connection[Any], table: PostgresDescription) -> None:
         from psycopg import sql
 
-        if not _value(connection, "SELECT count(*) FROM pg_publication WHERE pubname = %s", [self.publication]):
-            create = sql.SQL("CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)")
-            connection.execute(create.format(sql.Identifier(self.publication), sql.SQL(table.name)))
+        if not self._is_published(connection):
+            connection.execute(sql.SQL(creation(self.publication, table.name)))
         self._check_publication(connection, table)
 
     def _copy(
@@ -220,15 +222,15 @@ class ReplicatedSource(PostgresSource, FollowedSource):
         last = self.last_changes()
         return int(last.facts["lsn"] if last else state["lsn"])
 
+    def _publication_problems(
+        self, connection: psycopg.Connection[Any], table: PostgresDescription
+    ) -> Iterator[tuple[str, str]]:
+        is_keyed, names = self.options.is_keyed, self.names(table)
+        return publication_problems(connection, self.publication, table, names, is_keyed=is_keyed)
+
     def _check_publication(self, connection: psycopg.Connection[Any], table: PostgresDescription) -> None:
-        query = """SELECT count(*) FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-                   WHERE p.pubname = %s AND r.prrelid = %s::oid"""
-        if not _value(connection, query, [self.publication, table.oid]):
-            add = f"ALTER PUBLICATION {self.publication} ADD TABLE {table.name}"
-            raise Terminal(
-                f"{self.title}: publication {self.publication} lacks the table, changes made meanwhile are lost",
-                hint=f"{add}; then {ANEW}",
-            )
+        for problem, hint in self._publication_problems(connection, table):
+            raise Terminal(f"{self.title}: {problem}, changes made meanwhile are lost", hint=f"{hint}; then {ANEW}")
 
     def _check_slot(self, connection: psycopg.Connection[Any], state: Mapping[str, Any]) -> int:
         """Return the position up to which the server believes changes to be on disk here.

@@ -1,0 +1,71 @@
+"""Publications of Postgres: what keeps one from sending all changes of a table that a dataset needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from umbel.connectors.postgres.server import PostgresDescription
+
+if TYPE_CHECKING:
+    import psycopg
+
+FILTERS = 150000
+"""The version of Postgres from which on a publication may leave out rows and columns."""
+OPERATIONS = ("insert", "update", "delete", "truncate")
+
+OF_TABLE = """
+SELECT ARRAY[p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate], {narrowed}
+FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = %s::oid WHERE p.pubname = %s
+"""
+NARROWED = """r.prrelid IS NOT NULL OR p.puballtables, pg_get_expr(r.prqual, r.prrelid), CASE WHEN r.prattrs IS NOT NULL THEN
+    ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = r.prrelid AND a.attnum = ANY(r.prattrs)) END"""
+WHOLE = "r.prrelid IS NOT NULL OR p.puballtables, NULL, NULL"
+
+
+def creation(name: str, table: str) -> str:
+    """Return the statement that makes the publication of a table."""
+    return f"CREATE PUBLICATION {name} FOR TABLE {table} WITH (publish_via_partition_root = true)"
+
+
+def publication_problems(
+    connection: psycopg.Connection[Any],
+    name: str,
+    table: PostgresDescription,
+    columns: Sequence[str],
+    *,
+    is_keyed: bool,
+) -> Iterator[tuple[str, str]]:
+    """Yield what a publication leaves out, and the remedies.
+
+    Args:
+        connection: to the database.
+        name: of the publication.
+        table: the description of the table.
+        columns: the names of those that are read.
+        is_keyed: whether the dataset has keys; another one takes inserts only.
+    """
+    query = OF_TABLE.format(narrowed=NARROWED if connection.info.server_version >= FILTERS else WHOLE)
+    found = connection.execute(query, [table.oid, name]).fetchone()
+    if found is None:
+        yield f"there is no publication {name}", creation(name, table.name)
+        return
+    sends, has_table, condition, listed = found
+    add = f"ALTER PUBLICATION {name} ADD TABLE {table.name}"
+    if not has_table:
+        yield f"publication {name} lacks the table", add
+        return
+    needed = OPERATIONS if is_keyed else OPERATIONS[:1]
+    unsent = [each for each, is_sent in zip(OPERATIONS, sends, strict=True) if each in needed and not is_sent]
+    if unsent:
+        every = ", ".join(OPERATIONS)
+        yield (
+            f"publication {name} does not send: {', '.join(unsent)}",
+            f"ALTER PUBLICATION {name} SET (publish = '{every}')",
+        )
+    again = f"ALTER PUBLICATION {name} DROP TABLE {table.name}; {add}"
+    if condition is not None:
+        yield f"publication {name} leaves out rows of the table: it has WHERE {condition}", again
+    missing = [each for each in columns if listed is not None and each in table.columns and each not in listed]
+    if missing:
+        yield f"publication {name} leaves out columns of the table: {', '.join(missing)}", again

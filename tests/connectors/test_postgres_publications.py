@@ -1,0 +1,67 @@
+"""Publications of Postgres that somebody else has made, and that leave out what a dataset needs."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.connectors.postgres_shop import ORDERS, database, shop
+from tests.connectors.shop_datasets import deployed, examine, letters, orders, rows_of, until
+from tests.servers.postgres import PostgresServer
+from umbel.connectors.polling import stop_polling
+from umbel.errors import InvalidValue
+
+NARROW = {
+    "FOR TABLE orders WITH (publish = 'insert')": "does not send: update, delete, truncate.*SET \\(publish = 'insert, update, ",
+    "FOR TABLE orders WITH (publish = 'insert,update,delete')": "does not send: truncate.*SET \\(publish = ",
+    "FOR TABLE orders WHERE (id < 100)": r"leaves out rows.*WHERE \(id < 100\).*DROP TABLE \"orders\"; ALTER .* ADD TABLE",
+    "FOR TABLE orders(id, updated_at)": r"leaves out columns of the table: note.*ALTER PUBLICATION umbel_orders DROP",
+    "": r"lacks the table.*ALTER PUBLICATION umbel_orders ADD TABLE \"orders\"",
+}
+"""Publications that leave something out, and what a commit says to them."""
+
+
+def test_a_publication_that_leaves_something_out_is_refused(postgres_server: PostgresServer) -> None:
+    name = database(postgres_server)
+    run, table = partial(postgres_server.run, database=name), shop(postgres_server, name).table("orders")
+    run(ORDERS)
+    for publication, message in NARROW.items():
+        run("DROP PUBLICATION IF EXISTS umbel_orders", f"CREATE PUBLICATION umbel_orders {publication}")
+        with pytest.raises(InvalidValue, match=f"(?s){message}") as caught:
+            examine(table, "id", "note", "updated_at")
+        assert caught.value.hint is not None
+        run(*caught.value.hint.split("; "))  # the remedy is complete
+        examine(table, "id", "note", "updated_at")
+
+
+def test_a_publication_may_leave_out_what_no_field_needs(postgres_server: PostgresServer) -> None:
+    name = database(postgres_server)
+    run, table = partial(postgres_server.run, database=name), shop(postgres_server, name).table("orders")
+    run(ORDERS, "CREATE PUBLICATION umbel_orders FOR TABLE orders(id, updated_at) WITH (publish = 'insert')")
+    examine(table, "id", "updated_at", keys=(), is_keyed=False)
+    run("DROP PUBLICATION umbel_orders", "CREATE PUBLICATION umbel_orders FOR ALL TABLES")
+    examine(table, "id", "note", "updated_at")
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("ALTER PUBLICATION umbel_orders SET (publish = 'insert')", "does not send: update, delete, truncate"),
+        ("DROP PUBLICATION umbel_orders", "there is no publication umbel_orders"),
+    ],
+)
+def test_a_publication_that_is_narrowed_later_is_reported(
+    postgres_server: PostgresServer, tmp_path: Path, statement: str, reason: str
+) -> None:
+    name = database(postgres_server)
+    run = partial(postgres_server.run, database=name)
+    run(ORDERS, "INSERT INTO orders VALUES (1, 'a', now())")
+    with deployed(tmp_path, orders(shop(postgres_server, name), cdc="native")) as made:
+        until(made, lambda: len(rows_of(made, "Orders", ["id"])) == 1)
+        stop_polling(tmp_path)
+        run(statement)
+        until(made, lambda: letters(made))
+        assert reason in letters(made)[0].reason
+        assert "commit the dataset as a new version" in letters(made)[0].reason
