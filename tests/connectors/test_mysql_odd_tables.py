@@ -9,10 +9,11 @@ from typing import Any, Optional
 import pytest
 
 from tests.connectors.mysql_shop import database, shop
-from tests.connectors.shop_datasets import current, deployed, letters, orders, rows_of, until
+from tests.connectors.shop_datasets import current, deployed, examine, letters, orders, rows_of, until
 from tests.servers.mysql import MySQLServer as Server
 from umbel.connectors import ref, source
 from umbel.datasets import dataset, field
+from umbel.errors import InvalidValue
 
 __owner__ = "shop@example.com"
 LATER = datetime(9000, 1, 1, tzinfo=UTC)
@@ -165,3 +166,52 @@ def test_values_that_other_databases_do_not_have(mysql_server: Server, name: str
         assert (sorted(found), letter.field) == ([1, 3], "big")
         assert [found[1][each] for each in ("picks", "mood", "y")] == ["a,c", "happy", 1999]
         assert {found[3][each] for each in ("picks", "mood", "y", "doc", "big")} == {None}
+
+
+@pytest.mark.parametrize("way", ["implicit", "declared", "added later", "declared later"])
+def test_tables_that_retain_former_rows(mysql_server: Server, name: str, tmp_path: Path, way: str) -> None:
+    """A table with system versioning logs a deletion as an update of the row's end, and an update as an insertion, too."""
+    kind = "timestamp(6)"
+    start, end = (f"GENERATED ALWAYS AS ROW {each}" for each in ("START", "END"))
+    declared = f"began {kind} {start} INVISIBLE, ended {kind} {end}, PERIOD FOR SYSTEM_TIME(began, ended)"
+    columns = "id bigint PRIMARY KEY, note text NOT NULL, updated_at datetime(6) NOT NULL DEFAULT now(6)"
+    more = f", {declared}" if way == "declared" else ""
+    versioning = "" if way.endswith("later") else "WITH SYSTEM VERSIONING"
+    values = "(id, note) VALUES (1, 'a'), (2, 'b'), (3, 'c')"
+    create = f"CREATE TABLE orders({columns}{more}) {versioning}"
+    mysql_server.run(create, f"INSERT INTO orders{values}", database=name)
+
+    @source(shop(mysql_server, name).table("orders"), disorder="1d", cdc="native")
+    @dataset
+    class Events:
+        id: int
+        updated_at: datetime
+
+    with deployed(tmp_path, orders(shop(mysql_server, name), cdc="native"), Events) as made:
+        until(made, lambda: len(rows_of(made, "Orders", ["id", "note"])) == 3)
+        if way == "added later":
+            mysql_server.run("ALTER TABLE orders ADD SYSTEM VERSIONING", database=name)
+        elif way == "declared later":
+            added = f"ADD began {kind} {start}, ADD ended {kind} {end}, ADD PERIOD FOR SYSTEM_TIME(began, ended)"
+            mysql_server.run(f"ALTER TABLE orders {added}, ADD SYSTEM VERSIONING", database=name)
+        changes = (
+            "UPDATE orders SET note = 'z' WHERE id = 1",
+            "DELETE FROM orders WHERE id = 2",
+            "UPDATE orders SET id = 30 WHERE id = 3",
+            "INSERT INTO orders(id, note) VALUES (4, 'd')",
+            "DELETE HISTORY FROM orders",
+        )
+        mysql_server.run(*changes, database=name)
+        until(made, lambda: rows_of(made, "Orders", ["id", "note"]) == [(1, "z"), (4, "d"), (30, "c")], 20.0)
+        until(made, lambda: len(rows_of(made, "Events", ["id"])) + len(letters(made)) >= 7, 20.0)
+        assert sorted(made.changes("Events")["id"]) == [1, 2, 3, 4]
+        refused = sorted(each.reason.split(" of a row")[0] for each in letters(made))
+        assert refused == ["a deletion", "an update", "an update"]
+
+
+def test_a_table_whose_rows_end_with_transactions_is_refused(mysql_server: Server, name: str) -> None:
+    ends = "GENERATED ALWAYS AS ROW START, e bigint unsigned GENERATED ALWAYS AS ROW END, PERIOD FOR SYSTEM_TIME(s, e)"
+    create = f"CREATE TABLE t(id int PRIMARY KEY, s bigint unsigned {ends}) WITH SYSTEM VERSIONING"
+    mysql_server.run(create, database=name)
+    with pytest.raises(InvalidValue, match=r"(?s)logged as statements.*timestamp\(6\)"):
+        examine(shop(mysql_server, name).table("t"))

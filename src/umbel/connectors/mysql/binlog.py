@@ -214,7 +214,8 @@ class BinlogDecoder(Transactions):
                 self._end(event)
 
     def _judge(self, database: str, sql: str) -> None:
-        """Note a statement that changes rows of the table without events of rows."""
+        """Note a statement that changes rows of the table without events of rows, or what its rows are."""
+        self._maps.note_versioning(sql, database)
         kinds = (
             (_REMOVAL, TRUNCATE),
             (_REDUCTION, REDUCED),
@@ -241,14 +242,25 @@ class BinlogDecoder(Transactions):
         rows = _rows_of(data, at, layouts)
         if op != UPDATE:
             for values in rows:
-                self.add(op if is_complete else UNSENT, table, values)
+                if not table.is_past(values):  # the former values of a row, or their removal
+                    self.add(op if is_complete else UNSENT, table, values)
             return
         for former in rows:
             values = next(rows)
             if not is_complete:
                 values = layouts[-1].filled(former, values)
             is_whole = is_complete or layouts[0].is_complete
-            self.update(UPDATE if is_whole else UNSENT, table, former, values)
+            self._updated(UPDATE if is_whole else UNSENT, table, former, values)
+
+    def _updated(self, op: str, table: MappedTable, former: Values, values: Values) -> None:
+        """Add an update; in a table with system versioning it ends a row, too, or brings it back."""
+        was_past, is_past = table.is_past(former), table.is_past(values)
+        if not was_past and not is_past:
+            self.update(op, table, former, values)
+        elif not was_past:
+            self.add(DELETE, table, former)
+        elif not is_past:
+            self.add(INSERT if op == UPDATE else op, table, values)
 
 
 def _rows_of(data: bytes, at: int, layouts: Sequence[Layout]) -> Iterator[Values]:

@@ -57,6 +57,8 @@ _CASCADE = re.compile(
     r"CONSTRAINT\s+`[^`]*`\s+FOREIGN KEY.*?ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)", re.IGNORECASE
 )
 
+_BY_TRANSACTIONS = re.compile(r"\bbigint\b[^,]*\bGENERATED ALWAYS AS ROW END\b", re.IGNORECASE)
+
 
 @dataclass(frozen=True)
 class BinlogSource(MySQLSource, FollowedSource):
@@ -85,21 +87,9 @@ class BinlogSource(MySQLSource, FollowedSource):
 
     def _problems(self, connection: Connection[Any], table: MySQLDescription) -> Iterator[tuple[str, str]]:
         """Yield what keeps the changes of the table from being read, and the remedies."""
-        if table.is_view:
-            yield f"{table.name} is a view, and only tables have changes", "read it by a cursor"
         if self.options.is_keyed and self.options.keys is None:
             yield "a key of the dataset is computed, so that deletions cannot be followed", "read the keys from columns"
-        engine = re.search(r"\bENGINE=(\w+)", table.definition)
-        if engine and engine[1].lower() not in {"innodb", "rocksdb"}:
-            yield (
-                f"{table.name} has the engine {engine[1]}, which has no transactions",
-                f"ALTER TABLE {table.name} ENGINE = InnoDB",
-            )
-        if (found := _CASCADE.search(table.definition)) is not None:
-            yield (
-                f"changes that foreign keys make are not in the binary log, and {table.name} has: {found[0]}",
-                "make the constraint RESTRICT and delete or change these rows by statements, or read the table by a cursor",
-            )
+        yield from _table_problems(table)
         yield from self._settings(connection)
         if not may(connection, "REPLICATION SLAVE", "REPLICATION REPLICA"):
             yield "the user may not replicate", f"GRANT REPLICATION SLAVE ON *.* TO {self.server.login}"
@@ -372,3 +362,25 @@ _FATAL = 1236
 
 def _history_of(connection: Connection[Any]) -> type[MariaDBHistory | MySQLHistory]:
     return MariaDBHistory if is_mariadb(connection) else MySQLHistory
+
+
+def _table_problems(table: MySQLDescription) -> Iterator[tuple[str, str]]:
+    """Yield what keeps the log from having all changes of a table, and the remedies."""
+    if table.is_view:
+        yield f"{table.name} is a view, and only tables have changes", "read it by a cursor"
+    engine = re.search(r"\bENGINE=(\w+)", table.definition)
+    if engine and engine[1].lower() not in {"innodb", "rocksdb"}:
+        yield (
+            f"{table.name} has the engine {engine[1]}, which has no transactions",
+            f"ALTER TABLE {table.name} ENGINE = InnoDB",
+        )
+    if (found := _CASCADE.search(table.definition)) is not None:
+        yield (
+            f"changes that foreign keys make are not in the binary log, and {table.name} has: {found[0]}",
+            "make the constraint RESTRICT and delete or change these rows by statements, or read the table by a cursor",
+        )
+    if _BY_TRANSACTIONS.search(table.definition):
+        yield (
+            f"{table.name} has rows that end with transactions (ROW END is a bigint), whose changes are logged as statements",
+            "declare ROW START and ROW END as timestamp(6), or read the table by a cursor",
+        )

@@ -40,6 +40,14 @@ SIGNS, DEFAULT_COLLATION, COLLATIONS, NAMES, SETS, ENUMS, DEFAULT_OF_NAMES, COLL
     11,
 )
 """The kinds of further metadata that are read."""
+ROW_END = re.compile(
+    r"[`\"]?(\w+)[`\"]?\s+timestamp\s*\(6\)\s+(?:generated\s+always\s+)?as\s+row\s+end\b", re.IGNORECASE
+)
+"""The declaration of the column of a table WITH SYSTEM VERSIONING that tells when a row ended."""
+IMPLICIT = ["row_start", "row_end"]
+"""The last columns of a table that does not declare them; the catalog does not show them."""
+CURRENT = frozenset({None, "2038-01-19 03:14:07.999999", "2106-02-07 06:28:15.999999"})
+"""The ends of rows that have not ended: of MariaDB up to 11.4, and from 11.5 on."""
 _DTYPES = {BIT: pl.UInt64, FLOAT: pl.Float64, SINGLE: pl.Float64, BYTES: pl.Binary}
 
 
@@ -76,12 +84,18 @@ class MappedTable(Relation):
         described: the columns that are requested, by name.
         decoders: of all columns, in order.
         requested: the places of those that are requested.
+        ended: the place of the end of the row in a table with system versioning, None for others.
     """
 
     described: Mapping[str, Column]
     decoders: Sequence[Decode]
     requested: frozenset[int]
+    ended: int | None = None
     _layouts: dict[bytes, Layout] = field(default_factory=dict, repr=False)
+
+    def is_past(self, values: Values) -> bool:
+        """Return whether a row is one that the table retains after its end, as system versioning does."""
+        return self.ended is not None and values[self.ended] not in CURRENT
 
     def layout(self, present: bytes) -> Layout:
         """Return the layout of rows.
@@ -119,6 +133,7 @@ class TableMaps:
     ) -> None:
         self._title, self._table, self._names, self._codecs = title, table, frozenset(names), codecs
         self._is_folded = is_folded
+        self._ends = {*ROW_END.findall(table.definition)}
         self._by_id: dict[bytes, MappedTable] = {}
         self._by_content: dict[bytes, MappedTable] = {}
 
@@ -141,6 +156,16 @@ class TableMaps:
         if body not in self._by_content:
             self._by_content[body] = self._mapped(body)
         self._by_id[data[:6]] = self._by_content[body]
+
+    def note_versioning(self, sql: str, database: str) -> None:
+        """Note the end of rows that a statement declares.
+
+        Args:
+            sql: the statement.
+            database: where names without a database are.
+        """
+        if (found := ROW_END.findall(sql)) and self.is_named_in(sql, database):
+            self._ends.update(found)
 
     def is_named_in(self, sql: str, database: str) -> bool:
         """Return whether a statement names the table, or its database to drop it.
@@ -170,12 +195,14 @@ class TableMaps:
         except (LookupError, ValueError) as error:
             raise Terminal(f"{self._title}: the table cannot be read from the binary log: {error}") from None
         described, decoders, dtypes = dict[str, Column](), list[Decode](), list[Any]()
+        names = tuple(name for name, _ in columns)
+        ended = self._ended(names)
         for name, each in columns:
             kind, decode = self._decoder(name, each)
             if name in self._names:
                 known = self._table.columns.get(name)
                 described[name] = replace(known, kind=kind) if known else Column(name, kind, False, "")
-            else:
+            elif name != ended:
                 decode = _skipping(decode)
             decoders.append(decode)
             dtypes.append(
@@ -186,8 +213,13 @@ class TableMaps:
         def series(place: int, values: Values) -> pl.Series:
             return pl.Series(values, dtype=dtypes[place])
 
-        names = tuple(name for name, _ in columns)
-        return MappedTable(names, series, True, described, decoders, requested)
+        place = None if ended is None else names.index(ended)
+        return MappedTable(names, series, True, described, decoders, requested, place)
+
+    def _ended(self, names: Sequence[str]) -> str | None:
+        """Return the name of the column of the end of a row, None for a table without."""
+        is_implicit = [*names[-2:]] == IMPLICIT and not {*IMPLICIT} & {*self._table.columns}
+        return IMPLICIT[1] if is_implicit else next((each for each in names if each in self._ends), None)
 
     def _decoder(self, name: str, column: StreamColumn) -> tuple[str, Decode]:
         try:
