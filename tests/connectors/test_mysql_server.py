@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.connectors.mysql_shop import ORDERS
-from tests.connectors.shop_datasets import PATIENCE, deployed, letters, rows_of, until
+from tests.connectors.mysql_shop import ORDERS, shop, user
+from tests.connectors.shop_datasets import PATIENCE, deployed, examine, letters, rows_of, until
 from tests.connectors.test_mysql_changes import drained, is_equal, native
 from tests.servers import mysql
 from tests.servers.mysql import MySQLServer
@@ -127,6 +127,22 @@ def test_a_server_without_a_log_is_refused(mysql_server: Server, tmp_path: Path)
         match = r"(?s)log_bin of the server is 'OFF'.*configuration: log_bin; then restart"
         with pytest.raises(InvalidValue, match=match), deployed(tmp_path, native(server, "shop")):
             pass
+
+
+@pytest.mark.parametrize("setting", ["binlog_ignore_db = shop", "binlog_do_db = other"])
+def test_a_log_without_the_database_is_refused(mysql_server: Server, setting: str) -> None:
+    del mysql_server
+    with mysql.running(f"{setting}\n") as server:
+        server.run("CREATE DATABASE shop", "CREATE DATABASE other")
+        for database in ("shop", "other"):
+            server.run(ORDERS, database=database)
+        name, value = setting.split(" = ")
+        match = rf"(?s)leaves the database shop out of its binary log: {name} is '{value}'.*correct {name}"
+        with pytest.raises(InvalidValue, match=match):
+            examine(shop(server, "shop").table("orders"))
+        examine(shop(server, "other").table("orders"))
+        replicating = user(server, "u", "SELECT ON other.*", "REPLICATION SLAVE ON *.*")
+        examine(shop(server, "other", **replicating).table("orders"))  # may not see the filters
 
 
 def test_a_compressed_log_is_read(mysql_server: Server, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ They are staged, durably, transaction by transaction.
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,7 @@ from umbel.connectors.mysql.copying import (
 )
 from umbel.connectors.mysql.positions import MariaDBHistory, MySQLHistory
 from umbel.connectors.mysql.reading import MySQLSource
+from umbel.connectors.mysql.requirements import filter_problems, setting_problems, table_problems
 from umbel.connectors.mysql.server import MySQLDescription, describe, may, quote, rows
 from umbel.connectors.mysql.stream import BinlogStream, StreamError, new_replica
 from umbel.connectors.mysql.tables import TableMaps
@@ -50,14 +50,7 @@ SAVE = 5.0
 """Seconds between two records of the position while the table does not change."""
 MOST_COPIES = 3
 """Copies by ranges that may become outdated before one in one snapshot."""
-REQUIRED = {"log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
-OF_MYSQL = {"gtid_mode": "ON", "binlog_row_value_options": ""}
 _PURGED = ("purged", "too old", "Could not find first log file")
-_CASCADE = re.compile(
-    r"CONSTRAINT\s+`[^`]*`\s+FOREIGN KEY.*?ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)", re.IGNORECASE
-)
-
-_BY_TRANSACTIONS = re.compile(r"\bbigint\b[^,]*\bGENERATED ALWAYS AS ROW END\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -89,30 +82,11 @@ class BinlogSource(MySQLSource, FollowedSource):
         """Yield what keeps the changes of the table from being read, and the remedies."""
         if self.options.is_keyed and self.options.keys is None:
             yield "a key of the dataset is computed, so that deletions cannot be followed", "read the keys from columns"
-        yield from _table_problems(table)
-        yield from self._settings(connection)
+        yield from table_problems(table)
+        yield from setting_problems(connection)
+        yield from filter_problems(connection, table)
         if not may(connection, "REPLICATION SLAVE", "REPLICATION REPLICA"):
             yield "the user may not replicate", f"GRANT REPLICATION SLAVE ON *.* TO {self.server.login}"
-
-    def _settings(self, connection: Connection[Any]) -> Iterator[tuple[str, str]]:
-        required = REQUIRED if is_mariadb(connection) else {**REQUIRED, **OF_MYSQL}
-        listed = ", ".join(f"'{name}'" for name in required)
-        query = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})"
-        found = {str(name): str(value) for name, value in rows(connection, query)}
-        for name, value in required.items():
-            actual = found.get(name, value if name in OF_MYSQL and not value else None)
-            if actual is None:
-                yield (
-                    f"the server has no {name}",
-                    "changes are read from MariaDB 10.5 or MySQL 8.0 on; read the table by a cursor",
-                )
-            elif actual.upper() != value:
-                line = f"{name} = {value}" if value != "ON" or name != "log_bin" else "log_bin"
-                where = f"in the server's configuration: {line}; then restart it"
-                yield (
-                    f"{name} of the server is '{actual}'",
-                    where if name in {"log_bin", "gtid_mode"} else f"SET GLOBAL {name} = '{value}', and {where}",
-                )
 
     # ---- the rows that are there at first --------------------------------------------------------------------------
 
@@ -362,25 +336,3 @@ _FATAL = 1236
 
 def _history_of(connection: Connection[Any]) -> type[MariaDBHistory | MySQLHistory]:
     return MariaDBHistory if is_mariadb(connection) else MySQLHistory
-
-
-def _table_problems(table: MySQLDescription) -> Iterator[tuple[str, str]]:
-    """Yield what keeps the log from having all changes of a table, and the remedies."""
-    if table.is_view:
-        yield f"{table.name} is a view, and only tables have changes", "read it by a cursor"
-    engine = re.search(r"\bENGINE=(\w+)", table.definition)
-    if engine and engine[1].lower() not in {"innodb", "rocksdb"}:
-        yield (
-            f"{table.name} has the engine {engine[1]}, which has no transactions",
-            f"ALTER TABLE {table.name} ENGINE = InnoDB",
-        )
-    if (found := _CASCADE.search(table.definition)) is not None:
-        yield (
-            f"changes that foreign keys make are not in the binary log, and {table.name} has: {found[0]}",
-            "make the constraint RESTRICT and delete or change these rows by statements, or read the table by a cursor",
-        )
-    if _BY_TRANSACTIONS.search(table.definition):
-        yield (
-            f"{table.name} has rows that end with transactions (ROW END is a bigint), whose changes are logged as statements",
-            "declare ROW START and ROW END as timestamp(6), or read the table by a cursor",
-        )
