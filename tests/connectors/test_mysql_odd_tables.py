@@ -12,6 +12,7 @@ from tests.connectors.mysql_shop import database, shop
 from tests.connectors.shop_datasets import current, deployed, examine, letters, orders, rows_of, until
 from tests.servers.mysql import MySQLServer as Server
 from umbel.connectors import ref, source
+from umbel.connectors.polling import stop_polling
 from umbel.datasets import dataset, field
 from umbel.errors import InvalidValue
 
@@ -215,3 +216,34 @@ def test_a_table_whose_rows_end_with_transactions_is_refused(mysql_server: Serve
     mysql_server.run(create, database=name)
     with pytest.raises(InvalidValue, match=r"(?s)logged as statements.*timestamp\(6\)"):
         examine(shop(mysql_server, name).table("t"))
+
+
+def test_a_dropped_column_behind_an_optional_field_is_null(mysql_server: Server, name: str, tmp_path: Path) -> None:
+    @source(shop(mysql_server, name).table("t"), disorder="1d", cdc="native", preproc={"copy": ref("w")})
+    @dataset
+    class Dropped:
+        id: int = field(key=True)
+        v: Optional[int]
+        copy: Optional[str]
+        at: datetime
+
+    at = "at datetime(6) NOT NULL DEFAULT '2026-03-01'"
+    mysql_server.run(f"CREATE TABLE t(id int PRIMARY KEY, v int, w text, {at})", database=name)
+    with deployed(tmp_path, Dropped) as made:
+        changes = (
+            "INSERT INTO t(id, v, w) VALUES (1, 1, 'a')",
+            "ALTER TABLE t DROP v, DROP w",
+            "INSERT INTO t(id) VALUES (2)",
+        )
+        mysql_server.run(*changes, database=name)
+        until(made, lambda: rows_of(made, "Dropped", ["id", "v", "copy"])[-1:] == [(2, None, None)], 20.0)
+        stop_polling(tmp_path)
+        more = (
+            "INSERT INTO t(id) VALUES (3)",
+            "ALTER TABLE t ADD v int, ADD w text",
+            "INSERT INTO t(id, v, w) VALUES (4, 4, 'd')",
+        )
+        mysql_server.run(*more, "ALTER TABLE t DROP v", "INSERT INTO t(id, w) VALUES (5, 'e')", database=name)
+        expected = [(3, None, None), (4, 4, "d"), (5, None, "e")]
+        until(made, lambda: rows_of(made, "Dropped", ["id", "v", "copy"])[2:] == expected, 20.0)
+        assert letters(made) == []

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
 import pytest
 
 from tests.connectors.postgres_shop import database, shop
-from tests.connectors.shop_datasets import current, deployed, letters, orders, rows_of, until
+from tests.connectors.shop_datasets import current, deployed, letters, orders, process, rows_of, until
 from tests.servers.postgres import PostgresServer as Server
 from umbel.connectors import ref, source
+from umbel.connectors.postgres import replication
 from umbel.datasets import dataset, field
 from umbel.dtypes import Decimal
 
@@ -209,3 +211,37 @@ def test_zones_of_the_database_the_role_and_sessions(
         found = {row["n"]: (row["at"], row["naive"]) for row in current(made.changes("Moments"), "n", LATER).to_dicts()}
         assert letters(made) == []
     assert found == {number: (at, naive) for number, (_, _, at, naive) in enumerate(MOMENTS)}
+
+
+def test_dropped_columns_behind_optional_fields_are_null(
+    postgres_server: Server, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether rows from before come with those from after, or in a session that knows the new table only."""
+    monkeypatch.setattr(replication, "SESSION", 0.5)
+
+    @source(shop(postgres_server, name).table("t"), disorder="1d", cdc="native", preproc={"copy": ref("w")})
+    @dataset
+    class Dropped:
+        id: int = field(key=True)
+        v: Optional[int]
+        copy: Optional[list[int]]
+        at: datetime
+
+    def taken() -> list[tuple[Any, ...]]:
+        return rows_of(made, "Dropped", ["id", "v", "copy"])
+
+    run = partial(postgres_server.run, database=name)
+    run(f"CREATE TABLE t(id int PRIMARY KEY, v int, w int[], at timestamptz NOT NULL DEFAULT {AT})")
+    with deployed(tmp_path, Dropped) as made:
+        run("INSERT INTO t VALUES (1, 1, '{1}')")
+        until(made, lambda: taken() == [(1, 1, [1])], 20.0)
+        run("INSERT INTO t VALUES (2, 2, '{2}')", "ALTER TABLE t DROP v, DROP w", "INSERT INTO t VALUES (3)")
+        until(made, lambda: taken()[1:] == [(2, 2, [2]), (3, None, None)], 20.0)
+        process(made, 1.5)
+        run("INSERT INTO t VALUES (4)")
+        until(made, lambda: taken()[3:] == [(4, None, None)], 20.0)
+        monkeypatch.setattr(replication, "SESSION", 60.0)
+        process(made, 1.5)
+        run("ALTER TABLE t ADD v int, ADD w int[]", "INSERT INTO t(id, v, w) VALUES (5, 5, '{5}')")
+        until(made, lambda: taken()[4:] == [(5, 5, [5])], 20.0)
+        assert letters(made) == []

@@ -155,3 +155,17 @@ def test_columns_may_come_and_go() -> None:
 
 def test_nothing_is_taken_from_nothing() -> None:
     assert decoder().take(COLUMNS).equals(pl.DataFrame())
+
+
+def test_columns_are_as_the_stream_describes_them() -> None:
+    types = {"n": (23, -1), "many": (1007, -1), "price": (1700, (10 << 16 | 2) + 4), "own": (99_999, -1)}
+    described = b"".join(b"\0" + name.encode() + b"\0" + struct.pack(">Ii", *each) for name, each in types.items())
+    decoder = Decoder((), Deletions(), 1)
+    decoder.feed(b"R" + struct.pack(">I", 1) + b"public\0t\0d" + struct.pack(">H", len(types)) + described)
+    found = decoder.columns().items()
+    assert {name: (each.kind, each.is_array, each.scale) for name, each in found} == {
+        "n": ("int", False, None),
+        "many": ("int", True, None),
+        "price": ("numeric", False, 2),
+        "own": ("text", False, None),
+    }

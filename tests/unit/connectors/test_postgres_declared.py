@@ -12,11 +12,13 @@ import pytest
 from umbel.connectors import Postgres
 from umbel.connectors.postgres.cursor import PostgresCursor
 from umbel.connectors.postgres.replication import ReplicatedSource
+from umbel.connectors.sql.columns import Column
 from umbel.connectors.sql.rows import TableSource
 from umbel.connectors.staging import Stage
 from umbel.definitions.arguments import ReadOptions
 from umbel.definitions.secret import Secret
 from umbel.errors import Damaged, InvalidValue, PackageError
+from umbel.types.dtypes import Int, Optional, Str
 
 
 def shop(**options: Any) -> Postgres:
@@ -86,3 +88,12 @@ def test_plans_have_parts_up_to_a_budget(tmp_path: Path) -> None:
     assert ([split for split, _ in found], position) == ([{"part": 1}], {"part": 1})
     found, position = made.plan(position, 1 << 20)
     assert ([split for split, _ in found], position) == ([{"part": 2}, {"part": 3}], {"part": 3})
+
+
+def test_a_column_that_is_not_there_any_more_is_null_where_a_field_may_be(tmp_path: Path) -> None:
+    made = reader(tmp_path)
+    text = Column("id", "text", is_array=False, type="text")
+    made.stage.append(pl.DataFrame({"id": ["a", "b"]}), {"columns": [text.plain]})
+    requested = {"id": Str(), "v": Optional(Int()), "w": Str()}
+    (batch,) = made.open({"part": 1}, requested, exact=True)
+    assert batch.raw.frame.to_dict(as_series=False) == {"id": ["a", "b"], "v": [None, None]}

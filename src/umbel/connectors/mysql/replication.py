@@ -218,7 +218,8 @@ class BinlogSource(MySQLSource, FollowedSource):
             self._check_history(connection, history)
             copied = None if copy is None else CopiedRanges(copy, history_of)
             is_folded = rows(connection, "SELECT @@lower_case_table_names")[0][0] != "0"
-            maps = TableMaps(self.title, table, self.names(table), codecs_of(connection), is_folded=is_folded)
+            names = None if self.options.columns is None else self.names(table)
+            maps = TableMaps(self.title, table, names, codecs_of(connection), is_folded=is_folded)
         with self.server.connect() as connection:
             try:
                 stream = BinlogStream(connection, history, state["replica"])

@@ -117,7 +117,7 @@ class TableMaps:
     Args:
         title: of the source, for messages.
         table: the table, as its server describes it now.
-        names: the names of the requested columns.
+        names: the names of the requested columns; None for all.
         codecs: the Python names of character sets, by the number of the collation; bytes have none.
         is_folded: whether names of tables are the same in upper and lower case.
     """
@@ -126,13 +126,13 @@ class TableMaps:
         self,
         title: str,
         table: MySQLDescription,
-        names: Sequence[str],
+        names: Sequence[str] | None,
         codecs: Mapping[int, str],
         *,
         is_folded: bool = False,
     ) -> None:
-        self._title, self._table, self._names, self._codecs = title, table, frozenset(names), codecs
-        self._is_folded = is_folded
+        self._title, self._table, self._codecs, self._is_folded = title, table, codecs, is_folded
+        self._names = None if names is None else frozenset(names)
         self._ends = {*ROW_END.findall(table.definition)}
         self._by_id: dict[bytes, MappedTable] = {}
         self._by_content: dict[bytes, MappedTable] = {}
@@ -199,7 +199,7 @@ class TableMaps:
         ended = self._ended(names)
         for name, each in columns:
             kind, decode = self._decoder(name, each)
-            if name in self._names:
+            if self._is_requested(name):
                 known = self._table.columns.get(name)
                 described[name] = replace(known, kind=kind) if known else Column(name, kind, False, "")
             elif name != ended:
@@ -208,13 +208,16 @@ class TableMaps:
             dtypes.append(
                 (pl.UInt64 if each.is_unsigned else pl.Int64) if kind == INT else _DTYPES.get(kind, pl.String)
             )
-        requested = frozenset(place for place, (name, _) in enumerate(columns) if name in self._names)
+        requested = frozenset(place for place, (name, _) in enumerate(columns) if self._is_requested(name))
 
         def series(place: int, values: Values) -> pl.Series:
             return pl.Series(values, dtype=dtypes[place])
 
         place = None if ended is None else names.index(ended)
         return MappedTable(names, series, True, described, decoders, requested, place)
+
+    def _is_requested(self, name: str) -> bool:
+        return self._names is None or name in self._names
 
     def _ended(self, names: Sequence[str]) -> str | None:
         """Return the name of the column of the end of a row, None for a table without."""
@@ -225,7 +228,7 @@ class TableMaps:
         try:
             return decoder(column)
         except LookupError as error:
-            if name not in self._names and column.type in METADATA_BYTES:
+            if not self._is_requested(name) and column.type in METADATA_BYTES:
                 raise
             raise Terminal(f"{self._title}: column '{name}' cannot be read from the binary log: {error}") from None
 

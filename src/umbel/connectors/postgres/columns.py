@@ -50,6 +50,22 @@ def described(name: str, typname: str, element: str | None, typmod: int, roles: 
     return Column(name, kind, element is not None, element or typname, scale, *roles)
 
 
+def streamed(name: str, oid: int, typmod: int) -> Column:
+    """Return a column from its description in the stream.
+
+    Args:
+        name: of the column.
+        oid: of its type; one that is not built in is read as its text.
+        typmod: the modifier of the type.
+    """
+    from psycopg import adapters
+
+    found = adapters.types.get(oid)
+    if found is None:
+        return Column(name, TEXT, False, "")
+    return described(name, found.name, found.name if found.array_oid == oid else None, typmod, (False, False))
+
+
 def typed(text: pl.Series, column: Column, requested: DType | None) -> pl.Series:
     """Convert a column from Postgres' text form; what has no such form stays text.
 

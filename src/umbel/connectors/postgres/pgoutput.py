@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from umbel.connectors.postgres.columns import streamed
 from umbel.connectors.sql.changes import Deletions, Relation, Transactions, Values
+from umbel.connectors.sql.columns import Column
 from umbel.connectors.sql.rows import DELETE, INSERT, REDUCED, TRUNCATE, UNSENT, UPDATE
 
 UNCHANGED = b"\x00unchanged"
@@ -32,6 +34,7 @@ class Decoder(Transactions):
         super().__init__(keys, deletions)
         self._table = table
         self._relations: dict[int, Relation] = {}
+        self._types: dict[str, tuple[int, int]] = {}
         self.lsn = 0
         """The position after the last transaction that was committed."""
         self.committed_at = 0
@@ -57,12 +60,17 @@ class Decoder(Transactions):
             self.committed_at = at + EPOCH_2000
             self.commit(self.committed_at)
         elif kind == _RELATION:
-            number, relation = _relation(message)
+            number, relation, types = _relation(message)
             self._relations[number] = relation
+            self._types.update(types)
         elif kind == _TRUNCATE:
             numbers = struct.unpack_from(f">{_number(message, 1)}I", message, 6)
             relation = self._relations[numbers[0]]
             self.add(TRUNCATE if self._table in numbers else REDUCED, relation, (None,) * len(relation.columns))
+
+    def columns(self) -> dict[str, Column]:
+        """Return the columns that the stream has described."""
+        return {name: streamed(name, *each) for name, each in self._types.items()}
 
     def _updated(self, message: bytes) -> None:
         relation = self._relations[_number(message, 1)]
@@ -101,18 +109,19 @@ def _tuple(message: bytes, at: int) -> tuple[list[bytes | None], int]:
     return values, at
 
 
-def _relation(message: bytes) -> tuple[int, Relation]:
+def _relation(message: bytes) -> tuple[int, Relation, dict[str, tuple[int, int]]]:
+    """Return the number of a table, the table, and the types of its columns with their modifiers."""
     number, at = _number(message, 1), 5
     for _ in range(2):  # schema and name
         at = message.index(0, at) + 1
     identity, count = message[at], int.from_bytes(message[at + 1 : at + 3], "big")
     at += 3
-    names = []
+    types = dict[str, tuple[int, int]]()
     for _ in range(count):
         end = message.index(0, at + 1)
-        names.append(message[at + 1 : end].decode())
+        types[message[at + 1 : end].decode()] = struct.unpack_from(">Ii", message, end + 1)
         at = end + 9
-    return number, Relation(tuple(names), _texts, identity == ord("f"))
+    return number, Relation(tuple(types), _texts, identity == ord("f")), types
 
 
 def _number(message: bytes, at: int) -> int:

@@ -182,12 +182,11 @@ class ReplicatedSource(PostgresSource, FollowedSource):
             self._check_system(found := _row(replication, "IDENTIFY_SYSTEM"), state, start)
             self._check_history(replication, int(found[1]), state, max(start, flushed))
             stream = Stream(replication, state["slot"], self.publication, start, end)
-            columns = {name: table.columns[name] for name in self.names(table) if name in table.columns}
             decoder = Decoder(self.options.keys or (), self.deletions, int(table.oid))
-            self._receive(stream, decoder, columns, poller)
+            self._receive(stream, decoder, table, poller)
 
-    def _receive(self, stream: Stream, decoder: Decoder, columns: Mapping[str, Column], poller: Poller) -> None:
-        facts, until, due = {"columns": [column.plain for column in columns.values()]}, time.monotonic() + SESSION, None
+    def _receive(self, stream: Stream, decoder: Decoder, table: PostgresDescription, poller: Poller) -> None:
+        until, due = time.monotonic() + SESSION, None
         while True:
             message = stream.next(DELAY if decoder.rows else 1.0)
             if message is not None:
@@ -199,14 +198,24 @@ class ReplicatedSource(PostgresSource, FollowedSource):
             now = time.monotonic()
             due = (due or now + DELAY) if decoder.rows else None
             if due is not None and (decoder.rows >= PART_ROWS or now >= due):
-                part = decoder.take(columns)
-                self.stage.append(part, {**facts, "lsn": decoder.lsn})
+                columns = self._columns(table, decoder)
+                facts = {"columns": [each.plain for each in columns.values()], "lsn": decoder.lsn}
+                self.stage.append(decoder.take(columns), facts)
                 stream.confirm(decoder.lsn, at_once=True)
                 due = None
             elif not decoder.rows:
                 self._confirm(stream, max(decoder.lsn, stream.idle_at))
             if not decoder.rows and (now > until or poller.is_stopping or not self.has_room(poller)):
                 return
+
+    def _columns(self, table: PostgresDescription, decoder: Decoder) -> dict[str, Column]:
+        """Return the requested columns: one that is not in the table now is as the stream describes it."""
+        known = {**decoder.columns(), **table.columns}
+        return (
+            known
+            if self.options.columns is None
+            else {name: known[name] for name in self.names(table) if name in known}
+        )
 
     def _confirm(self, stream: Stream, lsn: int) -> None:
         """Confirm a position between staged changes, if that is due; it is saved before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar, Protocol
@@ -17,7 +18,8 @@ from umbel.connectors.staged_source import StagedSource
 from umbel.connectors.staging import StagedPart
 from umbel.definitions.arguments import ReadOptions
 from umbel.formats.raw_batch import RawBatch, as_bytes
-from umbel.types.dtype import DType
+from umbel.types.dtype import DType, nulls
+from umbel.types.dtypes import Optional
 from umbel.types.raw import Raw, rejects
 from umbel.types.years import readable
 
@@ -107,6 +109,7 @@ class TableSource(StagedSource):
         there = [each for each in columns if each.name in staged.columns]
         chosen = [each for each in there if not exact or each.name in requested]
         values = [self.typed(staged[each.name], each, requested.get(each.name)) for each in chosen]
+        values += _absent({each.name for each in chosen}, staged.height, requested)
         frame = pl.DataFrame(values) if values else pl.DataFrame(height=staged.height)
         errors, deletions, truncations = self._judged(staged) if OP in staged.columns else ({}, {}, {})
         starts = staged[START].cast(pl.Datetime("us", "UTC")) if START in staged.columns else None
@@ -117,7 +120,8 @@ class TableSource(StagedSource):
         def text(row: int) -> bytes:
             return as_bytes(readable(staged.slice(row, 1)).row(0, named=True))
 
-        return RawBatch(Raw(frame, rejects(errors), deletions, starts, truncations), part.first + start, where, text)
+        raw = Raw(frame, rejects(errors), deletions, starts, truncations, is_sparse=True)
+        return RawBatch(raw, part.first + start, where, text)
 
     def _judged(self, staged: pl.DataFrame) -> tuple[dict[int, str], dict[int, datetime | None], dict[int, datetime]]:
         """Return the reasons of refused changes, and the instants of deletions and truncations."""
@@ -134,3 +138,15 @@ class TableSource(StagedSource):
             elif kind == DELETE:
                 deletions[row] = _EPOCH + timedelta(microseconds=at)
         return errors, deletions, truncations
+
+
+def _absent(there: AbstractSet[str], height: int, requested: Mapping[str, DType]) -> list[pl.Series]:
+    """Return columns that the table does not have any more, which are null where a field may be.
+
+    Args:
+        there: the columns that it has.
+        height: the number of rows.
+        requested: the types that columns will be validated against.
+    """
+    dropped = (name for name, dtype in requested.items() if name not in there and isinstance(dtype, Optional))
+    return [nulls(height, pl.Null()).alias(name) for name in dropped]
