@@ -247,3 +247,21 @@ def test_a_dropped_column_behind_an_optional_field_is_null(mysql_server: Server,
         expected = [(3, None, None), (4, 4, "d"), (5, None, "e")]
         until(made, lambda: rows_of(made, "Dropped", ["id", "v", "copy"])[2:] == expected, 20.0)
         assert letters(made) == []
+
+
+OWN_NAMES = ("op", "committed", "start", "row", "newer", "identity", "before", "times", "again")
+"""Names that umbel gives to columns of its own, besides those of a table."""
+
+
+@WAYS
+def test_columns_may_have_names_that_umbel_uses(mysql_server: Server, name: str, tmp_path: Path, cdc: str) -> None:
+    more = ", ".join(f"_{each} varchar(9) DEFAULT 'd'" for each in OWN_NAMES)
+    create = f"CREATE TABLE orders(id int PRIMARY KEY, {more}, updated_at datetime(6) NOT NULL DEFAULT now(6))"
+    mysql_server.run(create, "INSERT INTO orders(id) VALUES (1), (2)", database=name)
+    read = orders(shop(mysql_server, name), cdc=cdc, preproc={"note": ref("_op")})
+    with deployed(tmp_path, read) as made:
+        until(made, lambda: rows_of(made, "Orders", ["id", "note"]) == [(1, "d"), (2, "d")], 20.0)
+        mysql_server.run("INSERT INTO orders(id, _op) VALUES (3, 'x')", database=name)
+        mysql_server.run("UPDATE orders SET _op = 'y', updated_at = now(6) WHERE id = 1", database=name)
+        until(made, lambda: rows_of(made, "Orders", ["id", "note"]) == [(1, "y"), (2, "d"), (3, "x")], 20.0)
+        assert letters(made) == []

@@ -245,3 +245,21 @@ def test_dropped_columns_behind_optional_fields_are_null(
         run("ALTER TABLE t ADD v int, ADD w int[]", "INSERT INTO t(id, v, w) VALUES (5, 5, '{5}')")
         until(made, lambda: taken()[4:] == [(5, 5, [5])], 20.0)
         assert letters(made) == []
+
+
+OWN_NAMES = ("op", "committed", "start", "row", "newer", "identity", "before", "times", "again")
+"""Names that umbel gives to columns of its own, besides those of a table."""
+
+
+@WAYS
+def test_columns_may_have_names_that_umbel_uses(postgres_server: Server, name: str, tmp_path: Path, cdc: str) -> None:
+    more = ", ".join(f"_{each} varchar(9) DEFAULT 'd'" for each in OWN_NAMES)
+    create = f"CREATE TABLE orders(id int PRIMARY KEY, {more}, updated_at timestamptz NOT NULL DEFAULT now())"
+    postgres_server.run(create, "INSERT INTO orders(id) VALUES (1), (2)", database=name)
+    read = orders(shop(postgres_server, name), cdc=cdc, preproc={"note": ref("_op")})
+    with deployed(tmp_path, read) as made:
+        until(made, lambda: rows_of(made, "Orders", ["id", "note"]) == [(1, "d"), (2, "d")], 20.0)
+        postgres_server.run("INSERT INTO orders(id, _op) VALUES (3, 'x')", database=name)
+        postgres_server.run("UPDATE orders SET _op = 'y', updated_at = now() WHERE id = 1", database=name)
+        until(made, lambda: rows_of(made, "Orders", ["id", "note"]) == [(1, "y"), (2, "d"), (3, "x")], 20.0)
+        assert letters(made) == []

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from umbel.connectors.staging import OWN
 from umbel.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ ROWS_AT_ONCE = 1 << 18
 REWRITE = "rewrite the table's data files (compaction) before it is read"
 _MANIFESTS_AT_ONCE = 8
 _NUMBERS = frozenset({"int", "long", "date", "time", "timestamp", "timestamptz"})
-_ROW = "_row"
+_ROW = f"{OWN}row"
 
 Ranges = Mapping[int, tuple[str, Any, Any, bool]]
 """Of fields by number: the unit, the least and the greatest value, and whether null may be among them."""

@@ -17,10 +17,11 @@ import polars as pl
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller, seconds_left
 from umbel.connectors.staged_source import IDENTITY, StagedSource
-from umbel.connectors.staging import StagedPart, decoded, encoded
+from umbel.connectors.staging import OWN, StagedPart, decoded, encoded
 
 MOST_POLLS = 100
 """Statements within `disorder` that are retained to begin at."""
+_TIMES, _BEFORE, _AGAIN = f"{OWN}times", f"{OWN}before", f"{OWN}again"
 Poll: TypeAlias = Mapping[str, Any]
 """The mark of a statement, with the highest cursor and the last part after it."""
 
@@ -181,7 +182,7 @@ class SeenRows:
         """Return the digests of some parts."""
         found = list(parts)
         rows = pl.concat(found) if found else pl.Series(IDENTITY, [], dtype=pl.UInt64)
-        return cls(rows.to_frame(IDENTITY).group_by(IDENTITY).len("_times"))
+        return cls(rows.to_frame(IDENTITY).group_by(IDENTITY).len(_TIMES))
 
     def fresh_of(self, content: bytes, height: int) -> tuple[bytes, int]:
         """Return the encoded rows that were not read before, and their number."""
@@ -194,10 +195,10 @@ class SeenRows:
         """Return the rows that were not read before."""
         if not self._left.height:
             return rows
-        numbered = rows.with_columns(pl.int_range(pl.len()).over(IDENTITY).alias("_before"))
+        numbered = rows.with_columns(pl.int_range(pl.len()).over(IDENTITY).alias(_BEFORE))
         known = numbered.join(self._left, on=IDENTITY, how="left", maintain_order="left")
-        again = rows.group_by(IDENTITY).len("_again")
-        left = self._left.join(again, on=IDENTITY, how="left").with_columns(pl.col("_again").fill_null(0))
-        left = left.filter(pl.col("_times") > pl.col("_again"))
-        self._left = left.select(IDENTITY, pl.col("_times") - pl.col("_again"))
-        return known.filter(pl.col("_before") >= pl.col("_times").fill_null(0)).drop("_before", "_times")
+        again = rows.group_by(IDENTITY).len(_AGAIN)
+        left = self._left.join(again, on=IDENTITY, how="left").with_columns(pl.col(_AGAIN).fill_null(0))
+        left = left.filter(pl.col(_TIMES) > pl.col(_AGAIN))
+        self._left = left.select(IDENTITY, pl.col(_TIMES) - pl.col(_AGAIN))
+        return known.filter(pl.col(_BEFORE) >= pl.col(_TIMES).fill_null(0)).drop(_BEFORE, _TIMES)

@@ -17,7 +17,7 @@ import polars as pl
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.polling import Poller, advance, poller_of, reader_state, unread_of
 from umbel.connectors.splits import Found, Position, SplitSource
-from umbel.connectors.staging import Stage, StagedPart, folder_of
+from umbel.connectors.staging import OWN, Stage, StagedPart, folder_of
 from umbel.definitions.arguments import ReadOptions
 from umbel.errors import Damaged, UmbelError
 from umbel.formats.raw_batch import RawBatch, lost
@@ -25,7 +25,7 @@ from umbel.log.reading import RESTORE
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw, rejects
 
-IDENTITY = "_identity"
+IDENTITY = f"{OWN}identity"
 """The column of staged rows with a digest of the row."""
 AHEAD_BYTES = 1 << 30
 """Bytes of staged rows that no batch has read yet from which on reading waits."""

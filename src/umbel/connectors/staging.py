@@ -29,6 +29,12 @@ from umbel.types.dtype import nulls
 MAGIC = b"umbelrow"
 _LENGTHS = struct.Struct("<II")
 CHECKSUM = "crc"
+OWN = "\0"
+"""The beginning of the names of umbel's own columns of staged rows, which no column of a table can have."""
+FORM = 2
+"""The form of parts: those of the first one, which their headers do not tell, have names of `FORMER`."""
+FORMER = {f"{OWN}{name}": f"_{name}" for name in ("op", "committed", "start")}
+FORMER_IDENTITY = {f"{OWN}identity": "_identity"}
 RETAINED_FOR = 600.0
 """Seconds for which a part stays after every batch that reads it has been planned: one of them may run again."""
 
@@ -140,7 +146,8 @@ class Stage:
         return self._written[0]
 
     def _write(self, number: int, first: int, content: bytes, rows: int, facts: Mapping[str, Any]) -> None:
-        header = json.dumps({"first": first, "rows": rows, "crc": zlib.crc32(content), "facts": dict(facts)}).encode()
+        described = {"form": FORM, "first": first, "rows": rows, "crc": zlib.crc32(content), "facts": dict(facts)}
+        header = json.dumps(described).encode()
         lengths = _LENGTHS.pack(len(header), zlib.crc32(header))
         disk.replace(self._path(number), b"".join((MAGIC, lengths, header, content)))
         self._known.pop(number, None)
@@ -161,7 +168,7 @@ class Stage:
                 content = file.read()
             if zlib.crc32(content) != header["crc"]:
                 raise ValueError("its checksum does not match")
-            return decoded(content, columns)
+            return decoded(content, columns) if header.get("form") == FORM else _former(content, columns)
         except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
             raise self._damaged(number, error) from None
 
@@ -259,6 +266,14 @@ def decoded(content: bytes, columns: list[str] | None = None) -> pl.DataFrame:
         columns: the columns to return, None for all.
     """
     return pl.read_ipc(io.BytesIO(content), columns=columns, use_pyarrow=False)
+
+
+def _former(content: bytes, columns: list[str] | None) -> pl.DataFrame:
+    """Return rows of the first form, with the names of now."""
+    rows = decoded(content)
+    names = FORMER if {*FORMER.values()} <= {*rows.columns} else FORMER_IDENTITY
+    rows = rows.rename({former: name for name, former in names.items()}, strict=False)
+    return rows if columns is None else rows.select(columns)
 
 
 def _header(start: bytes, file: Any) -> dict[str, Any]:

@@ -20,11 +20,13 @@ from umbel.connectors.polling import Poller
 from umbel.connectors.sql.columns import Column
 from umbel.connectors.sql.following import ANEW, PART_ROWS, FollowedSource
 from umbel.connectors.sql.rows import AT, DELETE, INSERT, OP, START, UPDATE
+from umbel.connectors.staging import OWN
 from umbel.errors import InvalidValue
 from umbel.types.dtype import DType
 
 KIND = "_change_type"
 """The column of rows that says what became of them."""
+_ROW, _AGAIN = f"{OWN}row", f"{OWN}again"
 LONGEST_DELAY = 2.0
 """Seconds after which rows are staged while further versions are read."""
 _GONE = frozenset({"delete", "update_preimage"})
@@ -318,9 +320,9 @@ def moved_removed(rows: pl.DataFrame) -> pl.DataFrame:
         if rows[name].dtype.is_nested()
         else rows[name]
         for name in names
-    ).with_row_index("_row")
-    compared = compared.with_columns(pl.int_range(pl.len()).over([*names, KIND]).alias("_again"))
+    ).with_row_index(_ROW)
+    compared = compared.with_columns(pl.int_range(pl.len()).over([*names, KIND]).alias(_AGAIN))
     gone, new = (compared.filter(pl.col(KIND) == kind) for kind in ("delete", "insert"))
-    same = gone.join(new, on=[*names, "_again"], how="inner", nulls_equal=True)
-    places = pl.concat([same["_row"], same["_row_right"]])
-    return rows.with_row_index("_row").filter(~pl.col("_row").is_in(places.implode())).drop("_row")
+    same = gone.join(new, on=[*names, _AGAIN], how="inner", nulls_equal=True)
+    places = pl.concat([same[_ROW], same[f"{_ROW}_right"]])
+    return rows.with_row_index(_ROW).filter(~pl.col(_ROW).is_in(places.implode())).drop(_ROW)

@@ -18,7 +18,7 @@ from tests.connectors.shop_datasets import deployed, letters, orders, process, r
 from tests.deployed import Deployed
 from tests.unit.connectors.lakes import keyed, keyless, until
 from umbel.api.dataset import redefined
-from umbel.connectors import Files, source
+from umbel.connectors import Files, ref, source
 from umbel.connectors.delta_tables import DataFile, local_place
 from umbel.connectors.polling import stop_polling
 from umbel.datasets import dataset, field
@@ -382,3 +382,15 @@ def test_days_and_instants_that_python_does_not_have(lake: Lake, tmp_path: Path)
         until(made, lambda: made.taken().get("Days") == 2)
         assert made.changes("Days")["id"].to_list() == [1]
         assert {each.field for each in letters(made)} == {"day", "at"}
+
+
+def test_columns_may_have_names_that_umbel_uses(lake: Lake, tmp_path: Path) -> None:
+    more = {f"_{each}": ["d", "d", "x"] for each in ("op", "committed", "start", "row", "identity", "kind", "again")}
+    made = table([1, 2, 3], "a").to_pydict()
+    write_deltalake(lake.path, pa.table({**made, **more}), configuration=FEED)
+    with reading(lake, tmp_path, orders(lake, cdc="native", preproc={"note": ref("_op")})) as read:
+        until(read, lambda: [note for _, note, _ in taken(read)] == ["d", "d", "x"])
+        lake.opened.update(updates={"_op": "'changed'"}, predicate="id = 1")
+        lake.opened.delete("id = 2")
+        until(read, lambda: [note for _, note, _ in taken(read)] == ["changed", "x"])
+        assert letters(read) == []

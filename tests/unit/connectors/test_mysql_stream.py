@@ -22,7 +22,7 @@ from umbel.connectors.mysql.tables import TableMaps
 from umbel.connectors.mysql.values import StreamColumn, decoder
 from umbel.connectors.sql.changes import Deletions
 from umbel.connectors.sql.columns import Column
-from umbel.connectors.sql.rows import DELETE, INSERT, REDUCED, TRUNCATE, UPDATE
+from umbel.connectors.sql.rows import AT, DELETE, INSERT, OP, REDUCED, TRUNCATE, UPDATE
 from umbel.errors import InvalidValue, Terminal
 
 SERVER = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
@@ -81,7 +81,7 @@ def transaction(to: BinlogDecoder, number: int, *events: Event, committed: int =
 
 
 def changes(of: BinlogDecoder) -> list[tuple[Any, ...]]:
-    return [row for batch in of.batches() for row in batch.rows.select("_op", "k", "v", "_committed").rows()]
+    return [row for batch in of.batches() for row in batch.rows.select(OP, "k", "v", AT).rows()]
 
 
 def test_rows_of_mysql() -> None:
@@ -163,7 +163,7 @@ def test_statements_that_change_rows_are_noted(sql: str, kind: str | None) -> No
     reader = made()
     reader.feed(gtid(1))
     reader.feed(query(sql))
-    found = [row for batch in reader.batches() for row in batch.rows["_op"]]
+    found = [row for batch in reader.batches() for row in batch.rows[OP]]
     assert found == ([] if kind is None else [kind])
     assert reader.history.text == f"{SERVER}:1"
 
@@ -269,7 +269,7 @@ def test_statements_between_the_ranges_make_a_copy_outdated() -> None:
         reader = made(history=MySQLHistory(f"{SERVER}:1"), copied=copied("2", "4", "4"))
         for each in (gtid(number), query("TRUNCATE t")):
             reader.feed(each)
-        assert [op for each in reader.batches() for op in each.rows["_op"]] == expected
+        assert [op for each in reader.batches() for op in each.rows[OP]] == expected
     reader = made(history=MySQLHistory(f"{SERVER}:1"), copied=copied("2", "4", "4"))
     reader.feed(gtid(3))
     with pytest.raises(CopyOutdated, match="truncated"):

@@ -11,6 +11,7 @@ import polars as pl
 from umbel.connectors.postgres.pgoutput import EPOCH_2000, Decoder
 from umbel.connectors.sql.changes import Deletions
 from umbel.connectors.sql.columns import Column
+from umbel.connectors.sql.rows import AT, OP, START
 
 COLUMNS = {name: Column(name, "text", is_array=False, type="text") for name in ("k", "v")}
 Values = Sequence[str | None]
@@ -57,7 +58,7 @@ def transaction(decoder: Decoder, *messages: bytes, at: int = 1000, end: int = 7
 
 
 def changes(decoder: Decoder) -> list[tuple[Any, ...]]:
-    return decoder.take(COLUMNS).select("_op", "k", "v", "_committed", "_start").rows()
+    return decoder.take(COLUMNS).select(OP, "k", "v", AT, START).rows()
 
 
 def decoder(limit: int = 10, *, keys: Sequence[str] = ("k",), identity: bytes = b"d") -> Decoder:

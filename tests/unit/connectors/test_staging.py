@@ -10,6 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from umbel.connectors import staging
+from umbel.connectors.sql.rows import AT, OP, START
+from umbel.connectors.staged_source import IDENTITY
 from umbel.connectors.staging import Stage, folder_of
 from umbel.errors import Damaged
 
@@ -132,3 +135,20 @@ def test_a_state_that_must_have_been_there_is_damage(tmp_path: Path) -> None:
     (tmp_path / "000000000001.rows").unlink()
     with pytest.raises(Damaged, match="it is missing"):
         Stage(tmp_path).state()
+
+
+def test_parts_of_older_versions_have_the_names_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of the table may have had one of them."""
+    stage = Stage(tmp_path)
+    with monkeypatch.context() as older:
+        older.setattr(staging, "FORM", 1)
+        stage.append(pl.DataFrame({"_identity": ["x"], "_op": ["i"], "_committed": [1], "_start": [2]}), {})
+        stage.append(pl.DataFrame({"_committed": ["x"], "_identity": [1]}), {})
+    stage.append(pl.DataFrame({"_op": ["x"], "_committed": [1], "_start": [2], IDENTITY: [3]}), {})
+    names = [Stage(tmp_path).read(number).columns for number in (1, 2, 3)]
+    assert names == [
+        ["_identity", OP, AT, START],
+        ["_committed", IDENTITY],
+        ["_op", "_committed", "_start", IDENTITY],
+    ]
+    assert Stage(tmp_path).read(2, [IDENTITY]).to_dict(as_series=False) == {IDENTITY: [1]}

@@ -34,7 +34,9 @@ class SnowflakeStatement(StatementSnapshot):
         )
         with self.connection.cursor() as client:
             for batch in client.execute(statement).fetch_arrow_batches():
-                frame = pl.DataFrame(pl.from_arrow(batch.rename_columns([*columns, NEWER])))
+                names = [*columns, NEWER]
+                places = batch.rename_columns([str(place) for place in range(len(names))])
+                frame = pl.DataFrame(pl.from_arrow(places)).rename(dict(zip(places.column_names, names, strict=True)))
                 if frame.height:
                     yield frame
 

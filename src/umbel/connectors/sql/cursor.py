@@ -30,14 +30,14 @@ from umbel.connectors.sql.ranges import Range, connections
 from umbel.connectors.sql.rows import TableSource
 from umbel.connectors.sql.server import TableDescription, TableServer
 from umbel.connectors.staged_source import IDENTITY
-from umbel.connectors.staging import StagedPart, encoded
+from umbel.connectors.staging import OWN, StagedPart, encoded
 from umbel.errors import InvalidValue
 from umbel.state.keys import encode_columns
 
 log = logging.getLogger("umbel.work")
 
 ORDERED = frozenset({INT, FLOAT, NUMERIC, TEXT})
-NEWER = "_newer"
+NEWER = f"{OWN}newer"
 """The column of a read that tells whether a row's cursor is above the highest one before, as the database compares."""
 
 

@@ -15,7 +15,7 @@ from umbel.connectors.splits import Split
 from umbel.connectors.sql.columns import Column
 from umbel.connectors.sql.server import TableDescription
 from umbel.connectors.staged_source import StagedSource
-from umbel.connectors.staging import StagedPart
+from umbel.connectors.staging import OWN, StagedPart
 from umbel.definitions.arguments import ReadOptions
 from umbel.formats.raw_batch import RawBatch, as_bytes
 from umbel.types.dtype import DType, nulls
@@ -23,7 +23,7 @@ from umbel.types.dtypes import Optional
 from umbel.types.raw import Raw, rejects
 from umbel.types.years import readable
 
-OP, AT, START = "_op", "_committed", "_start"
+OP, AT, START = f"{OWN}op", f"{OWN}committed", f"{OWN}start"
 """Columns of staged rows beside those of the table: the kind of change, the instant of its commit and the instant before which
 it is not in force, in µs since the epoch."""
 INSERT, UPDATE, DELETE, TRUNCATE, REDUCED, UNSENT = "i", "u", "d", "t", "p", "?"
@@ -118,7 +118,8 @@ class TableSource(StagedSource):
             return f"{self.server.title}: {self.table}, row {part.first + start + row}"
 
         def text(row: int) -> bytes:
-            return as_bytes(readable(staged.slice(row, 1)).row(0, named=True))
+            found = readable(staged.slice(row, 1)).row(0, named=True)
+            return as_bytes({name: value for name, value in found.items() if name[:1] != OWN})
 
         raw = Raw(frame, rejects(errors), deletions, starts, truncations, is_sparse=True)
         return RawBatch(raw, part.first + start, where, text)
@@ -126,9 +127,9 @@ class TableSource(StagedSource):
     def _judged(self, staged: pl.DataFrame) -> tuple[dict[int, str], dict[int, datetime | None], dict[int, datetime]]:
         """Return the reasons of refused changes, and the instants of deletions and truncations."""
         errors, deletions, truncations = dict[int, str](), dict[int, datetime | None](), dict[int, datetime]()
-        special = staged.with_row_index("_row").filter(pl.col(OP) != INSERT)
+        special = staged.select(OP, AT).with_row_index("row").filter(pl.col(OP) != INSERT)
         refused = {**_REFUSED, **self.refused}
-        for row, kind, at in special.select("_row", OP, AT).iter_rows():
+        for row, kind, at in special.iter_rows():
             if kind == TRUNCATE and self.options.is_keyed:
                 truncations[row] = _EPOCH + timedelta(microseconds=at)
             elif kind in refused:
