@@ -158,6 +158,34 @@ def test_numbers_and_arrays_that_no_field_has(postgres_server: Server, name: str
         assert str(found[1]["exact"]) == "1.50"
 
 
+@WAYS
+def test_vectors_are_text_and_boxes_have_a_delimiter_of_their_own(
+    postgres_server: Server, name: str, tmp_path: Path, cdc: str
+) -> None:
+    columns = "id int PRIMARY KEY, v int2vector, o oidvector, b box[], at timestamptz NOT NULL DEFAULT now()"
+    values = "'1 2', '3', ARRAY[box '((1,2),(0,0))', NULL]"
+    run = partial(postgres_server.run, database=name)
+    run(f"CREATE TABLE t({columns})", f"INSERT INTO t(id, v, o, b) VALUES (1, {values})")
+
+    @source(
+        shop(postgres_server, name).table("t", None if cdc == "native" else "at"), disorder="1d", every="1s", cdc=cdc
+    )
+    @dataset
+    class Vectors:
+        id: int = field(key=True)
+        v: str
+        o: str
+        b: list[Optional[str]]
+        at: datetime
+
+    with deployed(tmp_path, Vectors) as made:
+        until(made, lambda: made.taken().get("Vectors") == 1, 20.0)
+        run(f"INSERT INTO t(id, v, o, b) VALUES (2, {values})")
+        until(made, lambda: made.taken().get("Vectors") == 2, 20.0)
+        expected = ("1 2", "3", ["(1,2),(0,0)", None])
+        assert rows_of(made, "Vectors", ["v", "o", "b"]) == [expected, expected]
+
+
 def utc(*parts: int) -> datetime:
     return datetime(2026, *parts, tzinfo=UTC)
 

@@ -31,13 +31,15 @@ CASES: list[tuple[str, str | None, list[str | None], DType | None, list[Any]]] =
     ("uuid", None, ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"], Str(), ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"]),
     ("_int4", "int4", ["{1,NULL,-3}", "{}", "{{1},{2}}", "[0:1]={7,8}"], None, [[1, None, -3], [], [[1], [2]], [7, 8]]),
     ("_text", "text", ['{"a,b","{","\\"\\\\",NULL,"NULL",""}'], None, [["a,b", "{", '"\\', None, "NULL", ""]]),
+    ("_box", "box", ["{(1,2),(0,0);NULL}"], None, [["(1,2),(0,0)", None]]),
+    ("int2vector", "int2", ["1 2 3"], None, ["1 2 3"]),
     ("_bool", "bool", ["{t,f}"], None, [[True, False]]),
 ]
 
 
 @pytest.mark.parametrize(("kind", "element", "text", "requested", "expected"), CASES)
 def test_values(kind: str, element: str | None, text: list[Any], requested: DType | None, expected: list[Any]) -> None:
-    column = described("c", kind, element, -1, (False, False))
+    column = described("c", kind, element, -1, (False, False), ";" if element == "box" else ",")
     found = typed(pl.Series("c", text, dtype=pl.String), column, requested)
     assert found.name == "c"
     assert list(map(repr, found.to_list())) == list(map(repr, expected)) or found.to_list() == expected

@@ -43,11 +43,13 @@ KINDS = {
 """The kinds of the types that are more than text; uuid, enum, interval, inet and the others are their text."""
 
 
-def described(name: str, typname: str, element: str | None, typmod: int, roles: tuple[bool, bool]) -> Column:
+def described(
+    name: str, typname: str, element: str | None, typmod: int, roles: tuple[bool, bool], delimiter: str = ","
+) -> Column:
     """Return a column from its row in Postgres' catalog."""
     kind = KINDS.get(element or typname, TEXT)
     scale = (typmod - 4) & 0xFFFF if kind == NUMERIC and typmod >= 4 else None
-    return Column(name, kind, element is not None, element or typname, scale, *roles)
+    return Column(name, kind, element is not None, element or typname, scale, *roles, delimiter)
 
 
 def streamed(name: str, oid: int, typmod: int) -> Column:
@@ -63,7 +65,8 @@ def streamed(name: str, oid: int, typmod: int) -> Column:
     found = adapters.types.get(oid)
     if found is None:
         return Column(name, TEXT, False, "")
-    return described(name, found.name, found.name if found.array_oid == oid else None, typmod, (False, False))
+    element = found.name if found.array_oid == oid else None
+    return described(name, found.name, element, typmod, (False, False), found.delimiter)
 
 
 def typed(text: pl.Series, column: Column, requested: DType | None) -> pl.Series:
@@ -75,7 +78,7 @@ def typed(text: pl.Series, column: Column, requested: DType | None) -> pl.Series
         requested: the type they will be validated against, None if unknown.
     """
     if column.is_array:
-        values = (None if value is None else _array(value, column.kind) for value in text.to_list())
+        values = (None if value is None else _array(value, column.kind, column.delimiter) for value in text.to_list())
         return column_of(text.name, list(values))
     return FORM.typed(text, column, requested)
 
@@ -99,9 +102,11 @@ FORM = TextForm(
 )
 
 
-def _array(text: str, kind: str) -> Any:
+def _array(text: str, kind: str, delimiter: str) -> Any:
     """Return the elements of an array in Postgres' text form, such as `{1,NULL,"a b",{2}}`."""
     begin = text.find("{")  # lower bounds other than 1 stand before it
+    if begin < 0:
+        return text  # as of an older version, which took int2vector for an array
     values: list[Any] = []
     stack, at = [values], begin + 1
     while at < len(text):
@@ -114,13 +119,13 @@ def _array(text: str, kind: str) -> Any:
         elif sign == "}":
             stack.pop()
             at += 1
-        elif sign == ",":
+        elif sign == delimiter:
             at += 1
         elif sign == '"':
             value, at = _quoted(text, at + 1)
             stack[-1].append(FORM.scalar(value, kind))
         else:
-            end = min(found for found in (text.find(",", at), text.find("}", at)) if found >= 0)
+            end = min(found for found in (text.find(delimiter, at), text.find("}", at)) if found >= 0)
             value, at = text[at:end], end
             stack[-1].append(None if value == "NULL" else FORM.scalar(value, kind))
     return values

@@ -48,12 +48,13 @@ SLOTS_HINT = (
 
 DESCRIBE = """
 SELECT a.attname, b.typname, e.typname, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
-       coalesce(i.indkey::int2[] @> ARRAY[a.attnum], c.relreplident = 'f'), coalesce(p.indkey::int2[] @> ARRAY[a.attnum], false)
+       coalesce(i.indkey::int2[] @> ARRAY[a.attnum], c.relreplident = 'f'), coalesce(p.indkey::int2[] @> ARRAY[a.attnum], false),
+       coalesce(e.typdelim, ',')::text
 FROM pg_attribute a
 JOIN pg_class c ON c.oid = a.attrelid
 JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
-LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
+LEFT JOIN pg_type e ON e.typarray = b.oid
 LEFT JOIN pg_index p ON p.indrelid = c.oid AND p.indisprimary
 LEFT JOIN pg_index i ON i.indrelid = c.oid
   AND (c.relreplident = 'd' AND i.indisprimary OR c.relreplident = 'i' AND i.indisreplident)
@@ -166,7 +167,10 @@ def describe(connection: psycopg.Connection[Any], title: str, name: str) -> Post
             hint="names are as in the catalog, upper and lower case differ; schema.table for another schema than public",
         )
     rows = connection.execute(DESCRIBE, [found[0]]).fetchall()
-    columns = {row[0]: described(row[0], row[1], row[2], row[3], (bool(row[4]), bool(row[5]))) for row in rows}
+    columns = {
+        name: described(name, kind, element, typmod, (bool(is_identity), bool(is_primary)), delimiter)
+        for name, kind, element, typmod, is_identity, is_primary, delimiter in rows
+    }
     return PostgresDescription(quoted, columns, found[0], _text(found[1]))
 
 

@@ -31,6 +31,7 @@ class Column:
         scale: digits after the point of a numeric that declares them, else None.
         is_identity: whether the table's replica identity includes it.
         is_primary: whether the table's primary key includes it.
+        delimiter: the sign between the elements of its arrays.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Column:
     scale: int | None = None
     is_identity: bool = False
     is_primary: bool = False
+    delimiter: str = ","
 
     @property
     def plain(self) -> dict[str, Any]:
