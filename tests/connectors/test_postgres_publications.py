@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
 from tests.connectors.postgres_shop import ORDERS, database, shop
 from tests.connectors.shop_datasets import deployed, examine, letters, orders, rows_of, until
 from tests.servers.postgres import PostgresServer
+from umbel.connectors import ref, source
 from umbel.connectors.polling import stop_polling
+from umbel.datasets import dataset, field
 from umbel.errors import InvalidValue
 
+__owner__ = "shop@example.com"
 NARROW = {
     "FOR TABLE orders WITH (publish = 'insert')": "does not send: update, delete, truncate.*SET \\(publish = 'insert, update, ",
     "FOR TABLE orders WITH (publish = 'insert,update,delete')": "does not send: truncate.*SET \\(publish = ",
@@ -65,3 +70,33 @@ def test_a_publication_that_is_narrowed_later_is_reported(
         until(made, lambda: letters(made))
         assert reason in letters(made)[0].reason
         assert "commit the dataset as a new version" in letters(made)[0].reason
+
+
+def test_a_field_of_a_generated_column_is_refused(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    """By name and by reference; one that only stands beside others in the table does not matter."""
+    name = database(postgres_server)
+    run, database_of = partial(postgres_server.run, database=name), shop(postgres_server, name)
+    double = "note text GENERATED ALWAYS AS ('n' || id) STORED"
+    run(f"CREATE TABLE orders(id int PRIMARY KEY, {double}, updated_at timestamptz NOT NULL DEFAULT now())")
+    table, match = database_of.table("orders"), r"(?s)column 'note' of \"orders\" is generated.*by a cursor"
+    with pytest.raises(InvalidValue, match=match):
+        examine(table, "id", "note", "updated_at")
+    with pytest.raises(InvalidValue, match=match):
+        examine(table, references=("note",))
+    examine(table, "id", "updated_at")
+
+    @source(table, disorder="1d", cdc="native", preproc={"copy": ref("id")})
+    @dataset
+    class Computed:
+        id: int = field(key=True)
+        note: Optional[str]
+        copy: int
+        updated_at: datetime
+
+    with deployed(tmp_path, Computed) as made:  # all columns are read: which of them fields need is seen in the rows
+        run("INSERT INTO orders(id) VALUES (1)")
+        until(made, lambda: made.taken().get("Computed") == 1)
+        run("INSERT INTO orders(id) VALUES (2)")
+        until(made, lambda: letters(made), 20.0)
+        (letter,) = letters(made)
+        assert (letter.field, letter.reason) == ("note", "the column is missing, expected Optional[str]")

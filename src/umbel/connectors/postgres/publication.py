@@ -28,6 +28,28 @@ def creation(name: str, table: str) -> str:
     return f"CREATE PUBLICATION {name} FOR TABLE {table} WITH (publish_via_partition_root = true)"
 
 
+def generated_problems(
+    connection: psycopg.Connection[Any], name: str, table: PostgresDescription, columns: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the required columns that are generated and so not sent, and the remedies.
+
+    Args:
+        connection: to the database.
+        name: of the publication, which there may not be yet.
+        table: the description of the table.
+        columns: the names of those that fields are read from.
+    """
+    query = "SELECT count(*) FROM pg_publication p WHERE pubname = %s AND to_jsonb(p) ->> 'pubgencols' = 's'"
+    found = connection.execute(query, [name]).fetchone() if table.generated else None
+    if found and found[0]:
+        return
+    since = f"from Postgres 18 on, ALTER PUBLICATION {name} SET (publish_generated_columns = stored)"
+    for each in dict.fromkeys(columns):
+        if each in table.generated:
+            problem = f"column '{each}' of {table.name} is generated, and such columns are not sent with changes"
+            yield problem, f"read other columns, by preproc if need be; or read the table by a cursor; or, {since}"
+
+
 def publication_problems(
     connection: psycopg.Connection[Any],
     name: str,

@@ -18,7 +18,7 @@ from umbel.connectors.polling import Poller
 from umbel.connectors.postgres.copying import PostgresSource
 from umbel.connectors.postgres.pages import PageRanges, page_ranges
 from umbel.connectors.postgres.pgoutput import Decoder
-from umbel.connectors.postgres.publication import creation, publication_problems
+from umbel.connectors.postgres.publication import creation, generated_problems, publication_problems
 from umbel.connectors.postgres.server import SLOTS_HINT, PostgresDescription, describe
 from umbel.connectors.postgres.stream import Stream, lsn_number, lsn_text
 from umbel.connectors.sql.columns import Column
@@ -71,6 +71,8 @@ class ReplicatedSource(PostgresSource, FollowedSource):
         if not _value(connection, "SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user"):
             yield "the user may not replicate", f"ALTER ROLE {self.server.login} REPLICATION"
         yield from self._identity_problems(table)
+        named = (*(self.options.columns or ()), *self.options.references)
+        yield from generated_problems(connection, self.publication, table, named)
         may = """SELECT pg_has_role(relowner, 'USAGE') AND has_database_privilege(current_database(), 'CREATE')
                  FROM pg_class WHERE oid = %s::oid"""
         if self._is_published(connection):
@@ -199,7 +201,8 @@ class ReplicatedSource(PostgresSource, FollowedSource):
             due = (due or now + DELAY) if decoder.rows else None
             if due is not None and (decoder.rows >= PART_ROWS or now >= due):
                 columns = self._columns(table, decoder)
-                facts = {"columns": [each.plain for each in columns.values()], "lsn": decoder.lsn}
+                facts = {"columns": [each.plain for each in columns.values()], "unsent": sorted(table.generated)}
+                facts["lsn"] = decoder.lsn
                 self.stage.append(decoder.take(columns), facts)
                 stream.confirm(decoder.lsn, at_once=True)
                 due = None

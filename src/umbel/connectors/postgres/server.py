@@ -49,7 +49,7 @@ SLOTS_HINT = (
 DESCRIBE = """
 SELECT a.attname, b.typname, e.typname, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
        coalesce(i.indkey::int2[] @> ARRAY[a.attnum], c.relreplident = 'f'), coalesce(p.indkey::int2[] @> ARRAY[a.attnum], false),
-       coalesce(e.typdelim, ',')::text
+       coalesce(e.typdelim, ',')::text, coalesce(to_jsonb(a) ->> 'attgenerated', '') <> ''
 FROM pg_attribute a
 JOIN pg_class c ON c.oid = a.attrelid
 JOIN pg_type t ON t.oid = a.atttypid
@@ -139,10 +139,12 @@ class PostgresDescription(TableDescription):
     Args:
         oid: its id.
         kind: r for a table, p for a partitioned one, v for a view, ...
+        generated: the columns that are computed from others.
     """
 
     oid: int
     kind: str
+    generated: frozenset[str] = frozenset()
 
 
 def describe(connection: psycopg.Connection[Any], title: str, name: str) -> PostgresDescription:
@@ -169,9 +171,10 @@ def describe(connection: psycopg.Connection[Any], title: str, name: str) -> Post
     rows = connection.execute(DESCRIBE, [found[0]]).fetchall()
     columns = {
         name: described(name, kind, element, typmod, (bool(is_identity), bool(is_primary)), delimiter)
-        for name, kind, element, typmod, is_identity, is_primary, delimiter in rows
+        for name, kind, element, typmod, is_identity, is_primary, delimiter, _ in rows
     }
-    return PostgresDescription(quoted, columns, found[0], _text(found[1]))
+    generated = frozenset(name for name, *_, is_generated in rows if is_generated)
+    return PostgresDescription(quoted, columns, found[0], _text(found[1]), generated)
 
 
 def table_bytes(connection: psycopg.Connection[Any], oid: int) -> int:

@@ -109,7 +109,8 @@ class TableSource(StagedSource):
         there = [each for each in columns if each.name in staged.columns]
         chosen = [each for each in there if not exact or each.name in requested]
         values = [self.typed(staged[each.name], each, requested.get(each.name)) for each in chosen]
-        values += _absent({each.name for each in chosen}, staged.height, requested)
+        unsent = part.facts.get("unsent", ())  # the table has them, and their values are unknown
+        values += _absent({*unsent, *(each.name for each in chosen)}, staged.height, requested)
         frame = pl.DataFrame(values) if values else pl.DataFrame(height=staged.height)
         errors, deletions, truncations = self._judged(staged) if OP in staged.columns else ({}, {}, {})
         starts = staged[START].cast(pl.Datetime("us", "UTC")) if START in staged.columns else None
