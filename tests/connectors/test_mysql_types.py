@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal as Number
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
 import pytest
 
 from tests.connectors.mysql_shop import database, shop
-from tests.connectors.shop_datasets import deployed, letters, until
+from tests.connectors.shop_datasets import deployed, letters, rows_of, until
 from tests.servers.mysql import MySQLServer
 from umbel.connectors import source
-from umbel.datasets import dataset
+from umbel.datasets import dataset, field
 from umbel.dtypes import Decimal, struct
 
 __owner__ = "shop@example.com"
@@ -188,3 +189,32 @@ def test_values_that_no_field_has_are_rejected(mysql_server: Server, name: str, 
         assert made.changes("Odd").select("day", "n").rows() == [(date(2024, 1, 1), 2**63 - 1)]
         assert sorted(each.field for each in letters(made)) == ["day", "day", "n"]
         assert any("0000-00-00" in each.reason for each in letters(made))
+
+
+SINGLE = ("latin1", "swe7", "dec8", "hp8", "keybcs2", "armscii8", "geostd8", "cp866", "greek")
+
+
+def test_texts_of_changes_are_those_of_the_copy(mysql_server: MySQLServer, tmp_path: Path) -> None:
+    """Of character sets that Python does not have, or has otherwise; also in a column that no field is read from."""
+    name, fields = database(mysql_server), (*SINGLE, "sjis", "ujis")
+    columns = "".join(f", {each} varchar(300) CHARACTER SET {each}" for each in (*fields, "cp850"))
+    every = f"X'{bytes(range(256)).hex()}'"
+    values = [f"CONVERT({every} USING {each})" for each in SINGLE]
+    values += ["CONVERT(X'5c815f8140' USING sjis)", "CONVERT(X'5ca1c0' USING ujis)"]
+    run = partial(mysql_server.run, database=name)
+    run(f"CREATE TABLE t(id int PRIMARY KEY{columns}, at datetime(6) NOT NULL DEFAULT '2026-03-01')")
+    insert = f"INSERT INTO t(id, {', '.join(fields)}, cp850) VALUES ({{}}, {', '.join(values)}, 'x')"
+
+    annotations = {"id": int, **dict.fromkeys(fields, str), "at": datetime}
+    declared = {"__annotations__": annotations, "__module__": __name__, "id": field(key=True)}
+    read = source(shop(mysql_server, name).table("t"), disorder="1d", cdc="native")(
+        dataset(type("Texts", (), declared))
+    )
+    run(insert.format(1))
+    with deployed(tmp_path, read) as made:
+        until(made, lambda: made.taken().get("Texts") == 1, 30.0)
+        run(insert.format(2))
+        until(made, lambda: made.taken().get("Texts") == 2, 30.0)
+        copied, streamed = rows_of(made, "Texts", fields)
+        assert (streamed, letters(made)) == (copied, [])
+        assert (copied[0][0x81], copied[-2]) == ("\x81", "\\\\\u3000")

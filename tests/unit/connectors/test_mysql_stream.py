@@ -368,3 +368,10 @@ def test_columns_that_mariadb_compressed() -> None:
     decode = decoder(column)[1]
     value, at = decode(data, 0)
     assert (value, decode(data, at)[0]) == ("a" * 30, "ab")
+
+
+def test_an_unknown_character_set_matters_in_requested_columns_only() -> None:
+    reader = TableMaps("s", TABLE, ("k",), {})
+    reader.add(table_map().data)
+    with pytest.raises(Terminal, match="column 'v': collation 45 is unknown"):
+        TableMaps("s", TABLE, ("k", "v"), {}).add(table_map().data)

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from umbel.connectors.mysql.charsets import reading
 from umbel.connectors.mysql.columns import BIT, SINGLE
 from umbel.connectors.mysql.server import MySQLDescription
 from umbel.connectors.mysql.stream import lenenc
@@ -118,7 +119,7 @@ class TableMaps:
         title: of the source, for messages.
         table: the table, as its server describes it now.
         names: the names of the requested columns; None for all.
-        codecs: the Python names of character sets, by the number of the collation; bytes have none.
+        codecs: the character sets, as `charsets.reading` takes them, by the number of the collation; bytes have none.
         is_folded: whether names of tables are the same in upper and lower case.
     """
 
@@ -253,9 +254,9 @@ class TableMaps:
         unsigned = self._unsigned(real, further.get(SIGNS, b""))
         collations = _collations(real, CHARACTER_TYPES, further, DEFAULT_COLLATION, COLLATIONS)
         collations |= _collations(real, {ENUM, SET}, further, DEFAULT_OF_NAMES, COLLATIONS_OF_NAMES)
-        codecs = {place: self._codec(each) for place, each in collations.items()}
-        values = {kind: _values(further.get(of, b"")) for kind, of in ((ENUM, ENUMS), (SET, SETS))}
         names = [each.decode() for each in _strings(further[NAMES])]
+        codecs = {place: self._codec(names[place], each) for place, each in collations.items()}
+        values = {kind: _values(further.get(of, b"")) for kind, of in ((ENUM, ENUMS), (SET, SETS))}
         return [
             (
                 name,
@@ -264,7 +265,7 @@ class TableMaps:
                     metadata[place],
                     place in unsigned,
                     codecs.get(place, "utf-8"),
-                    [each.decode(codecs.get(place) or "utf-8") for each in next(values[real[place]])]
+                    list(map(reading(codecs.get(place) or "utf-8"), next(values[real[place]])))
                     if real[place] in values
                     else (),
                     self._declared(name),
@@ -277,12 +278,12 @@ class TableMaps:
         known = self._table.columns.get(name)
         return "" if known is None else "json" if known.kind == "json" else known.type.lower()
 
-    def _codec(self, collation: int) -> str | None:
+    def _codec(self, name: str, collation: int) -> str | None:
         if collation == BINARY:
             return None
-        if collation not in self._codecs:
-            raise LookupError(f"collation {collation} is unknown")
-        return self._codecs[collation]
+        if collation not in self._codecs and self._is_requested(name):
+            raise LookupError(f"column '{name}': collation {collation} is unknown")
+        return self._codecs.get(collation, "latin-1")  # of a column that is passed over
 
     @staticmethod
     def _unsigned(types: Sequence[int], bits: bytes) -> set[int]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from umbel.connectors.mysql.binary_json import json_text
+from umbel.connectors.mysql.charsets import reading
 from umbel.connectors.mysql.columns import BIT, SINGLE
 from umbel.connectors.sql.columns import BYTES, DATE, FLOAT, INSTANT, INT, JSON, NAIVE, NUMERIC, TEXT
 
@@ -41,7 +42,7 @@ class StreamColumn:
         type: the number of its type.
         metadata: the bytes that belong to the type.
         is_unsigned: whether its numbers have no sign.
-        codec: the Python name of its character set; None for bytes.
+        codec: its character set, as `charsets.reading` takes it; None for bytes.
         names: the values of an enumeration or a set.
         declared: the name of its type in the catalog, if it still has such a column.
     """
@@ -112,20 +113,10 @@ def _prefixed(size: int, convert: Callable[[bytes], Any]) -> Decode:
     return long
 
 
-def _texts(codec: str) -> Callable[[bytes], str]:
-    def converted(value: bytes) -> str:
-        try:
-            return value.decode(codec)
-        except UnicodeDecodeError:
-            return value.decode(codec, "backslashreplace")
-
-    return converted
-
-
 def _characters(column: StreamColumn, size: int) -> tuple[str, Decode]:
     if column.codec is None:
         return BYTES, _prefixed(size, bytes)
-    return (JSON if column.declared == "json" else TEXT), _prefixed(size, _texts(column.codec))
+    return (JSON if column.declared == "json" else TEXT), _prefixed(size, reading(column.codec))
 
 
 def _varying(column: StreamColumn) -> tuple[str, Decode]:
@@ -138,7 +129,7 @@ def _large(column: StreamColumn) -> tuple[str, Decode]:
 
 def _compressed(column: StreamColumn) -> tuple[str, Decode]:
     size = column.metadata[0] if len(column.metadata) == 1 else 1 + (int.from_bytes(column.metadata, "little") > 255)
-    convert = bytes if column.codec is None else _texts(column.codec)
+    convert = bytes if column.codec is None else reading(column.codec)
 
     def inflated(value: bytes) -> Any:
         # a byte that names the method and the bytes of the length, the length, the data
