@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from tests.deployed import Deployed, wait_until
 from tests.servers.postgres import PostgresServer
 from umbel.api.dataset import redefined
 from umbel.connectors import HTTP, Kafka, Snowflake, sink
+from umbel.connectors import sinks as sinks_of
 from umbel.connectors.postgres.sink import TableWriter
 from umbel.errors import UmbelError
 from umbel.runtime import deliveries
@@ -27,6 +29,8 @@ from umbel.runtime.erasures import erase
 from umbel.runtime.recovery.backup import backup
 from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.restore import restore
+from umbel.types.dtypes import Bytes, Int, List, Optional
+from umbel.types.schema import Schema
 
 
 class Tables:
@@ -348,3 +352,28 @@ def test_keys_that_are_erased_within_a_batch_skip_no_other_row(
 
 def crash() -> None:
     raise KeyboardInterrupt
+
+
+def test_bytes_arrive_in_arrays_too(postgres_server: PostgresServer) -> None:
+    """As bytes in a bytea[]; in a column of JSON, which has none, as their base64 text."""
+    name = database(postgres_server)
+    columns = "id int PRIMARY KEY, one bytea, many bytea[], deep bytea[], plain jsonb, at timestamptz"
+    postgres_server.run(f"CREATE TABLE t({columns})", database=name)
+    many = List(Bytes())
+    fields = {"one": Bytes(), "many": List(Optional(Bytes())), "deep": Optional(List(many)), "plain": many}
+    schema = Schema((("id", Int()),), tuple(fields.items()), "at")
+    options = sinks_of.WriteOptions(id="x", dataset="T", schema=schema, renames={})
+    writer = TableWriter(postgres_source(postgres_server, name).table("t")._server, "t", options)
+    writer.position()
+    text = base64.b64encode(b"\0\xff").decode()
+    row = {
+        "id": 1,
+        "one": text,
+        "many": [text, None],
+        "deep": [[text], [text]],
+        "plain": [text],
+        "at": "2026-03-01T00:00:00Z",
+    }
+    writer.write([sinks_of.RowChange({"id": 1}, None, row, 0)], sinks_of.SinkPosition(1))
+    found = postgres_server.run("SELECT one, many, deep, plain FROM t", database=name)
+    assert found == [(b"\0\xff", [b"\0\xff", None], [[b"\0\xff"], [b"\0\xff"]], [text])]

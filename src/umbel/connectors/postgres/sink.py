@@ -27,8 +27,9 @@ from umbel.connectors.sinks import (
     WriteOptions,
     divided,
 )
+from umbel.connectors.sql.columns import BYTES
 from umbel.errors import InvalidValue, Transient
-from umbel.types.dtypes import Bytes, Optional
+from umbel.types.dtypes import Bytes, List, Optional
 
 POSITIONS = """CREATE TABLE IF NOT EXISTS umbel_sinks(
     sink text PRIMARY KEY, dataset text NOT NULL, epoch bigint NOT NULL, batch bigint NOT NULL, rows bigint NOT NULL,
@@ -59,7 +60,7 @@ class TableWriter(SinkWriter):
         self._server, self._name, self._options = server, table, options
         self._epoch, self._table = 0, ""
         dtypes = options.schema.dtypes
-        self._binary = [name for name, dtype in dtypes.items() if isinstance(_inner(dtype), Bytes)]
+        self._binary = {name for name, dtype in dtypes.items() if isinstance(_inner(dtype, Optional), Bytes)}
 
     def examine(self) -> None:
         """Check that there is the table, with the columns."""
@@ -70,6 +71,10 @@ class TableWriter(SinkWriter):
         """Return the description of the table, if it has the columns."""
         found = describe(connection, self._server.title, self._name)
         found.require(self._server.title, tuple(map(self._options.column, self._options.schema.names)))
+        for name, dtype in self._options.schema.dtypes.items():
+            column = found.columns[self._options.column(name)]
+            if column.is_array and column.kind == BYTES and isinstance(_inner(dtype, Optional, List), Bytes):
+                self._binary.add(name)
         return found
 
     def position(self) -> SinkPosition:
@@ -230,8 +235,7 @@ class TableWriter(SinkWriter):
 
     def _row(self, row: PlainRow) -> dict[str, Any]:
         """Return a row by the columns of the table, as Postgres reads JSON."""
-        binary = {name: row[name] for name in self._binary if row.get(name) is not None}
-        made = {name: "\\x" + base64.b64decode(value).hex() for name, value in binary.items()}
+        made = {name: _binary(row[name]) for name in self._binary if row.get(name) is not None}
         return {self._options.column(name): made.get(name, value) for name, value in row.items()}
 
 
@@ -243,5 +247,14 @@ def _texts(value: Any) -> str:
     return "".join(map(_texts, inner))
 
 
-def _inner(dtype: Any) -> Any:
-    return dtype.of if isinstance(dtype, Optional) else dtype
+def _binary(value: Any) -> Any:
+    """Return bytes, or lists of them, as Postgres reads a bytea or an array of these in JSON."""
+    if value is None:
+        return None
+    return [_binary(each) for each in value] if isinstance(value, list) else "\\x" + base64.b64decode(value).hex()
+
+
+def _inner(dtype: Any, *around: type[Any]) -> Any:
+    while isinstance(dtype, around):
+        dtype = dtype.of
+    return dtype
