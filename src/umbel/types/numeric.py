@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -118,9 +119,12 @@ class Float(DType):
         if isinstance(value, bool) or not isinstance(value, (*_INTEGERS, *_FLOATS, decimal.Decimal)):
             raise self.refuse(value)
         try:
-            return float(value)
+            found = float(value)
         except (OverflowError, ValueError) as error:
             raise self.refuse(value) from error
+        if isinstance(value, decimal.Decimal) and value.is_finite() and not math.isfinite(found):
+            raise self.refuse(value)
+        return found
 
     def to_pandas(self, column: pl.Series) -> pd.Series[Any]:
         import pandas as pd

@@ -18,6 +18,7 @@ CASES: list[tuple[str, str | None, list[str | None], DType | None, list[Any]]] =
     ("float8", None, ["1.5", "NaN", "-Infinity"], None, [1.5, float("nan"), float("-inf")]),
     ("numeric", None, ["1.50", "-2", None], Decimal(2), [Number("1.50"), Number("-2.00"), None]),
     ("numeric", None, ["0.1", "1e-7"], Float(), [0.1, 1e-7]),
+    ("numeric", None, ["1" + "0" * 400, "-Infinity", "2"], Float(), [Number("1" + "0" * 400), float("-inf"), 2.0]),
     ("numeric", None, ["1." + "1" * 45], None, [Number("1." + "1" * 45)]),
     ("numeric", None, ["NaN", "1.5"], None, [float("nan"), Number("1.5")]),
     ("bool", None, ["t", "f", None], None, [True, False, None]),

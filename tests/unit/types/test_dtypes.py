@@ -105,6 +105,7 @@ def test_dicts_of_columns():
         (d.Int(), 1.5, "expected int, got 1.5 (float)"),
         (d.Int(), 2**63, "expected int, got 9223372036854775808 (int): it does not fit in 64 bits"),
         (d.Float(), True, "expected float, got True (bool)"),
+        (d.Float(), Decimal("1e400"), "expected float, got Decimal('1E+400') (Decimal)"),
         (d.Str(), b"x", "expected str, got b'x' (bytes)"),
         (d.List(d.Int()), [1, 1.5], "[1]: expected int, got 1.5 (float)"),
         (d.List(d.Int()), [1, None], "[1]: null, and int is not Optional"),

@@ -214,7 +214,7 @@ class BinlogDecoder(Transactions):
                 self._end(event)
 
     def _judge(self, database: str, sql: str) -> None:
-        """Note a statement that changes rows of the table without events of rows, or what its rows are."""
+        """Note a statement that changes the table, or its rows without events of rows."""
         self._maps.note_versioning(sql, database)
         kinds = (
             (_REMOVAL, TRUNCATE),
@@ -253,7 +253,7 @@ class BinlogDecoder(Transactions):
             self._updated(UPDATE if is_whole else UNSENT, table, former, values)
 
     def _updated(self, op: str, table: MappedTable, former: Values, values: Values) -> None:
-        """Add an update; in a table with system versioning it ends a row, too, or brings it back."""
+        """Add an update, which ends or begins a row in a table with system versioning."""
         was_past, is_past = table.is_past(former), table.is_past(values)
         if not was_past and not is_past:
             self.update(op, table, former, values)

@@ -1,4 +1,4 @@
-"""The settings of a server, and the properties of a table, that reading its changes from the binary log needs."""
+"""The settings of servers and tables that reading changes from the binary log needs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def table_problems(table: MySQLDescription) -> Iterator[tuple[str, str]]:
 
 
 def setting_problems(connection: Connection[Any]) -> Iterator[tuple[str, str]]:
-    """Yield the settings of a server that keep its log from having all changes, and the remedies."""
+    """Yield settings that keep the log from having all changes, and the remedies."""
     required = REQUIRED if is_mariadb(connection) else {**REQUIRED, **OF_MYSQL}
     listed = ", ".join(f"'{name}'" for name in required)
     query = f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})"
@@ -80,7 +80,10 @@ def filter_problems(connection: Connection[Any], table: MySQLDescription) -> Ite
 
 
 def _filters(connection: Connection[Any]) -> tuple[list[str], list[str]]:
-    """Return the databases that alone are logged, and those that are not; nothing where the user may not see them."""
+    """Return the databases that alone are logged, and those that are not.
+
+    None of either where the user may not see them.
+    """
     import pymysql
 
     for statement in _STATUS:

@@ -95,7 +95,7 @@ class MappedTable(Relation):
     _layouts: dict[bytes, Layout] = field(default_factory=dict, repr=False)
 
     def is_past(self, values: Values) -> bool:
-        """Return whether a row is one that the table retains after its end, as system versioning does."""
+        """Return whether a row has ended, and is retained by system versioning."""
         return self.ended is not None and values[self.ended] not in CURRENT
 
     def layout(self, present: bytes) -> Layout:
@@ -221,7 +221,7 @@ class TableMaps:
         return self._names is None or name in self._names
 
     def _ended(self, names: Sequence[str]) -> str | None:
-        """Return the name of the column of the end of a row, None for a table without."""
+        """Return the name of the column with the end of rows, None for none."""
         is_implicit = [*names[-2:]] == IMPLICIT and not {*IMPLICIT} & {*self._table.columns}
         return IMPLICIT[1] if is_implicit else next((each for each in names if each in self._ends), None)
 

@@ -110,7 +110,7 @@ def _tuple(message: bytes, at: int) -> tuple[list[bytes | None], int]:
 
 
 def _relation(message: bytes) -> tuple[int, Relation, dict[str, tuple[int, int]]]:
-    """Return the number of a table, the table, and the types of its columns with their modifiers."""
+    """Return the number of a table, the table, and the types of its columns."""
     number, at = _number(message, 1), 5
     for _ in range(2):  # schema and name
         at = message.index(0, at) + 1

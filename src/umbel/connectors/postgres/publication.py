@@ -1,4 +1,4 @@
-"""Publications of Postgres: what keeps one from sending all changes of a table that a dataset needs."""
+"""Publications of Postgres, and the changes of a table that they leave out."""
 
 from __future__ import annotations
 
@@ -77,9 +77,7 @@ def publication_problems(
     if not has_table:
         yield f"publication {name} lacks the table", add
         return
-    needed = OPERATIONS if is_keyed else OPERATIONS[:1]
-    unsent = [each for each, is_sent in zip(OPERATIONS, sends, strict=True) if each in needed and not is_sent]
-    if unsent:
+    if unsent := _unsent(sends, OPERATIONS if is_keyed else OPERATIONS[:1]):
         every = ", ".join(OPERATIONS)
         yield (
             f"publication {name} does not send: {', '.join(unsent)}",
@@ -91,3 +89,8 @@ def publication_problems(
     missing = [each for each in columns if listed is not None and each in table.columns and each not in listed]
     if missing:
         yield f"publication {name} leaves out columns of the table: {', '.join(missing)}", again
+
+
+def _unsent(sends: Sequence[bool], needed: Sequence[str]) -> list[str]:
+    """Return the operations that are needed and not sent."""
+    return [each for each, is_sent in zip(OPERATIONS, sends, strict=True) if each in needed and not is_sent]

@@ -212,7 +212,7 @@ class ReplicatedSource(PostgresSource, FollowedSource):
                 return
 
     def _columns(self, table: PostgresDescription, decoder: Decoder) -> dict[str, Column]:
-        """Return the requested columns: one that is not in the table now is as the stream describes it."""
+        """Return the requested columns, which the stream describes where the table does not."""
         known = {**decoder.columns(), **table.columns}
         return (
             known

@@ -248,7 +248,7 @@ def _texts(value: Any) -> str:
 
 
 def _binary(value: Any) -> Any:
-    """Return bytes, or lists of them, as Postgres reads a bytea or an array of these in JSON."""
+    """Return bytes, or lists of them, as Postgres reads them in JSON."""
     if value is None:
         return None
     return [_binary(each) for each in value] if isinstance(value, list) else "\\x" + base64.b64decode(value).hex()

@@ -104,7 +104,8 @@ class TextForm:
 
 def _numeric(text: pl.Series, target: DType | None) -> pl.Series:
     if isinstance(target, Float):
-        return text.cast(pl.Float64, strict=False)
+        found = text.cast(pl.Float64, strict=False)
+        return found.set(found.is_infinite() & ~text.str.contains("(?i)inf"), None)  # beyond a float's range
     digits = text.str.len_chars().max()
     points = text.str.split(".").list.get(1, null_on_oob=True).str.len_chars().max()
     scale = max(int(points or 0), 0) if isinstance(points, int | None) else 0

@@ -143,7 +143,7 @@ class TableSource(StagedSource):
 
 
 def _absent(there: AbstractSet[str], height: int, requested: Mapping[str, DType]) -> list[pl.Series]:
-    """Return columns that the table does not have any more, which are null where a field may be.
+    """Return null columns for those that were dropped, where fields are Optional.
 
     Args:
         there: the columns that it has.
