@@ -11,7 +11,7 @@ import pytest
 
 from umbel.connectors.postgres.columns import described, typed
 from umbel.connectors.postgres.copying import parse
-from umbel.types.dtypes import Decimal, DType, Float, Str
+from umbel.types.dtypes import Decimal, Dict, DType, Float, Str
 
 CASES: list[tuple[str, str | None, list[str | None], DType | None, list[Any]]] = [
     ("int8", None, ["1", None, "-9223372036854775808"], None, [1, None, -(2**63)]),
@@ -28,6 +28,8 @@ CASES: list[tuple[str, str | None, list[str | None], DType | None, list[Any]]] =
     ("timestamp", None, ["0044-03-15 12:00:00 BC"], None, ["0044-03-15 12:00:00 BC"]),
     ("bytea", None, ["\\x00ff", "\\x"], None, [b"\x00\xff", b""]),
     ("jsonb", None, ['{"a": [1]}', "null"], None, [{"a": [1]}, None]),
+    ("jsonb", None, ['{"a": 0.12345678901234567}'], Dict(Decimal(17)), [{"a": Number("0.12345678901234567")}]),
+    ("jsonb", None, ["12345678901234567890.5"], Decimal(1), [Number("12345678901234567890.5")]),
     ("json", None, ['{"a": 1}'], Str(), ['{"a": 1}']),
     ("uuid", None, ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"], Str(), ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"]),
     ("_int4", "int4", ["{1,NULL,-3}", "{}", "{{1},{2}}", "[0:1]={7,8}"], None, [[1, None, -3], [], [[1], [2]], [7, 8]]),
