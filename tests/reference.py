@@ -277,7 +277,7 @@ def sessions(aggregates: Sequence[Any], changes: Sequence[Change], gap: int) -> 
     """Return the values of one key by the [begin, end) of each session."""
     groups: list[list[Change]] = []
     for row in live(changes):
-        if groups and row.time // SECOND - groups[-1][-1].time // SECOND <= gap / SECOND:
+        if groups and row.time // SECOND <= (groups[-1][-1].time + gap) // SECOND:
             groups[-1].append(row)
         else:
             groups.append([row])

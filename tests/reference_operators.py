@@ -333,7 +333,7 @@ def by_session(flow: Flow, keys: tuple[str, ...], aggregates: Sequence[Any], gap
     changes = []
     for mine in grouped(flow.changes, keys).values():
         for span, results in sessions(aggregates, mine, gap).items():
-            if (span[1] - 1) // SECOND * SECOND + gap + SECOND <= closed // SECOND * SECOND:
+            if (span[1] - 1 + gap) // SECOND * SECOND + SECOND <= closed // SECOND * SECOND:
                 changes.append(_spanned(keys_of(mine, keys), aggregates, span, results))
     return Flow(changes, (*keys, "window"))
 

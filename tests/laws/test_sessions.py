@@ -20,6 +20,7 @@ from umbel.windowing import session_instants
 
 SECOND = 1_000_000
 GAP = 10
+BRIEF = 1_500_000
 START = 10**9 * SECOND
 AGGREGATES = (
     Count(),
@@ -44,12 +45,12 @@ class Site:
 
     Args:
         final: True if sessions are emitted when they are over.
+        gap: of the sessions, µs.
     """
 
-    def __init__(self, *, final: bool = False) -> None:
-        self.job = Job(
-            aggregation(*AGGREGATES, window=Session(f"{GAP}s"), appends=False, emit="final" if final else "eager")
-        )
+    def __init__(self, *, final: bool = False, gap: int = GAP * SECOND) -> None:
+        self.gap, window = gap, Session(f"{gap / SECOND}s")
+        self.job = Job(aggregation(*AGGREGATES, window=window, appends=False, emit="final" if final else "eager"))
         self.rows: list[tuple[int, Change]] = []
         self.now, self.seq = START, 0
 
@@ -74,7 +75,7 @@ class Site:
         found = self.job.changes()
         assert (found["_weight"] == 1).all()
         for key in (1, 2):
-            expected = sessions(AGGREGATES, [row for mine, row in self.rows if mine == key], GAP * SECOND)
+            expected = sessions(AGGREGATES, [row for mine, row in self.rows if mine == key], self.gap)
             mine = found.filter(pl.col("k") == key).sort("t")
             spans = [(micros(w["begin"]), micros(w["end"])) for w in mine["window"]]
             assert spans == sorted(expected)
@@ -88,14 +89,15 @@ def ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     return int(request.param)
 
 
-@given(steps=st.lists(batch, min_size=1, max_size=12), final=st.booleans())
+@given(steps=st.lists(batch, min_size=1, max_size=12), final=st.booleans(), is_brief=st.booleans())
 @examples(40)
 @pytest.mark.usefixtures("ahead")
-def test_rows_come_and_go(steps: list[Any], final: bool) -> None:
-    site = Site(final=final)
+def test_rows_come_and_go(steps: list[Any], final: bool, is_brief: bool) -> None:
+    unit = BRIEF // 5 if is_brief else SECOND
+    site = Site(final=final, gap=BRIEF if is_brief else GAP * SECOND)
     for seconds, inserted, picks in steps:
-        site.now += seconds * SECOND
-        site.feed([(key, ago * SECOND, value) for key, ago, value in inserted], picks)
+        site.now += seconds * unit
+        site.feed([(key, ago * unit, value) for key, ago, value in inserted], picks)
         if not final:
             site.check()
     end = instant(site.now + 10**9)

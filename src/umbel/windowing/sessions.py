@@ -137,17 +137,21 @@ class Sessions:
     def is_apart(self, earlier: Ints, later: Ints) -> Flags:
         """Return a mask of pairs of instants more than the gap apart.
 
-        The distance is in whole seconds.
+        The end of the gap and the later instant are in whole seconds, so that instants up to the gap apart never are.
         """
-        apart: Flags = later // SECOND * SECOND - earlier // SECOND * SECOND > self.window.gap_us
+        apart: Flags = later // SECOND * SECOND > self._end_of_gap(earlier)
         return apart
+
+    def _end_of_gap(self, last: Ints) -> Ints:
+        """Return the last whole second at which a session goes on after each instant."""
+        end: Ints = (last + self.window.gap_us) // SECOND * SECOND
+        return end
 
     # emission
 
     def _over(self, sessions: pl.DataFrame) -> Ints:
         """Return for each session the first instant at which it is over."""
-        last: Ints = sessions[LAST].to_numpy() // SECOND * SECOND + self.window.gap_us + SECOND
-        return last
+        return self._end_of_gap(sessions[LAST].to_numpy()) + SECOND
 
     def corrections(self, before: pl.DataFrame, after: pl.DataFrame, added: pl.DataFrame, mark: int) -> pl.DataFrame:
         """Return the changes to emitted sessions caused by added entries."""
@@ -224,7 +228,7 @@ class Sessions:
         starts = np.flatnonzero(self._begins(ordered))
         reached = np.maximum.reduceat(ordered[LAST].to_numpy(), starts) if len(starts) else starts
         owners, low = (ordered[name].to_numpy()[starts].astype(np.int64) for name in (ID, FIRST))
-        return KeyRanges(owners, low, reached // SECOND * SECOND + self.window.gap_us + SECOND)
+        return KeyRanges(owners, low, self._end_of_gap(reached) + SECOND)
 
     def between(self, mark: int, horizon: int) -> tuple[int, int]:
         """Return the range of first instants of sessions that end in a time.

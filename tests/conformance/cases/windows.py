@@ -73,6 +73,7 @@ def by_window(name: str, window):
 
 ByHour = by_window("ByHour", Tumbling("1h"))
 Sessions = by_window("Sessions", Session("10m"))
+BriefSessions = by_window("BriefSessions", Session("1.5s"))
 
 DATASETS = [Events, Hourly, LookedBack, TwoHours, Ever, Sliding, Total, ByHour]
 
@@ -153,6 +154,18 @@ SESSION_ROWS = [{"uid": 1, "t": at(clock)} for clock in SESSION_TIMES]
 ENDS = ["00:10:00.000001", "00:35:00.000001", "01:00:00.000001"]
 SESSIONS = spans("Sessions", {("00:00", ENDS[0]): 2, ("00:25", ENDS[1]): 2, ("01:00", ENDS[2]): 1})
 
+BRIEF_TIMES = ["00:00:00.9", "00:00:02", "00:00:19.5", "00:00:21", "00:00:40", "00:00:41.9", "00:00:44"]
+BRIEF_ROWS = [{"uid": 1, "t": at(clock)} for clock in BRIEF_TIMES]
+BRIEF_SESSIONS = spans(
+    "BriefSessions",
+    {
+        ("00:00:00.9", "00:00:02.000001"): 2,
+        ("00:00:19.5", "00:00:21.000001"): 2,
+        ("00:00:40", "00:00:41.900001"): 2,
+        ("00:00:44", "00:00:44.000001"): 1,
+    },
+)
+
 CASES = [
     Case("windows in one call", DATASETS, [Log("Events", ROWS), *PROBES]),
     Case("windows over several calls", DATASETS, [*(Log("Events", [row]) for row in ROWS), *PROBES]),
@@ -172,5 +185,11 @@ CASES = [
         "sessions, newest first",
         [Events, Sessions],
         [*(Log("Events", [row]) for row in reversed(SESSION_ROWS)), SESSIONS],
+    ),
+    Case("sessions of a fraction of a second", [Events, BriefSessions], [Log("Events", BRIEF_ROWS), BRIEF_SESSIONS]),
+    Case(
+        "sessions of a fraction of a second, newest first",
+        [Events, BriefSessions],
+        [*(Log("Events", [row]) for row in reversed(BRIEF_ROWS)), BRIEF_SESSIONS],
     ),
 ]
