@@ -185,7 +185,8 @@ class ByFunction(Computed):
         from umbel.types.pandas import raw_series, to_pandas
 
         needed = _needed(self.function, rows.columns)
-        provided = to_pandas(rows, {name: columns.get(name) or shown_as(rows[name]) for name in needed})
+        types = {name: columns.get(name) or shown_as(rows[name]) for name in needed}
+        provided = to_pandas(rows, self.function.typed(types))
         return raw_series(one_per_row(self.function(provided), rows.height))
 
 
@@ -230,7 +231,7 @@ def called(function: UserFunction, rows: pl.DataFrame, columns: Columns) -> Any:
     """
     from umbel.types.pandas import to_pandas
 
-    frame = to_pandas(rows, {name: columns[name] for name in _needed(function, columns)})
+    frame = to_pandas(rows, function.typed({name: columns[name] for name in _needed(function, columns)}))
     try:
         return function(frame)
     except (KeyError, AttributeError) as error:

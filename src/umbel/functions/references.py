@@ -131,6 +131,11 @@ class References:
         )
         return describe(self, value)
 
+    @property
+    def classes(self) -> list[type]:
+        """The classes found."""
+        return [value for _, value in self._seen.values() if isinstance(value, type)]
+
     def members(self) -> str:
         """Return the text of the members of datasets and featuresets used by functions.
 

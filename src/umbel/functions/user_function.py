@@ -7,7 +7,7 @@ import io
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import _lru_cache_wrapper, cached_property, lru_cache, partial
@@ -18,6 +18,9 @@ import cloudpickle
 from umbel.errors import InvalidValue
 from umbel.functions.column_reads import columns_read
 from umbel.functions.references import References, digest_of, is_own, mentions
+from umbel.types.dtype import DType
+from umbel.types.records import Struct, structs_in, with_classes
+from umbel.types.structs import is_struct, struct_type
 
 _BY_VALUE = threading.Lock()
 
@@ -30,7 +33,7 @@ class PickledFunction:
         name: the name of the function.
         where: `file:line` of its definition; empty when it has none.
         digest: 16 hexadecimal characters, equal for equal behaviour.
-        payload: the pickled function and its includes.
+        payload: the pickled function, and its includes followed by the struct classes it refers to.
         requirements: installed packages it needs, as `name==version`.
     """
 
@@ -66,6 +69,20 @@ class UserFunction:
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self.load()(*arguments, **named)
 
+    @property
+    def structs(self) -> Mapping[Struct, type]:
+        """The struct classes its code refers to, if they are not those of the definitions."""
+        return {}
+
+    def typed(self, dtypes: Mapping[str, DType]) -> Mapping[str, DType]:
+        """Return types whose structs have the classes its code refers to.
+
+        Values of these types are instances to the function.
+        """
+        if not any(True for dtype in dtypes.values() for _ in structs_in(dtype)):
+            return dtypes
+        return {name: with_classes(dtype, self.structs) for name, dtype in dtypes.items()}
+
     @cached_property
     def reads(self) -> frozenset[str] | None:
         """The columns it can read of a frame, None if it may read any."""
@@ -81,7 +98,8 @@ class UserFunction:
         walk = References()
         try:
             digest = digest_of(walk, self.func, self.includes)
-            payload = _packed((self.func, self.includes), walk)
+            structs = filter(is_struct, walk.classes)
+            payload = _packed((self.func, (*self.includes, *structs)), walk)
         except InvalidValue as error:
             raise InvalidValue(f"function '{self.name}': {error.message}", where=self.where, hint=error.hint) from error
         return PickledFunction(self.name, self.where, digest, payload, tuple(_requirements(walk)))
@@ -110,12 +128,21 @@ class _Arrived(UserFunction):
         self.__dict__["pickled"] = pickled
 
     def load(self) -> Callable[..., Any]:
-        return self._unpacked
+        return self._unpacked[0]
 
     @cached_property
-    def _unpacked(self) -> Callable[..., Any]:
-        func, _ = cloudpickle.loads(self.pickled.payload)
-        return func  # type: ignore[no-any-return]
+    def structs(self) -> Mapping[Struct, type]:
+        found = list(filter(is_struct, self._unpacked[1]))
+        if not found:  # none, or packed by a version that did not add them
+            walk = References()
+            with suppress(InvalidValue):
+                walk.text(self._unpacked)
+            found = list(filter(is_struct, walk.classes))
+        return {struct_type(each): each for each in found}
+
+    @cached_property
+    def _unpacked(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return cloudpickle.loads(self.pickled.payload)  # type: ignore[no-any-return]
 
 
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]

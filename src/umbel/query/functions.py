@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import polars as pl
@@ -176,9 +176,10 @@ class FunctionStep(Step):
         Raises:
             ExtractorFailed: it raises, or returns an invalid result.
         """
-        provided = [each.dtype.to_pandas(call.columns[each.fqn]).rename(each.fqn) for each in self.arguments]
-        token = current.set(ExtractorLookups(session, self.title, self.datasets))
+        token = current.set(ExtractorLookups(session, self.title, self.datasets, self.function))
         try:
+            types = self.function.typed({each.fqn: each.dtype for each in self.arguments})
+            provided = [types[each.fqn].to_pandas(call.columns[each.fqn]).rename(each.fqn) for each in self.arguments]
             returned = self.function(Datetime().to_pandas(call.at).rename("ts"), *provided)
         except (MemoryError, KeyboardInterrupt):
             raise
@@ -266,10 +267,11 @@ class ExtractorLookups:
         session: of the query.
         subject: the extractor, for messages.
         allowed: the datasets in its `deps`.
+        function: of the extractor.
     """
 
-    def __init__(self, session: LookupSession, subject: str, allowed: Sequence[str]) -> None:
-        self._session, self._subject, self._allowed = session, subject, allowed
+    def __init__(self, session: LookupSession, subject: str, allowed: Sequence[str], function: UserFunction) -> None:
+        self._session, self._subject, self._allowed, self._function = session, subject, allowed, function
 
     def lookup(
         self, dataset: str, ts: pd.Series[Any], keys: Mapping[str, pd.Series[Any]], fields: Sequence[str]
@@ -284,7 +286,8 @@ class ExtractorLookups:
                 hint=f"declare it: @extractor(deps=[{', '.join([*self._allowed, dataset])}])",
             )
         found = self._session.dataset(dataset)
-        return found if isinstance(found, LookedUp) else LookedUp.of(found)
+        known = found if isinstance(found, LookedUp) else LookedUp.of(found)
+        return replace(known, dtypes=self._function.typed(known.dtypes))
 
 
 Answering = Callable[[str, pl.DataFrame, pl.Series], tuple[pl.DataFrame, pl.Series]]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -123,6 +123,28 @@ class Window(Record):
 
     def __str__(self) -> str:
         return "Window"
+
+
+def structs_in(dtype: DType) -> Iterator[Struct]:
+    """Yield the structs in a type, outermost first."""
+    if isinstance(dtype, Struct):
+        yield dtype
+        for _, member in dtype.fields:
+            yield from structs_in(member)
+    elif isinstance(inner := getattr(dtype, "of", None), DType):
+        yield from structs_in(inner)
+
+
+def with_classes(dtype: DType, classes: Mapping[Struct, Any]) -> DType:
+    """Return a type whose structs have the classes of equal structs.
+
+    A struct that already has one of these classes, or that has no equal, retains its own.
+    """
+    if isinstance(dtype, Struct):
+        cls = dtype.cls if dtype.cls in classes.values() else classes.get(dtype, dtype.cls)
+        return replace(dtype, fields=tuple((name, with_classes(of, classes)) for name, of in dtype.fields), cls=cls)
+    inner = getattr(dtype, "of", None)
+    return replace(dtype, of=with_classes(inner, classes)) if isinstance(inner, DType) else dtype  # type: ignore[call-arg]
 
 
 @cache

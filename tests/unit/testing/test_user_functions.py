@@ -1,7 +1,11 @@
 """What users' functions may return, and which pipelines of a dataset run."""
 
+import os
+import subprocess
+import sys
 from datetime import date, datetime, timezone
 from decimal import Decimal as Number
+from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
@@ -84,3 +88,114 @@ def test_pipelines_of_several_environments() -> None:
         client.log("w", "A", ROWS)
         rows, _ = client.lookup(B, pd.DataFrame({"k": [1, 2]}))
         assert rows["n"].tolist() == expected
+
+
+SPOTS = """
+from datetime import datetime
+from typing import List, Optional
+import pandas as pd
+from umbel import Dataset, Webhook, dataset, extractor, feature, featureset, field, inputs, outputs, pipeline, source
+from umbel.dtypes import struct
+__owner__ = "team@example.com"
+
+@struct
+class Inner:
+    y: int
+
+@struct
+class Spot:
+    x: int
+    inners: List[Inner]
+
+@struct
+class Unmentioned:
+    z: int
+
+def known(values):
+    return values.map(lambda each: isinstance(each, Spot) and all(isinstance(inner, Inner) for inner in each.inners))
+
+@source(Webhook(name="web").endpoint("seen"), disorder="14d", cdc="upsert", where=lambda df: known(df["spot"]).astype(bool))
+@dataset(index=True)
+class Seen:
+    k: int = field(key=True)
+    spot: Optional[Spot]
+    other: Unmentioned
+    t: datetime
+
+@dataset(index=True)
+class Kept:
+    k: int = field(key=True)
+    spot: Spot
+    other: Unmentioned
+    text: str
+    t: datetime
+
+    @pipeline
+    @inputs(Seen)
+    def p(cls, seen: Dataset):
+        named = seen.dropnull("spot").assign("text", str, lambda df: df["other"].map(lambda each: type(each).__name__))
+        return named.filter(lambda df: known(df["spot"]).astype(bool))
+
+@featureset
+class Asked:
+    k: int
+    spot: Optional[Spot] = feature(Kept.spot)
+    is_given: bool
+    is_found: bool
+
+    @extractor
+    @inputs("spot")
+    @outputs("is_given")
+    def given(cls, ts, spot):
+        return known(spot).astype(bool).rename("is_given")
+
+    @extractor(deps=[Kept])
+    @inputs("k")
+    @outputs("is_found")
+    def found(cls, ts, k):
+        return known(Kept.lookup(ts, k=k)[0]["spot"]).astype(bool).rename("is_found")
+"""
+COMMIT = """
+import sys
+from pathlib import Path
+from spots import Asked, Kept, Seen
+from umbel.api.commit import check_commit
+from umbel.runtime.commit import commit
+from umbel.runtime.deployment import Deployment
+commit(Deployment.at(Path(sys.argv[1]), shards=1), check_commit([Seen, Kept], [Asked]))
+"""
+ANSWER = """
+import sys
+from functools import partial
+from pathlib import Path
+import polars as pl
+from tests.deployed import Deployed
+from umbel.query.execute import QueryEngine
+from umbel.query.lookups import Lookups
+from umbel.query.rows import Instants
+from umbel.query.session import QueryMode
+from umbel.runtime.batch import drain
+from umbel.runtime.history import replayed
+deployed = Deployed(Path(sys.argv[1]), shards=1)
+place = deployed.deployment
+deployed.log("seen", [{"k": 1, "spot": {"x": 1, "inners": [{"y": 2}]}, "other": {"z": 3}, "t": "2024-01-01T00:00:00Z"}])
+drain(place)
+revision = place.catalog.latest()
+engine = QueryEngine(place.definitions(revision), Lookups(place.graph(revision), place.store, partial(replayed, place)))
+plan = engine.plan(["Asked.k"], ["Asked.is_given", "Asked.is_found"], QueryMode.ONLINE)
+at = Instants.of(pl.Series([2**51], dtype=pl.Datetime("us", "UTC")))
+print(engine.run(plan, {"Asked.k": pl.Series([1])}, at, QueryMode.ONLINE).to_pandas().iloc[0].tolist())
+assert "spots" not in sys.modules
+"""
+
+
+def test_structs_are_instances_of_their_class_where_its_module_is_not(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "spots.py").write_text(SPOTS)
+    paths = os.pathsep.join([str(Path(__file__).parents[3]), *filter(None, sys.path)])
+    for program, where in ((COMMIT, tmp_path / "home"), (ANSWER, tmp_path)):
+        command = [sys.executable, "-c", program, str(tmp_path / "umbel")]
+        environment = {**os.environ, "PYTHONPATH": paths}
+        shown = subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True, check=False)
+        assert shown.returncode == 0, shown.stderr
+    assert shown.stdout == "[True, True]\n"
