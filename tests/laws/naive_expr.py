@@ -43,9 +43,8 @@ def divided(a: float, b: float) -> float:
 
 
 def floored(a: Any, b: Any) -> Any:
-    if isinstance(a, float):
-        quotient = divided(a, b)
-        return math.copysign(math.floor(quotient), quotient) if math.isfinite(quotient) else quotient
+    if isinstance(a, float) and b == 0:
+        return divided(a, b)
     if b == 0:
         raise NoValue
     return a // b

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import polars as pl
 
 from umbel.expr.kinds import Guarded, Number, Real, Site
@@ -81,7 +84,7 @@ def floordiv(left: Number, right: Number, site: Site) -> Built:
     [2, -3]
     """
     if not site.is_whole:
-        return (real(left) / real(right)).floor()
+        return _as_python(np.floor_divide, left, right)
     is_smallest = (right == -1) & (left == SMALLEST)
     divisor = pl.when(is_smallest).then(1).otherwise(right)
     failure = ((right == 0) & left.is_not_null()) | is_smallest
@@ -98,15 +101,22 @@ def mod(left: Number, right: Number, site: Site) -> Built:
     [2, 1]
     """
     if not site.is_whole:
-        return _real_mod(real(left), real(right))
+        return _as_python(np.mod, left, right)
     divisor = pl.when(right == -1).then(1).otherwise(right)
     return Guarded(left % divisor, (right == 0) & left.is_not_null(), "int modulo zero")
 
 
-def _real_mod(left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    has_other_sign = (left != 0) & ((left < 0) != (right < 0))
-    by_infinite = pl.when(has_other_sign).then(right).otherwise(left)
-    return pl.when(right.is_infinite() & left.is_finite()).then(by_infinite).otherwise(left % right)
+def _as_python(function: np.ufunc, left: pl.Expr, right: pl.Expr) -> pl.Expr:
+    """Return a function of two floats by NumPy, which divides by an exact remainder as Python does; Polars does not."""
+
+    def run(pairs: pl.Series) -> pl.Series:
+        columns = [pairs.struct.field(name) for name in ("left", "right")]
+        with np.errstate(all="ignore"):
+            found: Any = function(*(column.to_numpy() for column in columns))
+        return pl.Series(found, dtype=pl.Float64).set(columns[0].is_null() | columns[1].is_null(), None)
+
+    pairs = pl.struct(real(left).alias("left"), real(right).alias("right"))
+    return pairs.map_batches(run, return_dtype=pl.Float64(), is_elementwise=True)
 
 
 @plain("prefix", "-", rule=number)

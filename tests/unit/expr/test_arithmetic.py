@@ -14,6 +14,7 @@ from umbel.types.annotations import Decimal, between, oneof
 INF = float("inf")
 INTS = {"a": (int, [7, -7, 7, -7]), "b": (int, [2, 2, -2, -2])}
 FLOATS = {"a": (float, [7.5, -7.5, 1.0, 0.0]), "b": (float, [2.0, 2.0, 0.0, 0.0])}
+INEXACT = {"a": (float, [1e17, 6.0, 1.0, -1e17, -1e-20, -5.0]), "b": (float, [3.0, 0.1, 0.1, 3.0, 3.0, INF])}
 MIXED = {"a": (int, [1, 2]), "b": (float, [0.5, 1.5])}
 NULLS = {"a": (Optional[int], [1, None, 3]), "b": (Optional[int], [None, 2, 3])}
 BIG = {"a": (int, [2**63 - 1]), "b": (int, [-(2**63)])}
@@ -46,6 +47,9 @@ CASES: list[tuple[Expr, Any, Any, list[Any]]] = [
     (A % 0, {"a": (Optional[int], [None])}, Optional[int], [None]),
     (10 % A, INTS, int, [3, -4, 3, -4]),
     (A % INF, {"a": (float, [5.0, -5.0, 0.0])}, float, [5.0, INF, 0.0]),
+    (A % B, INEXACT, float, [1.0, 0.09999999999999967, 0.09999999999999995, 2.0, 3.0, INF]),
+    (A // B, INEXACT, float, [33333333333333332.0, 59.0, 9.0, -33333333333333332.0, -1.0, -1.0]),
+    (A // 2.0, {"a": (float, [INF, 5.0])}, float, [NAN, 2.0]),
     (A % -INF, {"a": (float, [5.0, -5.0])}, float, [-INF, -5.0]),
     (A % -1, BIG, int, [0]),
     (-A, INTS, int, [-7, 7, -7, 7]),
