@@ -107,7 +107,10 @@ def mod(left: Number, right: Number, site: Site) -> Built:
 
 
 def _as_python(function: np.ufunc, left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """Return a function of two floats by NumPy, which divides by an exact remainder as Python does; Polars does not."""
+    """Return a function of two floats, computed by NumPy.
+
+    It divides with an exact remainder, as Python does and Polars does not.
+    """
 
     def run(pairs: pl.Series) -> pl.Series:
         columns = [pairs.struct.field(name) for name in ("left", "right")]
