@@ -113,7 +113,7 @@ class Job:
         """Return the answers of the state to points (key, instant)."""
         requested = self.points(points)
         with self.store.snapshot(0) as reader:
-            return self.operator.lookup(State(reader, self.operator.id), requested)
+            return self.operator.stored_answer(State(reader, self.operator.id), requested).report
 
     def completed(self, points: Sequence[tuple[int, int]], rows: pl.DataFrame) -> pl.DataFrame:
         """Return the answers to points, completed from the requested part of the input's changes."""

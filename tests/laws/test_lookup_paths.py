@@ -50,7 +50,9 @@ from umbel.aggregates import (
 )
 from umbel.changes.upserts import follow
 from umbel.changes.versions import KEY, version_columns
+from umbel.errors import Terminal
 from umbel.graph.graph import Graph, GraphNode
+from umbel.operators.answering import answering
 from umbel.operators.leaf import Leaf
 from umbel.query import lookups
 from umbel.query.lookups import Lookups
@@ -59,7 +61,7 @@ from umbel.state.keys import encode_instant, encode_keys, encode_points, encode_
 from umbel.state.memory import MemoryStore
 from umbel.state.port import Stamp
 from umbel.state.tables import State
-from umbel.types.windows import Continuous
+from umbel.types.windows import Continuous, Tumbling
 from umbel.windowing.tiling import Tiling
 
 TEXTS = ("", "a", "é", "日本", "a\0b", "z" * 300)
@@ -127,20 +129,28 @@ def source(operator: Any, store: Any, changes: pl.DataFrame) -> Lookups:
 def check(
     state_lookups: Lookups, where: list[tuple[int, int]], size: int, key: str = "k", *, has_point_lookups: bool = True
 ) -> int:
-    """Assert that lookups of `size` points agree with one query of all; return how many were point lookups."""
+    """Assert that lookups of `size` points agree with one query of all; return how many were point lookups.
+
+    So do lookups of a few fields.
+    """
     where = where[:: len(where) // 30 + 1]
     keys = pl.DataFrame({key: [each for each, _ in where]}, schema={key: pl.Int64})
     at = pl.Series("at", [instant(now) for _, now in where], INSTANT)
     with patch.object(lookups, "POINT_LOOKUP_ROWS", 0):
         rows, found = state_lookups.online("E", keys, at)
+        part = frozenset(rows.columns[2::7])
+        narrow, _ = state_lookups.online("E", keys, at, part)
+    assert part <= {*narrow.columns}
+    assert_equal_frames(narrow, rows.select(narrow.columns))
     point_lookups = 0
     for start in range(0, len(where), size):
-        answer = state_lookups.point_lookup(
-            "E", {key: keys[key][start : start + size]}, Instants.of(at[start : start + size])
-        )
-        if answer is None:
+        some = {key: keys[key][start : start + size]}, Instants.of(at[start : start + size])
+        answer, narrowed = (state_lookups.point_lookup("E", *some, fields) for fields in (None, part))
+        if answer is None or narrowed is None:
+            assert answer is narrowed
             continue
         point_lookups += 1
+        assert_equal_frames(narrowed.frame, answer.frame.select(narrow.columns))
         assert answer.frame.schema == rows.schema
         assert answer.found.to_list() == found[start : start + size].to_list()
         for name in answer.names:  # as Polars hands values out, to the type
@@ -149,6 +159,12 @@ def check(
             assert_rows(answer.frame.row(place), rows.row(start + place), 1e3, f"{where[start + place]}")
     assert has_point_lookups or not point_lookups
     return point_lookups
+
+
+def assert_equal_frames(one: pl.DataFrame, other: pl.DataFrame) -> None:
+    """Assert that frames have the same columns and values, to the last digit."""
+    assert one.schema == other.schema
+    assert list(map(repr, one.rows())) == list(map(repr, other.rows()))
 
 
 def valued(changes: list[tuple[int, Change]]) -> list[tuple[int, Change]]:
@@ -253,6 +269,25 @@ def test_every_aggregate_over_plain_values_has_point_lookups(options: dict[str, 
     job.feed(frame(changes, schema))
     where = [(key, 400_000_000 + shift) for key in (1, 2) for shift in (0, 1_000_000)]
     assert check(source(job.operator, job.store, frame(changes, schema)), where, 1) == len(where)
+
+
+@pytest.mark.parametrize("window", [Continuous("forever"), Continuous("100s"), Tumbling("100s")])
+@pytest.mark.parametrize("rows_of_point_lookups", [0, 256])
+def test_a_value_that_does_not_fit_is_an_error_of_those_who_request_it(window: Any, rows_of_point_lookups: int) -> None:
+    decaying = ExpDecaySum(of="f", half_life="1h", window=window)  # so that discrete windows are looked up
+    job = Job(aggregation(Sum(of="x", window=window), Count(window=window), decaying, tiling=TILING))
+    changes = [(1, Change(t, t, {"x": 2**62, "f": 1.0}, 1, t)) for t in (1, 2, 3)]
+    job.feed(frame(changes))
+    known = source(job.operator, job.store, frame(changes))
+    keys, at = pl.DataFrame({"k": [1]}), pl.Series([instant(100_000_000)])
+    with patch.object(lookups, "POINT_LOOKUP_ROWS", rows_of_point_lookups):
+        assert known.online("E", keys, at, frozenset({"a1"}))[0]["a1"].to_list() == [3]
+        for requested in (None, frozenset({"a0"}), frozenset({"a0", "a1"})):
+            with pytest.raises(Terminal, match="does not fit int"):
+                known.online("E", keys, at, requested)
+    report = answering(job.operator, {"a1"}).replay(frame(changes), job.points([(1, 100_000_000)]))
+    assert report["a1"].to_list() == [3]
+    assert "a0" not in report.columns
 
 
 def test_point_lookups_answer_up_to_their_edges() -> None:

@@ -199,28 +199,25 @@ class LookedUpAggregation(Aggregation):
             NEVER if window.duration_us is None else window.duration_us + window.stride_us + window.lookback_us + SECOND
         )
 
-    def lookup(self, state: State, points: pl.DataFrame) -> pl.DataFrame:
-        """Return the values from the state.
+    @cached_property
+    def answered(self) -> tuple[Aggregate, ...]:
+        """The aggregates that are computed: all, unless `answering` has left some out."""
+        return self.aggregates
+
+    @abstractmethod
+    def stored_answer(self, state: State, points: pl.DataFrame) -> StoredAnswer:
+        """Return the values from the state, to be completed from a part of the history.
 
         Args:
             state: of this operator, in the shard of the points' keys.
             points: `_key` (the encoded group key) and `_time`.
-
-        Returns:
-            One row for each point: `_found`, `_history`, `_changed` (the instant of the last change of the values) and the
-            aggregates. Where `_history` is set the state no longer has the value, and `replay` must compute it.
         """
-        return self.stored_answer(state, points).report
-
-    @abstractmethod
-    def stored_answer(self, state: State, points: pl.DataFrame) -> StoredAnswer:
-        """Return the values from the state, to be completed from a part of the history."""
 
     @abstractmethod
     def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         """Return the values from the changes consumed.
 
-        They equal the values `lookup` returned at that instant.
+        They equal the values `stored_answer` returned at that instant.
 
         Args:
             changes: of the input, at least those of the points' groups; the columns in `history` suffice.
@@ -286,13 +283,13 @@ class ContinuousAggregation(LookedUpAggregation):
         return self.schema.empty()
 
     def stored_answer(self, state: State, points: pl.DataFrame) -> StoredAnswer:
-        return TileReader(self.tiles).lookup(state, points)
+        return TileReader(self.tiles, self.answered).lookup(state, points)
 
     def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
-        return TileReader(self.tiles).replay(changes, points)
+        return TileReader(self.tiles, self.answered).replay(changes, points)
 
     def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
-        return TileReader(self.tiles).moments(changes)
+        return TileReader(self.tiles, self.answered).moments(changes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -308,10 +305,10 @@ class QueriedAggregation(LookedUpAggregation):
         return self.schema.empty()
 
     def stored_answer(self, state: State, points: pl.DataFrame) -> StoredAnswer:
-        return StoredAnswer(pane_kernel.lookup(self.panes, self._tables(state), points))
+        return StoredAnswer(pane_kernel.lookup(self.panes, self.answered, self._tables(state), points))
 
     def replay(self, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
-        return pane_kernel.replay(self.panes, changes, points)
+        return pane_kernel.replay(self.panes, self.answered, changes, points)
 
     def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
         return pane_kernel.moments(self.panes, changes)

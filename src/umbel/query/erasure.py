@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from umbel.query.rows import Fields
 from umbel.query.session import LookupSource
 from umbel.state.keys import encode_columns
 from umbel.state.runs.addresses import hash_keys
@@ -142,17 +143,25 @@ class Erasing:
     def __init__(self, source: LookupSource, erased: Erased) -> None:
         self._source, self._erased = source, erased
 
-    def online(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    def online(
+        self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
+    ) -> tuple[pl.DataFrame, pl.Series]:
         """Return the rows of the keys from the live state."""
-        return self._masked(dataset, keys, *self._source.online(dataset, keys, at))
+        return self._masked(dataset, keys, *self._source.online(dataset, keys, at, fields))
 
-    def offline(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    def offline(
+        self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
+    ) -> tuple[pl.DataFrame, pl.Series]:
         """Return the rows of the keys as of any instant, from the history."""
-        return self._masked(dataset, keys, *self._source.offline(dataset, keys, at))
+        return self._masked(dataset, keys, *self._source.offline(dataset, keys, at, fields))
 
-    def point_lookup(self, dataset: str, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
+    def point_lookup(
+        self, dataset: str, keys: Mapping[str, Column], at: Instants, fields: Fields = None
+    ) -> PointLookup | None:
         """Return a point lookup, None if unsupported or if keys were erased."""
-        return None if self._erased.keys(dataset) is not None else self._source.point_lookup(dataset, keys, at)
+        if self._erased.keys(dataset) is not None:
+            return None
+        return self._source.point_lookup(dataset, keys, at, fields)
 
     def _masked(
         self, dataset: str, keys: pl.DataFrame, rows: pl.DataFrame, found: pl.Series

@@ -16,7 +16,7 @@ from umbel.errors import InvalidValue, UnknownName, did_you_mean
 from umbel.query.answer import Answer
 from umbel.query.arrange import Arranger, QueryPlan
 from umbel.query.resolve import Catalogue
-from umbel.query.rows import INSTANT, Column, Instants, QueryRows
+from umbel.query.rows import INSTANT, Column, Fields, Instants, QueryRows
 from umbel.query.session import Caller, LookupSource, QueryMode, QuerySession
 from umbel.types.dtypes import DType, Optional
 
@@ -126,15 +126,17 @@ class QueryEngine:
         mode = QueryMode.ONLINE if at is None else QueryMode.OFFLINE
         self._sessions[mode].dataset(name)
         when = repeated(datetime.now(UTC), keys.height) if at is None else at
-        rows, found = self._sessions[mode].lookup(name, keys, when)
+        rows, found = self._sessions[mode].lookup(name, keys, when, frozenset(types))
         return Answer({field: rows.get_column(field) for field in types}, types), found
 
-    def lookup_at(self, name: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    def lookup_at(
+        self, name: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
+    ) -> tuple[pl.DataFrame, pl.Series]:
         """Return the row of each key as of each instant, with a found mask.
 
         The dataset may have either index.
         """
-        return self._sessions[QueryMode.OFFLINE].lookup(name, keys, at)
+        return self._sessions[QueryMode.OFFLINE].lookup(name, keys, at, fields)
 
 
 def checked_fields(dataset: DatasetDefinition, fields: Sequence[str] | None) -> dict[str, DType]:

@@ -13,7 +13,7 @@ from umbel.errors import InvalidValue, Terminal, text_of
 from umbel.functions.computed import in_order
 from umbel.functions.user_function import UserFunction
 from umbel.query.columns import cast, strict
-from umbel.query.rows import QueryRows
+from umbel.query.rows import Fields, QueryRows
 from umbel.query.session import QuerySession
 from umbel.query.steps import Step
 from umbel.types.dtypes import Datetime, DType, Optional
@@ -98,7 +98,9 @@ class ExtractorCall:
 class LookupSession(Protocol):
     """The part of a query session an extractor needs."""
 
-    def lookup(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    def lookup(
+        self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
+    ) -> tuple[pl.DataFrame, pl.Series]:
         """Return the row of each key as of each instant, with a found mask."""
 
     def dataset(self, name: str) -> DatasetDefinition | LookedUp:
@@ -290,8 +292,8 @@ class ExtractorLookups:
         return replace(known, dtypes=self._function.typed(known.dtypes))
 
 
-Answering = Callable[[str, pl.DataFrame, pl.Series], tuple[pl.DataFrame, pl.Series]]
-"""Returns the rows of a dataset by keys as of instants, with a found mask."""
+Answering = Callable[[str, pl.DataFrame, pl.Series, Fields], tuple[pl.DataFrame, pl.Series]]
+"""Returns some fields of the rows of a dataset by keys as of instants, with a found mask."""
 
 
 def looked_up(
@@ -324,7 +326,7 @@ def looked_up(
             f"lookup on dataset '{name}': {missing} of {len(instants)} timestamps are missing",
             hint="fill them, or look up the other rows only",
         )
-    found, is_found = answer(name, pl.DataFrame(columns), instants)
+    found, is_found = answer(name, pl.DataFrame(columns), instants, frozenset(fields))
     shown = {field: Optional(types[field].base).to_pandas(found.get_column(field)) for field in fields}
     return pd.DataFrame(shown, columns=list(fields)), pd.Series(is_found.to_numpy(writable=True), name="found")
 

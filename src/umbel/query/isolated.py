@@ -14,6 +14,7 @@ import polars as pl
 from umbel.api.secrets import secrets_from
 from umbel.isolation import child
 from umbel.query.functions import Computed, ExtractorCall, FunctionStep, LookedUp
+from umbel.query.rows import Fields
 from umbel.query.session import QuerySession
 
 MODULES = ("pandas", "umbel.query.isolated", "umbel.types.pandas", "umbel.api.featureset", "umbel.api.extractor")
@@ -41,9 +42,11 @@ class IsolatedStep:
 class _Session:
     """A proxy for the query session of the parent process."""
 
-    def lookup(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    def lookup(
+        self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
+    ) -> tuple[pl.DataFrame, pl.Series]:
         """Return the row of each key as of each instant, with a found mask."""
-        found: tuple[pl.DataFrame, pl.Series] = child.ask((LOOKUP, dataset, keys, at))
+        found: tuple[pl.DataFrame, pl.Series] = child.ask((LOOKUP, dataset, keys, at, fields))
         return found
 
     def dataset(self, name: str) -> LookedUp:

@@ -15,10 +15,11 @@ from umbel.changes.versions import ALIVE, KEY, TIME, version_columns
 from umbel.errors import InvalidValue, UnknownName, did_you_mean
 from umbel.graph.graph import GraphNode
 from umbel.operators.aggregate import LookedUpAggregation
+from umbel.operators.answering import answering
 from umbel.operators.operator import ALWAYS
 from umbel.query.completeness import Complete, Completeness, check_instants, emitted_since, first_of, replayed_since
 from umbel.query.point_lookup import PointLookup, PointLookups, point_lookups
-from umbel.query.rows import Column, Instants, as_keys
+from umbel.query.rows import Column, Fields, Instants, as_keys
 from umbel.state.keys import encode_keys, shard_of
 from umbel.state.port import Reader, Store
 from umbel.state.tables import State
@@ -29,6 +30,8 @@ History = Callable[[GraphNode, ChangeFilter], pl.DataFrame]
 """Returns those changes consumed by a terminal aggregate that are needed, and possibly others."""
 
 ROW = "_row"
+KNOWN = 1024
+"""The maximum number of point lookups that are retained, by dataset and fields."""
 POINT_LOOKUP_ROWS = 256
 """The maximum number of rows answered by point lookups."""
 
@@ -53,15 +56,18 @@ class Lookups:
 
     def __init__(self, graph: Outputs, store: Store, history: History, known: Completeness | None = None) -> None:
         self._graph, self._store, self._history, self._known = graph, store, history, known or Complete()
-        self._point_lookups: dict[str, PointLookups] = {}
+        self._point_lookups: dict[tuple[str, Fields], PointLookups] = {}
 
-    def online(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    def online(
+        self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
+    ) -> tuple[pl.DataFrame, pl.Series]:
         """Return the row of each key as of each instant, from the state.
 
         Args:
             dataset: its name.
             keys: one column per key field.
             at: one instant per row of `keys`.
+            fields: those requested; an aggregate that is not has no column.
 
         Returns:
             The rows, aligned with `keys`, all columns nullable; and a mask of the rows found.
@@ -71,16 +77,18 @@ class Lookups:
             return pl.DataFrame(schema=node.operator.schema.polars()), pl.Series("_found", dtype=pl.Boolean)
         self._check(node, first_of(at))
         point_lookup = self.point_lookup(
-            dataset, {name: keys[name] for name in node.operator.schema.key_names}, Instants.of(at)
+            dataset, {name: keys[name] for name in node.operator.schema.key_names}, Instants.of(at), fields
         )
         if point_lookup is not None:
             return point_lookup.frame, point_lookup.found
         points = _points(node, keys, at)
         if node.operator.is_terminal:
-            return self._answer(node, points)
+            return self._answer(node, points, fields)
         return _aligned(node, points, self._floor(node, points))
 
-    def point_lookup(self, dataset: str, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
+    def point_lookup(
+        self, dataset: str, keys: Mapping[str, Column], at: Instants, fields: Fields = None
+    ) -> PointLookup | None:
         """Return the result of `online` by point lookups, or None.
 
         None if unsupported, or if there are too many points.
@@ -89,28 +97,33 @@ class Lookups:
             dataset: its name.
             keys: a column for each key field, by its name.
             at: one instant per row.
+            fields: those requested.
         """
         if not 0 < len(at) <= POINT_LOOKUP_ROWS:
             return None
         self._check(self._node(dataset), int(at.micros.min()))
-        return self._quick(dataset).answer(keys, at)
+        return self._quick(dataset, fields).answer(keys, at)
 
     def _check(self, node: GraphNode, first: int) -> None:
         """Refuse an answer from state that is right only from a later instant on."""
         check_instants(node.dataset or node.state_id, self._known.of_state(node.state_id), first)
 
-    def _quick(self, dataset: str) -> PointLookups:
-        found = self._point_lookups.get(dataset)
+    def _quick(self, dataset: str, fields: Fields) -> PointLookups:
+        found = self._point_lookups.get((dataset, fields))
         if found is None:
-            found = self._point_lookups[dataset] = point_lookups(self._node(dataset), self._store)
+            if len(self._point_lookups) == KNOWN:
+                self._point_lookups = {}
+            found = self._point_lookups[dataset, fields] = point_lookups(self._node(dataset), self._store, fields)
         return found
 
-    def offline(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    def offline(
+        self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
+    ) -> tuple[pl.DataFrame, pl.Series]:
         """Return the row of each key as of any past instant.
 
         The state answers if it covers the instant; its answer equals that of the history.
         """
-        return self.online(dataset, keys, at)
+        return self.online(dataset, keys, at, fields)
 
     def _node(self, dataset: str) -> GraphNode:
         node = self._graph.outputs.get(dataset)
@@ -141,15 +154,15 @@ class Lookups:
             with self._store.snapshot(shard) as reader:
                 yield points.filter(shards == shard), reader
 
-    def _answer(self, node: GraphNode, points: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+    def _answer(self, node: GraphNode, points: pl.DataFrame, fields: Fields) -> tuple[pl.DataFrame, pl.Series]:
         """Answer from an aggregate's state, or its history where state is insufficient."""
-        operator = node.operator
-        assert isinstance(operator, LookedUpAggregation)
+        assert isinstance(node.operator, LookedUpAggregation)
+        operator = answering(node.operator, fields)
         known = [
             (operator.stored_answer(State(reader, node.state_id), part.select(KEY, TIME)), part)
             for part, reader in self._by_shard(points)
         ]
-        found = pl.concat(self._completed(node, known))
+        found = pl.concat(self._completed(node, operator, known))
         lost = points.join(found.filter(HISTORY), on=ROW, how="semi", maintain_order="left")
         if lost.height:
             changes = self._history(node, ChangeFilter(_groups(node, lost), operator.instant))
@@ -162,17 +175,18 @@ class Lookups:
             )
         rows = points.join(found, on=ROW, how="left", maintain_order="left")
         shown = rows.with_columns(pl.col(CHANGED).alias(operator.schema.timestamp))
-        return shown.select(operator.schema.names), rows[FOUND]
+        return shown.select(name for name in operator.schema.names if name in shown.columns), rows[FOUND]
 
-    def _completed(self, node: GraphNode, known: Sequence[tuple[StoredAnswer, pl.DataFrame]]) -> list[pl.DataFrame]:
+    def _completed(
+        self, node: GraphNode, operator: LookedUpAggregation, known: Sequence[tuple[StoredAnswer, pl.DataFrame]]
+    ) -> list[pl.DataFrame]:
         """Return the reports of points, some of them completed from a part of the history.
 
         Points beside a change that is not in effect yet at their instant are answered so: the clocks of producers are ahead.
         """
-        reports, operator = [answer.report for answer, _ in known], node.operator
+        reports = [answer.report for answer, _ in known]
         pending = [(place, each.completion) for place, (each, _) in enumerate(known) if each.completion is not None]
         if pending:
-            assert isinstance(operator, LookedUpAggregation)
             since, until = min(each.since for _, each in pending), max(each.until for _, each in pending)
             groups = pl.concat([_groups(node, known[place][1].filter(each.points)) for place, each in pending])
             changes = self._history(node, ChangeFilter(groups, operator.instant, since, until))

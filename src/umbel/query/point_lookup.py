@@ -15,8 +15,9 @@ import polars as pl
 from umbel.changes.runs import Ints
 from umbel.changes.versions import ALIVE, KEY, TIME, version_columns
 from umbel.graph.graph import GraphNode
-from umbel.operators.aggregate import ContinuousAggregation
-from umbel.query.rows import INSTANT, Column, Instants, Plain, as_keys, is_same, series_of
+from umbel.operators.aggregate import ContinuousAggregation, LookedUpAggregation
+from umbel.operators.answering import answering
+from umbel.query.rows import INSTANT, Column, Fields, Instants, Plain, as_keys, is_same, series_of
 from umbel.state.keys import encode_points, shard_of_key
 from umbel.state.port import Store
 from umbel.state.runs.points import ONE_BY_ONE, RowSlice, frame_of
@@ -68,11 +69,13 @@ class PointLookups(Protocol):
         """Return the rows with a found mask; None if it takes data frames."""
 
 
-def point_lookups(node: GraphNode, store: Store) -> PointLookups:
-    """Return the point lookups on the dataset of a node."""
+def point_lookups(node: GraphNode, store: Store, fields: Fields = None) -> PointLookups:
+    """Return the point lookups of some fields of the dataset of a node."""
     operator = node.operator
     if not operator.is_terminal:
         return PointVersions(node, store)
+    assert isinstance(operator, LookedUpAggregation)
+    operator = answering(operator, fields)
     return PointWindowValues(node, operator, store) if isinstance(operator, ContinuousAggregation) else NoPointLookups()
 
 
@@ -88,12 +91,12 @@ class Keys:
     """Converts lookup keys to their stored types and bytes."""
 
     def __init__(self, node: GraphNode) -> None:
-        self._names = node.operator.schema.key_names
+        self.names = node.operator.schema.key_names
         self._types = [dtype.polars() for _, dtype in node.operator.schema.keys]
 
     def columns(self, keys: Mapping[str, Column]) -> dict[str, Column]:
         """Return the key columns in their stored order and types."""
-        provided = ((name, keys[name], dtype) for name, dtype in zip(self._names, self._types, strict=True))
+        provided = ((name, keys[name], dtype) for name, dtype in zip(self.names, self._types, strict=True))
         return {
             name: key if is_same(key.dtype, dtype) else as_keys(series_of(key), dtype) for name, key, dtype in provided
         }
@@ -114,12 +117,14 @@ class PointWindowValues:
 
     def __init__(self, node: GraphNode, operator: ContinuousAggregation, store: Store) -> None:
         self._state_id, self._store, self._keys = node.state_id, store, Keys(node)
-        self._points = Pointwise(operator.tiles)
+        self._points = Pointwise(operator.tiles, operator.answered)
         types = dict(operator.schema.values)
         self._fields = [
-            _Field.of(each.into_field, types[each.into_field].polars(), each.missing) for each in operator.aggregates
+            _Field.of(each.into_field, types[each.into_field].polars(), each.missing) for each in operator.answered
         ]
-        self._names, self._timestamp = operator.schema.names, operator.schema.timestamp
+        requested = {*self._keys.names, *(each.name for each in self._fields), operator.schema.timestamp}
+        self._names = [name for name in operator.schema.names if name in requested]
+        self._timestamp = operator.schema.timestamp
 
     def answer(self, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
         """Return the rows with a found mask; None if it takes data frames."""

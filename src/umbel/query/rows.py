@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +53,7 @@ class Plain:
 _NATIVE: dict[type, type] = {pl.Int64: int, pl.Float64: float}
 
 Column = pl.Series | Plain
+Fields = AbstractSet[str] | None
 
 
 def is_same(one: pl.DataType, other: pl.DataType) -> bool:

@@ -11,6 +11,7 @@ import polars as pl
 
 from umbel.definitions.records import DatasetDefinition
 from umbel.errors import InvalidValue, did_you_mean
+from umbel.query.rows import Fields
 
 if TYPE_CHECKING:
     from umbel.query.functions import Computed, ExtractorCall, FunctionStep
@@ -21,16 +22,23 @@ if TYPE_CHECKING:
 class LookupSource(Protocol):
     """Answers lookups.
 
-    Rows are aligned with `keys`, with all columns nullable and a found mask.
+    Rows are aligned with `keys`, with all columns nullable and a found mask. Of values other than those of `fields` the columns
+    may be absent.
     """
 
-    def online(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    def online(
+        self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
+    ) -> tuple[pl.DataFrame, pl.Series]:
         """Return the rows of the keys from the live state."""
 
-    def offline(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    def offline(
+        self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
+    ) -> tuple[pl.DataFrame, pl.Series]:
         """Return the rows of the keys as of any instant, from the history."""
 
-    def point_lookup(self, dataset: str, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
+    def point_lookup(
+        self, dataset: str, keys: Mapping[str, Column], at: Instants, fields: Fields = None
+    ) -> PointLookup | None:
         """Return a point lookup, or None if unsupported.
 
         The keys are by key field.
@@ -82,19 +90,23 @@ class QuerySession:
     mode: QueryMode
     caller: Caller | None = None
 
-    def lookup(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    def lookup(
+        self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields = None
+    ) -> tuple[pl.DataFrame, pl.Series]:
         """Return the row of each key as of each instant, with a found mask."""
         if not keys.height:
             return pl.DataFrame(schema=self.datasets[dataset].schema.polars()), pl.Series(dtype=pl.Boolean)
         answer = self.source.online if self.mode is QueryMode.ONLINE else self.source.offline
-        return answer(dataset, keys, at)
+        return answer(dataset, keys, at, fields)
 
-    def point_lookup(self, dataset: str, keys: Mapping[str, Column], at: Instants) -> PointLookup | None:
+    def point_lookup(
+        self, dataset: str, keys: Mapping[str, Column], at: Instants, fields: Fields = None
+    ) -> PointLookup | None:
         """Return the result of `lookup` by point lookups, or None if unsupported.
 
         The keys are by key field.
         """
-        return self.source.point_lookup(dataset, keys, at)
+        return self.source.point_lookup(dataset, keys, at, fields)
 
     def dataset(self, name: str) -> DatasetDefinition:
         """Return a committed dataset; refuse one this session may not look up."""

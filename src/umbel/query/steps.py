@@ -164,12 +164,16 @@ class LookupStep(Step):
             keys = [pl.concat([keys[position] for keys, _, _ in requested]) for position in range(len(self.key_fields))]
             at = pl.concat([at for _, at, _ in requested])
         frame = pl.DataFrame([key.alias(name) for name, key in zip(self.key_fields, keys, strict=True)])
-        found, _ = session.lookup(self.dataset, frame, at)
+        found, _ = session.lookup(self.dataset, frame, at, self._fields)
         start = 0
         for lookup, (_, instants, counts) in zip(self.lookups, requested, strict=True):
             whole = len(instants) == found.height
             lookup.take(found if whole else found.slice(start, len(instants)), counts, rows)
             start += len(instants)
+
+    @property
+    def _fields(self) -> frozenset[str]:
+        return frozenset(each.field for lookup in self.lookups for each in lookup.projections)
 
     def _point_lookups(self, rows: QueryRows, session: QuerySession) -> PointLookup | None:
         """Return the result of a point lookup, or None if unsupported."""
@@ -177,7 +181,7 @@ class LookupStep(Step):
         if len(self.lookups) > 1 or lookup.is_list:
             return None
         keys = {field: rows.columns[name] for field, name in zip(self.key_fields, lookup.keys, strict=True)}
-        return session.point_lookup(self.dataset, keys, rows.instants)
+        return session.point_lookup(self.dataset, keys, rows.instants, self._fields)
 
 
 @dataclass(frozen=True, slots=True)

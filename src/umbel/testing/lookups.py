@@ -9,6 +9,7 @@ import polars as pl
 
 from umbel.errors import InvalidValue
 from umbel.query.functions import LookedUp, looked_up
+from umbel.query.rows import Fields
 from umbel.query.session import QueryMode, indexed
 from umbel.testing.branch import MockBranch
 from umbel.testing.secrets import MockSecrets
@@ -42,8 +43,10 @@ class BranchLookups:
         with self._secrets.in_force():
             return looked_up(LookedUp.of(definition), ts, keys, fields, self._answer)
 
-    def _answer(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
-        rows, found = self._branch.engine.lookup_at(dataset, keys, at)
+    def _answer(
+        self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Fields
+    ) -> tuple[pl.DataFrame, pl.Series]:
+        rows, found = self._branch.engine.lookup_at(dataset, keys, at, fields)
         if found.any() or self._branch.has_rows(dataset):
             return rows, found
         blank = [pl.lit(None, rows.schema[name]).alias(name) for name in keys.columns]

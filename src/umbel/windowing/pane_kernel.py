@@ -6,12 +6,13 @@ moves the mark and emits the results in between, of the keys with due timers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import polars as pl
 
+from umbel.aggregates.aggregate import Aggregate
 from umbel.changes.runs import Ints
 from umbel.changes.versions import TIME
 from umbel.state.collected import INSTANT
@@ -183,13 +184,14 @@ def _with_groups(emitted: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame([*columns, *emitted.drop(ID).get_columns()])
 
 
-def lookup(panes: Panes, tables: Tables, points: pl.DataFrame) -> pl.DataFrame:
+def lookup(panes: Panes, aggregates: tuple[Aggregate, ...], tables: Tables, points: pl.DataFrame) -> pl.DataFrame:
     """Return the value of each point from the state.
 
     `_history` is set where the state no longer has the value at that instant.
 
     Args:
         panes: the stored panes.
+        aggregates: those requested.
         tables: of the shard.
         points: `_key` and `_time`.
     """
@@ -197,20 +199,24 @@ def lookup(panes: Panes, tables: Tables, points: pl.DataFrame) -> pl.DataFrame:
     entries = tables.groups.all(keys)
     queries = with_ids(points, keys)
     at = Points.of(queries).at
-    return _answer(panes, entries, queries, len(keys)).insert_column(1, pl.Series(HISTORY, at < tables.mark()))
+    report = _answer(panes, aggregates, entries, queries, len(keys))
+    return report.insert_column(1, pl.Series(HISTORY, at < tables.mark()))
 
 
-def replay(panes: Panes, changes: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+def replay(
+    panes: Panes, aggregates: tuple[Aggregate, ...], changes: pl.DataFrame, points: pl.DataFrame
+) -> pl.DataFrame:
     """Return the value of each point from the changes consumed.
 
     Args:
         panes: the panes of the operator.
+        aggregates: those requested.
         changes: of the input.
         points: the key columns and `_time`.
     """
     keys = Groups(points, panes.keys)
     queries, partial = keys.numbered(points), keys.numbered(panes.combine(keys.known(changes)))
-    return _answer(panes, panes.fold(panes.for_windows(partial)), queries, len(keys))
+    return _answer(panes, aggregates, panes.fold(panes.for_windows(partial)), queries, len(keys))
 
 
 def moments(panes: Panes, changes: pl.DataFrame) -> pl.DataFrame:
@@ -226,11 +232,13 @@ def moments(panes: Panes, changes: pl.DataFrame) -> pl.DataFrame:
     return keys.named(Moments(emitted.ids, emitted.ends).frame)
 
 
-def _answer(panes: Panes, entries: pl.DataFrame, queries: pl.DataFrame, keys: int) -> pl.DataFrame:
+def _answer(
+    panes: Panes, aggregates: tuple[Aggregate, ...], entries: pl.DataFrame, queries: pl.DataFrame, keys: int
+) -> pl.DataFrame:
     points = Points.of(queries)
-    values = panes.values(entries, Results(points.ids, points.at), for_emission=False)
+    values = replace(panes, aggregates=aggregates).values(entries, Results(points.ids, points.at), for_emission=False)
     found = panes.due(entries, ALWAYS, keys)[points.ids] <= points.at
     emitted = panes.results(entries, np.full(keys, ALWAYS), np.full(keys, points.at.max(initial=ALWAYS)))
     changed = Moments(emitted.ids, emitted.ends).before(points)
     columns = {name: values[name] for name in values.columns if name not in (ID, TIME)}
-    return shown(panes.aggregates, columns, found, changed)
+    return shown(aggregates, columns, found, changed)

@@ -34,7 +34,8 @@ class StoredAnswer:
     """The values of points that the state has.
 
     Args:
-        report: a row for each point, see `LookedUpAggregation.lookup`.
+        report: a row for each point: `_found`, `_history`, `_changed` (the instant of the last change of the values) and the
+            aggregates. Where `_history` is set the state no longer has the value, and `replay` must compute it.
         completion: answers some of the points whose `_history` is set; None if there are none.
     """
 

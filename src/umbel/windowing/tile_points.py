@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from umbel.aggregates.aggregate import Aggregate
 from umbel.aggregates.point_states import Fold, PointStates, Spans
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints
@@ -32,9 +33,11 @@ class Pointwise:
 
     Args:
         tiles: the stored tiles.
+        aggregates: those requested.
     """
 
     tiles: Tiles
+    aggregates: tuple[Aggregate, ...]
 
     @cached_property
     def is_able(self) -> bool:
@@ -57,7 +60,7 @@ class Pointwise:
         states = None if entries.is_past(found) else entries.states(self._lengths)
         if states is None:
             return None
-        values: list[Sequence[Any]] = [()] * len(self.tiles.aggregates)
+        values: list[Sequence[Any]] = [()] * len(self.aggregates)
         with np.errstate(all="ignore"):
             for index, window, fold in self._folds:
                 values[index] = fold(states[window], at)
@@ -72,7 +75,7 @@ class Pointwise:
         """For each aggregate its index, the index of its window, and its fold."""
         positions = dict(self.tiles.partials.parts)
         windows: dict[Any, int] = {window: number for number, window in enumerate(self.tiles.windows)}
-        folds = [(windows[each.window], each.folding(positions[each.algebra])) for each in self.tiles.aggregates]
+        folds = [(windows[each.window], each.folding(positions[each.algebra])) for each in self.aggregates]
         return [(index, window, fold) for index, (window, fold) in enumerate(folds) if fold]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from umbel.aggregates.aggregate import Aggregate
 from umbel.aggregates.point_states import Spans
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints, Sorted
@@ -87,9 +88,11 @@ class TileReader:
 
     Args:
         tiles: the layout of the entries.
+        aggregates: those requested.
     """
 
     tiles: Tiles
+    aggregates: tuple[Aggregate, ...]
 
     def lookup(self, state: State, points: pl.DataFrame) -> StoredAnswer:
         """Return the value of each point from the state.
@@ -137,7 +140,7 @@ class TileReader:
         values, cut = self._values(placed, points, queries[TIME])
         history = cut | (found & self._are_behind(entries, points)) | self._are_unknown(entries, points)
         changed = np.maximum(self._changes(entries).before(points), np.where(found, born, -NEVER))
-        return shown(self.tiles.aggregates, values, found, changed).insert_column(1, pl.Series(HISTORY, history))
+        return shown(self.aggregates, values, found, changed).insert_column(1, pl.Series(HISTORY, history))
 
     def replay(self, changes: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
         """Return the value of each point from the changes of the input.
@@ -160,7 +163,7 @@ class TileReader:
         found = born <= points.at
         changes_before = (each.changes(self.tiles).before(points) for each in exact)
         changed = np.maximum.reduce([np.where(found, born, -NEVER), *changes_before])
-        return shown(self.tiles.aggregates, values, found, changed)
+        return shown(self.aggregates, values, found, changed)
 
     def moments(self, changes: pl.DataFrame) -> pl.DataFrame:
         """Return every instant at which the values of a key change, once each.
@@ -307,15 +310,13 @@ class TileReader:
             window = self.tiles.windows[number]
             states, crossed = _folded(entries, points, window, self._needed(number))
             cut |= crossed
-            mine = [each for each in self.tiles.aggregates if each.window == window]
+            mine = [each for each in self.aggregates if each.window == window]
             results = self.tiles.partials.results(states.with_columns(instants.alias(TIME)), mine)
             values |= {column.name: column for column in results}
         return values, cut
 
     def _needed(self, number: int) -> Partials:
-        return self.tiles.partials.only(
-            each for each in self.tiles.aggregates if each.window == self.tiles.windows[number]
-        )
+        return self.tiles.partials.only(each for each in self.aggregates if each.window == self.tiles.windows[number])
 
 
 def are_unknown(tiles: Tiles, spans: Spans, at: Ints, read: Callable[[str], Any]) -> Flags:

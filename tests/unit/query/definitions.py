@@ -102,15 +102,19 @@ class Tables:
         self.rows = rows
         self.calls: list[tuple[str, str, int]] = []
 
-    def online(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    def online(
+        self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Any = None
+    ) -> tuple[pl.DataFrame, pl.Series]:
         self.calls.append(("online", dataset, keys.height))
         return self._search(dataset, keys, at)
 
-    def offline(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:
+    def offline(
+        self, dataset: str, keys: pl.DataFrame, at: pl.Series, fields: Any = None
+    ) -> tuple[pl.DataFrame, pl.Series]:
         self.calls.append(("offline", dataset, keys.height))
         return self._search(dataset, keys, at)
 
-    def point_lookup(self, dataset: str, keys: Mapping[str, Column], at: Instants) -> None:
+    def point_lookup(self, dataset: str, keys: Mapping[str, Column], at: Instants, fields: Any = None) -> None:
         """Have no shorter way."""
 
     def _search(self, dataset: str, keys: pl.DataFrame, at: pl.Series) -> tuple[pl.DataFrame, pl.Series]:

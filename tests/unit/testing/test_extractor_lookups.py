@@ -4,10 +4,12 @@ from datetime import datetime, timezone
 from typing import Optional
 
 import pandas as pd
+import pytest
 
 from umbel.connectors import Webhook, source
-from umbel.datasets import dataset, field
-from umbel.dtypes import regex
+from umbel.datasets import Count, Dataset, Sum, dataset, field, pipeline
+from umbel.dtypes import Continuous, regex
+from umbel.errors import UmbelError
 from umbel.featuresets import extractor, feature, featureset
 from umbel.lib import inputs, meta, outputs
 from umbel.testing import MockClient, mock
@@ -75,3 +77,55 @@ def test_lookup_in_extractors(client: MockClient) -> None:
     )  # fmt: skip
     assert df["Features.name"].tolist() == ["a", "?"]
     assert list(df.columns) == ["Features.uid", "Features.name", "Features.found", "at"]
+
+
+@source(webhook.endpoint("Paid"), disorder="14d", cdc="append")
+@dataset
+class Paid:
+    uid: int
+    cents: int
+    t: datetime
+
+
+@dataset(index=True)
+class Totals:
+    uid: int = field(key=True)
+    n: int
+    total: int
+    t: datetime
+
+    @pipeline
+    @inputs(Paid)
+    def summed(cls, paid: Dataset):
+        ever = Continuous("forever")
+        return paid.groupby("uid").aggregate(n=Count(window=ever), total=Sum(of="cents", window=ever))
+
+
+@featureset
+class Paying:
+    uid: int
+    n: Optional[int] = feature(Totals.n)
+    total: Optional[int] = feature(Totals.total)
+    seen: int
+
+    @extractor(deps=[Totals])
+    @inputs("uid")
+    @outputs("seen")
+    def by_lookup(cls, ts: pd.Series, uid: pd.Series):
+        return Totals.lookup(ts, uid=uid, fields=["n"])[0]["n"].rename("seen")
+
+
+@mock
+def test_a_sum_that_does_not_fit_stops_no_other_field(client: MockClient) -> None:
+    client.commit("m", [Paid, Totals], [Paying])
+    client.log("w", "Paid", pd.DataFrame({"uid": [1, 1, 2], "cents": [2**63 - 1, 1, 5], "t": JAN1}))
+    keys = pd.DataFrame({"uid": [1, 2]})
+    queried = keys.add_prefix("Paying.")
+    assert client.query(["Paying.uid"], ["Paying.n", "Paying.seen"], queried).to_numpy().tolist() == [[2, 2], [1, 1]]
+    assert client.lookup(Totals, keys, ["n"])[0].tolist() == [2, 1]
+    for request in (
+        lambda: client.query(["Paying.uid"], ["Paying.n", "Paying.total"], queried),
+        lambda: client.lookup(Totals, keys),
+    ):
+        with pytest.raises(UmbelError, match="the sum of 'cents' does not fit int"):
+            request()

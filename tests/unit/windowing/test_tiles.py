@@ -187,7 +187,7 @@ def test_a_collapsed_tile_of_a_table_tells_rows_that_ended_from_retracted_rows(w
         job.feed(frame([(1, replace(row, weight=-row.weight)) for _, row in [*rows, *ends]], KEYED))
     at = clock("0:30")
     assert job.lookup([(1, at)])["_found"].to_list() == [not retracted]
-    quick = Pointwise(job.operator.tiles)
+    quick = Pointwise(job.operator.tiles, job.operator.answered)
     with job.store.snapshot(0) as reader:
         stored = quick.read(State(reader, job.operator.id), Job.points([(1, at)])["_key"].to_list())
     answered = quick.values(stored, np.array([at]))
@@ -212,10 +212,9 @@ def test_an_end_retracted_from_a_collapsed_tile_is_left_to_history(window: Any) 
     assert job.lookup([(1, at)])["_history"].to_list() == [False]
     job.feed(frame([*undone, *again], KEYED))
     assert job.lookup([(1, begin - 1), (1, at)])["_history"].to_list() == [False, True]
-    changes = frame([*rows, *ends, *undone, *again], KEYED)
-    replayed = job.operator.replay(changes, job.points([(1, at)]))
+    replayed = job.operator.replay(frame([*rows, *ends, *undone, *again], KEYED), job.points([(1, at)]))
     assert replayed.row(0)[-1] == instant(corrected + 11 * SECOND)
-    pointwise = Pointwise(job.operator.tiles)
+    pointwise = Pointwise(job.operator.tiles, job.operator.answered)
     with job.store.snapshot(0) as reader:
         stored = pointwise.read(State(reader, job.operator.id), Job.points([(1, at)])["_key"].to_list())
     assert pointwise.values(stored, np.array([at])) is None
@@ -319,7 +318,7 @@ def test_a_key_of_several_columns_too_long_for_the_store() -> None:
     points = rows.select("a", "b", pl.col("t").alias("_time")).unique(maintain_order=True)
     points = points.with_columns(encode_keys(points.select("a", "b")))
     with job.store.snapshot(0) as reader:
-        assert operator.lookup(State(reader, operator.id), points)["n"].to_list() == [10] * 14
+        assert operator.stored_answer(State(reader, operator.id), points).report["n"].to_list() == [10] * 14
 
 
 def test_along_another_column() -> None:
@@ -385,13 +384,14 @@ def test_lookups_of_points_restore_what_is_no_finite_number(is_keyed: bool) -> N
         for at, value in enumerate((ODD * 2)[key : key + 4])
     ]
     gone = [(key, replace(row, at=row.time, weight=-1)) for key, row in rows]
-    points, pointwise = [(key, at * SECOND) for key in range(5) for at in (0, 1, 3, 9)], Pointwise(job.operator.tiles)
+    points = [(key, at * SECOND) for key in range(5) for at in (0, 1, 3, 9)]
     for number, change in enumerate((*([each] for each in rows), *([each] for each in gone[::2]), gone[1::2])):
         job.feed(frame(change, KEYED if is_keyed else STREAM))
         framed = job.lookup(points)
         with job.store.snapshot(0) as reader:
-            stored = pointwise.read(State(reader, job.operator.id), Job.points(points)["_key"].to_list())
-            found = pointwise.values(stored, np.array([at for _, at in points]))
+            quick = Pointwise(job.operator.tiles, job.operator.answered)
+            stored = quick.read(State(reader, job.operator.id), Job.points(points)["_key"].to_list())
+        found = quick.values(stored, np.array([at for _, at in points]))
         assert found is not None
         for place, values in enumerate(found.values):
             there = framed["_found"].to_list()
