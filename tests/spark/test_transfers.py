@@ -22,7 +22,7 @@ from umbel.dtypes import Continuous, Tumbling, Window
 from umbel.expr import col, lit
 from umbel.lib import inputs
 
-TRANSFERS, ACCOUNTS, HOURS, PARTS = 1_000_000, 200, 8, 25
+ACCOUNTS, HOURS, ROWS_OF_FILE = 200, 8, 40_000
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
 LATER = FIRST + timedelta(days=30)
 FOREVER = Continuous("forever")
@@ -141,11 +141,11 @@ def transfers(payers: Any, payees: Any, amount: int, seconds: Any) -> pl.DataFra
     return pl.DataFrame({"payer": payers, "payee": payees}).with_columns(pl.lit(amount).alias("amount"), at)
 
 
-def drawn(chance: np.random.Generator) -> pl.DataFrame:
+def drawn(chance: np.random.Generator, count: int) -> pl.DataFrame:
     """Return transfers in the order in which they come: about that of their time, with a disorder of hours."""
-    seconds = np.sort(chance.integers(0, HOURS * 3600, TRANSFERS))
-    payers, payees = chance.integers(0, ACCOUNTS, TRANSFERS), chance.integers(0, ACCOUNTS, TRANSFERS)
-    order = np.argsort(seconds + chance.integers(0, 3 * 3600, TRANSFERS))
+    seconds = np.sort(chance.integers(0, HOURS * 3600, count))
+    payers, payees = chance.integers(0, ACCOUNTS, count), chance.integers(0, ACCOUNTS, count)
+    order = np.argsort(seconds + chance.integers(0, 3 * 3600, count))
     return transfers(payers[order], payees[order], 1, seconds[order])
 
 
@@ -180,20 +180,24 @@ class Balances:
         return balances["balance"].sum(), balances["entries"].sum(), total
 
 
-@pytest.mark.parametrize("small", [1 << 40, 0], ids=["driver", "tasks"])
-def test_all_balances_sum_up_to_zero_after_each_batch(spark: Any, tmp_path: Path, small: int) -> None:
+@pytest.mark.parametrize(
+    ("small", "count"),
+    [(1 << 40, 1_000_000), (0, 200_000), pytest.param(0, 1_000_000, marks=pytest.mark.nightly)],
+    ids=["driver", "tasks", "tasks, all"],
+)
+def test_all_balances_sum_up_to_zero_after_each_batch(spark: Any, tmp_path: Path, small: int, count: int) -> None:
     folder, chance = tmp_path / "files", np.random.default_rng(new_seed())
     folder.mkdir()
     deployed = Deployed(tmp_path / "umbel", budget=1 << 19)
     deployed.commit(definitions(folder))
-    rows, balances = drawn(chance), Balances(deployed, chance)
-    for number, part in enumerate([opened(), *rows.iter_slices(TRANSFERS // PARTS), closing()]):
+    rows, balances = drawn(chance, count), Balances(deployed, chance)
+    for number, part in enumerate([opened(), *rows.iter_slices(ROWS_OF_FILE), closing()]):
         put(folder, number, part)
     with live(deployed, spark, small, balances) as caught_up:
-        caught_up({"Transfer": TRANSFERS + ACCOUNTS * HOURS + 1})
+        caught_up({"Transfer": count + ACCOUNTS * HOURS + 1})
     assert balances.failures == []
-    assert len(set(balances.points)) > PARTS // 3, "too few points were looked at"
-    entries = 2 * (TRANSFERS + ACCOUNTS * HOURS + 1)
+    assert len(set(balances.points)) > count // ROWS_OF_FILE // 3, "too few points were looked at"
+    entries = 2 * (count + ACCOUNTS * HOURS + 1)
     balance, found, total = balances.read(LATER)
     assert (balance, found) == (0, entries)
     assert total is not None
