@@ -18,6 +18,7 @@ from umbel.errors import Damaged, InvalidValue, Transient
 from umbel.log.reading import IngestReader
 from umbel.runtime.batch import drain
 from umbel.runtime.recovery import backup as backup_module
+from umbel.runtime.recovery import checkpoint
 from umbel.runtime.recovery.backup import backup
 from umbel.runtime.recovery.check import check
 from umbel.runtime.recovery.cut import CutObject, cut
@@ -69,6 +70,7 @@ def goes_on(shop: Shop, found: Deployed, folder: Path, url: str | None) -> None:
     shop.deployed = Deployed(folder, store_url=url)
     shop.sell()
     check_all(shop.deployed, shop.rows, shop.users)
+    checkpoint.write(shop.deployed.deployment.catalog, folder)  # as the worker's is, after so many batches
     assert list(check(shop.deployed.deployment)) == []
 
 

@@ -178,7 +178,7 @@ class Backfill:
         return self.is_running and self._beside is not None and not state_ids.isdisjoint(self._beside.logs)
 
     def _ended(self, graph: Graph, revision: int, waiting: frozenset[str]) -> Exception | None:
-        """Take note of the step beside the live job, which has ended; return why it failed, if it did.
+        """Return why the ended step beside the live job failed, if it did.
 
         If a commit has made it obsolete, its failure does not count. What it wrote after its operators were removed is
         deleted as their state was.

@@ -97,7 +97,7 @@ FULL = sqlite3.OperationalError("database or disk is full")
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "error /x: Permission denied\n"),
     ],
 )
-def test_a_full_disk_is_told_without_a_traceback(
+def test_a_full_disk_is_an_error_without_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, text: str
 ) -> None:
     def fail(**_: object) -> None:

@@ -293,7 +293,7 @@ def test_a_damaged_parquet_file_is_one_dead_letter(tmp_path: Path, damage: str) 
 # ---- files that change after they were read
 
 
-def _position_after(reader: FileSource, position: Any = None, budget: int = 1 << 30) -> tuple[Any, list[Any]]:
+def position_after(reader: FileSource, position: Any = None, budget: int = 1 << 30) -> tuple[Any, list[Any]]:
     found, position = reader.plan(json.loads(json.dumps(position)), budget)
     batches = [batch for split, _ in found for batch in reader.open(json.loads(json.dumps(split)), SCHEMA, exact=True)]
     return position, batches
@@ -306,13 +306,13 @@ def test_a_file_that_is_appended_to_is_reported_once_and_not_read_again(tmp_path
     path.write_bytes(pack_file(lines([1, 2])))
     (tmp_path / "b.json").write_bytes(lines([3]))
     os.utime(path, ns=(0, 1_000_000_000))
-    position, batches = _position_after(source(tmp_path))
+    position, batches = position_after(source(tmp_path))
     assert sum(batch.raw.frame.height for batch in batches) == 3
     before = path.stat().st_size
     with path.open("ab") as file:
         file.write(pack_file(lines([4])))
     os.utime(path, ns=(0, 2_000_000_000))
-    position, batches = _position_after(source(tmp_path), position)
+    position, batches = position_after(source(tmp_path), position)
     (report,) = batches
     (reason,) = report.raw.rejects["reason"]
     assert "appended to" in reason
@@ -320,85 +320,23 @@ def test_a_file_that_is_appended_to_is_reported_once_and_not_read_again(tmp_path
     assert f"{path.stat().st_size} bytes, modified at 1970-01-01T00:00:02+00:00" in reason
     assert report.where(0).startswith(f"{name}: ")
     assert (report.counts, json.loads(report.text(0))["file"]) == ({"changed_files": 1}, name)
-    assert _position_after(source(tmp_path), position) == (position, [])
+    assert position_after(source(tmp_path), position) == (position, [])
     path.write_bytes(b"")
-    position, (report,) = _position_after(source(tmp_path), position)
+    position, (report,) = position_after(source(tmp_path), position)
     assert "rewritten" in report.raw.rejects["reason"][0]
-    assert _position_after(source(tmp_path), position)[1] == []
-
-
-@pytest.mark.parametrize("size", [3, 20, 60])
-@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
-def test_a_file_rewritten_while_it_is_read_in_parts_is_not_read_on(tmp_path: Path, form: str, size: int) -> None:
-    """Rows of two versions were mixed, and the letter said that the file was appended to after it was read."""
-
-    def write(users: range) -> None:
-        frame = pl.DataFrame({"user": users, "note": [f"n{user}" for user in users]})
-        if form == "parquet":
-            frame.write_parquet(tmp_path / "new.tmp", row_group_size=5)
-        else:
-            (tmp_path / "new.tmp").write_bytes(frame.write_csv().encode() if form == "csv" else lines(users))
-        (tmp_path / "new.tmp").rename(tmp_path / "a")
-
-    write(range(20))
-    reader = source(tmp_path, "*", CSV() if form == "csv" else form, split_bytes=64)
-    found = Read()
-    splits, found.position = reader.plan(None, 64)
-    for split, _ in splits:
-        for batch in reader.open(split, SCHEMA, exact=True):
-            found.rows |= {batch.first + n: row for n, row in enumerate(batch.raw.frame.iter_rows(named=True))}
-    count = len(found.rows)
-    assert 0 < count < 20
-    write(range(100, 100 + size))
-    os.utime(tmp_path / "a", ns=(0, 1))
-    read(source(tmp_path, "*", CSV() if form == "csv" else form, split_bytes=64), SCHEMA, into=found)
-    assert [int(user) for user in users(found)] == list(range(count))
-    ((_, reason, _),) = found.dead.values()
-    assert reason.startswith("the file was changed while it was read: it had ")
-    assert (found.position["begun"], found.position["count"]) == (None, 1)
-
-
-@pytest.mark.parametrize("form", ["json", "avro", "parquet", "csv"])
-def test_a_file_changed_between_plan_and_reading_is_not_read(tmp_path: Path, form: str) -> None:
-    """A batch that is run again would have other rows."""
-    (tmp_path / "a").write_bytes(lines([1, 1, 1]))
-    (tmp_path / "b").write_bytes(lines([2]))
-    reading = source(tmp_path, "*", CSV() if form == "csv" else form)
-    splits, _ = reading.plan(None, 1 << 30)
-    (tmp_path / "a").write_bytes(lines([3, 4]))
-    (lost,) = reading.open(splits[0][0], SCHEMA, exact=True)
-    assert lost.raw.rejects["reason"].to_list() == [
-        "the file was changed before it was read: create files by renaming them into the folder"
-    ]
-    old = {name: value for name, value in splits[0][0].items() if name != "stamp"}
-    if form == "json":  # as an older version planned it
-        assert [batch.raw.frame["user"].to_list() for batch in reading.open(old, SCHEMA, exact=True)] == [[3, 4]]
-
-
-@pytest.mark.parametrize("form", ["json", "csv"])
-def test_of_a_file_that_grows_the_rows_that_were_planned_are_read(tmp_path: Path, form: str) -> None:
-    head = b"user,note\n1,a\n" if form == "csv" else lines([1])
-    (tmp_path / "a").write_bytes(head)
-    reading = source(tmp_path, "*", CSV() if form == "csv" else form)
-    splits, position = reading.plan(None, 1 << 30)
-    with (tmp_path / "a").open("ab") as file:
-        file.write(b"2,b\n" if form == "csv" else lines([2]))
-    batches = [batch for split, _ in splits for batch in reading.open(split, SCHEMA, exact=True)]
-    assert [int(user) for batch in batches for user in batch.raw.frame["user"]] == [1]
-    (report,) = _position_after(reading, position)[1]
-    assert "appended to" in report.raw.rejects["reason"][0]
+    assert position_after(source(tmp_path), position)[1] == []
 
 
 def test_a_position_of_an_older_version_has_files_that_changed_later_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(lines([1]))
-    position, _ = _position_after(source(tmp_path))
+    position, _ = position_after(source(tmp_path))
     del position["stamps"]
     (tmp_path / "b.json").write_bytes(lines([2]))
-    position, batches = _position_after(source(tmp_path), position)
+    position, batches = position_after(source(tmp_path), position)
     assert [batch.raw.frame.height for batch in batches] == [1]
     path.write_bytes(lines([1, 3]))
-    assert len(_position_after(source(tmp_path), position)[1]) == 1
+    assert len(position_after(source(tmp_path), position)[1]) == 1
 
 
 @given(

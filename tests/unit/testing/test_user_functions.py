@@ -195,7 +195,7 @@ def test_structs_are_instances_of_their_class_where_its_module_is_not(tmp_path: 
     paths = os.pathsep.join([str(Path(__file__).parents[3]), *filter(None, sys.path)])
     for program, where in ((COMMIT, tmp_path / "home"), (ANSWER, tmp_path)):
         command = [sys.executable, "-c", program, str(tmp_path / "umbel")]
-        environment = {**os.environ, "PYTHONPATH": paths}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(where), paths))}
         shown = subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True, check=False)
         assert shown.returncode == 0, shown.stderr
     assert shown.stdout == "[True, True]\n"

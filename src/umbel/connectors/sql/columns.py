@@ -153,7 +153,7 @@ def json_value(value: str) -> Any:
 
 
 def exact_json_value(value: str) -> Any:
-    """Return the value of a JSON text with its decimals, or the text if it is none."""
+    """Return the value of a JSON text with exact decimals, else the text."""
     try:
         return json.loads(value, parse_float=decimal.Decimal)
     except ValueError:
