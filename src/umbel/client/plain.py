@@ -16,7 +16,7 @@ from umbel.errors import InvalidType
 from umbel.types.annotations import is_plain_class
 from umbel.types.class_body import annotations_of, fields_in
 from umbel.types.dtype import is_missing
-from umbel.types.epochs import FIRST, LAST, SECOND
+from umbel.types.instants import of_datetime64
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,8 +74,7 @@ def _written(value: np.datetime64) -> str:
 
     One outside the years 1 to 9999 is written too, and refused when it is read.
     """
-    within = value.astype("M8[us]").item() if FIRST <= value.astype("M8[s]").astype(int) * SECOND <= LAST else None
-    return str(value) if within is None else within.isoformat()
+    return str(value) if of_datetime64(value) is None else value.astype("M8[us]").item().isoformat()
 
 
 def _nested(value: Any) -> Any:

@@ -34,7 +34,7 @@ from umbel.formats.raw_batch import RawBatch, as_bytes
 from umbel.types.arrow import polars_of
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw
-from umbel.types.years import readable
+from umbel.types.years import row_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -269,7 +269,7 @@ class PagedSource(StagedSource):
             return f"{self.title}: {part.facts['partition']}, row {part.first + first + row}"
 
         def text(row: int) -> bytes:
-            found = readable(staged.slice(first + row, 1)).row(0, named=True)
+            found = row_of(staged, first + row)
             return found[ROW] or b"" if staged.schema == _JSON else as_bytes(found)
 
         return RawBatch(raw, part.first + first, where, text)

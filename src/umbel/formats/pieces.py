@@ -13,7 +13,7 @@ from umbel.formats.raw_batch import as_bytes, lost
 from umbel.formats.stored import StoredFile
 from umbel.types.dtype import DType, nulls
 from umbel.types.raw import Raw
-from umbel.types.years import readable
+from umbel.types.years import row_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,6 @@ def framed(part: FilePart, raw: Raw, start: int) -> FileRows:
     """Return rows of a typed file, from a row number on."""
 
     def text(row: int) -> bytes:
-        return as_bytes(readable(raw.frame.slice(row, 1)).row(0, named=True))
+        return as_bytes(row_of(raw.frame, row))
 
     return FileRows(raw, lambda row: f"{part.name}: row {start + row}", text)

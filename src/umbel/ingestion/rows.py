@@ -180,9 +180,8 @@ def _of_chosen(found: pl.DataFrame, rows: _Rows, condition: pl.Series, source: S
     if source.where is None or found.is_empty() or condition.all():
         return found
     reads = [name for name, _ in source.where.reads] if source.where.computed.reads is not None else None
-    before = rows.rejects if reads is None else rows.rejects.filter(pl.col("field").is_in(reads))
-    undecided = pl.concat([rows.rejects.filter(pl.col("field") == ""), before])["row"]
-    is_chosen = condition.gather(found["row"]) | found["row"].is_in(undecided.implode())
+    undecided = rows.rejects if reads is None else rows.rejects.filter(pl.col("field").is_in(["", *reads]))
+    is_chosen = condition.gather(found["row"]) | found["row"].is_in(undecided["row"].implode())
     return found.filter(is_chosen)
 
 

@@ -293,12 +293,12 @@ def _parquet_columns(bucket: Bucket, file: Stored) -> tuple[int, list[str]]:
 def _provided(frame: pl.DataFrame, start: int) -> FileRows:
     from umbel.formats.raw_batch import as_bytes
     from umbel.types.raw import Raw, rejects
-    from umbel.types.years import readable
+    from umbel.types.years import row_of
 
     return FileRows(
         Raw(frame, rejects({})),
         lambda row: f"row {start + row}",
-        lambda row: as_bytes(readable(frame.slice(row, 1)).row(0, named=True)),
+        lambda row: as_bytes(row_of(frame, row)),
     )
 
 

@@ -73,7 +73,7 @@ class Datetime(DType):
         if isinstance(value, date):
             return (value.toordinal() - _EPOCH_DAY) * _DAY_US
         if isinstance(value, np.datetime64):
-            return _of_datetime64(value)
+            return of_datetime64(value)
         if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
             return epochs.from_number(int(value))
         if isinstance(value, (float, np.floating)):
@@ -171,7 +171,8 @@ def _of_datetime(value: datetime) -> int:
     return since.days * _DAY_US + since.seconds * epochs.SECOND + since.microseconds
 
 
-def _of_datetime64(value: np.datetime64) -> int | None:
+def of_datetime64(value: np.datetime64) -> int | None:
+    """Return an instant of NumPy in µs, None outside the years 1 to 9999."""
     days = int(value.astype("M8[D]").astype(np.int64)) * _DAY_US
     return int(value.astype("M8[us]").astype(np.int64)) if epochs.FIRST <= days <= epochs.LAST else None
 

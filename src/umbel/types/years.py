@@ -5,6 +5,8 @@ Columns of files can hold them, Python cannot. Polars raises, or panics, where s
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from umbel.types.epochs import FIRST, LAST, SECOND, YEARS
@@ -46,9 +48,9 @@ def within(column: pl.Series) -> tuple[pl.Series, dict[int, str]]:
     return column.to_frame("").select(pl.when(is_within).then("")).to_series().alias(column.name), reasons
 
 
-def readable(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame with null for values that hold an instant outside the years."""
-    return pl.DataFrame([within(column)[0] for column in frame.iter_columns()]) if frame.width else frame
+def row_of(frame: pl.DataFrame, row: int) -> dict[str, Any]:
+    """Return a row by column, with None for values that hold an instant outside the years."""
+    return {column.name: within(column)[0].to_list()[0] for column in frame.slice(row, 1).iter_columns()}
 
 
 def _beyond(column: pl.Series, size: int) -> list[int]:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from umbel.types.annotations import from_annotation
-from umbel.types.years import outside, readable, within
+from umbel.types.years import outside, row_of, within
 
 LAST_DAY, LAST_MICRO = 2_932_896, 253_402_300_799_999_999
 FIRST_DAY, FIRST_MICRO = -719_162, -62_135_596_800_000_000
@@ -46,7 +46,8 @@ def test_rows_with_instants_outside_the_years(column: pl.Series, rows: list[int]
     found, reasons = within(column)
     assert (found.name, found.dtype, found.null_count()) == ("v", column.dtype, column.null_count() + len(rows))
     assert list(reasons) == rows
-    assert len(readable(column.to_frame()).to_dicts()) == len(column)
+    for row in range(len(column)):
+        assert (row_of(column.to_frame(), row)["v"] is None) == (row in rows or column.is_null()[row])
 
 
 @pytest.mark.parametrize("kind", [datetime, date, str, int, float, Optional[date], List[date]], ids=str)
@@ -56,3 +57,9 @@ def test_no_type_takes_them(kind: Any, number: int) -> None:
     checked = from_annotation(kind).ingest(column)
     assert checked.errors.keys() >= set(outside(column))
     assert "the years 1 to 9999" in checked.errors[outside(column)[0]]
+
+
+def test_a_row_has_python_values() -> None:
+    frame = pl.DataFrame({"l": [[1, 2], None], "s": [{"a": [1]}, {"a": None}], "d": days(0, LAST_DAY + 1)})
+    assert row_of(frame, 0) == frame[:1].row(0, named=True)
+    assert row_of(frame, 1) == {"l": None, "s": {"a": None}, "d": None}

@@ -21,7 +21,7 @@ from umbel.formats.raw_batch import RawBatch, as_bytes
 from umbel.types.dtype import DType, nulls
 from umbel.types.dtypes import Optional
 from umbel.types.raw import Raw, rejects
-from umbel.types.years import readable
+from umbel.types.years import row_of
 
 OP, AT, START = f"{OWN}op", f"{OWN}committed", f"{OWN}start"
 """Columns of staged rows beside those of the table: the kind of change, the instant of its commit and the instant before which
@@ -119,7 +119,7 @@ class TableSource(StagedSource):
             return f"{self.server.title}: {self.table}, row {part.first + start + row}"
 
         def text(row: int) -> bytes:
-            found = readable(staged.slice(row, 1)).row(0, named=True)
+            found = row_of(staged, row)
             return as_bytes({name: value for name, value in found.items() if name[:1] != OWN})
 
         raw = Raw(frame, rejects(errors), deletions, starts, truncations, is_sparse=True)
