@@ -45,10 +45,10 @@ class Datetime(DType):
         kind = column.dtype
         if kind == STORED:
             return Checked(column)
-        if isinstance(kind, pl.Datetime):
-            return _in_range(column, _microseconds(column, kind))
+        if isinstance(kind, pl.Datetime):  # within the years, as `convert` leaves them
+            return Checked(_microseconds(column, kind).cast(STORED))
         if kind == pl.Date:
-            return _in_range(column, column.cast(pl.Int64) * _DAY_US)
+            return Checked((column.cast(pl.Int64) * _DAY_US).cast(STORED))
         if kind.is_integer() or kind.is_float():
             raw = column.fill_nan(None) if kind.is_float() else column
             return _in_range(raw, epochs.from_numbers(raw))

@@ -49,7 +49,7 @@ def within(column: pl.Series) -> tuple[pl.Series, dict[int, str]]:
 
 
 def row_of(frame: pl.DataFrame, row: int) -> dict[str, Any]:
-    """Return a row by column, with None for values that hold an instant outside the years."""
+    """Return a row as Python values, with None for instants outside the years."""
     return {column.name: within(column)[0].to_list()[0] for column in frame.slice(row, 1).iter_columns()}
 
 
