@@ -22,7 +22,7 @@ from umbel.log.collected import LETTERS, SYSTEM
 from umbel.log.reading import IngestReader
 from umbel.processes.process_tree import die_with
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 
 class CollectorProcess:

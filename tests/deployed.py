@@ -26,7 +26,7 @@ from umbel.runtime.deployment import BUDGET, Deployment
 from umbel.runtime.history import replayed
 from umbel.types.schema import WEIGHT
 
-PATIENCE = 180.0
+PATIENCE = 600.0
 """Seconds a condition may take to come true on a busy machine."""
 
 

@@ -124,7 +124,7 @@ def run(folder: Path, victims: list[str], chance: random.Random, others: Kill | 
             wait_until(lambda: is_planned(before), state)  # noqa: B023
             time.sleep(chance.uniform(0, 1.5))  # any instant of the batch
             (worker.kill if victim in VICTIMS or others is None else others)(victim)
-        wait_until(is_done, state, within=300)
+        wait_until(is_done, state, within=900)
         check_all(deployed, rows, users)
     finally:
         worker.end()

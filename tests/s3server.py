@@ -17,7 +17,7 @@ from tests.jars import fetched, java
 from tests.scenarios.server import HOST, free_port
 
 KEY, SECRET = "tests", "only-for-tests"
-PATIENCE = 60.0
+PATIENCE = 240.0
 LOGGING = '<configuration><root level="WARN"/></configuration>'
 SETTINGS = """
 s3proxy.authorization=aws-v2-or-v4

@@ -34,8 +34,8 @@ PADDING = 70_000
 """Bytes by which a record is longer, so that each is worth a place in the index of its log."""
 
 
-def sales(version: int = 1, endpoint: str = "sales", **fields: Any) -> Any:
-    @source(webhook.endpoint(endpoint), disorder="14d", cdc="append")
+def sales(version: int = 1, endpoint: str = "sales", disorder: str = "14d") -> Any:
+    @source(webhook.endpoint(endpoint), disorder=disorder, cdc="append")
     @dataset(version=version)
     class Sale:
         user: int
@@ -45,7 +45,7 @@ def sales(version: int = 1, endpoint: str = "sales", **fields: Any) -> Any:
     return Sale
 
 
-def totals(sale: Any, version: int = 1, renamed: bool = False) -> list[Any]:
+def totals(sale: Any, version: int = 1, renamed: bool = False, window: str = "forever") -> list[Any]:
     """Return a dataset of totals and features of it; `renamed`, with another feature in place of the first one."""
 
     @index
@@ -60,7 +60,7 @@ def totals(sale: Any, version: int = 1, renamed: bool = False) -> list[Any]:
         @inputs(sale)
         def made(cls, sales: Dataset):
             return sales.groupby("user").aggregate(
-                total=Sum(of="amount", window=Continuous("forever")), sales=Count(window=Continuous("forever"))
+                total=Sum(of="amount", window=Continuous(window)), sales=Count(window=Continuous(window))
             )
 
     if renamed:

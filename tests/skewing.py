@@ -192,6 +192,6 @@ def answered(server: ServerProcess, prefix: str, on_begun: Callable[[Any], None]
         return report[0]["status"] not in {"PENDING", "RUNNING"}
 
     on_begun(report[0])
-    wait_until(has_ended, lambda: report[0], within=300)
+    wait_until(has_ended, lambda: report[0], within=900)
     assert report[0]["status"] == "COMPLETED", report[0]
     return report[0]

@@ -49,7 +49,7 @@ def counted_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return run(step, state, sizes, begun, is_live=state.step % 3 == 1)
 
     monkeypatch.setattr(backfill_step.BackfillStep, "run", counted)
-    for name, rows in (("backfill_step.ROWS_AT_ONCE", 10), ("backfill_step.LIVE_ROWS", 20)):
+    for name, rows in (("backfill_step.ROWS_AT_ONCE", 30), ("backfill_step.LIVE_ROWS", 60)):
         monkeypatch.setattr(f"umbel.spark.{name}", rows)
     for name, rows in (("PART_ROWS", 7), ("SLICE_ROWS", 15)):
         monkeypatch.setattr(f"umbel.runtime.history_slices.{name}", rows)

@@ -15,6 +15,7 @@ from tests.connectors.mongo_servers import (  # noqa: F401 - fixtures
     mongo_typed,
 )
 from tests.connectors.mysql_copies import copies  # noqa: F401 - fixture
+from tests.connectors.sink_tables import made, tables  # noqa: F401 - fixtures
 from tests.s3server import S3Server, started_or_skipped
 from tests.servers.kafka import Broker, started_or_missing
 from tests.servers.mysql import MySQLServer

@@ -20,7 +20,7 @@ from umbel.definitions.arguments import ReadOptions
 from umbel.runtime.batch import drain
 
 __owner__ = "shop@example.com"
-PATIENCE = 150.0
+PATIENCE = 600.0
 
 
 def orders(

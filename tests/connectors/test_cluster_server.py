@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ from tests.deployed import Deployed, wait_until
 from tests.sales import base, put_everywhere
 from tests.scenarios.server import ServerProcess
 from tests.servers.postgres import PostgresServer
+from umbel.catalog.offline_jobs import OfflineJob, OfflineJobs
 from umbel.client.localtoken import local_server, token_of
+from umbel.offline.runner import OfflineRunner
 from umbel.runtime.batch import drain
+from umbel.runtime.deployment import Deployment
+from umbel.serving.backlog import EVERY
 
 LOOKUP = "/api/v1/dataset/Totals/lookup"
 
@@ -60,7 +65,7 @@ def test_its_answers_are_those_beside_the_worker(
         put_everywhere(tmp_path / "files", worker, wave)
         drain(worker.deployment)
         expected = answer(beside)
-        wait_until(lambda: answer(server) == expected, lambda: answer(server), within=20)  # noqa: B023
+        wait_until(lambda: answer(server) == expected, lambda: answer(server), within=120)  # noqa: B023
     beside.stop()
     cluster_database.kill()  # answers do not need it
     assert answer(server) == expected
@@ -76,6 +81,25 @@ def test_it_refuses_what_needs_the_worker(server: ServerProcess, path: str) -> N
     )
     assert (refused.status_code, refused.json()["code"]) == (422, "not-supported"), refused.text
     assert "this server answers queries only" in refused.text
+
+
+def test_it_tells_nothing_of_the_worker_and_its_logs(server: ServerProcess) -> None:
+    deep, metrics = server.http.get("/readyz?deep"), server.http.get("/api/v1/metrics")
+    assert (deep.status_code, deep.json().keys()) == (200, {"status", "revision"}), deep.text
+    assert metrics.status_code == 200, metrics.text
+    assert 'umbel_dataset_rows{dataset="Sales"' in metrics.text
+    assert 'umbel_state_rows{shard="0"}' in metrics.text
+    assert [name for name in ("umbel_worker_", "umbel_lag_", "umbel_log_") if name in metrics.text] == []
+    time.sleep(2 * EVERY)
+    assert "cannot tell how many events wait" not in server.said
+
+
+def test_it_leaves_offline_queries_to_the_servers_beside_the_worker(worker: Deployed, tmp_path: Path) -> None:
+    there = worker.deployment
+    here = Deployment.at(tmp_path / "elsewhere", catalog_url=there.catalog_url, store_url=there.store_url)
+    OfflineJobs(there.catalog).add(OfflineJob("job", "main", b"", "data", "answers/"))
+    assert [OfflineRunner(each)._is_needed() for each in (there, here)] == [True, False]
+    here.catalog.close()
 
 
 def test_without_the_option_it_does_not_start(worker: Deployed, tmp_path: Path) -> None:

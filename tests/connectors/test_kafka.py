@@ -17,6 +17,7 @@ from tests.unit.connectors.reading import Read, read
 from umbel.connectors import Kafka
 from umbel.connectors.credentials import provide_vault
 from umbel.connectors.kafka import fetching, source
+from umbel.connectors.kafka.record_sizes import GUESS
 from umbel.connectors.kafka.source import LOST, SKIPPED, TOMBSTONES, TopicSource
 from umbel.definitions.secret import Secret
 from umbel.errors import InvalidValue, NotSupported, Transient
@@ -89,6 +90,21 @@ def test_a_plan_keeps_to_its_budget_and_a_partition_is_cut_into_splits(
     assert (reader.measure(None).rows, reader.measure(position).rows) == (10_000, 10_000 - rows)
     assert all_of(read(reader, SCHEMA)) == [*range(5000)] * 2
     assert len(read(reader, SCHEMA, into=Read(position=position)).rows) == 10_000 - rows
+
+
+def test_a_plan_keeps_to_its_budget_where_later_records_are_larger(
+    broker: Broker, topic: Callable[..., TopicSource]
+) -> None:
+    reader = topic()
+    sizes = [20_000] * 100 + [10] * 3000 + [20_000] * 1000
+    broker.produce(reader.connector.topic, (b"x" * size for size in sizes))
+    position, planned = None, list[int]()
+    while sum(planned) < len(sizes):
+        found, position = reader.plan(position, 400_000)
+        ends = [(split["begin"], split["end"]) for split, _ in found]
+        assert sum(sum(sizes[begin:end]) for begin, end in ends) <= 500 * 20_000
+        planned.append(sum(end - begin for begin, end in ends))
+    assert len(planned) < 80  # not a few at a time where they are small
 
 
 def test_at_least_one_record_is_planned(broker: Broker, topic: Callable[..., TopicSource]) -> None:
@@ -213,7 +229,7 @@ def test_records_deleted_before_they_were_planned_are_reported(
     reader = topic()
     name = reader.connector.topic
     broker.produce(name, map(row, range(10)))
-    _, position = reader.plan(None, 4 * source.GUESS)
+    _, position = reader.plan(None, 4 * GUESS)
     broker.delete_records(name, {0: 7})
     found = read(reader, SCHEMA, into=Read(position=position))
     assert found.dead == {

@@ -20,7 +20,7 @@ from tests.servers.kafka import Broker
 from umbel.connectors import Kafka, Webhook, sink, source
 from umbel.connectors.kafka import sink as module
 from umbel.connectors.kafka import transactions
-from umbel.connectors.sinks import SinkPosition
+from umbel.connectors.sinks import RowChange, SinkPosition
 from umbel.datasets import Dataset, dataset, field, pipeline
 from umbel.errors import Transient
 from umbel.lib import inputs
@@ -347,6 +347,18 @@ def test_a_destination_that_has_forgotten_its_position(made: Shop, monkeypatch: 
     delivery.step()
     assert made.amounts() == [20, 30]
     delivery.close()
+
+
+def test_a_part_of_the_first_backfill_is_a_position(made: Shop) -> None:
+    """The offset of the batch before it is the first one there is."""
+    made.sell(5)
+    first, reached = made.delivery("Large"), SinkPosition(-2, 10)
+    first._open().write([RowChange(None, None, {"amount": 20.0}, 0)], reached)
+    second = made.delivery("Large")
+    second._open()
+    assert second._position == reached
+    first.close()
+    second.close()
 
 
 def test_a_topic_that_is_made_anew_is_reported_once(made: Shop, broker: Broker) -> None:

@@ -109,7 +109,7 @@ def test_nobody_writes_the_catalog_while_the_cut_is_taken(shop: Shop) -> None:
         writer = threading.Thread(target=write)
         writer.start()
         assert not written.wait(1)
-    assert written.wait(30)
+    assert written.wait(300)
     writer.join()
 
 
@@ -147,7 +147,7 @@ class ThreadOf(threading.Thread):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.join(90)
+        self.join(300)
         assert not self.is_alive()
         if self._error is not None:
             raise self._error

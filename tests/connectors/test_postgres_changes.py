@@ -227,7 +227,7 @@ def test_the_slot_of_a_removed_source_is_dropped(postgres_server: Server, name: 
         until(made, lambda: len(list(place.graph(place.catalog.latest()).sources())) == 1)  # the new commit serves
         stop_polling(tmp_path)  # happens a minute after the last batch was planned
         until(made, lambda: retired(place) and first not in postgres_server.run(slots))
-        assert len(postgres_server.run(slots)) == 1
+        until(made, lambda: len(postgres_server.run(slots)) == 1)  # an interrupted first copy makes its slot anew
 
 
 def retired(place: Any) -> bool:

@@ -50,6 +50,71 @@ def test_a_publication_may_leave_out_what_no_field_needs(postgres_server: Postgr
     examine(table, "id", "note", "updated_at")
 
 
+@pytest.mark.parametrize("publication", ["FOR ALL TABLES", "FOR TABLE orders, other"])
+def test_other_tables_of_a_publication_are_left_out(
+    postgres_server: PostgresServer, tmp_path: Path, publication: str
+) -> None:
+    """Their rows became rows of the dataset; of a table that inherits, also one that is made later, they are."""
+    name = database(postgres_server)
+    run = partial(postgres_server.run, database=name)
+    run(ORDERS, ORDERS.replace("orders", "other"), "CREATE TABLE large(PRIMARY KEY (id)) INHERITS (orders)")
+    run("INSERT INTO orders VALUES (1, 'a', now())", "INSERT INTO other VALUES (9, 'z', now())")
+    run(f"CREATE PUBLICATION umbel_orders {publication}")
+    with deployed(tmp_path, orders(shop(postgres_server, name), cdc="native", disorder="3650d")) as made:
+        until(made, lambda: rows_of(made, "Orders", ["id", "note"]) == [(1, "a")])
+        run("INSERT INTO other VALUES (2, 'x', now())", "UPDATE other SET note = 'x' WHERE id = 9")
+        run("DELETE FROM other", "INSERT INTO other VALUES (1, 'x', now())", "TRUNCATE other")
+        run("INSERT INTO large VALUES (3, 'b', now())", "CREATE TABLE huge(PRIMARY KEY (id)) INHERITS (orders)")
+        if publication == "FOR ALL TABLES":
+            run("INSERT INTO huge VALUES (4, 'c', now())", "DROP TABLE other")
+        run("INSERT INTO orders VALUES (5, 'd', now())")
+        more = [(4, "c")] if publication == "FOR ALL TABLES" else []
+        until(made, lambda: rows_of(made, "Orders", ["id", "note"])[-1:] == [(5, "d")])
+        assert rows_of(made, "Orders", ["id", "note"]) == [(1, "a"), (3, "b"), *more, (5, "d")]
+        assert letters(made) == []
+
+
+def test_rows_of_partitions_that_are_detached_before_they_are_read(
+    postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    """A publication that sends no other tables has no rows of others, whatever the partitions are now."""
+    name = database(postgres_server)
+    run = partial(postgres_server.run, database=name)
+    run(ORDERS.removesuffix(";") + " PARTITION BY RANGE (id)")
+    for number in range(3):
+        run(f"CREATE TABLE part{number} PARTITION OF orders FOR VALUES FROM ({number}0) TO ({number + 1}0)")
+    run("INSERT INTO orders VALUES (1, 'a', now())", "CREATE PUBLICATION umbel_orders FOR TABLE orders")
+    with deployed(tmp_path, orders(shop(postgres_server, name), cdc="native", disorder="3650d")) as made:
+        until(made, lambda: rows_of(made, "Orders", ["id", "note"]) == [(1, "a")])
+        stop_polling(tmp_path)
+        run("INSERT INTO orders VALUES (11, 'b', now()), (21, 'c', now())")
+        run(
+            "ALTER TABLE orders DETACH PARTITION part1", "DROP TABLE part2", "INSERT INTO orders VALUES (2, 'd', now())"
+        )
+        until(made, lambda: (2, "d") in rows_of(made, "Orders", ["id", "note"]))
+        assert rows_of(made, "Orders", ["id", "note"]) == [(1, "a"), (2, "d"), (11, "b"), (21, "c")]
+
+
+@pytest.mark.parametrize("removal", ["ALTER TABLE orders RENAME TO former", "DROP TABLE orders"])
+@pytest.mark.parametrize("publication", ["FOR ALL TABLES", "FOR TABLE orders"])
+def test_another_table_under_the_name_is_reported(
+    postgres_server: PostgresServer, tmp_path: Path, removal: str, publication: str
+) -> None:
+    """Its changes were taken, without the rows that it had by then, and the rows of the former one stayed."""
+    name = database(postgres_server)
+    run = partial(postgres_server.run, database=name)
+    run(ORDERS, "INSERT INTO orders VALUES (1, 'a', now())", f"CREATE PUBLICATION umbel_orders {publication}")
+    with deployed(tmp_path, orders(shop(postgres_server, name), cdc="native")) as made:
+        until(made, lambda: len(rows_of(made, "Orders", ["id"])) == 1)
+        stop_polling(tmp_path)
+        run(removal, ORDERS, "INSERT INTO orders VALUES (2, 'b', now())")
+        if publication == "FOR TABLE orders":
+            run("ALTER PUBLICATION umbel_orders ADD TABLE orders")
+        until(made, lambda: letters(made))
+        assert "another table than the rows came from: that one was dropped or renamed" in letters(made)[0].reason
+        assert "commit the dataset as a new version" in letters(made)[0].reason
+
+
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from tests.connectors.postgres_shop import database
 from tests.connectors.postgres_shop import shop as postgres_source
 from tests.connectors.sink_shop import Endpoint, Shop, shop
+from tests.connectors.sink_tables import Tables, deliver, events
 from tests.deployed import Deployed, wait_until
 from tests.servers.postgres import PostgresServer
 from umbel.api.dataset import redefined
@@ -24,53 +24,13 @@ from umbel.connectors import sinks as sinks_of
 from umbel.connectors.postgres.sink import TableWriter
 from umbel.errors import UmbelError
 from umbel.runtime import deliveries
-from umbel.runtime.deliveries import Deliveries, SinkDelivery, sinks
+from umbel.runtime.deliveries import Deliveries
 from umbel.runtime.erasures import erase
 from umbel.runtime.recovery.backup import backup
 from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.restore import restore
 from umbel.types.dtypes import Bytes, Int, List, Optional
 from umbel.types.schema import Schema
-
-
-class Tables:
-    """Two tables for the datasets of the shop."""
-
-    def __init__(self, server: PostgresServer) -> None:
-        self._server, self.name = server, database(server)
-        self.run(
-            'CREATE TABLE large("user" bigint, amount float8, at timestamptz, later timestamptz)',
-            'CREATE TABLE norse("user" bigint PRIMARY KEY, city text UNIQUE, at timestamptz, later timestamptz)',
-        )
-
-    def run(self, *statements: str) -> list[Any]:
-        return self._server.run(*statements, database=self.name)
-
-    def connectors(self, **login: str) -> tuple[Any, Any]:
-        source = postgres_source(self._server, self.name, **login)
-        return source.table("large"), source.table("norse")
-
-    def amounts(self) -> list[Any]:
-        return [row[0] for row in self.run("SELECT amount FROM large ORDER BY amount")]
-
-
-@pytest.fixture
-def tables(postgres_server: PostgresServer) -> Tables:
-    return Tables(postgres_server)
-
-
-@pytest.fixture
-def made(tables: Tables, tmp_path: Path) -> Iterator[Shop]:
-    with contextlib.closing(Shop(tmp_path, *tables.connectors())) as found:
-        yield found
-
-
-def deliver(made: Shop) -> None:
-    """Deliver as the sinks of the newest revision say."""
-    made.drain()
-    deployment = made.deployed.deployment
-    for each in sinks(deployment, deployment.catalog.revision()).values():
-        SinkDelivery(deployment, each).step()
 
 
 def test_another_login_sends_nothing_again(tables: Tables, made: Shop) -> None:
@@ -171,11 +131,6 @@ def test_each_reason_is_reported(tables: Tables, made: Shop) -> None:
         wait_until(lambda: "has no column 'amount'" in events(made), lambda: events(made), 30)
         tables.run("ALTER TABLE large RENAME price TO amount", "ALTER TABLE large ADD CHECK (amount > 50)")
         wait_until(lambda: "violates check constraint" in events(made), lambda: events(made), 30)
-
-
-def events(made: Shop) -> str:
-    """Return the texts of all events."""
-    return "\n".join(each.text for each in made.deployed.deployment.catalog.events())
 
 
 def test_writers_that_start_at_once_make_the_table_of_positions_once(tables: Tables, made: Shop) -> None:

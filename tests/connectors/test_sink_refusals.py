@@ -97,3 +97,30 @@ def test_a_request_that_is_too_large_is_sent_in_parts(tmp_path: Path) -> None:
         made.deliver()
         assert [row["after"]["amount"] for row in endpoint.rows("/large")] == [20.0 + n for n in range(17)]
         assert letters(made) == []
+
+
+@pytest.mark.parametrize("size", [1000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
+def test_large_rows_are_several_statements(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Postgres closes the connection at a message of a gigabyte."""
+    from umbel.connectors.postgres import sink
+    from umbel.connectors.sinks import RowChange, SinkPosition, WriteOptions
+    from umbel.types.dtypes import Int, Str
+    from umbel.types.schema import Schema
+
+    if size == 1000:
+        monkeypatch.setattr(sink, "AT_ONCE", 10_000)
+    name, count = database(postgres_server), 1100
+    postgres_server.run("CREATE TABLE t(id int PRIMARY KEY, s text, at timestamptz)", database=name)
+    schema = Schema((("id", Int()),), (("s", Str()),), "at")
+    options = WriteOptions(id="x", dataset="T", schema=schema, renames={})
+    writer = sink.TableWriter(postgres_source(postgres_server, name).table("t")._server, "t", options)
+    writer.position()
+    rows = [{"id": number, "s": "x" * size, "at": "2026-03-01T00:00:00Z"} for number in range(count)]
+    writer.write([RowChange({"id": row["id"]}, None, row, 0) for row in rows], SinkPosition(1))
+    found = postgres_server.run("SELECT count(*), min(length(s)), max(length(s)) FROM t", database=name)
+    assert found == [(count, size, size)]
+    assert len([*sink._arrays(rows)]) > 10
+    writer.write([RowChange({"id": row["id"]}, row, None, 0) for row in rows], SinkPosition(2))
+    assert postgres_server.run("SELECT count(*) FROM t", database=name) == [(0,)]

@@ -98,8 +98,9 @@ def test_an_object_in_a_folder_is_on_disk_before_it_is_seen(tmp_path: Path, monk
 
     with monkeypatch.context() as patch:
         patch.setattr("umbel.connectors.buckets.os.fsync", full)
-        with pytest.raises(Transient, match="No space"):
+        with pytest.raises(Transient, match="No space") as failed:
             bucket.put(tmp_path / "file", "deep/object")
+    assert failed.value.hint == "free some disk space"
     assert [path for path in (tmp_path / "b").rglob("*") if path.is_file()] == []
     bucket.put(tmp_path / "file", "deep/object")
     assert [path.name for path in (tmp_path / "b").rglob("*") if path.is_file()] == ["object"]

@@ -53,7 +53,7 @@ def requested() -> pl.DataFrame:
     )
 
 
-def followed(client: Client, report: dict[str, Any], within: float = 180) -> dict[str, Any]:
+def followed(client: Client, report: dict[str, Any], within: float = 600) -> dict[str, Any]:
     deadline = time.monotonic() + within
     while report["status"] in ("PENDING", "RUNNING"):
         assert time.monotonic() < deadline, report

@@ -282,7 +282,7 @@ def test_transactions_of_a_shard_follow_each_other(store: Store) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(300)
     assert stored_entries(store) == {b"n": b"150"}
 
 
@@ -350,5 +350,5 @@ def in_a_thread(work: Callable[[], T]) -> T:
     results: list[T] = []
     thread = threading.Thread(target=lambda: results.append(work()))
     thread.start()
-    thread.join(30)
+    thread.join(300)
     return results[0]

@@ -163,7 +163,7 @@ def test_collected_rows_up_to_the_horizon_are_gone_for_good(store: Store) -> Non
 def test_only_a_merge_of_all_rows_drops_what_is_behind_the_horizon(
     complete: bool, horizon: int | None, slots: list[int]
 ) -> None:
-    rows = pl.DataFrame({"_hash": [1, 1], KEY: [b"a", b"a"], "slot": [3, 12], "n": [1, 1], "_source": [0, 0]})
+    rows = pl.DataFrame({"_hash": [1, 1], KEY: [b"a", b"a"], "slot": [3, 12], "n": [1, 1], "_seq_source": [0, 0]})
     merged = SCHEMA.rule.merge(rows, np.array([True, False]), complete=complete, horizon=horizon)
     assert merged["slot"].to_list() == slots
     assert merged.columns == rows.columns

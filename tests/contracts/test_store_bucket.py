@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from tests.contracts.store_entries import Entries
+from tests.contracts.unconditional import unconditional
 from tests.s3server import S3Server
 from umbel.errors import Damaged, InvalidValue, Terminal, Transient
 from umbel.state import failpoints
@@ -55,6 +57,23 @@ def put_after(store: BucketStore, work: Callable[[], None]) -> None:
     with store.transaction(0, ["a"], Stamp(1, 1)) as tx:
         work()
         Entries(tx, "a").put([b"k"], [b"of one"])
+
+
+@pytest.mark.parametrize(("ignores", "says"), [(True, "of two writers one would be lost"), (False, "If-None-Match")])
+def test_a_storage_without_conditional_puts_is_refused(
+    s3: S3Server, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignores: bool, says: str
+) -> None:
+    with unconditional(s3, ignores=ignores) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        with pytest.raises(InvalidValue, match=says) as refused:
+            put(opened(place, tmp_path), 0, b"v")
+        assert "--store" in str(refused.value.hint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+    assert not list((s3.folder / "state" / place).rglob("*.*"))
+    store = opened(place, tmp_path)
+    put(store, 0, b"v")
+    assert stored(store) == b"v"
+    assert not any(each.is_file() for each in (s3.folder / "state" / place / "probes").glob("*"))
 
 
 def stored(store: BucketStore) -> bytes | None:
@@ -290,3 +309,50 @@ def test_its_transactions_pass_the_failpoints(place: str, tmp_path: Path, monkey
     put(opened(place, tmp_path), 0, b"0")
     assert set(passed) <= set(failpoints.POINTS)
     assert "before a name" in passed
+
+
+@pytest.mark.parametrize("cut", [lambda size: size // 2, lambda size: 0])
+def test_a_cut_copy_of_a_run_is_read_anew(place: str, tmp_path: Path, cut: Callable[[int], int]) -> None:
+    fill(opened(place, tmp_path, flush_bytes=1))
+    assert stored(opened(place, tmp_path, "copies")) == b"v7"
+    for each in copies(tmp_path):
+        os.truncate(each, cut(each.stat().st_size))
+    assert stored(opened(place, tmp_path, "copies")) == b"v7"
+
+
+def test_a_changed_copy_of_a_run_is_read_once(place: str, tmp_path: Path) -> None:
+    fill(opened(place, tmp_path, flush_bytes=1))
+    reader = opened(place, tmp_path, "copies")
+    stored(reader)
+    for each in copies(tmp_path):
+        data = bytearray(each.read_bytes())
+        data[200] ^= 1
+        each.write_bytes(data)
+    reader = opened(place, tmp_path, "copies")
+    for _ in copies(tmp_path):
+        with suppress(Damaged):
+            stored(reader)
+    assert stored(reader) == b"v7"
+
+
+def test_a_copy_of_another_account_is_not_needed(place: str, tmp_path: Path) -> None:
+    fill(opened(place, tmp_path, flush_bytes=1))
+    stored(opened(place, tmp_path, "copies"))
+    for each in copies(tmp_path):
+        each.unlink()
+        each.mkdir()  # neither readable nor to be replaced, also for root
+    assert stored(opened(place, tmp_path, "copies")) == b"v7"
+
+
+def fill(store: BucketStore) -> None:
+    """Write some runs."""
+    for batch in range(8):
+        put(store, batch, b"v%d" % batch)
+    store.close()
+
+
+def copies(tmp_path: Path) -> list[Path]:
+    """Return the copies of runs on this machine, at least one."""
+    found = list((tmp_path / "copies").glob("*.run"))
+    assert found
+    return found

@@ -97,6 +97,16 @@ READS: dict[str, Callable[[Client], Any]] = {
         frame(id=[1, 2], at=[JAN, JAN]),
         feature_to_column_map={User.uid: "id", Computed.who: "id"},
     ),
+    "offline with instants that are an input of another type": lambda c: c.query_offline(
+        [Computed.who], [Computed.twice], "Computed.who", frame(**{"Computed.who": [1_704_067_200, 1_704_153_600]})
+    ),
+    "offline with instants named like an input": lambda c: c.query_offline(
+        [User.uid],
+        [User.name],
+        "User.uid",
+        frame(id=[1], **{"User.uid": [JAN]}),
+        feature_to_column_map={User.uid: "id"},
+    ),
     "options of NumPy": lambda c: c.query(
         [User.uid], [User.name], users(1), log=np.bool_(False), sampling_rate=np.float32(0.5)
     ),
@@ -136,6 +146,12 @@ REFUSALS: dict[str, Callable[[Client], Any]] = {
     ),
     "instants named like an output": lambda c: c.query_offline(
         [User.uid], [User.name], "User.name", frame(**{"User.uid": [1], "User.name": [JAN]})
+    ),
+    "a column of an input that is not there": lambda c: c.query_offline(
+        [User.uid], [User.name], "at", DATED, feature_to_column_map={User.uid: "id"}
+    ),
+    "a column of what is no input": lambda c: c.query_offline(
+        [User.uid], [User.name], "at", DATED, feature_to_column_map={User.name: "at"}
     ),
     "neither a frame nor files": lambda c: c.query_offline([User.uid], [User.name], "at"),
     "a frame and files": lambda c: c.query_offline([User.uid], [User.name], "at", DATED, input_s3="x"),

@@ -14,7 +14,7 @@ import psutil
 from tests.docs.tutorial import Change, Command, is_printed
 from tests.scenarios.server import free_port
 
-PATIENCE = 180.0
+PATIENCE = 600.0
 PORT = "8425"
 """The port that the page speaks of; the test takes a free one."""
 

@@ -15,7 +15,7 @@ import psutil
 
 from tests.scenarios.server import HOST, free_port
 
-PATIENCE = 300.0
+PATIENCE = 600.0
 
 
 class Running:

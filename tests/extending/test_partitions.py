@@ -6,67 +6,32 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from tests.connectors.shop_datasets import letters, until
 from tests.deployed import Deployed, wait_until
-from tests.extending.install import PACKAGE
-from tests.extending.shelves import PAGE, Shelves, serving
+from tests.extending.pages import START, Read, put, raising, seen
+from tests.extending.shelves import PAGE, Shelves
 from tests.extending.test_connector_contract import Poller
 from umbel import Count, Dataset, Tumbling, pipeline
-from umbel.connectors import polling, source
+from umbel.connectors import polling
 from umbel.connectors.custom import Page
 from umbel.connectors.polling import stop_polling
 from umbel.datasets import dataset, field
-from umbel.errors import Damaged, InvalidType, Transient
+from umbel.errors import InvalidType, Transient
 from umbel.lib import inputs
 from umbel.runtime.batch import drain
-from umbel.runtime.recovery.check import check
 from umbel.runtime.source_lags import source_lags
 from umbel.testing.connectors import read_options
+from umbel.types.dtypes import Bytes
 
 __owner__ = "shop@example.com"
-START = datetime(2024, 1, 1, tzinfo=UTC)
-Read = Callable[[Any, str, Any], Iterator[Page]]
-
-
-@pytest.fixture
-def server(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelves]:
-    monkeypatch.syspath_prepend(str(site))
-    monkeypatch.syspath_prepend(str(PACKAGE))
-    with serving() as shelves:
-        yield shelves
-        stop_polling(tmp_path)
-
-
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch, server: Shelves) -> Callable[[Read], Read]:
-    """Replace `read` of the package's reader; return the one it has."""
-    from umbel_extras.shelf import ShelfReader
-
-    def replace(other: Read) -> Read:
-        before: Read = ShelfReader.read
-        monkeypatch.setattr(ShelfReader, "read", other)
-        return before
-
-    return replace
-
-
-def seen(server: Shelves, *shelves: str) -> Any:
-    from umbel_extras.shelf import Shelf
-
-    @source(Shelf(name="shelf", url=server.url).items(*shelves), disorder="1h", cdc="append", every="1s")
-    @dataset
-    class Seen:
-        n: int
-        t: datetime
-
-    return Seen
 
 
 def hourly(events: Any) -> Any:
@@ -93,7 +58,7 @@ def test_a_partition_with_more_pages_than_another_is_not_late(
 
     def slowly(reader: Any, partition: str, offset: Any) -> Iterator[Page]:
         for page in original(reader, partition, offset):
-            assert partition != "b" or b_may_go_on.wait(60)
+            assert partition != "b" or b_may_go_on.wait(300)
             yield page
 
     original = read(slowly)
@@ -126,10 +91,6 @@ def counts(place: Deployed) -> dict[str, int]:
     return {name: found.get(("Seen", name), 0) for name in ("rows", "late")}
 
 
-def put(server: Shelves, shelf: str, hours: range) -> None:
-    server.put(shelf, *({"n": 1, "t": (START + timedelta(hours=hour)).isoformat()} for hour in hours))
-
-
 def test_no_partition_makes_the_history_of_another_one_late(
     server: Shelves, read: Callable[[Read], Read], tmp_path: Path
 ) -> None:
@@ -139,7 +100,7 @@ def test_no_partition_makes_the_history_of_another_one_late(
     def slowly(reader: Any, partition: str, offset: Any) -> Iterator[Page]:
         for number, page in enumerate(original(reader, partition, offset)):
             if partition == "b" and number:
-                assert b_may_go_on.wait(60)
+                assert b_may_go_on.wait(300)
             yield page
 
     original = read(slowly)
@@ -184,13 +145,6 @@ class Own(BaseException):
     """An exception that is no `Exception`."""
 
 
-def raising(error: BaseException) -> Callable[[Any], Any]:
-    def call(_: Any) -> Any:
-        raise error
-
-    return call
-
-
 @pytest.mark.parametrize(
     ("misdeed", "expected"),
     [
@@ -206,6 +160,10 @@ def raising(error: BaseException) -> Callable[[Any], Any]:
         (lambda _: [Page("rows", 1)], "the rows of a page are a value of type str"),  # type: ignore[arg-type]
         (lambda _: [Page(iter([{"n": 1}]), 1)], "the rows of a page are a value of type list_iterator"),  # type: ignore[arg-type]
         (lambda _: [Page([{"n": 1}], float("nan"))], "the offset nan is no plain JSON"),
+        (
+            lambda _: [Page(pa.table([[1], [2]], names=["n", "n"]), 1)],
+            "partition 'a': a page has several columns of the name",
+        ),
     ],
 )
 def test_a_partition_that_misbehaves_is_named_and_holds_up_no_other_one(
@@ -229,7 +187,7 @@ def test_a_partition_that_misbehaves_is_named_and_holds_up_no_other_one(
     try:
         place.commit([seen(server, "a", "b")])
         until(place, lambda: place.deployment.catalog.counts().get(("Seen", "rows")) == 20)
-        wait_until(lambda: expected in trouble(), trouble, within=60)
+        wait_until(lambda: expected in trouble(), trouble, within=300)
         is_odd.clear()
         until(place, lambda: place.deployment.catalog.counts()["Seen", "rows"] == 40)
         reported = [letter.reason for letter in letters(place)]
@@ -288,7 +246,7 @@ def test_a_partition_that_does_not_answer_is_reported(
 
     def hanging(reader: Any, partition: str, offset: Any) -> Iterator[Page]:
         if partition == "b" and not ends.is_set():
-            ends.wait(60)
+            ends.wait(300)
         return original(reader, partition, offset)
 
     original = read(hanging)
@@ -311,34 +269,21 @@ def test_a_partition_that_does_not_answer_is_reported(
         place.close()
 
 
-@pytest.mark.parametrize("name", ["state.json", "000000000002.rows"])
-def test_damage_of_the_staged_rows_is_reported(
-    server: Shelves, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
-    """An empty last part ended the thread, which was started anew and ended several times a second, with a traceback each."""
-    put(server, "a", range(2 * PAGE))
-    place = Deployed(tmp_path / "umbel")
-    try:
-        place.commit([seen(server, "a")])
-        until(place, lambda: place.taken().get("Seen", 0) == 2 * PAGE)
-        stop_polling(tmp_path)
-        (harmed,) = (tmp_path / "umbel" / "staged").glob(f"*/{name}")
-        harmed.write_bytes(b"")
-        assert [each for each in check(place.deployment) if each.subject.startswith("staged rows of") and each.lost]
-        if name == "state.json":
-            with pytest.raises(Damaged, match=r"state.json of Seen.* is damaged"):
-                drain(place.deployment)
-            return
+def test_a_column_of_bytes_is_no_row_of_json(server: Shelves, read: Callable[[Read], Read], tmp_path: Path) -> None:
+    """A page with the column alone, of the name that rows of JSON have when they are staged, was parsed."""
+    from umbel_extras.shelf import Shelf
 
-        def troubles() -> list[str]:
-            drain(place.deployment)
-            return [each.trouble for each in source_lags(place.deployment.directory)]
-
-        wait_until(lambda: any("part 2 of Seen" in each for each in troubles()), troubles)
-        thread = [each for each in threading.enumerate() if each.name.startswith("poll Shelf")]
-        troubles()
-        assert [each for each in threading.enumerate() if each.name.startswith("poll Shelf")] == thread
-        assert "the error cannot be reported" in caplog.text
-    finally:
-        stop_polling(tmp_path)
-        place.close()
+    values = [b'{"_row": 5}', b"bytes", None]
+    pages = {"a": pa.table({"_row": values}), "b": [{"_row": "text"}]}
+    read(lambda _, partition, offset: iter([] if offset else [Page(pages[partition], 1)]))
+    reading = Shelf(name="shelf", url=server.url).items("a", "b").reader_of(read_options(tmp_path))
+    reading.read_on(Poller())
+    splits, _ = reading.plan(None, 1 << 20)
+    batches = [batch for split, _ in splits for batch in reading.open(split, {"_row": Bytes()}, exact=False)]
+    assert batches[0].raw.frame.to_dict(as_series=False) == {"_row": values}
+    assert json.loads(batches[0].text(0)).keys() == {"_row"}
+    assert batches[1].text(0) == b'{"_row":"text"}'
+    assert [batch.raw.rejects.height for batch in batches] == [0, 0]
+    assert reading.stage.redact(lambda rows: pl.Series([each == b"bytes" for each in rows["_row"]])) == 1
+    (again,) = reading.open(splits[0][0], {"_row": Bytes()}, exact=True)
+    assert again.raw.frame["_row"].to_list() == [values[0], None, None]

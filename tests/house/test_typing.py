@@ -10,13 +10,13 @@ from tests.typing import shop
 
 def test_a_project_is_clean_when_checked_strictly() -> None:
     config, sample = ROOT / "tests" / "typing" / "mypy.ini", ROOT / "tests" / "typing" / "shop.py"
-    cache = ROOT / ".mypy_cache" / "projects"
+    cache = ROOT / ".mypy_cache" / "house"
     report, _, status = api.run(["--config-file", str(config), "--cache-dir", str(cache), str(sample)])
     assert status == 0, report
 
 
 def test_a_mistake_is_found() -> None:
-    config, cache = ROOT / "tests" / "typing" / "mypy.ini", ROOT / ".mypy_cache" / "projects"
+    config, cache = ROOT / "tests" / "typing" / "mypy.ini", ROOT / ".mypy_cache" / "house"
     mistake = "from tests.typing.shop import Order, User\nUser.lookop\nx: str = Order.price\n"
     report, _, status = api.run(["--config-file", str(config), "--cache-dir", str(cache), "-c", mistake])
     assert status == 1

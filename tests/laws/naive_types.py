@@ -59,7 +59,7 @@ def naive_float(_, value):
 
 
 def naive_str(_, value):
-    need(isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)))
+    need(isinstance(value, (str, int, float, decimal.Decimal)))
     return str(value)
 
 

@@ -51,7 +51,7 @@ def test_rows_that_take_effect_after_their_instants(tiling: Tiling, drawn: Any, 
         values = [value(each, rows, now) if is_there else each.missing for each in UNBOUNDED]
         names = [f"a{number}" for number in range(len(UNBOUNDED))]
         assert_rows(replayed.select(names).row(place), values, 1e3, f"offline {key}")
-        if not found["_history"][place]:
+        if not found["_at_history"][place]:
             assert_rows(found.select(names).row(place), values, 1e3, f"online {key}")
 
 
@@ -85,7 +85,7 @@ def test_a_row_that_takes_effect_when_it_has_left_its_window_makes_its_key_known
     job.feed(frame(changes, TABLE))
     where = [(key, at * SECOND) for key in (1, 2) for at in (199, 200, 201, 400)]
     check(job, changes, where, frame(changes, TABLE))
-    assert job.lookup([(1, 201 * SECOND)])["_changed"].to_list() == [instant(200 * SECOND)]
+    assert job.lookup([(1, 201 * SECOND)])["_at_changed"].to_list() == [instant(200 * SECOND)]
 
 
 @pytest.mark.parametrize("moving", [False, True])

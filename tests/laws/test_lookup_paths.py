@@ -331,7 +331,7 @@ def test_point_lookups_find_no_key_whose_rows_were_retracted_by_a_later_batch(in
     where = [(key, at) for key in (1, 2, 3) for at in (9_999_999, 20_000_000, 200_000_000)]
     assert check(source(job.operator, job.store, everything), where, 1) == len(where)
     found = job.lookup([(key, 20_000_000) for key in (1, 2, 3)])
-    assert found["_found"].to_list() == [False, True, True]
+    assert found["_at_found"].to_list() == [False, True, True]
 
 
 def test_the_window_edge_of_point_lookups() -> None:

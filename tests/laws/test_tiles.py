@@ -114,13 +114,13 @@ def check(job: Job, changes: list[tuple[int, Change]], requested: list[tuple[int
         return
     online, completed = job.lookup(requested), job.completed(requested, rows)
     offline = job.operator.replay(rows, job.points(requested))
-    history, magnitude = online["_history"].to_list(), 1e3
+    history, magnitude = online["_at_history"].to_list(), 1e3
     for place, (key, now) in enumerate(requested):
         expected_row = expected(job.operator, changes, key, now)
         assert_rows(offline.row(place), expected_row, magnitude, f"offline {key} {now}")
         for answers, title in ((online, "online"), (completed, "completed")):
-            if not answers["_history"][place]:
-                assert_rows(answers.drop("_history").row(place), expected_row, magnitude, f"{title} {key} {now}")
+            if not answers["_at_history"][place]:
+                assert_rows(answers.drop("_at_history").row(place), expected_row, magnitude, f"{title} {key} {now}")
     known = [place for place, unknown in enumerate(history) if not unknown]
     for name in offline.columns:
         a, b = online[name].gather(known).to_list(), offline[name].gather(known).to_list()
@@ -187,7 +187,7 @@ def test_watermark_forgets_only_what_it_may(
     everything = [*changes, *touch]
     check(job, everything, instants(everything, requested), frame(everything))
     now = [(key, last + ahead * SECOND) for key in (1, 2) for ahead in (0, 50, 3000)]
-    assert not job.lookup(now)["_history"].any()
+    assert not job.lookup(now)["_at_history"].any()
 
 
 @given(tiling=tilings, drawn=streams, now=st.integers(0, 3_000).map(lambda n: n * SECOND), key=st.integers(1, 2))
@@ -214,10 +214,10 @@ def test_exact_while_quiet(drawn: Any, requested: Any) -> None:
     job.feed(frame(changes))
     where = instants(changes, requested)
     online = job.lookup(where)
-    assert not online["_history"].any()
+    assert not online["_at_history"].any()
     for place, (key, now) in enumerate(where):
         mine = [change for k, change in changes if k == key]
-        row = online.drop("_found", "_history", "_changed", strict=False).row(place)
+        row = online.drop("_at_found", "_at_history", "_at_changed", strict=False).row(place)
         if is_found(mine, now):
             expected_row = [continuous(each, mine, now, each.window.duration_us) for each in operator.aggregates]  # type: ignore[union-attr]
             assert_rows(row, expected_row, 1e3, f"{key} {now}")
@@ -368,7 +368,7 @@ def test_updates_behind_the_watermark_are_history() -> None:
     job.feed(frame(changes, TABLE))
     job.feed(frame([(1, Change(90 * SECOND, 90 * SECOND, {**old, "id": 2}, 1, 9))], TABLE), instant(89 * SECOND))
     check(job, changes, [(1, 5 * SECOND), (1, 7 * SECOND)], frame(changes, TABLE))
-    assert job.lookup([(1, 5 * SECOND), (1, 7 * SECOND)])["_history"].to_list() == [True, False]
+    assert job.lookup([(1, 5 * SECOND), (1, 7 * SECOND)])["_at_history"].to_list() == [True, False]
 
 
 def test_a_row_that_ended_after_its_window_left_it_left_it() -> None:
@@ -385,7 +385,7 @@ def test_a_row_that_ended_after_its_window_left_it_left_it() -> None:
     changes.append((1, Change(401 * SECOND, 401 * SECOND, {**row, "id": 2}, 1, 9)))
     requested = [(1, second * SECOND) for second in (50, 105, 106, 300, 399, 400, 401, 500, 501, 502)]
     check(job, changes, requested, frame(changes, TABLE))
-    assert job.lookup(requested)["_history"].to_list() == [True, True, *[False] * 8]
+    assert job.lookup(requested)["_at_history"].to_list() == [True, True, *[False] * 8]
 
 
 def test_a_key_that_only_corrections_had_is_not_found() -> None:
@@ -394,7 +394,7 @@ def test_a_key_that_only_corrections_had_is_not_found() -> None:
     for n in range(12):
         change = Change(n * SECOND, n * SECOND, {"id": 0}, 1, n)
         job.feed(frame([(1, change)], TABLE))
-        assert job.lookup([(1, 20 * SECOND)])["_found"].to_list() == [True]
+        assert job.lookup([(1, 20 * SECOND)])["_at_found"].to_list() == [True]
         job.feed(frame([(1, replace(change, weight=-1))], TABLE))
     job.feed(frame([(1, Change(30 * SECOND, 30 * SECOND, {"id": 0}, 1, 99))], TABLE))
-    assert job.lookup([(1, 20 * SECOND), (1, 30 * SECOND)])["_found"].to_list() == [False, True]
+    assert job.lookup([(1, 20 * SECOND), (1, 30 * SECOND)])["_at_found"].to_list() == [False, True]

@@ -33,7 +33,7 @@ class ServerProcess:
     def said(self) -> str:
         return self._log.read_text()
 
-    def wait_until_ready(self, within: float = 120) -> None:
+    def wait_until_ready(self, within: float = 400) -> None:
         deadline = time.monotonic() + within
         while time.monotonic() < deadline and self.process.poll() is None:
             try:

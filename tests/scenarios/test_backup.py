@@ -128,7 +128,7 @@ class Run:
             heads = deployed.deployment.catalog.heads(deployed.deployment.catalog.latest())
             return deployed.taken() == due and serving == heads
 
-        wait_until(is_done, lambda: (deployed.taken(), due, self.said(self.folder)), within=200)
+        wait_until(is_done, lambda: (deployed.taken(), due, self.said(self.folder)), within=600)
         worker.end()
 
     def restored(self, report: BackupReport, chance: random.Random) -> Deployed:

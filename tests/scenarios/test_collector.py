@@ -243,7 +243,7 @@ def test_a_schema_rejects_events_with_the_reason(tmp_path: Path) -> None:
 def test_wrong_options_are_refused_with_a_remedy(tmp_path: Path, options: list[str], reason: str) -> None:
     (tmp_path / "bad.json").write_text("{")
     command = [sys.executable, "-m", "umbel.cli.main", "collect", "--dir", "events", "--port", "1", *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2
     assert reason in done.stderr
     assert "Traceback" not in done.stderr
@@ -254,7 +254,7 @@ def test_a_folder_and_a_port_are_of_one_collector(tmp_path: Path) -> None:
     collector = started(tmp_path)
     for directory, port in ((collector.directory, collector.port + 1), (tmp_path / "other", collector.port)):
         command = [sys.executable, "-m", "umbel.cli.main", "collect", "--dir", str(directory), "--port", str(port)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 2
         assert "another collector runs" in done.stderr or "nothing can listen" in done.stderr
         assert "stored in" not in done.stderr

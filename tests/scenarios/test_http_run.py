@@ -20,7 +20,7 @@ from tests.unit.serving import flights
 from tests.unit.serving.conftest import DEPARTURES
 
 LATER = "2013-12-01T16:00:00Z"
-PATIENCE = 300.0
+PATIENCE = 600.0
 
 
 class Run:

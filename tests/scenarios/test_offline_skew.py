@@ -59,7 +59,7 @@ def jvm_of(server: ServerProcess) -> list[str]:
         found[:] = [each.name() for each in server.family() if running_java(each)]
         return bool(found)
 
-    wait_until(is_there, server.family, within=60)
+    wait_until(is_there, server.family, within=300)
     return found
 
 

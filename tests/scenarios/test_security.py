@@ -26,7 +26,7 @@ from tests.unit.serving import flights
 from umbel.client import Client
 from umbel.errors import UmbelError
 
-PATIENCE = 300.0
+PATIENCE = 600.0
 PLANTED = "pl4nted-s3cret-0f-the-store"
 QUERY = {"inputs": ["Origin.origin"], "outputs": ["Origin"], "data": {"Origin.origin": ["JFK"]}}
 

@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -23,7 +24,7 @@ from umbel.processes.locks import alone
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import Deployment
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 
 
 def wait(condition: Callable[[], object], said: Callable[[], str] = str) -> None:
@@ -114,13 +115,18 @@ def test_a_worker_that_is_stopped_while_it_starts_leaves_no_jvm(tmp_path: Path, 
 
 
 def test_a_worker_whose_process_group_is_stopped_ends_in_order(tmp_path: Path, start: Callable[..., Marked]) -> None:
-    """As `timeout` and systemd stop it: Spark's JVM ended at the same time, and the worker failed with a traceback."""
+    """As `timeout` and systemd stop it: where Spark's JVM got the signal first, it had ended before the worker could stop it."""
     Deployment.at(tmp_path / "umbel", shards=1)
     status = tmp_path / "umbel" / "work.json"
     worker = start("work", "-w", "1")
     wait(lambda: status.exists() and '"state": "running"' in status.read_text(), worker.said)
     for each in worker.processes():
-        each.terminate()
+        with suppress(psutil.NoSuchProcess):  # one that ran for a moment
+            if each.pid != worker.process.pid:
+                each.terminate()
+    time.sleep(2)  # Spark's JVM would have ended by then
+    assert worker.runs("org.apache.spark"), worker.said()
+    worker.process.terminate()
     assert worker.process.wait(PATIENCE) == 0, worker.said()
     assert "Traceback" not in worker.said()
     assert '"state": "stopped"' in status.read_text()

@@ -19,7 +19,7 @@ from tests.servers.golang import REMEDY, go
 from tests.servers.missing import missing
 from umbel.processes.process_tree import die_with
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 UNKNOWN = frozenset({"decimal", "minKey", "maxKey", "javascript", "NaN"})
 """Types and values that it cannot store, and refuses in filters."""
 

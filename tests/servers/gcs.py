@@ -17,7 +17,7 @@ from tests.servers.missing import missing
 
 PROGRAM = "fake-gcs-server"
 REMEDY = "go install github.com/fsouza/fake-gcs-server@latest"
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tests.servers.certificates import Authority
 from tests.servers.missing import missing
 from umbel.processes.process_tree import die_with
 
-PATIENCE = 90.0
+PATIENCE = 300.0
 USER, PASSWORD = "reader", "only-for-tests"
 LOGGING = """<Configuration status="WARN"><Appenders><Console name="C" target="SYSTEM_OUT"/></Appenders>
 <Loggers><Root level="WARN"><AppenderRef ref="C"/></Root></Loggers></Configuration>"""

@@ -21,7 +21,7 @@ from tests.servers.missing import missing
 
 USER, PASSWORD = "umbel", "only-for-tests"
 ACCOUNT = "mysql"
-PATIENCE = 60.0
+PATIENCE = 240.0
 REMEDY = "install the package mariadb-server: tests/servers/install"
 SETTINGS = f"""[mariadbd]
 bind_address = {HOST}

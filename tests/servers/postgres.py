@@ -22,7 +22,7 @@ from tests.scenarios.server import HOST, free_port
 from tests.servers.missing import missing
 
 USER, PASSWORD = "umbel", "only-for-tests"
-PATIENCE = 60.0
+PATIENCE = 240.0
 REMEDY = "install the package postgresql: tests/servers/install"
 SETTINGS = f"""
 listen_addresses = '{HOST}'

@@ -15,7 +15,7 @@ import httpx
 from tests.scenarios.server import HOST, free_port
 from tests.servers.missing import missing
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 
 class Prometheus:

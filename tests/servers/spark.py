@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.scenarios.server import HOST, free_port
 
-PATIENCE = 90.0
+PATIENCE = 300.0
 
 
 @dataclass

@@ -119,7 +119,7 @@ def is_serving(deployed: Deployed) -> bool:
 def test_live_batches_go_on_beside_a_step(tmp_path: Path, spark: Any, steps: Steps) -> None:
     with running(tmp_path, spark) as (deployed, caught_up):
         deployed.commit([Visit, Old, New])
-        assert steps.begun.wait(60)
+        assert steps.begun.wait(300)
         for number in range(5):
             visit(deployed, USERS)
             caught_up({"Visit": ROWS * REQUESTS + USERS * (number + 1)})
@@ -172,7 +172,7 @@ def test_no_batch_waits_for_a_step_whose_result_a_commit_removed(tmp_path: Path,
     with running(tmp_path, spark) as (deployed, caught_up):
         place = deployed.deployment
         deployed.commit([Visit, Old, New])
-        assert steps.begun.wait(60)
+        assert steps.begun.wait(300)
         removed = set(place.backfill_state().state_ids)
         deployed.commit([Visit, Old])
         for number in range(3):
@@ -192,7 +192,7 @@ def test_a_commit_during_a_step_begins_its_own_when_that_has_ended(tmp_path: Pat
     with running(tmp_path, spark) as (deployed, caught_up):
         place = deployed.deployment
         deployed.commit([Visit, Old, New])
-        assert steps.begun.wait(60)
+        assert steps.begun.wait(300)
         steps.failure = OSError("of the first commit")  # which no longer counts
         deployed.commit([Visit, Old, Newer])
         visit(deployed, USERS)
@@ -245,7 +245,7 @@ def test_the_step_of_a_worker_that_was_replaced_changes_nothing(
     deployed = Deployed(tmp_path, budget=1)
     with running(tmp_path, spark, closing=False) as (former, _):
         former.commit([Visit, Old, New])
-        assert steps.begun.wait(60)
+        assert steps.begun.wait(300)
     (late,) = [thread for thread in threading.enumerate() if thread.name == "backfill"]
     monkeypatch.setattr(backfill, "LIVE_ROWS", 1 << 40)
     monkeypatch.setattr(backfill, "LAST_ROWS", 1 << 40)  # the new worker's steps are between its batches
@@ -256,7 +256,7 @@ def test_the_step_of_a_worker_that_was_replaced_changes_nothing(
         expected = [ROWS * REQUESTS // USERS + 1] * USERS
         assert visits(deployed, "New") == expected
         steps.go_on.set()
-        late.join(60)
+        late.join(300)
         assert not late.is_alive()
         visit(deployed, USERS)
         caught_up({"Visit": ROWS * REQUESTS + 2 * USERS})

@@ -125,7 +125,7 @@ def test_reports_that_arrive_during_a_look(
         look(progress)
         for each in threading.enumerate():
             if each.name == f"offline-{progress.job.id}":
-                each.join(30)
+                each.join(300)
 
     monkeypatch.setattr(driver.Progress, "look", slow)
     rows = many(200)
@@ -244,7 +244,7 @@ def test_a_worker_gives_back_what_it_has_read(monkeypatch: pytest.MonkeyPatch) -
     reports = list[Any]()
     on_cluster._task("", "", "", SimpleNamespace(add=reports.append))(InputPart(0, ()))
     assert reports == [(PartReport(0),)]
-    assert forgotten.wait(60)
+    assert forgotten.wait(300)
 
 
 def test_the_reason_of_a_failed_task() -> None:

@@ -38,8 +38,14 @@ class Columns:
 
     @property
     def value(self) -> pl.Expr:
-        """The input column, in rows."""
-        return pl.col(self.of)
+        """The input column, in rows; -0.0 is 0.0.
+
+        Values are told apart by equality, so which of the two was stored would depend on the order of rows.
+        """
+        found = pl.col(self.of)
+        if self.dtype is None or not self.polars.is_float():
+            return found
+        return pl.when(found == 0.0).then(0.0).otherwise(found)  # Polars leaves out the addition of 0.0
 
     @property
     def polars(self) -> pl.DataType:

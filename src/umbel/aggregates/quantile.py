@@ -75,7 +75,7 @@ class Quantile(Aggregate):
         return {**VALUES.state(pl.Float64()), "is_rounded": pl.Boolean()}
 
     def lift(self, state: Columns) -> Partial:
-        value = state.value.cast(pl.Float64) + 0.0  # -0.0 is 0.0
+        value = state.value.cast(pl.Float64)
         return {
             **VALUES.lift({"values": value, "counts": WEIGHT}, value.is_not_null()),
             "is_rounded": pl.lit(value=False),

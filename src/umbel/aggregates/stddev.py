@@ -90,7 +90,9 @@ class Stddev(Aggregate):
         count = state["count"]
         variance = (state["squares"] - state["sum"] * state["sum"] / count) / count
         alone = state["center"] - state["center"]  # 0.0, and NaN if it is no finite number
-        spread = pl.when(count > 1).then(variance.clip(lower_bound=0.0).sqrt() / _unit(state)).otherwise(alone)
+        # A column: instead of dividing by a single number Polars multiplies with its inverse, which is rounded
+        units = count * 0 + _unit(state)
+        spread = pl.when(count > 1).then(variance.clip(lower_bound=0.0).sqrt() / units).otherwise(alone)
         found = pl.when(count > 0).then(spread).otherwise(pl.lit(self.default, pl.Float64))
         return nonfinite.spoiled(found, state)
 

@@ -88,7 +88,7 @@ def expectations(
         where = location_of(found)
         if list(inspect.signature(found).parameters) != ["cls"]:
             raise InvalidValue(
-                f"expectations '{found.__name__}' must have cls as its only parameter",
+                f"expectations '{_qualified(found)}' must have cls as its only parameter",
                 where=where,
                 hint="def expected(cls): ...",
             )
@@ -99,8 +99,13 @@ def expectations(
     return decorate if func is None else decorate(func)
 
 
+def _qualified(func: Listing) -> str:
+    """Return a method's name with that of its dataset, which is not there yet."""
+    return func.__qualname__.rpartition("<locals>.")[2]
+
+
 def _described(func: Listing) -> InvalidValue:
-    message = f"expectations '{func.__name__}' cannot have @meta"
+    message = f"expectations '{_qualified(func)}' cannot have @meta"
     return InvalidValue(message, where=location_of(func), hint="put @meta on the dataset")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -94,10 +95,20 @@ def _drained(dataset: Any, record: SinkDefinition) -> Any:
     if not isinstance(dataset, Dataset):
         raise InvalidType(f"@sink needs a dataset, found {dataset!r}", hint="put @sink on a class with @dataset")
     own = record_of(dataset)
-    for name, _ in record.renames:
-        if name not in own.schema.names:
-            raise InvalidValue(
-                f"dataset '{own.name}', sink to {record.connector.title}: unknown column '{name}'",
-                hint='renames={"a field of the dataset": "a column of the sink"}',
-            )
+    if wrong := _misnamed(own.schema.names, dict(record.renames)):
+        raise InvalidValue(
+            f"dataset '{own.name}', sink to {record.connector.title}: {wrong}",
+            hint='renames={"a field of the dataset": "a column of the sink"}',
+        )
     return redefined(dataset, sinks=(record, *own.sinks))
+
+
+def _misnamed(names: Sequence[str], renames: Mapping[str, Any]) -> str:
+    """Return what is wrong with the names of a sink's columns; empty if nothing is."""
+    for name, column in renames.items():
+        if name not in names:
+            return f"unknown column '{name}'"
+        if not isinstance(column, str) or not column:
+            return f"column '{name}' cannot be named {column!r}"
+    twice = [column for column, count in Counter(renames.get(name, name) for name in names).items() if count > 1]
+    return f"two fields would be the column '{twice[0]}'" if twice else ""

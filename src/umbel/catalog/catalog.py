@@ -263,7 +263,7 @@ class Catalog:
         Args:
             branch: the branch of the rows.
             dataset: its name.
-            identities: of its definition, and of the one that is being backfilled: others begin without erasures.
+            identities: of its erase keys, and of those of the definition that is being backfilled.
             keys: the erased keys.
         """
         with self._session.begin() as session:
@@ -291,7 +291,7 @@ class Catalog:
         return last
 
     def erasures(self, branch: str, until: int) -> list[tuple[str, str, bytes]]:
-        """Return a branch's erasures as of a revision: dataset, identity of its definition, keys."""
+        """Return a branch's erasures as of a revision: dataset, identity of its erase keys, keys."""
         begun = func.coalesce(func.max(t.Commit.revision), 0)
         deleted = select(begun).where(t.Commit.branch == branch, t.Commit.definitions == DELETED)
         requested = select(t.Erasure).where(

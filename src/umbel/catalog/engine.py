@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError, OperationalError
 from umbel.catalog.checksums import REMEDY
 from umbel.catalog.row_sums import add_function, add_triggers, note_all
 from umbel.errors import Damaged, InvalidValue, Terminal, Transient, UmbelError
+from umbel.processes.status import full_disk
 from umbel.state.passwords import masked, passwords_of, remember_all
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def migrated(url: str) -> Engine:
     except (OperationalError, OSError) as error:
         engine.dispose()
         reason = str(error.orig if isinstance(error, OperationalError) else error).strip()
-        raise Transient(f"the catalog {masked(url)} cannot be opened: {reason:.500}", hint=_REMEDY) from error
+        full = full_disk(Path(engine.url.database or "").parent) if engine.dialect.name == "sqlite" else ""
+        raise Transient(f"the catalog {masked(url)} cannot be opened: {reason:.500}", hint=full or _REMEDY) from error
     if engine.dialect.name == "sqlite":  # from now on: there are the tables
         event.listen(engine, "connect", add_triggers)
         engine.dispose()

@@ -64,10 +64,11 @@ def order_by_sequence(sequence: Ints, *position: Ints) -> Ints:
     The latter is mostly in order already.
     """
     order = order_of(*position)
-    is_same = ~runs.changes(*(each[order] for each in position))
+    begins = runs.changes(*(each[order] for each in position))
     ordered = sequence[order]
-    if (is_same[1:] & (ordered[1:] < ordered[:-1])).any():
-        return np.lexsort((sequence, *position[::-1]))
+    if (~begins[1:] & (ordered[1:] < ordered[:-1])).any():
+        tied = runs.in_company(begins)
+        order[tied] = order[tied[order_of(runs.numbers(begins)[tied], ordered[tied])]]
     return order
 
 
@@ -216,7 +217,7 @@ def identities(rows: pl.DataFrame, columns: Sequence[str], index: Ints, *positio
     """
     order = order_by_sequence(position[-1], *position[:-1])
     begins = runs.changes(*(each[order] for each in position))
-    (several,) = (~begins | np.append(~begins[1:], False)[: len(begins)]).nonzero()
+    several = runs.in_company(begins)
     frame = rows.select(columns)[index[order[several]]]
     if not _differ(frame, begins[several]):
         return order, np.flatnonzero(begins)
@@ -224,11 +225,11 @@ def identities(rows: pl.DataFrame, columns: Sequence[str], index: Ints, *positio
     by_hash = order_of(numbers, hashes.astype(np.int64))
     starts = runs.changes(numbers[by_hash], hashes[by_hash])
     if _differ(frame[by_hash], starts):  # rows that share a hash
-        members = frame.with_columns(pl.Series("_position", numbers)).with_row_index("_row")
-        grouped = members.group_by("_position", *columns, maintain_order=True).agg("_row")
-        by_hash = grouped["_row"].explode().to_numpy().astype(np.int64)
+        members = frame.with_columns(pl.Series("_seq_position", numbers)).with_row_index("_seq_row")
+        grouped = members.group_by("_seq_position", *columns, maintain_order=True).agg("_seq_row")
+        by_hash = grouped["_seq_row"].explode().to_numpy().astype(np.int64)
         starts = np.zeros(len(by_hash), np.bool_)
-        lengths = grouped["_row"].list.len().to_numpy().astype(np.int64)
+        lengths = grouped["_seq_row"].list.len().to_numpy().astype(np.int64)
         starts[np.cumsum(lengths) - lengths] = True
     order[several], begins[several] = order[several[by_hash]], starts
     return order, np.flatnonzero(begins)

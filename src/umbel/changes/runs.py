@@ -98,6 +98,12 @@ def lengths(begins: Flags) -> Ints:
     return np.diff(np.flatnonzero(begins), append=len(begins)).astype(np.int64)
 
 
+def in_company(begins: Flags) -> Ints:
+    """Return the indices of the rows that are not alone in their run."""
+    is_alone = begins & np.append(begins[1:], True)[: len(begins)]
+    return np.flatnonzero(~is_alone)
+
+
 def any_in_run(begins: Flags, flags: Flags) -> Flags:
     """Return a mask of the rows whose run has any row with the flag."""
     found = np.logical_or.reduceat(flags, np.flatnonzero(begins)) if len(begins) else flags

@@ -96,8 +96,10 @@ def _winners(every: Versions, rows: pl.DataFrame, stored: int) -> Ints:
     ties = is_same[1:] & (ordered[1:] == ordered[:-1])
     names = sorted({*rows.columns} - {TIME, SEQ, ALIVE})
     if ties.any():
-        numbered = rows.with_columns(pl.Series(KEY, every.owners)).with_row_index("_row")
-        order = numbered.sort(KEY, TIME, SEQ, ALIVE, *names, maintain_order=True)["_row"].to_numpy().astype(np.int64)
+        numbered = rows.with_columns(pl.Series(KEY, every.owners)).with_row_index("_seq_row")
+        order = (
+            numbered.sort(KEY, TIME, SEQ, ALIVE, *names, maintain_order=True)["_seq_row"].to_numpy().astype(np.int64)
+        )
     is_last = np.append(~is_same[1:], len(order) > 0)[: len(order)]
     found: Ints = order[is_last]
     if ties.any():

@@ -7,7 +7,7 @@ import platform
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
+    from umbel.runtime.freshness import Lag
 
 PYTHONS = ((3, 11), (3, 13))
 GIB, MIB = 1 << 30, 1 << 20
@@ -55,12 +56,37 @@ class SettingCheck:
         host: the address of the server.
         port: the port of the server.
         deep: whether to read all stored data and verify its checksums.
+        catalog: URL of the catalog, None for the one in the folder.
+        store: URL of the store, None for the one in the folder.
     """
 
     directory: Path
     host: str
     port: int
     deep: bool = False
+    catalog: str | None = None
+    store: str | None = None
+
+    def opened(self) -> Deployment | None:
+        """Return the deployment, None for none yet.
+
+        None is made, and no setting of a new one fixed.
+        """
+        from contextlib import closing
+
+        from umbel.catalog.catalog import Catalog
+        from umbel.runtime.deployment import Deployment
+        from umbel.runtime.fixed_settings import SHARDED
+        from umbel.runtime.home import check_catalog
+
+        if self.catalog is None and not (self.directory / "catalog.db").exists():
+            check_catalog(self.directory, None)
+            return None
+        if self.catalog is not None:
+            with closing(Catalog(self.catalog)) as catalog:
+                if catalog.noted(SHARDED) is None:
+                    return None
+        return Deployment.at(self.directory, catalog_url=self.catalog, store_url=self.store)
 
 
 Check = Callable[[SettingCheck], Iterator[Finding]]
@@ -110,7 +136,7 @@ def directory(setting: SettingCheck) -> Iterator[Finding]:
         return
     yield ok("folder", str(location) if existing == location else f"{location}, to be made in {existing}")
     kind = filesystem(existing)
-    if kind in NETWORKED:
+    if kind in NETWORKED and setting.store is None:
         remedy = "choose a local folder: --dir; or a store on a server: UMBEL_STORE"
         yield Finding("file system", "error", f"{kind}: state in files is lost on network file systems", remedy)
     elif kind:
@@ -149,19 +175,16 @@ def limits(_: SettingCheck) -> Iterator[Finding]:
 
 def deployed(setting: SettingCheck) -> Iterator[Finding]:
     """Check that the deployment can be read, its worker, recent errors and dead letters."""
-    if not (setting.directory / "catalog.db").exists():
-        yield ok("deployment", "none yet: umbel run MODULE makes one")
-        return
-    from umbel.runtime.deployment import Deployment
-
     try:
-        location = Deployment.at(setting.directory)
+        location = setting.opened()
+        if location is None:
+            yield ok("deployment", "none yet: umbel run MODULE makes one")
+            return
         revision = location.catalog.revision()
         definitions = location.definitions(revision)
         states = sum(len(location.store.state_ids(shard)) > 0 for shard in range(location.shards))
     except Exception as error:  # noqa: BLE001  a doctor does not faint, whatever the patient has
-        remedy = "restore the folder from a backup, as a whole"
-        yield Finding("deployment", "error", f"cannot be read: {error!s:.300}", remedy)
+        yield Finding("deployment", "error", *_unreadable("cannot be read", error))
         return
     made = f"{len(definitions.datasets)} datasets, {len(definitions.featuresets)} featuresets"
     yield ok("deployment", f"revision {revision}: {made}; state in {states} of {location.shards} shards")
@@ -171,8 +194,11 @@ def deployed(setting: SettingCheck) -> Iterator[Finding]:
         f"{tiling.accuracy:g} of a continuous window; {tiling.exact} instants of a key are kept apart in that",
     )
     yield _state(location)
-    yield from _logs(location)
-    yield from _worker(location)
+    if location.is_away:
+        yield ok("worker", "it is on another machine; umbel doctor there tells how it does, and of its logs")
+    else:
+        yield from _logs(location)
+        yield from _worker(location)
     for event in location.catalog.events(3):
         if event.level == "error":
             yield Finding("last error", "warning", f"{event.process} at {event.at}: {event.text[:300]}", "see logs/")
@@ -182,27 +208,41 @@ def deployed(setting: SettingCheck) -> Iterator[Finding]:
 
 def stored(setting: SettingCheck) -> Iterator[Finding]:
     """Check that the stored data is complete and undamaged."""
-    if not any((setting.directory / name).exists() for name in ("catalog.db", "store", "plans", "changes")):
-        return
     from umbel.errors import Damaged
-    from umbel.runtime.deployment import Deployment
     from umbel.runtime.integrity import damage
 
     count = 0
     try:
-        location = Deployment.at(setting.directory)
+        location = setting.opened()
+        if location is None:
+            return
         for each in damage(location, deep=setting.deep):
             count += 1
             yield Finding("damage", "error", each.message, each.hint or "")
     except Damaged as error:
         yield Finding("damage", "error", error.message, error.hint or "")
     except Exception as error:  # noqa: BLE001  see `deployed`
-        yield Finding("damage", "error", f"the folder cannot be read: {error!s:.300}", "restore it from a backup")
+        yield Finding("damage", "error", *_unreadable("the folder cannot be read", error))
     else:
         if not count:
             yield ok(
                 "storage", "all of it was read, and is whole" if setting.deep else "complete; --deep reads all of it"
             )
+
+
+def _message(error: Exception) -> str:
+    """Return the text of an error, without where it is and its remedy."""
+    from umbel.errors import UmbelError
+
+    return error.message if isinstance(error, UmbelError) else str(error)
+
+
+def _unreadable(what: str, error: Exception) -> tuple[str, str]:
+    """Return the text of a finding, and its remedy."""
+    from umbel.errors import UmbelError
+
+    hint = error.hint if isinstance(error, UmbelError) else None
+    return f"{what}: {_message(error):.300}", hint or "restore umbel's folder from a backup, as a whole"
 
 
 CHECKS: tuple[Check, ...] = (python, java, directory, port, limits, deployed, stored)
@@ -271,12 +311,13 @@ def holder(number: int) -> str:
 def _worker(location: Deployment) -> Iterator[Finding]:
     """Check the health of the worker and its lag."""
     from umbel.processes.status import STOPPED
-    from umbel.runtime.freshness import Lag, lags
+    from umbel.runtime.freshness import Lag
     from umbel.runtime.health import LOOPING, NEVER, STUCK, health
     from umbel.runtime.limits import Limits
 
+    behind, unknown = webhook_lags(location)
+    lag = Lag.total(behind.values())
     try:
-        lag = Lag.total(lags(location).values())
         found = health(location, Limits.from_environment(), lag)
     except Exception as error:  # noqa: BLE001  a doctor does not faint, whatever the patient has
         yield Finding("worker", "error", f"its state cannot be read: {error!s:.300}", "see logs/")
@@ -287,18 +328,39 @@ def _worker(location: Deployment) -> Iterator[Finding]:
     yield Finding("worker", level, str(found), "" if level == "ok" else remedies.get(found.state, ""))
     if found.last_failure:
         yield Finding("worker's last failure", "warning", found.last_failure, log)
-    yield Finding("lag", "warning", str(lag), "see the worker") if lag.rows and level != "ok" else ok("lag", str(lag))
+    if unknown is None:
+        is_bad = lag.rows and level != "ok"
+        yield Finding("lag", "warning", str(lag), "see the worker") if is_bad else ok("lag", str(lag))
+    else:
+        yield unknown
     yield from lag_findings(location.directory)
 
 
+def webhook_lags(location: Deployment) -> tuple[Mapping[tuple[str, str], Lag], Finding | None]:
+    """Return the lag of each webhook; none, and why, if that is damaged.
+
+    What else there is to report does not depend on it.
+    """
+    from umbel.errors import Damaged
+    from umbel.runtime.freshness import lags
+
+    try:
+        return lags(location), None
+    except (Damaged, OSError) as error:
+        return {}, Finding("lag of webhooks", "error", f"cannot be told: {_message(error)}", "umbel check tells more")
+
+
 def lag_findings(directory: Path) -> Iterator[Finding]:
-    """Yield the lag of each source that can tell it."""
+    """Yield the lag of each source that can tell it, and of each sink."""
+    from umbel.runtime.sink_lags import sink_lags
     from umbel.runtime.source_lags import source_lags
 
     for each in source_lags(directory):
         if each.lag.is_known or each.trouble:
             subject, level = f"lag of {each.source.partition('#')[0]}", "warning" if each.is_bad else "ok"
             yield Finding(subject, level, str(each), each.remedy)
+    for sink in sink_lags(directory):
+        yield Finding(f"sink of {sink.dataset}", "warning" if sink.is_bad else "ok", str(sink), sink.remedy)
 
 
 def _disk(location: Path) -> Finding:

@@ -6,13 +6,20 @@ from typing import Annotated
 
 import typer
 
-from umbel.cli.options import DIRECTORY, LOOPBACK, PORT, Directory, Host, Port
+from umbel.cli.options import DIRECTORY, LOOPBACK, PORT, Catalog, Directory, Host, Port, Store
 
 Deep = Annotated[bool, typer.Option("--deep", help="Read all that is stored, and verify every checksum.")]
 STYLES = {"ok": "green", "warning": "yellow", "error": "bold red"}
 
 
-def command(directory: Directory = DIRECTORY, port: Port = PORT, host: Host = LOOPBACK, deep: Deep = False) -> None:
+def command(
+    directory: Directory = DIRECTORY,
+    port: Port = PORT,
+    host: Host = LOOPBACK,
+    deep: Deep = False,
+    catalog: Catalog = None,
+    store: Store = None,
+) -> None:
     """Check Python, Java, folder, disk, port, limits and deployment; print remedies for problems.
 
     The exit code is 1 if there is an error, 0 if there is none; warnings are no errors.
@@ -30,7 +37,7 @@ def command(directory: Directory = DIRECTORY, port: Port = PORT, host: Host = LO
 
     from umbel.cli.checks import CHECKS, SettingCheck
 
-    setting = SettingCheck(directory, host, port, deep)
+    setting = SettingCheck(directory, host, port, deep, catalog, store)
     findings = [finding for check in CHECKS for finding in check(setting)]
     table = Table.grid(padding=(0, 2))
     for each in findings:

@@ -94,9 +94,18 @@ def _imported(name: str) -> Any:
             raise UnknownName(f"there is no module '{name}'", hint=hint) from None
         raise _failed(name, error, f"install it for {sys.executable}") from error
     except BaseException as error:  # it is code of the user, and may even exit
-        raise _failed(
-            name, error, f"mend it; python {path if is_file else f'-m {name}'} shows the whole traceback"
-        ) from error
+        hint = f"mend it; python {path if is_file else f'-m {name}'} shows the whole traceback"
+        if is_file and isinstance(error, ImportError) and "relative import" in text_of(error):
+            hint = _by_name(path.absolute())
+        raise _failed(name, error, hint) from error
+
+
+def _by_name(path: Path) -> str:
+    """Return the hint to name a module of a package, not its path."""
+    names, folder = [path.parent.name, path.stem], path.parent.parent
+    while (folder / "__init__.py").exists():
+        names, folder = [folder.name, *names], folder.parent
+    return f"it is a module of a package: name it {'.'.join(names)}, and run umbel in {folder}"
 
 
 def _failed(name: str, error: BaseException, hint: str) -> InvalidValue:

@@ -97,7 +97,8 @@ def main() -> None:
         if error.filename is None and error.errno != errno.ENOSPC:
             raise
         place = f"{error.filename}: " if error.filename is not None else ""
-        typer.echo(f"error {place}{error.strerror}", err=True)
+        hint = "\n  hint: free some disk space" * (error.errno == errno.ENOSPC)
+        typer.echo(f"error {place}{error.strerror}{hint}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -136,7 +136,8 @@ def _deployment(directory: Path, catalog: str | None, store: str | None) -> Iter
     """Yield the deployment in a folder, or an empty one that leaves no trace."""
     from tempfile import TemporaryDirectory
 
-    from umbel.runtime.deployment import SHARDS, Deployment
+    from umbel.runtime.deployment import Deployment
+    from umbel.runtime.fixed_settings import SHARDS
     from umbel.runtime.home import check_catalog
 
     folder = directory.absolute()

@@ -109,7 +109,7 @@ def _deployment(url: str, form: str | None) -> dict[str, Any]:
     bucket, _, path = rest.partition("/")
     if scheme != "s3" or not separator or not bucket:
         raise typer.BadParameter(f"'{url}' is not s3://bucket/path")
-    ending = f".{form}" if form else PurePosixPath(path.removesuffix(".gz")).suffix
+    ending = f".{form}" if form else PurePosixPath(path.removesuffix(".gz").removesuffix(".zst")).suffix
     if form and ending not in FORMATS:
         raise typer.BadParameter(f"'{form}' is none of parquet, json and csv")
     kind = "path" if any(sign in path for sign in "*%") else "prefix"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from umbel.cli.options import DIRECTORY, MAIN, Branch, Catalog, Directory, Store, existing_deployment
+from umbel.cli.waiting import TIMEOUT, Timeout, Wait
 
 if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
@@ -26,7 +26,8 @@ def command(
             "--all", help="Forget all state and positions, and read all sources again; umbel must be stopped."
         ),
     ] = False,
-    is_waiting: Annotated[bool, typer.Option("--wait", help="Return when it is done, and show how far it is.")] = False,
+    is_waiting: Wait = False,
+    timeout: Timeout = TIMEOUT,
     catalog: Catalog = None,
     store: Store = None,
 ) -> None:
@@ -52,17 +53,41 @@ def command(
     made = rebuild(deployment, datasets or [], branch)
     typer.echo(f"the worker rebuilds {', '.join(made.datasets)}")
     if is_waiting:
-        _wait(deployment, made)
+        _wait(deployment, made, timeout)
 
 
-def _wait(deployment: Deployment, made: Rebuild) -> None:
-    """Return when a rebuild is done; print how far it is."""
+def _wait(deployment: Deployment, made: Rebuild, timeout: float) -> None:
+    """Return when a rebuild is done; show how far it is."""
+    from umbel.cli.waiting import wait_while
+
+    names = ", ".join(made.datasets)
+    done = f"{names} {'is' if len(made.datasets) == 1 else 'are'} rebuilt"
+    wait_while(lambda: _progress(deployment, made), lambda found: found["status"]["share"] == 1.0, done, timeout)
+
+
+def _progress(deployment: Deployment, made: Rebuild) -> dict[str, Any]:
+    """Return the progress of a rebuild, in the form of that of a commit."""
+    from umbel.runtime.health import health
+    from umbel.runtime.limits import Limits
     from umbel.runtime.recovery.rebuild import share
 
-    done = -1
-    while done < 100:
-        now = int(share(deployment, made) * 100)
-        if now != done:
-            typer.echo(f"{now} %")
-        done = now
-        time.sleep(0.2)
+    worker, state, now = (
+        health(deployment, Limits.from_environment()),
+        deployment.backfill_state(),
+        share(deployment, made),
+    )
+    is_read = 0.0 < now < 1.0
+    return {
+        "rows": None,
+        "backfill": f"{int(now * 100)} %",
+        "worker": worker.state,
+        "worker_reason": worker.reason,
+        "status": {
+            "share": now,
+            "rows_done": state.done if is_read else 0,
+            "rows_total": state.total if is_read else 0,
+            "rows_per_second": state.rows_per_second,
+            "failures": state.failures,
+            "error": state.error,
+        },
+    }

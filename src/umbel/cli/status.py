@@ -1,4 +1,4 @@
-"""Show the worker, the lag of every source, and the dead letters."""
+"""Show the worker, the lag of every source and sink, and the dead letters."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 def command(directory: Directory = DIRECTORY, catalog: Catalog = None) -> None:
-    """Print the worker's state, the lag of every source, and dead letters by reason.
+    """Print the worker's state, the lag of sources and sinks, and dead letters by reason.
 
-    The exit code is 1 if the worker is stopped or stuck, or a source cannot be read or is over a minute behind.
+    The exit code is 1 if the worker is stopped or stuck, a source cannot be read, a sink cannot be written to, or one is over a
+    minute behind.
 
     Examples:
         umbel status
@@ -34,16 +35,18 @@ def command(directory: Directory = DIRECTORY, catalog: Catalog = None) -> None:
 
 
 def _findings(deployment: Deployment) -> Iterator[Finding]:
-    from umbel.cli.checks import Finding, lag_findings, ok
+    from umbel.cli.checks import Finding, lag_findings, ok, webhook_lags
     from umbel.runtime.dead_letters import REASON
-    from umbel.runtime.freshness import Lag, lags
+    from umbel.runtime.freshness import Lag
     from umbel.runtime.health import health
     from umbel.runtime.limits import Limits
 
-    behind = lags(deployment)
+    behind, unknown = webhook_lags(deployment)
     worker = health(deployment, Limits.from_environment(), Lag.total(behind.values()))
     remedy = "" if worker.is_healthy else "umbel doctor says what to do"
     yield Finding("worker", "ok" if worker.is_healthy else "error", str(worker), remedy)
+    if unknown is not None:
+        yield unknown
     for endpoint, lag in sorted(behind.items()):
         yield ok(f"lag of webhook {'/'.join(endpoint)}", str(lag))
     yield from lag_findings(deployment.directory)

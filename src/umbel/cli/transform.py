@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,12 +17,14 @@ from umbel.processes.privacy import as_the_user_wants
 
 if TYPE_CHECKING:
     from umbel.transform.inputs import InputFile
-    from umbel.transform.workers import WorkLimits
 
 ConfigurationFile = Annotated[
     Path,
     typer.Argument(help="The configuration: .yaml, .yml or .toml.", exists=True, dir_okay=False, show_default=False),
 ]
+
+ONE_SIGNAL = 0.5
+"""Seconds in which signals are the same one: `timeout` sends it to the process and then to its group."""
 
 group = typer.Typer(invoke_without_command=True)
 
@@ -86,7 +90,7 @@ def transform(
         stack.enter_context(_ends_in_order())
         files = inputs(file or [])
         check_apart([config, *(each.path for each in files)], [out, *([str(dead_letters)] if dead_letters else [])])
-        workers = stack.enter_context(TransformWorkers(read_file(config), processes, _limits()))
+        workers = stack.enter_context(TransformWorkers(read_file(config), processes))
         workers.check()
         letters = stack.enter_context(output(str(dead_letters))) if dead_letters else None
         target = stack.enter_context(output(out))
@@ -101,13 +105,19 @@ def transform(
 def _ends_in_order() -> Iterator[None]:
     """Raise SystemExit inside of the block on SIGTERM and SIGHUP.
 
+    A later signal ends the process at once.
+
     Unfinished files are removed on the way out.
     """
+    ends_at_once_after = 0.0
 
     def end(number: int, _: object) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
+        nonlocal ends_at_once_after
+        if not ends_at_once_after:
+            ends_at_once_after = time.monotonic() + ONE_SIGNAL
+            raise SystemExit(128 + number)
+        if time.monotonic() > ends_at_once_after:
+            os._exit(128 + number)
 
     found = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
     before = {each: handler for each, handler in found.items() if handler is signal.SIG_DFL}  # not of nohup
@@ -123,15 +133,6 @@ def _ends_in_order() -> Iterator[None]:
 def _report(lines: list[str]) -> None:
     for line in lines:
         typer.echo(f"umbel: {line}", err=True)
-
-
-def _limits() -> WorkLimits:
-    from umbel.runtime.function_limits import FunctionLimits
-    from umbel.transform.inputs import PART_BYTES
-    from umbel.transform.workers import WorkLimits
-
-    found = FunctionLimits.from_environment()
-    return WorkLimits(found.row_seconds, found.batch_seconds, found.bytes(PART_BYTES))
 
 
 @contextmanager
@@ -218,5 +219,6 @@ def _sample(file: str) -> list[bytes]:
     from umbel.transform.inputs import inputs
     from umbel.transform.parts import split
 
-    part = next(inputs([file])[0].parts(lambda _: None), None)
+    parts = inputs([file])[0].parts(lambda _: None)
+    part = next((each for each in parts if not each.is_pause), None)
     return [] if part is None else [each for each in split(part.read()) if each.strip()]

@@ -69,13 +69,35 @@ def wait_for(
     Raises:
         WaitError: the condition is not met in time, no worker is alive, or the backfill fails again and again.
     """
+    wait_while(
+        lambda: transport.send("GET", "/api/v1/progress", branch, params=params).json(), is_processed, what, timeout
+    )
+
+
+def wait_while(
+    progress: Callable[[], Mapping[str, Any]],
+    is_processed: Callable[[Mapping[str, Any]], bool],
+    what: str,
+    timeout: float,
+) -> None:
+    """Wait until progress meets a condition, and show it on stderr.
+
+    Args:
+        progress: returns the progress, in the form in which a server reports it.
+        is_processed: receives it; returns whether to stop waiting.
+        what: a description of the condition, for messages.
+        timeout: seconds.
+
+    Raises:
+        WaitError: the condition is not met in time, no worker is alive, or the backfill fails again and again.
+    """
     from rich.console import Console
 
     console = Console(stderr=True, soft_wrap=True)
     begun = time.monotonic()
     with console.status(f"waiting until {what}") as line:
         watch = _Waiting(what, timeout, console, line)
-        while not is_processed(found := transport.send("GET", "/api/v1/progress", branch, params=params).json()):
+        while not is_processed(found := progress()):
             watch.look(found)
             time.sleep(PAUSE)
     typer.echo(f"{what} after {time.monotonic() - begun:.1f} s")

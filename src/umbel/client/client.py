@@ -22,9 +22,9 @@ from umbel.client.names import (
 from umbel.client.names import dataset_name as name_of_dataset
 from umbel.client.older import OlderSpellings
 from umbel.client.response import Response
-from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, Transport
+from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, OfflineRows, Transport
 from umbel.errors import Conflict, InvalidType, InvalidValue, UnknownName
-from umbel.query.columns import cast
+from umbel.query.columns import by_feature, cast, instants
 from umbel.query.resolve import name_of
 from umbel.types.dtypes import Datetime, DType
 
@@ -191,8 +191,8 @@ class Client(OlderSpellings):
                 "query_offline: use_v2 and num_dpus have no effect; leave them out", UserWarning, stacklevel=2
             )
         columns = {name_of(feature): column for feature, column in (feature_to_column_map or {}).items()}
-        rows = _offline_rows(input_dataframe, input_s3, columns)
         request = _request(inputs, outputs, workflow)
+        rows = _offline_rows(input_dataframe, input_s3, request.inputs, columns, timestamp_column)
         files = OfflineFiles(input_s3, columns, output_s3)
         found = self._transport.query_offline(self._branch, request, timestamp_column, rows, files)
         return found if isinstance(found, dict) else found.to_pandas()
@@ -363,7 +363,9 @@ class Client(OlderSpellings):
         self.close()
 
 
-def _offline_rows(df: pd.DataFrame | None, source: Any, columns: Mapping[str, str]) -> pd.DataFrame | None:
+def _offline_rows(
+    df: pd.DataFrame | None, source: Any, inputs: Sequence[str], columns: Mapping[str, str], timestamp: str
+) -> OfflineRows | None:
     """Return the rows of an offline query, with columns named after the inputs, or None."""
     if (df is None) == (source is None):
         raise InvalidValue(
@@ -373,8 +375,7 @@ def _offline_rows(df: pd.DataFrame | None, source: Any, columns: Mapping[str, st
     if df is None:
         return None
     check_frame(df, "input_dataframe")
-    present = {name: df[column] for name, column in columns.items() if column in df.columns}
-    return df.assign(**present)  # beside the given columns: one may be read by several features, or as the timestamp
+    return OfflineRows(by_feature(df, inputs, columns), instants(df, timestamp))
 
 
 def _request(inputs: Sequence[Any], outputs: Sequence[Any], workflow: str) -> FeatureQuery:

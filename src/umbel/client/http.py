@@ -14,10 +14,10 @@ from umbel.client.names import check_branch
 from umbel.client.plain import columns, location, plain
 from umbel.client.response import Response
 from umbel.client.schemas import Schemas, decoded
-from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles
+from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, OfflineRows
 from umbel.errors import InvalidValue, NotSupported
 from umbel.query.answer import DTYPES_HEADER, Answer, dtypes_from_json
-from umbel.query.columns import instants, pandas_dtypes, provided
+from umbel.query.columns import pandas_dtypes, provided
 from umbel.query.encode import column_to_json, to_json
 from umbel.types.dtypes import Datetime, DType
 
@@ -114,22 +114,22 @@ class HttpTransport:
         return self._answer(branch, response, request, rows)
 
     def query_offline(
-        self, branch: str, request: FeatureQuery, timestamp: str, rows: pd.DataFrame | None, files: OfflineFiles
+        self, branch: str, request: FeatureQuery, timestamp: str, rows: OfflineRows | None, files: OfflineFiles
     ) -> Answer | dict[str, Any]:
-        if rows is not None and rows.empty:
+        if rows is not None and rows.frame.empty:
             raise InvalidValue("query_offline: the input dataframe is empty", hint="give at least one row")
-        at = None if rows is None else column_to_json(instants(rows, timestamp), Datetime())
-        body = self._body(branch, request, rows) | {"timestamp_column": timestamp}
-        if at is None:
+        frame = None if rows is None else rows.frame
+        body = self._body(branch, request, frame) | {"timestamp_column": timestamp}
+        if rows is None:
             body |= {"input": location(files.source), "feature_to_column_map": dict(files.columns)}
         else:
-            body["data"] = {**(body["data"] if request.inputs else {}), timestamp: at}
+            body |= _dated(body["data"] if request.inputs else {}, timestamp, column_to_json(rows.at, Datetime()))
         if files.target is not None:
             body["output"] = location(files.target)
         response = self._send("POST", "query_offline", branch, body=body)
         if "request_id" in response.json():
             return dict(response.json())
-        return self._answer(branch, response, request, rows, {timestamp: Datetime()})
+        return self._answer(branch, response, request, frame, {timestamp: Datetime()})
 
     def _body(self, branch: str, request: FeatureQuery, rows: pd.DataFrame | None) -> dict[str, Any]:
         body: dict[str, Any] = {name: getattr(request, name) for name in ("inputs", "outputs", "workflow")}
@@ -155,7 +155,7 @@ class HttpTransport:
         data, known = response.json(), others or {}
         types = self._schemas.features(branch, request.declared, [name for name in data if name not in known])
         provided_as = {} if rows is None else pandas_dtypes(rows, request.inputs)
-        dtypes = dtypes_from_json(response.headers.get(DTYPES_HEADER.lower(), ""), list(data), provided_as)
+        dtypes = dtypes_from_json(response.headers.get(DTYPES_HEADER.lower(), ""), list(data))
         echoed = {name: dtype for name, dtype in provided_as.items() if name in data}
         shown = {name: dtype for name, dtype in (dtypes | echoed).items() if name not in known}
         return decoded(data, {**types, **known}, shown)
@@ -214,6 +214,19 @@ class HttpTransport:
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+
+
+def _dated(data: Mapping[str, list[Any]], timestamp: str, at: list[Any]) -> dict[str, Any]:
+    """Return rows with their instants, as members of a body.
+
+    An input may have the name of the timestamp column. Its values, which may be no instants, then have a column of another name.
+    """
+    other = timestamp
+    while other in data:
+        other += "_"
+    columns = {timestamp: other} if other != timestamp else {}
+    named = {columns.get(name, name): values for name, values in data.items()}
+    return {"data": named | {timestamp: at}, "feature_to_column_map": columns}
 
 
 def _path(dataset: str, operation: str) -> str:

@@ -17,6 +17,8 @@ from umbel.types.annotations import is_plain_class
 from umbel.types.class_body import annotations_of, fields_in
 from umbel.types.dtype import is_missing
 from umbel.types.instants import of_datetime64
+from umbel.types.json_values import UNTYPED_NAN
+from umbel.types.text import exact
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,11 +27,11 @@ if TYPE_CHECKING:
 def columns(df: pd.DataFrame) -> dict[str, list[Any]]:
     """Return the columns of a pandas frame as lists of JSON values.
 
-    A missing value is null.
+    A missing value is null, a NaN is `UNTYPED_NAN`.
     """
     from umbel.types.pandas import raw_from_pandas
 
-    return {column.name: [plain(value) for value in column.to_list()] for column in raw_from_pandas(df)}
+    return {column.name: [plain(value, UNTYPED_NAN) for value in column.to_list()] for column in raw_from_pandas(df)}
 
 
 def location(connector: Any) -> dict[str, Any]:
@@ -41,8 +43,12 @@ def location(connector: Any) -> dict[str, Any]:
     return {"type": type(connector).__name__, **plain(asdict(connector))}
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, nan: str = "NaN") -> Any:
     """Return a value as JSON.
+
+    Args:
+        value: the value.
+        nan: the text for a NaN.
 
     Raises:
         InvalidType: the value has no JSON form.
@@ -55,18 +61,18 @@ def plain(value: Any) -> Any:
     if is_missing(value):
         return None
     if isinstance(value, float):
-        return value if math.isfinite(value) else _not_finite(value)
+        return value if math.isfinite(value) else _not_finite(value, nan)
     if isinstance(value, date | datetime):
         return value.isoformat()
     if isinstance(value, Decimal):
-        return f"{value:f}"
+        return nan if value.is_nan() else f"{value:f}"
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
-    return _nested(value)
+    return _nested(value, nan)
 
 
-def _not_finite(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+def _not_finite(value: float, nan: str) -> str:
+    return nan if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _written(value: np.datetime64) -> str:
@@ -77,25 +83,25 @@ def _written(value: np.datetime64) -> str:
     return str(value) if of_datetime64(value) is None else value.astype("M8[us]").item().isoformat()
 
 
-def _nested(value: Any) -> Any:
+def _nested(value: Any, nan: str) -> Any:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise InvalidType(f"a dictionary has the key {key!r:.80}", hint="keys are text")
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {exact(key): plain(inner, nan) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
+        return [plain(inner, nan) for inner in value]
     if hasattr(value, "as_json"):  # structs and windows
-        return plain(value.as_json())
+        return plain(value.as_json(), nan)
     if isinstance(value, np.datetime64):
         return _written(value)
     if isinstance(value, np.ndarray) and value.dtype.kind in "mM":
         return [plain(inner) for inner in value]  # `tolist` makes integers of nanoseconds
     if hasattr(value, "tolist") and not isinstance(value, np.timedelta64):  # arrays and numbers of numpy
-        return plain(value.tolist())
+        return plain(value.tolist(), nan)
     if is_plain_class(type(value)):
         members = fields_in(annotations_of(type(value))[0])
-        return {name: plain(getattr(value, name)) for name in members if hasattr(value, name)}
+        return {name: plain(getattr(value, name), nan) for name in members if hasattr(value, name)}
     raise InvalidType(
         f"{value!r:.80} of type {type(value).__name__} cannot be sent as JSON",
         hint="send numbers, text, instants, lists and dictionaries of them",

@@ -64,11 +64,24 @@ class FeatureQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class OfflineRows:
+    """The rows of an offline query.
+
+    Args:
+        frame: a column for each input, named after it.
+        at: the instant of each row.
+    """
+
+    frame: pd.DataFrame
+    at: pl.Series
+
+
+@dataclass(frozen=True, slots=True)
 class OfflineFiles:
     """The files of an offline query: connectors, None without.
 
     Args:
-        source: of the rows, which are passed as a frame without.
+        source: of the rows, which are passed without.
         columns: the columns of inputs whose columns are not named after them.
         target: of the location for the result, which is returned without.
     """
@@ -100,7 +113,7 @@ class Transport(Protocol):
         """Return features as of now; with `log`, store a share of the rows."""
 
     def query_offline(
-        self, branch: str, request: FeatureQuery, timestamp: str, rows: pd.DataFrame | None, files: OfflineFiles
+        self, branch: str, request: FeatureQuery, timestamp: str, rows: OfflineRows | None, files: OfflineFiles
     ) -> Answer | dict[str, Any]:
         """Return features as of instants, these as last column, or the status of a job."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,9 +23,14 @@ MEDIA = {b"": False, JSON: False, LINES: True, b"application/ndjson": True, b"ap
 MOST_LETTERS = 1000
 """Dead letters of one request that are stored."""
 LONGEST_LETTER = 64 << 10
+DEEPEST = 200
+"""Levels of an event, itself the first: readers follow them on a stack, and not all as far as this parser."""
+TOO_DEEP = f"it is nested deeper than {DEEPEST} levels"
 _NO_OBJECT = "it must be a JSON object, found {}"
 _KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "a truth value", type(None): "null"}
 _raws: Callable[[bytes], list[msgspec.Raw]] = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]+|[\]}]+|,', re.DOTALL)
+"""Texts, which may have brackets and commas; runs of brackets; commas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,26 +110,92 @@ def parse(data: bytes, *, is_lines: bool, limits: RequestLimits, check: Check | 
     try:
         found = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        return _refused(data, f"the body is not JSON: {error}")
-    is_simple = check is None and len(data) <= limits.event
+        texts = _split_deep(data) if _is_depth(error) else []
+        return _judged(texts, limits, check) if texts else _refused(data, f"the body is not JSON: {error}")
+    is_simple = check is None and len(data) <= limits.event and not _has_deep(data, found)
     if isinstance(found, dict):
         return EventBatch(b"[%b]" % data, 1) if is_simple else _judged([data], limits, check)
     if not isinstance(found, list):
         return _refused(data, f"the body must be a JSON object or a list of them, found {_kind(found)}")
     if is_simple and len(found) <= limits.events and set(map(type, found)) <= {dict}:
         return EventBatch(data, len(found))
-    return _judged(_raws(data), limits, check)
+    return _judged(_split(data), limits, check)
+
+
+def _is_depth(error: orjson.JSONDecodeError) -> bool:
+    """Return True if a text may be JSON, but is too deep for the parser."""
+    return "depth limit" in error.msg or "ecursion limit" in error.msg  # of several versions of orjson
+
+
+def _has_deep(data: bytes, found: Any) -> bool:
+    """Return True if an event of a body is too deep.
+
+    Args:
+        data: the body.
+        found: its value.
+    """
+    rows = len(found) + 1 if isinstance(found, list) else 1
+    if data.count(b"{") + data.count(b"[") < rows + DEEPEST:
+        return False  # so many brackets as a deep event has are not there
+    return _is_deeper(found, DEEPEST + isinstance(found, list))
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Return True if a value has more than so many levels."""
+    level = [value]
+    for _ in range(levels):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if type(each) is dict else each)
+            if type(inner) is dict or type(inner) is list
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _split(data: bytes) -> Sequence[bytes]:
+    """Return the elements of a JSON list."""
+    try:
+        return list(map(bytes, _raws(data)))
+    except RecursionError:  # the limit is that of Python's stack, and depends on the caller
+        return _split_deep(data)
+
+
+def _split_deep(data: bytes) -> list[bytes]:
+    """Return the elements of a JSON list of any depth, none of another value.
+
+    The elements may be other than JSON.
+    """
+    depth, begin, found = 0, 0, list[bytes]()
+    if not (data.lstrip().startswith(b"[") and data.rstrip().endswith(b"]")):
+        return []
+    for token in _TOKENS.finditer(data):
+        text = token[0]
+        if text[:1] in b"[{":
+            begin = begin if depth else token.start() + 1
+            depth += len(text)
+        elif text[:1] in b"]}":
+            depth -= len(text)
+            if depth <= 0:
+                found.append(data[begin : token.end() - 1].strip())
+                return found if not depth and not data[token.end() :].strip() else []
+        elif text == b"," and depth == 1:
+            found.append(data[begin : token.start()].strip())
+            begin = token.end()
+    return []
 
 
 def _refused(data: bytes, reason: str) -> EventBatch:
     return EventBatch(b"[]", 0, [RejectedEvent(0, reason, data)], 1)
 
 
-def _judged(texts: Sequence[bytes | msgspec.Raw], limits: RequestLimits, check: Check | None) -> EventBatch:
+def _judged(texts: Sequence[bytes], limits: RequestLimits, check: Check | None) -> EventBatch:
     if len(texts) > limits.events:
         raise TooLarge(f"a request may have {limits.events:,} events, found {len(texts):,}", hint="send it in parts")
     verdicts = _Verdicts()
-    good = [text for text in map(bytes, texts) if verdicts.accepts(text, _problem(text, limits, check))]
+    good = [text for text in texts if verdicts.accepts(text, _problem(text, limits, check))]
     return EventBatch(b"[%b]" % b",".join(good), len(good), verdicts.letters, verdicts.rejected)
 
 
@@ -150,9 +222,11 @@ def _problem(text: bytes, limits: RequestLimits, check: Check | None) -> str:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        return f"it is not JSON: {error}"
+        return TOO_DEEP if _is_depth(error) else f"it is not JSON: {error}"
     if not isinstance(value, dict):
         return _NO_OBJECT.format(_kind(value))
+    if _has_deep(text, value):
+        return TOO_DEEP
     return "" if check is None else check(value)
 
 
@@ -162,6 +236,6 @@ def _kind(value: Any) -> str:
 
 def events_of(payload: bytes) -> Iterator[bytes]:
     """Yield the events of a stored payload, each without line breaks."""
-    for each in _raws(payload):
+    for each in _split(payload):
         # a line break stands outside of texts, where it is escaped
-        yield bytes(each).replace(b"\r", b" ").replace(b"\n", b" ")
+        yield each.replace(b"\r", b" ").replace(b"\n", b" ")

@@ -9,7 +9,7 @@ import os
 import struct
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,8 +121,9 @@ class ApiKeys:
         except (OSError, ValueError) as error:
             raise InvalidValue(f"the file of keys {self.path} cannot be read: {error}") from None
         disk.make_folder(self.folder)
-        declared = {name: _declared(name, each) for name, each in found.items()}
-        self._keys = {each.digest: each.opened(self.folder) for each in declared.values()}
+        declared = [_declared(name, each) for name, each in found.items()]
+        _check_apart(declared)
+        self._keys = {each.digest: each.opened(self.folder) for each in declared}
         self._stamp = stamp
 
     def key_of(self, headers: Mapping[bytes, bytes], stream: str) -> ApiKey:
@@ -162,13 +163,45 @@ def _declared(name: str, found: Any) -> _Declared:
             f"{where} must be a table with key or sha256, and may have events_per_second, burst and streams",
             hint='[mobile]\nkey = "…"\nevents_per_second = 1000',
         )
-    rate: Any = found.get("events_per_second", 0)
-    burst: Any = found.get("burst", rate or 1)
-    numbers = all(type(each) in (int, float) and 0 <= each < 1e12 for each in (rate, burst))
     streams = found.get("streams", [])
-    if not numbers or not isinstance(streams, list) or not all(isinstance(each, str) for each in streams):
-        raise InvalidType(f"{where}: events_per_second and burst are numbers, streams is a list of texts")
-    return _Declared(name, _digest(where, found), float(rate), max(float(burst), 1.0), frozenset(streams))
+    if not isinstance(streams, list) or not all(isinstance(each, str) for each in streams):
+        raise InvalidType(f"{where}: streams is a list of texts")
+    return _Declared(name, _digest(where, found), *_quota(where, found), frozenset(streams))
+
+
+def _quota(where: str, found: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the rate and the burst of a key, 0 without a quota."""
+    numbers = {each: found[each] for each in ("events_per_second", "burst") if each in found}
+    if not all(type(each) in (int, float) for each in numbers.values()):
+        raise InvalidType(f"{where}: events_per_second and burst are numbers")
+    if not all(0 < each < 1e12 for each in numbers.values()):
+        raise InvalidValue(
+            f"{where}: events_per_second and burst must be above 0, and below 1e12",
+            hint="leave them out for no quota; a key that may send nothing is one that is not in the file",
+        )
+    if not numbers:
+        return 0.0, 0.0
+    if "events_per_second" not in numbers:
+        raise InvalidValue(f"{where} has burst without events_per_second", hint="give both, or neither for no quota")
+    rate = float(numbers["events_per_second"])
+    return rate, max(float(numbers.get("burst", rate)), 1.0)
+
+
+def _check_apart(declared: Iterable[_Declared]) -> None:
+    """Check that no two names have one key.
+
+    One of them would have the quota and the streams.
+
+    Raises:
+        InvalidValue: two have.
+    """
+    names = dict[bytes, str]()
+    for each in declared:
+        if each.digest in names:
+            raise InvalidValue(
+                f"'{names[each.digest]}' and '{each.name}' have the same key", hint="give each a key of its own"
+            )
+        names[each.digest] = each.name
 
 
 def _digest(where: str, found: Mapping[str, Any]) -> bytes:

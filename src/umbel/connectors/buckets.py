@@ -6,6 +6,7 @@ folder are the buckets; otherwise they are on S3, at `AWS_ENDPOINT_URL` if that 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -205,7 +206,9 @@ class Bucket:
                     raise InvalidValue(
                         f"{self._title}: {reason}: {error}", hint="check bucket and credentials"
                     ) from error
-            raise Transient(f"{self._title}: {error}", hint="try again; is the storage reachable?") from error
+            is_full = error.errno == errno.ENOSPC
+            hint = "free some disk space" if is_full else "try again; is the storage reachable?"
+            raise Transient(f"{self._title}: {error}", hint=hint) from error
 
 
 class FolderBucket(Bucket):

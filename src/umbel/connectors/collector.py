@@ -32,6 +32,7 @@ class CollectorStream(DataConnector):
     stream: str
 
     is_stream: ClassVar[bool] = True
+    placed_by: ClassVar[tuple[str, ...]] = ("stream",)
 
     @property
     def folder(self) -> Path:

@@ -12,16 +12,15 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from datetime import date
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
-from uuid import UUID
 
-import orjson
 import polars as pl
 
 from umbel.connectors.lag import SourceLag
+from umbel.connectors.page_reading import PageReading
+from umbel.connectors.page_rows import COLUMNS, JSON_ROWS, ROW, staged_rows
 from umbel.connectors.polling import Poller, seconds_left
 from umbel.connectors.sinks import RowChange, SinkPosition, SinkWriter
 from umbel.connectors.splits import Split
@@ -31,7 +30,6 @@ from umbel.connectors.staging import StagedPart
 from umbel.definitions.arguments import DataConnector, ReadOptions
 from umbel.errors import InvalidType, Transient, UmbelError, text_of
 from umbel.formats.raw_batch import RawBatch, as_bytes
-from umbel.types.arrow import polars_of
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw
 from umbel.types.years import row_of
@@ -41,10 +39,10 @@ if TYPE_CHECKING:
 
 Offset: TypeAlias = Any
 """Where the next read of a partition begins: plain JSON; None for the beginning."""
-ROW = "_row"
 AT_ONCE = 64
 """Partitions that are read at once, a page of each in turn."""
-_JSON = pl.Schema({ROW: pl.Binary()})
+SAVED_FOR = 10.0
+"""Seconds within a long read after which the offsets are saved, and what batches have read expires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class Page:
     """Some rows of a partition.
 
     Args:
-        rows: objects with JSON values, dates or decimals; or an Arrow table.
+        rows: objects with JSON values, dates or, for fields of `Decimal`, decimals; or an Arrow table.
         offset: where the next page begins; plain JSON.
     """
 
@@ -86,7 +84,10 @@ class PagedConnector(DataConnector):
 
     @abstractmethod
     def pages(self) -> PageReader:
-        """Return a reader; called once per `every`."""
+        """Return a reader.
+
+        Called once per `every`, and before a partition that failed is read again.
+        """
 
     def reader_of(self, options: ReadOptions) -> PagedSource:
         return PagedSource(self, options)
@@ -115,59 +116,91 @@ class PagedSource(StagedSource):
         self._answered(lambda: self._partitions(self.connector.pages()))
 
     def read_on(self, poller: Poller) -> float:
+        """Read all partitions once per `every`, and those that failed again."""
         state, every = self.stage.state(), self.options.every / 1e6
-        wait = seconds_left(state.get("polled_at", 0.0), every)
-        if wait > 0 and state.get("loaded"):
+        wait, failed = seconds_left(state.get("polled_at", 0.0), every), state.get("failed", [])
+        if wait > 0 and not failed:
             return wait
-        poller.progressed(SourceLag(seconds=max(0.0, -wait) if state.get("loaded") else None))
-        begun_at, offsets = time.time(), self._offsets(state)
-        if self._answered(lambda: self._copy(offsets, poller)):
-            last = self.stage.last()
-            done = {"offsets": offsets, "part": last.number if last else 0, "polled_at": begun_at, "loaded": True}
-            self.stage.save(done)
+        begun_at, reader = time.time(), self._answered(self.connector.pages)
+        reading = PageReading(poller, state, self._offsets(state), failing=set(failed))
+        if wait > 0:
+            partitions, begun_at = failed, state["polled_at"]
+        else:
+            poller.lag = SourceLag(seconds=max(0.0, -wait) if state.get("loaded") else None)
+            partitions = self._answered(lambda: self._partitions(reader))
+            self._note(partitions, reading)
+            poller.unread = frozenset(partitions)
+            reading.failing &= poller.unread
+            reading.postponed = [] if poller.may_retry else sorted(reading.failing)
+            partitions = [each for each in partitions if each not in reading.postponed]
+        if not self._copy(reader, partitions, reading):
+            return every
+        rest = max(0.0, seconds_left(begun_at, every)) if wait > 0 else every
+        is_loaded = bool(state.get("loaded")) or not reading.failed
+        self._save(reading, failed=reading.failed, polled_at=begun_at, loaded=is_loaded)
+        if reading.failed:
+            poller.due = rest
+        else:
             poller.progressed(SourceLag(seconds=0.0))
-            self.stage.expire(poller.consumed + 1)
-        return every
+        for error in reading.errors.values():
+            raise error
+        return rest
+
+    def _save(self, reading: PageReading, **facts: Any) -> None:
+        """Save the offsets; what batches have read expires."""
+        last = self.stage.last()
+        part = last.number if last else 0
+        self.stage.save({**reading.state, **facts, "offsets": reading.offsets, "part": part})
+        reading.saved_at = time.monotonic()
+        self.stage.expire(reading.poller.consumed + 1)
 
     def _offsets(self, state: Mapping[str, Any]) -> dict[str, Offset]:
         """Return the offset of each partition: as saved, and of pages staged since."""
         found = dict(state.get("offsets", {}))
         for number in self.stage.numbers():
-            facts = self.stage.part(number).facts
-            if number > state.get("part", 0) and "partition" in facts:
+            facts = self.stage.part(number).facts if number > state.get("part", 0) else {}
+            if "partition" in facts:
                 found[facts["partition"]] = facts["offset"]
         return found
 
-    def _copy(self, offsets: dict[str, Offset], poller: Poller) -> bool:
-        """Stage the pages behind some offsets, which advance; return whether all were read.
+    def _note(self, partitions: Sequence[str], reading: PageReading) -> None:
+        """Save new partitions before a page of them is read.
 
-        Partitions take turns, so that none falls far behind the others. One that fails holds up no other one: its error is raised
-        at the end.
+        Else none of them would hold the watermark after a restart.
         """
-        reader, failed = self.connector.pages(), list[UmbelError]()
-        waiting, turns = deque(self._partitions(reader)), deque[tuple[str, Iterator[Page]]]()
-        poller.unread = unread = frozenset(waiting)
+        if not reading.state.get("offsets", {}).keys() >= set(partitions):
+            reading.offsets |= dict.fromkeys(partitions) | reading.offsets
+            self._save(reading)
+
+    def _copy(self, reader: PageReader, partitions: Sequence[str], reading: PageReading) -> bool:
+        """Stage the pages of partitions; return whether each was read to its end, or failed.
+
+        Partitions take turns, so that none falls far behind the others. One that fails holds up no other one.
+        """
+        waiting, turns, poller = deque(partitions), deque[tuple[str, Iterator[Page]]](), reading.poller
         while waiting or turns:
             while waiting and len(turns) < AT_ONCE:
-                turns.append((waiting[0], self._pages(reader, waiting[0], offsets.get(waiting.popleft()))))
+                begin = deepcopy(reading.offsets.get(waiting[0]))  # a reader may advance it in place
+                turns.append((waiting[0], self._pages(reader, waiting.popleft(), begin)))
             partition, pages = turns.popleft()
             try:
                 poller.requests(f"partition '{partition}'")
                 page = next(pages, None)
-                if page is None:
-                    poller.unread = unread = unread - {partition}
-                    continue
-                self._take(partition, page, offsets)
+                if page is not None:
+                    self._take(partition, page, reading.offsets)
+                    turns.append((partition, pages))
+                elif poller.unread is not None:
+                    poller.unread -= {partition}
             except BaseException as error:  # noqa: BLE001  of another package's code, asyncio's CancelledError too
-                failed.append(self._failure(error, f"partition '{partition}': "))
+                reading.fail(partition, self._failure(error, f"partition '{partition}': "))
                 continue
             finally:
                 poller.requests("")
-            turns.append((partition, pages))
-            if not self.has_room(poller):
+            reading.succeed(partition)
+            if page is not None and not self.has_room(poller):
                 return False
-        if failed:
-            raise failed[0]
+            if time.monotonic() > reading.saved_at + SAVED_FOR:
+                self._save(reading)
         return True
 
     def _pages(self, reader: PageReader, partition: str, offset: Offset) -> Iterator[Page]:
@@ -194,7 +227,11 @@ class PagedSource(StagedSource):
 
     def _take(self, partition: str, page: Page, offsets: dict[str, Offset]) -> None:
         """Stage a page; its partition's offset advances."""
-        frame, offset = _staged(page), _plain(page.offset, self.title)
+        try:
+            frame = staged_rows(page.rows)
+        except InvalidType as error:
+            raise self._wrong(partition, error.message) from error
+        offset = _plain(page.offset, self.title)
         if frame.height:
             self.stage.append(frame, {"partition": partition, "offset": offset})
         offsets[partition] = offset
@@ -240,8 +277,7 @@ class PagedSource(StagedSource):
         return [facts["partition"]] if "partition" in facts else []
 
     def known_partitions(self) -> Collection[str]:
-        found: Mapping[str, Offset] = self.stage.state().get("offsets", {})
-        return found.keys()
+        return self._offsets(self.stage.state()).keys()
 
     def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
         """Yield the rows of a page."""
@@ -255,22 +291,25 @@ class PagedSource(StagedSource):
             first += raw.frame.height
 
     def messages_of(self, staged: pl.DataFrame) -> pl.Series | None:
-        return staged[ROW] if staged.schema == _JSON else None
+        return staged[ROW] if staged.schema == JSON_ROWS else None
 
     def rows_of(self, staged: pl.DataFrame, requested: Mapping[str, DType], *, exact: bool) -> Iterator[Raw]:
         messages = self.messages_of(staged)
         if messages is not None:
             yield from message_rows(messages, [None] * len(messages), requested, exact=exact)
         else:
-            yield from super().rows_of(staged, requested, exact=exact)
+            yield from super().rows_of(staged.drop(COLUMNS, strict=False), requested, exact=exact)
 
     def _batch(self, raw: Raw, staged: pl.DataFrame, part: StagedPart, first: int) -> RawBatch:
+        messages = self.messages_of(staged)
+
         def where(row: int) -> str:
             return f"{self.title}: {part.facts['partition']}, row {part.first + first + row}"
 
         def text(row: int) -> bytes:
-            found = row_of(staged, first + row)
-            return found[ROW] or b"" if staged.schema == _JSON else as_bytes(found)
+            if messages is not None:
+                return messages[first + row] or b""
+            return as_bytes(row_of(staged.drop(COLUMNS, strict=False), first + row))
 
         return RawBatch(raw, part.first + first, where, text)
 
@@ -287,41 +326,6 @@ def _line_in(error: BaseException, module: str) -> str | None:
             found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found
-
-
-def _staged(page: Page) -> pl.DataFrame:
-    """Return the rows of a page for staging, as JSON bytes or as columns."""
-    if isinstance(page.rows, Sequence):
-        return pl.DataFrame({ROW: [_line(row) for row in page.rows]}, schema=_JSON)
-    import pyarrow as pa
-
-    return polars_of(pa.table(page.rows))
-
-
-def _line(row: Any) -> bytes:
-    """Return a row as JSON, or a text with the reason against it.
-
-    The text will be a dead letter.
-    """
-    try:
-        line = orjson.dumps(row, default=_text, option=orjson.OPT_UTC_Z | orjson.OPT_SERIALIZE_NUMPY)
-        if b"null" not in line:  # as NaN would be written
-            return line
-    except TypeError:
-        line = b""  # the standard library writes integers of any size, and says what is wrong
-    try:
-        plain = json.dumps(row, default=_text, allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        return json.dumps(f"no JSON, {error}: {row!r:.1000}").encode()
-    return line or plain
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Decimal | UUID):
-        return str(value)
-    raise TypeError(f"a value of type {type(value).__name__} has no form in it")
 
 
 def _plain(offset: Offset, title: str) -> Offset:

@@ -64,7 +64,7 @@ class DeltaWriter(SinkWriter):
     isolates: ClassVar[bool] = True
 
     def __init__(self, connector: S3Connector, options: WriteOptions) -> None:
-        self._title, self._options = f"{connector.title}, table '{connector.prefix}'", options
+        self._title, self._options = connector.target, options
         self._address, self._storage = address_of(connector)
         self._position, self._rules = 0, ""
 

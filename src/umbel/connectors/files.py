@@ -49,6 +49,10 @@ class FilesConnector(DataConnector):
         return self.format == "json"
 
     @property
+    def place(self) -> tuple[str, ...]:
+        return (*super().place, self.pattern) if self.format in TABLES else super().place
+
+    @property
     def cdcs(self) -> frozenset[str]:  # type: ignore[override]
         """The supported `cdc` values of rows read from the folder."""
         return frozenset({"native"}) if self.format in TABLES else DataConnector.cdcs

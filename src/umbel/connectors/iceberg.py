@@ -25,6 +25,7 @@ class IcebergConnector(DataConnector):
     table: str
 
     cdcs: ClassVar[frozenset[str]] = frozenset({"native"})
+    placed_by: ClassVar[tuple[str, ...]] = ("table",)
 
     def reader_of(self, options: ReadOptions) -> SplitSource:
         from umbel.connectors.iceberg_catalogs import iceberg

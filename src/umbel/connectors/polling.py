@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import math
 import os
 import threading
 import time
@@ -76,12 +77,14 @@ class Poller:
         """What the server has beyond what was staged."""
         self.unread: frozenset[str] | None = None
         """The partitions that the server has more of; None if the source has none, or before that is known."""
+        self.due = math.inf
+        """Seconds until the rest of a source is to be read of which a part failed."""
         self.trouble = ""
         """The error of the last attempt; empty if it succeeded."""
         self._pending, self._pending_since = "", 0.0
         self._renewed_at = time.monotonic()
         self._stopped, self._idle = threading.Event(), threading.Event()
-        self._failures, self._reported = 0, ""
+        self._failures, self._reported, self._retry_at = 0, "", 0.0
         self._thread = threading.Thread(target=self._run, name=f"poll {source.title}", daemon=True)
         self._thread.start()
 
@@ -106,6 +109,11 @@ class Poller:
             subject: of the request; empty when it has returned.
         """
         self._pending_since, self._pending = time.monotonic(), subject
+
+    @property
+    def may_retry(self) -> bool:
+        """True if what failed may be read again."""
+        return time.monotonic() >= self._retry_at
 
     @property
     def silence(self) -> str:
@@ -155,6 +163,7 @@ class Poller:
             self._stopped.wait(min(left, 1.0))
 
     def _attempt(self) -> float:
+        self.due = math.inf
         try:
             wait = self.source.read_on(self)
         except Transient as error:
@@ -169,6 +178,8 @@ class Poller:
             self.trouble = f"{type(error).__name__}: {text_of(error)}"[:500]
             log.exception("%s: %s", self.source.title, type(error).__name__)
             return self._failed(None)
+        if self.due < math.inf:  # what failed before is still to be read
+            return max(0.0, min(wait, self._retry_at - time.monotonic()))
         if self._failures:
             log.warning("%s: it can be read again", self.source.title)
         self._failures, self._reported, self.trouble = 0, "", ""
@@ -183,13 +194,14 @@ class Poller:
             log.warning("%s: the error cannot be reported: %s", self.source.title, failed)
 
     def _failed(self, error: UmbelError | None) -> float:
-        wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0**self._failures)
+        wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(self._failures, 10))
+        self._retry_at = time.monotonic() + wait
         self._failures += 1
         if error is not None:
             self.trouble = error.message
         if error is not None and self._failures == 1:
             log.warning("%s: %s; it is tried again", self.source.title, error.message)
-        return wait
+        return min(wait, self.due)
 
 
 def seconds_left(polled_at: float, every: float) -> float:

@@ -120,6 +120,10 @@ class S3Connector(DataConnector):
         return self.format == "json"
 
     @property
+    def place(self) -> tuple[str, ...]:
+        return (*super().place, self.bucket, self.prefix) if str(self.format) in NATIVE else super().place
+
+    @property
     def cdcs(self) -> frozenset[str]:  # type: ignore[override]
         """The supported `cdc` values of rows read from the bucket."""
         return NATIVE.get(str(self.format), DataConnector.cdcs)
@@ -127,6 +131,10 @@ class S3Connector(DataConnector):
     @property
     def title(self) -> str:
         return f"{super().title} with format {self.format if isinstance(self.format, str) else 'CSV'}"
+
+    @property
+    def target(self) -> str:
+        return f"{self.title}, table '{self.prefix}'"
 
     @property
     def letter_format(self) -> Any:

@@ -101,6 +101,7 @@ class StagedSource(SplitSource):
 
         The last one is not repeated if nothing was read since.
         """
+        self.stage.state()  # where parts are missing a new one would have the number of one of them
         reason = f"{error.message}; hint: {error.hint}" if error.hint else error.message
         last = self.stage.last()
         if last is None or last.facts.get("report") != reason:
@@ -112,7 +113,12 @@ class StagedSource(SplitSource):
         return RawBatch(lost(part.facts["report"]), part.first, lambda _: where, lambda _: b"")
 
     def plan(self, position: Position, budget: int) -> tuple[Sequence[Found], Position]:
-        """Return the parts up to a byte budget that were staged after the position's."""
+        """Return the parts up to a byte budget that were staged after the position's.
+
+        Raises:
+            Damaged: one of them is missing.
+        """
+        self.check(position)
         read, found = int(position["part"]) if position else 0, list[Found]()
         numbers = [number for number in self.visible() if number > read]
         advance(self.folder, read)
@@ -165,11 +171,11 @@ class StagedSource(SplitSource):
         Raises:
             Damaged: parts after it are missing.
         """
-        if position is None:
-            return
-        read, numbers = int(position["part"]), self.stage.numbers()
-        first = next((number for number in numbers if number > read), None)
-        if not numbers or numbers[-1] < read or (first is not None and first != read + 1 and read > 0):
+        read, numbers = int(position["part"]) if position else 0, self.stage.numbers()
+        later = [number for number in numbers if number > read]
+        is_gone = read > max(numbers, default=0)
+        has_gap = bool(later) and ((later[0] != read + 1 and read > 0) or later[-1] - later[0] + 1 != len(later))
+        if is_gone or has_gap:
             raise Damaged(
                 f"{self.title}: staged rows after part {read} are missing in {self.folder.name}", hint=RESTORE
             )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from umbel.types.dtype import nulls
 
 MAGIC = b"umbelrow"
 _LENGTHS = struct.Struct("<II")
-CHECKSUM = "crc"
+CHECKSUM, LAST = "crc", "last_part"
 OWN = "\0"
 """The beginning of the names of umbel's own columns of staged rows, which no column of a table can have."""
 FORM = 2
@@ -87,6 +88,22 @@ class Stage:
 
     def numbers(self) -> list[int]:
         """Return the numbers of the parts, sorted."""
+        found = self._listed()
+        while (gap := _gap(found)) is not None and self._path(gap).exists():  # written while the folder was listed
+            found = self._listed()
+        return found
+
+    def check(self) -> None:
+        """Check that no part is missing between others.
+
+        Raises:
+            Damaged: one is. The first ones expire.
+        """
+        gap = _gap(self.numbers())
+        if gap is not None and self._path(gap - 1).exists():
+            raise self._damaged(gap, FileNotFoundError())
+
+    def _listed(self) -> list[int]:
         try:
             names = os.listdir(self.folder)  # noqa: PTH208  thousands of paths would take ten times as long
         except FileNotFoundError:
@@ -196,7 +213,8 @@ class Stage:
         """Return the state of the reader, empty before the first `save`.
 
         Raises:
-            Damaged: it differs from what was saved, or is missing though parts were deleted since.
+            Damaged: it differs from what was saved, or is missing though parts were deleted since; or the last part is missing,
+                which never expires.
         """
         try:
             found: dict[str, Any] = json.loads(self._state.read_bytes())
@@ -210,6 +228,9 @@ class Stage:
             return {}
         except (ValueError, AttributeError, TypeError) as error:
             raise self._unreadable(error) from None
+        last, numbers = found.pop(LAST, 0), self.numbers()  # in this order: a reader that runs only adds some
+        if last and last > max(numbers, default=0):
+            raise self._damaged(last, FileNotFoundError())
         return found
 
     def _unreadable(self, why: object) -> Damaged:
@@ -218,6 +239,7 @@ class Stage:
     def save(self, state: Mapping[str, Any]) -> None:
         """Replace the state of the reader, durably."""
         plain = json.loads(json.dumps(dict(state)))  # with the keys that are read
+        plain[LAST] = self._written[-1].number if self._written else max(self.numbers(), default=0)
         disk.replace(self._state, json.dumps({**plain, CHECKSUM: _checksum(plain)}).encode())
 
     @property
@@ -230,6 +252,13 @@ class Stage:
     def _damaged(self, number: int, error: Exception) -> Damaged:
         why = "it is missing" if isinstance(error, FileNotFoundError) else str(error)
         return Damaged(f"staged rows: part {number} of {self.folder.name} cannot be read: {why}", hint=RESTORE)
+
+
+def _gap(numbers: list[int]) -> int | None:
+    """Return the first number that is missing between others, None for none."""
+    if not numbers or numbers[-1] - numbers[0] + 1 == len(numbers):
+        return None
+    return next(each + 1 for each, after in pairwise(numbers) if after != each + 1)
 
 
 def _checksum(state: Mapping[str, Any]) -> int:

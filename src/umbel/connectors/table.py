@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from umbel.definitions.arguments import DataConnector, ReadOptions
 from umbel.errors import InvalidType, NotSupported
@@ -19,6 +20,8 @@ class TableConnector(DataConnector):
 
     table: str
     cursor: str | None = None
+
+    placed_by: ClassVar[tuple[str, ...]] = ("table",)
 
     @property
     def target(self) -> str:

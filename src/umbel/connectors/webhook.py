@@ -24,6 +24,7 @@ from umbel.log.redaction import without_erased
 from umbel.log.segments import LogPosition
 from umbel.types.dtype import DType
 from umbel.types.durations import parse_duration
+from umbel.types.json_values import with_nan
 from umbel.types.raw import Raw, rejects
 
 
@@ -34,6 +35,7 @@ class WebhookConnector(DataConnector):
     endpoint: str
 
     is_stream: ClassVar[bool] = True
+    placed_by: ClassVar[tuple[str, ...]] = ("source_name", "endpoint")
 
     @property
     def letter_format(self) -> Any:
@@ -176,7 +178,7 @@ class _RequestGroup:
         rows, errors = list[Any](), dict[int, str]()
         for record in self.records:
             try:
-                rows += self._values(record)
+                rows += with_nan(self._values(record), record.entry.payload)
             except (ValueError, RecursionError) as error:
                 errors |= dict.fromkeys(range(len(rows), len(rows) + record.entry.rows), f"broken JSON: {error}")
                 rows += [{}] * record.entry.rows

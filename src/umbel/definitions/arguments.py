@@ -194,6 +194,11 @@ class DataConnector:
     """True if rows arrive as they happen: it is read without pauses, not once per `every`."""
     cdcs: ClassVar[frozenset[str]] = frozenset({"append", "upsert", "debezium", "native"})
     """The supported `cdc` values of rows read from it."""
+    placed_by: ClassVar[tuple[str, ...]] = ()
+    """The attributes that say which stream, topic or table is read. Files are none: a position in them names each.
+
+    Nor are streams whose positions name them, as those of Kinesis.
+    """
 
     @property
     def destination(self) -> tuple[Any, ...]:
@@ -202,6 +207,11 @@ class DataConnector:
             (type(part).__name__, *((each.name, getattr(part, each.name)) for each in fields(part) if _locates(each)))
             for part in (self.source, self)
         )
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The stream, topic or table to which a position belongs."""
+        return (type(self).__name__, *(str(getattr(self, name)) for name in self.placed_by))
 
     @property
     def kind(self) -> str:

@@ -62,8 +62,7 @@ class SourceDefinition:
         disorder: the maximum lag of a row behind the newest timestamp.
         cdc: "append", "upsert", "debezium" or "native".
         every: the polling period.
-        since: rows before it are ignored.
-        until: rows at or after it are ignored.
+        since, until: rows before `since`, and from `until` on, are ignored.
         preproc: column builders by name.
         where: the condition on ingested rows.
         idleness: for a bounded source, the time without rows after which it has ended.
@@ -71,6 +70,7 @@ class SourceDefinition:
         location: `file:line` of the definition.
         env: the environments that select it.
         declared: preproc, where and sample before the source is selected: only then are they checked.
+        position: the name under which its position is stored, in a commit; empty for its index.
         transform: makes its rows of those that come in, before preproc.
     """
 
@@ -87,6 +87,7 @@ class SourceDefinition:
     location: str = field(default="", compare=False)
     env: Selector = field(default=EVERY, compare=False)
     declared: DeclaredColumns | None = field(default=None, compare=False)
+    position: str = field(default="", compare=False)
     transform: IncomingRows | None = field(default=None, metadata={"identity": "where set"})
 
     @property
@@ -175,17 +176,15 @@ class DatasetDefinition:
         version: from 1.
         schema: its columns, their roles and types.
         history: the history retention, in µs.
-        online: True if the latest rows can be looked up by key.
-        offline: True if rows can be looked up as of any time.
-        sources: in a commit the selected ones.
+        online, offline: True if the latest rows, or rows as of any time, can be looked up by key.
+        sources, sinks: in a commit the selected ones.
         pipelines: as declared; none in a commit.
         output: in a commit the last operator of the selected pipelines, None if its rows are from sources alone.
-        sinks: in a commit the selected ones.
         expectations: of its rows.
         erase_keys: the keys by which rows can be erased.
         ingestion: of a keyed dataset with sources: "upsert" or "debezium".
-        meta: of the dataset.
-        field_meta: of its fields, by name.
+        feed: the name of its rows, in a commit, where another branch reads its sources otherwise; empty for the first.
+        meta, field_meta: of the dataset, and of its fields by name.
         location: `file:line` of the definition.
     """
 
@@ -202,6 +201,7 @@ class DatasetDefinition:
     expectations: Expectations | None = None
     erase_keys: tuple[str, ...] = ()
     ingestion: str = UPSERT
+    feed: str = field(default="", compare=False)
     meta: Metadata = Metadata()
     field_meta: Mapping[str, Metadata] = field(default_factory=dict)
     location: str = ""

@@ -73,7 +73,9 @@ def truediv(left: Number, right: Number) -> Real:
     >>> values(col("x") / 2, x=[1, 4])
     [0.5, 2.0]
     """
-    return real(left) / real(right)
+    # A column divided by a single number is multiplied by its inverse, which is rounded. The fields of a struct are both columns.
+    pairs = pl.struct(real(left).alias("left"), real(right).alias("right"))
+    return pairs.struct.field("left") / pairs.struct.field("right")
 
 
 @plain("infix", "//", rule=number)

@@ -48,6 +48,14 @@ def _unless_null(items: pl.Expr, value: pl.Expr) -> pl.Expr:
     return pl.when(~_has_null(items)).then(value)
 
 
+def _whole(items: pl.Expr) -> pl.Expr:
+    """Return lists without null elements.
+
+    Polars adds floats up in another order where any list of a batch has one; other rows must not change the last bit.
+    """
+    return items.list.drop_nulls()
+
+
 @method()
 def len_(items: Items) -> Whole:
     """Return the number of elements, nulls counted.
@@ -70,7 +78,7 @@ def sum_(items: Numbers, site: Site) -> Built:
     >>> values(col("l").list.sum(), l=[[1, 2], []])
     [3, 0]
     """
-    total = _unless_null(items, items.list.sum())
+    total = _unless_null(items, _whole(items).list.sum())
     if isinstance(site.result.plain, Float):
         return pl.when(items.list.len() == 0).then(0.0).otherwise(total)  # Polars adds to -0.0
     return checked(total, items.cast(pl.List(pl.Float64)).list.sum(), is_whole=True)
@@ -103,7 +111,7 @@ def mean(items: Numbers) -> Real:
     >>> values(col("l").list.mean(), l=[[3, 1], []])
     [2.0, None]
     """
-    return _unless_null(items, items.list.mean())
+    return _unless_null(items, _whole(items).list.mean())
 
 
 def _truth(site: Site) -> DType:

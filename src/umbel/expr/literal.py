@@ -20,6 +20,7 @@ from umbel.expr.text import constant_text
 from umbel.expr.tree import Expr
 from umbel.expr.type_records import type_from_record, type_to_record
 from umbel.types.dtypes import Bool, DType, Float, Int, Str
+from umbel.types.text import exact
 
 _INFERRED: dict[type, DType] = {bool: Bool(), int: Int(), float: Float(), str: Str(), type(None): Null()}
 
@@ -103,6 +104,8 @@ def _dtype(annotation: Any) -> DType:
 
 def _inferred(value: Any) -> Literal:
     plain = value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+    if isinstance(plain, str):
+        return Literal(exact(plain), Str())
     for kind, dtype in _INFERRED.items():
         if isinstance(plain, kind):
             return _checked(kind(plain) if plain is not None else None, dtype)

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from umbel.formats.avro_shape import TOO_DEEP, AvroShape
+from umbel.formats.avro_values import exact
 from umbel.formats.registry import SchemaRegistry, framed
 
 
@@ -49,8 +50,8 @@ class AvroDecoder:
             registered, named = self._schemas.schema(number), dict[str, Any]()
             try:
                 for text in registered.references.values():
-                    parse_schema(json.loads(text), named)
-                self._shapes[number] = AvroShape(parse_schema(json.loads(registered.text), named), named)
+                    parse_schema(exact(json.loads(text)), named)
+                self._shapes[number] = AvroShape(parse_schema(exact(json.loads(registered.text)), named), named)
             except Exception as error:
                 raise ValueError(f"Avro schema {number} is not one: {type(error).__name__}: {error}") from error
         return self._shapes[number]

@@ -16,6 +16,7 @@ from typing import Any
 from umbel.errors import UmbelError
 from umbel.formats.avro_blocks import Blocks, DamagedError, avro
 from umbel.formats.avro_shape import MOST_EMPTY, TOO_DEEP, AvroShape, kind_of
+from umbel.formats.avro_values import exact
 from umbel.formats.json_lines import JsonLines
 from umbel.formats.pieces import FilePart, FileRows, Piece, framed, unreadable
 from umbel.formats.raw_batch import as_bytes
@@ -83,6 +84,7 @@ class _Records:
     def _read(self) -> Iterator[Any]:
         try:
             blocks = Blocks(self._file)
+            blocks.schema = json.dumps(exact(json.loads(blocks.schema))).encode()
             decoder = _Decoder(blocks.schema)
             yield from decoder.one_by_one(blocks) if decoder.shape.can_expand else decoder.at_once(blocks)
         except (UmbelError, FileLostError, FileNotFoundError):
@@ -153,7 +155,7 @@ class _Decoder:
 
     def _reason(self, piece: bytes, error: Exception) -> str:
         """Return the reason that a record is refused, with the first field that has one."""
-        fields = self._definition["fields"] if kind_of(self._definition) == "record" else []
+        fields = self._logical_fields(piece)
         for at in [*range(self._suspect, len(fields)), *range(self._suspect)]:
             try:
                 self._loosely(piece, at)
@@ -161,6 +163,17 @@ class _Decoder:
                 self._suspect = at
                 return f"'{fields[at]['name']}' is not of its Avro type: {type(found).__name__}: {found}"
         return f"a value is not of its Avro type: {type(error).__name__}: {error}"
+
+    def _logical_fields(self, piece: bytes) -> list[Any]:
+        """Return the fields whose logical types may refuse a record.
+
+        They are none if it is refused without these types.
+        """
+        try:
+            self._loosely(piece, None)
+        except Exception:  # noqa: BLE001  as above
+            return []
+        return list(self._definition["fields"]) if kind_of(self._definition) == "record" else []
 
     def _text(self, piece: bytes) -> bytes:
         try:

@@ -7,6 +7,9 @@ import zlib
 from umbel.errors import InvalidValue
 from umbel.request_errors import TooLarge, UnsupportedMedia
 
+SMALLEST_PIECE = 64
+"""Bytes of a member that are decompressed at first."""
+
 
 def decompressed(body: bytes, encoding: bytes, most: int) -> bytes:
     """Return a body without its compression.
@@ -33,19 +36,25 @@ def decompressed(body: bytes, encoding: bytes, most: int) -> bytes:
 
 
 def _gunzipped(body: bytes, most: int) -> bytes:
-    found, size = [], 0
-    while body:
-        member = zlib.decompressobj(wbits=31)
-        try:
-            found.append(member.decompress(body, most + 1 - size))
-        except zlib.error as error:
-            raise InvalidValue(f"the gzip data of the body is damaged: {error}") from None
-        size += len(found[-1])
-        if size > most:
-            raise _too_large(most)
+    """Return the content of all members of a body.
+
+    A member takes pieces that begin small and double: what is left of the last one, which is copied, is no larger than the
+    member, or a body of many small members would be copied once for each.
+    """
+    whole, found, size, at = memoryview(body), [], 0, 0
+    while at < len(body):
+        member, piece = zlib.decompressobj(wbits=31), SMALLEST_PIECE
+        while not member.eof and at < len(body):
+            try:
+                found.append(member.decompress(whole[at : at + piece], most + 1 - size))
+            except zlib.error as error:
+                raise InvalidValue(f"the gzip data of the body is damaged: {error}") from None
+            size += len(found[-1])
+            if size > most:
+                raise _too_large(most)
+            at, piece = min(at + piece, len(body)) - len(member.unused_data), 2 * piece
         if not member.eof:
             raise InvalidValue("the gzip data of the body is cut")
-        body = member.unused_data
     return b"".join(found)
 
 

@@ -20,15 +20,15 @@ import polars as pl
 from umbel.formats.chunks import MAX_ROW
 from umbel.formats.json_keys import ESCAPED_KEY, examine
 from umbel.types.dtype import DType, nulls
-from umbel.types.json_values import revive
+from umbel.types.json_values import revive, with_nan
 from umbel.types.raw import Raw, from_records, rejects
 
 GROUP = 512
 """Lines per group read one by one when one of them is malformed. Smaller groups cost more calls than they save."""
 
 _BIG = re.compile(rb"[0-9]{19}")
-_ESCAPES = rf"\\u[dD][89abAB]|{ESCAPED_KEY}"
-"""Matches escapes that Polars does not read, and those that hide the name of a key."""
+_ESCAPES = rf"\\u[dD][89abAB]|\\u0000|{ESCAPED_KEY}"
+"""Matches escapes that Polars does not read, that may begin `UNTYPED_NAN`, and that hide the name of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +187,14 @@ def parse_value(line: bytes) -> Any:
 def _plain_values(lines: Sequence[bytes]) -> list[Any]:
     if any(len(line) > MAX_ROW or _BIG.search(line) for line in lines):
         raise ValueError("some need a closer look")
-    return [orjson.loads(line) for line in lines]
+    return [with_nan(orjson.loads(line), line) for line in lines]
 
 
 def _checked_value(line: bytes) -> Any:
     if len(line) > MAX_ROW:
         raise ValueError(f"a row of {len(line)} bytes is longer than {MAX_ROW}")
     try:
-        return parse_value(line)
+        return with_nan(parse_value(line), line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"broken JSON: {error}") from error
 

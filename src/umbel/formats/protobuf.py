@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
+from umbel.formats.protobuf_files import DECIMAL, add_known_file, decimal_of
 from umbel.formats.registry import SchemaRegistry, framed
 
 
@@ -31,16 +32,14 @@ class ProtobufDecoder:
             ValueError: it has no known schema, or does not fit it.
             Transient: the registry does not answer.
         """
-        from google.protobuf.message import DecodeError
-
         number, content = framed(value)
         path, begin = _indexes(content)
         message = self._kind(number, path)()
         try:
             message.ParseFromString(content[begin:])
             return _plain(message)
-        except (DecodeError, ValueError, OverflowError, RecursionError) as error:
-            raise ValueError(f"not readable with Protobuf schema {number}: {error}") from error
+        except Exception as error:
+            raise ValueError(f"not readable with Protobuf schema {number}: {type(error).__name__}: {error}") from error
 
     def _kind(self, number: int, path: tuple[int, ...]) -> Any:
         from google.protobuf.message_factory import GetMessageClass
@@ -74,40 +73,15 @@ def _described(text: str, references: Mapping[str, str]) -> Any:
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     pool = descriptor_pool.DescriptorPool()
-    _add_well_known(pool)
     for name, each in (*references.items(), ("", text)):
         file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(each, validate=True))
         file.name = name or file.name or "schema.proto"
+        for imported in file.dependency:
+            if imported not in references:
+                add_known_file(pool, imported)
         pool.Add(file)
         last = file.name
     return pool.FindFileByName(last)
-
-
-def _add_well_known(pool: Any) -> None:
-    from google.protobuf import (
-        any_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
-
-    modules: tuple[Any, ...] = (
-        any_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
-    for module in modules:
-        file = descriptor_pb2.FileDescriptorProto()
-        module.DESCRIPTOR.CopyToProto(file)
-        pool.Add(file)
 
 
 def _indexes(content: bytes) -> tuple[tuple[int, ...], int]:
@@ -140,6 +114,8 @@ def _plain(message: Any) -> Any:
         return _json(message, name)
     if name == "google.protobuf.Timestamp":
         return message.ToDatetime(tzinfo=UTC)
+    if name == DECIMAL:
+        return decimal_of(message)
     if name == "google.protobuf.Duration":
         return message.ToTimedelta().total_seconds()
     if name.startswith("google.protobuf.") and name.endswith("Value") and "value" in message.DESCRIPTOR.fields_by_name:

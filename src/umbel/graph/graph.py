@@ -14,6 +14,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from umbel.definitions.identities import input_of
 from umbel.definitions.records import UPSERT, DatasetDefinition, SourceDefinition
 from umbel.functions.fingerprint import fingerprint
 from umbel.operators.index import Index, IndexMode
@@ -241,7 +242,7 @@ class Graph:
         for name, entry in self.entries.items():
             dataset = self.datasets[name]
             for ordinal, source in enumerate(dataset.sources):
-                key = f"{dataset.name}@{dataset.version}/{ordinal}#{entry.state_id}"
+                key = f"{dataset.name}@{dataset.version}/{source.position or ordinal}#{entry.state_id}"
                 yield KeyedSource(name, ordinal, key, source)
 
     def _place_all(self, datasets: Mapping[str, DatasetDefinition]) -> Mapping[str, str]:
@@ -260,7 +261,9 @@ class Graph:
         dataset = branch.datasets[name]
         inputs = [self._position(each, branch) for each in sorted(_inputs(dataset.output))]
         is_indexed = dataset.online or dataset.offline or name in branch.joined
-        identity = fingerprint(dataset.fingerprint, dataset.sources, dataset.ingestion, is_indexed, inputs)
+        identity = fingerprint(
+            dataset.fingerprint, dataset.sources, dataset.ingestion, is_indexed, inputs, *_named(dataset)
+        )
         known = self._placed.get(identity)
         if known is None:
             known = name if name not in self.outputs else f"{name}@{identity[:8]}"
@@ -275,7 +278,7 @@ class Graph:
     def _entry(self, known: str, dataset: DatasetDefinition) -> GraphNode:
         appends = not dataset.schema.is_keyed and dataset.ingestion == UPSERT
         leaf = Leaf(dataset=dataset.name, version=dataset.version, columns=dataset.schema, appends=appends)
-        state_id, read = fingerprint(dataset.fingerprint), fingerprint(dataset.sources, dataset.ingestion)
+        state_id, read = fingerprint(dataset.fingerprint, *_named(dataset)), input_of(dataset)
         if self._feeds.setdefault(state_id, read) != read:  # fed by other sources on an earlier branch
             state_id = fingerprint(dataset.fingerprint, read)
         found = next((node for node in self.entries.values() if node.state_id == state_id), None)
@@ -343,6 +346,10 @@ class Graph:
             if node.operator.is_terminal:
                 for source in history_sources(node):
                     source.is_logged = True
+
+
+def _named(dataset: DatasetDefinition) -> Sequence[str]:
+    return [dataset.feed] if dataset.feed else []
 
 
 def _stage(operator: Operator, parents: tuple[GraphNode, ...]) -> int:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
 
 from umbel.types.dtype import describe
-from umbel.types.dtypes import Datetime, DType, Optional
-from umbel.types.epochs import EPOCH, FIRST, LAST, YEARS
+from umbel.types.dtypes import Date, Datetime, DType, Optional
+from umbel.types.epochs import EPOCH, FIRST, LAST, SECOND, YEARS
 from umbel.types.json_values import revive
 from umbel.types.raw import from_records, rejects
 from umbel.types.schema import AT, Schema
 from umbel.types.validate import Validated, ingested
 
 UPSERTS = frozenset("cru")
-DELETE = "d"
+UPDATE, DELETE = "u", "d"
 INSTANT = Datetime().polars()
+_DAY, _ISO_DAY = 86_400 * SECOND, len("2024-01-31Z")
+_NO_BEFORE = (
+    "'before' is missing in an envelope with op 'u', and a dataset without keys takes the row before an update back"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,31 +31,76 @@ class OpenedMessages:
     """Decoded Debezium messages.
 
     Args:
-        frame: one raw row per message: the row after the change, or before its deletion.
+        frame: one raw row per change: the row after it, or before its deletion.
         deletions: row number to the instant of deletion, None if the message does not have it.
         errors: row number to the reason the message is invalid.
+        starts: instants before which the rows are not in force, null for none; None for none at all.
+        numbers: the number of the message of each row; None where each message is one row.
     """
 
     frame: pl.DataFrame
     deletions: dict[int, datetime | None] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
+    starts: pl.Series | None = None
+    numbers: pl.Series | None = None
 
 
-def open_messages(frame: pl.DataFrame, columns: Mapping[str, DType]) -> OpenedMessages:
+def open_messages(frame: pl.DataFrame, schema: Schema) -> OpenedMessages:
     """Decode a frame of Debezium messages.
 
-    They have `op`, `before` and `after`, at the top level or below `payload`.
+    They have `op`, `before` and `after`, at the top level or below `payload`. Of a dataset without keys an update is the
+    deletion of the row before it, and then the row after it.
 
     Args:
         frame: one row per message.
-        columns: the dataset's columns.
+        schema: of the dataset.
     """
     messages = [_payload(row) for row in frame.iter_rows(named=True)]
+    if schema.is_keyed or all(message.get("op") != UPDATE for message in messages):
+        return _opened(messages, schema.dtypes)
+    parts = [(number, part) for number, each in enumerate(messages) for part in _parts(each)]
+    opened = _opened([part for _, part in parts], schema.dtypes)
+    ends = {n: part for n, (number, part) in enumerate(parts) if part is not messages[number]}
+    starts = {n + 1: _instant(part) for n, part in ends.items() if n not in opened.errors}
+    nothing = {n: _NO_BEFORE for n, part in ends.items() if not isinstance(part.get("before"), Mapping)}
+    return replace(
+        opened,
+        errors={**opened.errors, **nothing},
+        starts=pl.Series([starts.get(n) for n in range(len(parts))], dtype=INSTANT),
+        numbers=pl.Series([number for number, _ in parts], dtype=pl.UInt32),
+    )
+
+
+def _parts(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the deletion that is part of an update, and the message itself."""
+    if message.get("op") == UPDATE:
+        yield {**message, "op": DELETE}
+    yield message
+
+
+def _opened(messages: Sequence[Mapping[str, Any]], columns: Mapping[str, DType]) -> OpenedMessages:
     errors = {row: why for row, why in enumerate(map(_error, messages)) if why}
     deletions = {n: _instant(each) for n, each in enumerate(messages) if n not in errors and each["op"] == DELETE}
     sides = (("before" if row in deletions else "after", each) for row, each in enumerate(messages))
-    rows = [{} if row in errors else each[side] for row, (side, each) in enumerate(sides)]
+    days = [name for name, dtype in columns.items() if isinstance(dtype.plain, Date)]
+    rows = [{} if row in errors else _with_days(each[side], days) for row, (side, each) in enumerate(sides)]
     return OpenedMessages(revive(from_records(rows, columns).frame, columns), deletions, errors)
+
+
+def _with_days(row: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    """Return a row with its days as dates.
+
+    Debezium counts days since the epoch, or writes `2024-01-31Z`.
+    """
+    return {**row, **{name: _day(row[name]) for name in names if name in row}} if names else row
+
+
+def _day(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.removesuffix("Z") if len(value) == _ISO_DAY else value
+    if not isinstance(value, int) or isinstance(value, bool) or not FIRST <= value * _DAY <= LAST:
+        return value
+    return (EPOCH + timedelta(days=value)).date()
 
 
 def _payload(row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ import polars as pl
 
 from umbel.definitions.preproc import Evaluated, ReferenceColumn
 from umbel.definitions.records import DatasetDefinition, Sampling, SourceDefinition
-from umbel.ingestion.debezium import open_messages, validate_deletions
+from umbel.ingestion.debezium import INSTANT, open_messages, validate_deletions
 from umbel.state.keys import encode_keys, shard_of
 from umbel.types.dtype import nulls
 from umbel.types.dtypes import Bool, DType, Optional
@@ -72,7 +72,13 @@ def prepare(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> V
 
 
 def _prepared(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> Validated:
-    rows = _preprocessed(_opened(raw, source, dataset), source, dataset)
+    opened = _opened(raw, source, dataset)
+    found = _judged(opened, source, dataset)
+    return found if opened.numbers is None else _by_message(found, opened.numbers)
+
+
+def _judged(opened: _Rows, source: SourceDefinition, dataset: DatasetDefinition) -> Validated:
+    rows = _preprocessed(opened, source, dataset)
     rows, condition = _condition_columns(rows, source, dataset)
     validated = _validated(rows, dataset)
     chosen = pl.all_horizontal(*_conditions(validated, condition, source, dataset))
@@ -83,6 +89,18 @@ def _prepared(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) ->
     if mask.all():
         return Validated(validated.frame, validated.accepted, found)
     return Validated(validated.frame.filter(mask), validated.accepted.filter(mask), found)
+
+
+def _by_message(found: Validated, numbers: pl.Series) -> Validated:
+    """Return rows by the numbers of their messages.
+
+    A message has none if one of its rows is rejected.
+    """
+    refused = numbers.gather(found.rejects["row"])
+    accepted = numbers.gather(found.accepted)
+    is_whole = ~accepted.is_in(refused.implode())
+    letters = found.rejects.with_columns(refused.cast(pl.Int64).alias("row")).unique(maintain_order=True)
+    return Validated(found.frame.filter(is_whole), accepted.filter(is_whole), letters)
 
 
 @dataclass(frozen=True)
@@ -96,6 +114,8 @@ class _Rows:
         starts: instants before which rows are not in force, null for none.
         truncations: row number of a truncation to its instant.
         is_sparse: True if an absent column is null.
+        has_keys: True if a deletion is one of a key, else of a whole row.
+        numbers: the number of the message of each row; None where each is one.
     """
 
     frame: pl.DataFrame
@@ -104,11 +124,13 @@ class _Rows:
     starts: pl.Series | None = None
     truncations: Mapping[int, datetime] = field(default_factory=dict)
     is_sparse: bool = False
+    has_keys: bool = True
+    numbers: pl.Series | None = None
 
     def blaming(self, field: str, errors: Mapping[int, str]) -> _Rows:
         """Return the rows with further rejected records.
 
-        Deletions, truncations and records that are no rows are left out. Of deletions only the keys are checked.
+        Deletions by key, truncations and records that are no rows are left out. Of such deletions only the keys are checked.
         """
         out = set(self.rejects.filter(pl.col("field") == "")["row"].to_list()) if errors else ()
         found = {row: why for row, why in errors.items() if row not in self.endings and row not in out}
@@ -116,20 +138,27 @@ class _Rows:
 
     @property
     def endings(self) -> Mapping[int, datetime | None]:
-        """The deletions and the truncations."""
-        return {**self.deletions, **self.truncations} if self.truncations else self.deletions
+        """The deletions by key, and the truncations."""
+        deletions = self.deletions if self.has_keys else {}
+        return {**deletions, **self.truncations} if self.truncations else deletions
 
 
 def _opened(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> _Rows:
+    has_keys = dataset.schema.is_keyed
     if source.cdc != "debezium":
         is_fed_alone = len(dataset.sources) == 1 and dataset.output is None
         truncations = raw.truncations if is_fed_alone else {}
-        rows = _Rows(raw.frame, raw.rejects, raw.deletions, raw.starts, truncations, raw.is_sparse)
+        rows = _Rows(raw.frame, raw.rejects, raw.deletions, raw.starts, truncations, raw.is_sparse, has_keys)
         return rows if is_fed_alone else rows.blaming("", dict.fromkeys(raw.truncations, _FED_BY_OTHERS))
-    out = set(raw.rejects["row"].to_list())
-    opened = open_messages(raw.frame, dataset.dtypes)
+    opened, before = open_messages(raw.frame, dataset.schema), raw.rejects
+    if opened.numbers is not None:  # of a message that is no record there is one row
+        before = before.with_columns(
+            opened.numbers.search_sorted(before["row"], side="left").cast(pl.Int64).alias("row")
+        )
+    out = set(before["row"].to_list())
     errors = {row: why for row, why in opened.errors.items() if row not in out}
-    return _Rows(opened.frame, raw.rejects, opened.deletions, is_sparse=True).blaming("", errors)
+    rows = _Rows(opened.frame, before, opened.deletions, opened.starts, {}, True, has_keys, opened.numbers)
+    return replace(rows, rejects=pl.concat([before, rejects(errors)]).sort("row", maintain_order=True))
 
 
 def _preprocessed(rows: _Rows, source: SourceDefinition, dataset: DatasetDefinition) -> _Rows:
@@ -151,7 +180,7 @@ def _untouched(source: SourceDefinition, dataset: DatasetDefinition) -> dict[str
 def _condition_columns(rows: _Rows, source: SourceDefinition, dataset: DatasetDefinition) -> tuple[_Rows, pl.Series]:
     """Return a mask of the rows selected by `where`.
 
-    The condition sees the columns built by preproc, and all deletions and truncations pass.
+    The condition sees the columns built by preproc, and all deletions by key and truncations pass.
     """
     everything = pl.Series([True], dtype=pl.Boolean).new_from_index(0, rows.frame.height)
     if source.where is None:
@@ -186,23 +215,38 @@ def _of_chosen(found: pl.DataFrame, rows: _Rows, condition: pl.Series, source: S
 
 
 def _validated(rows: _Rows, dataset: DatasetDefinition) -> Validated:
-    if not rows.endings and (rows.starts is None or rows.starts.null_count() == len(rows.starts)):
+    has_starts = rows.starts is not None and rows.starts.null_count() < len(rows.starts)
+    if not rows.deletions and not rows.truncations and not has_starts:
         return validate(rows.frame, dataset.dtypes, refused=rows.rejects)
     out = set(rows.rejects["row"].to_list())
     set_aside = rejects({row: "" for row in rows.endings if row not in out})
     judged = validate(rows.frame, dataset.dtypes, refused=pl.concat([rows.rejects, set_aside]))
-    deleted = validate_deletions(rows.frame, rows.deletions, out, dataset.schema)
+    deleted = validate_deletions(rows.frame, rows.deletions if rows.has_keys else {}, out, dataset.schema)
     emptied = _truncations(rows.truncations, dataset)
-    began = pl.col(dataset.schema.timestamp)
-    if rows.starts is not None:
-        began = pl.max_horizontal(began, rows.starts.gather(judged.accepted))
-    inserted = judged.frame.with_columns(began.alias(AT), pl.lit(1, pl.Int64).alias(WEIGHT))
+    inserted = _in_force(rows, judged, dataset)
     ended = deleted.frame.with_columns(pl.lit(-1, pl.Int64).alias(WEIGHT)).select(inserted.columns)
     accepted = pl.concat([judged.accepted, deleted.accepted, pl.Series([*rows.truncations], dtype=pl.UInt32)])
     order = accepted.arg_sort()
     errors = judged.rejects.filter(~pl.col("row").is_in(set_aside["row"].implode()))
     frame = pl.concat([inserted, ended, emptied.select(inserted.columns)])
     return Validated(frame[order], accepted.gather(order), pl.concat([errors, deleted.rejects]).sort("row"))
+
+
+def _in_force(rows: _Rows, judged: Validated, dataset: DatasetDefinition) -> pl.DataFrame:
+    """Return valid rows as changes from their instants on.
+
+    A whole row that is deleted is taken back.
+    """
+    instants: list[pl.Expr | pl.Series] = [pl.col(dataset.schema.timestamp)]
+    if rows.starts is not None:
+        instants.append(rows.starts.gather(judged.accepted))
+    ends = {} if rows.has_keys else rows.deletions
+    is_ended = judged.accepted.is_in([*ends])
+    if ends:
+        at = pl.Series([ends.get(row) for row in range(rows.frame.height)], dtype=INSTANT)
+        instants.append(at.gather(judged.accepted))
+    weight = pl.when(is_ended).then(-1).otherwise(1).cast(pl.Int64)
+    return judged.frame.with_columns(pl.max_horizontal(instants).alias(AT), weight.alias(WEIGHT))
 
 
 def _truncations(instants: Mapping[int, datetime], dataset: DatasetDefinition) -> pl.DataFrame:

@@ -20,12 +20,15 @@ import sys
 from umbel.isolation.child import answer_calls
 
 FORK, WAIT = b"F", b"W"
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals for the process that started this one, which come here too: of a process group, or of systemd."""
 PDEATHSIG = 1
 
 
 def main(descriptor: int, modules: list[str]) -> None:
     """Fork a child for each connection received, until the other side closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    for each in ENDING:
+        signal.signal(each, signal.SIG_IGN)
     control = socket.socket(fileno=descriptor)
     for name in modules:
         importlib.import_module(name)
@@ -56,7 +59,8 @@ def _become_child(descriptor: int) -> None:
         ctypes.CDLL(None).prctl(PDEATHSIG, signal.SIGKILL)
     os.setsid()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core dumps: nobody would read them
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for each in ENDING:
+        signal.signal(each, signal.SIG_DFL)
     try:
         answer_calls(socket.socket(fileno=descriptor))
     finally:

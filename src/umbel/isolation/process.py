@@ -56,6 +56,7 @@ class ForkServer:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._children: set[int] = set()
         self._owner = 0
 
     def fork(self) -> tuple[int, socket.socket]:
@@ -66,7 +67,9 @@ class ForkServer:
                 control = self._started()
                 try:
                     socket.send_fds(control, [FORK], [theirs.fileno()])
-                    return self._number(control), ours
+                    child = self._number(control)
+                    self._children.add(child)
+                    return child, ours
                 except (OSError, EOFError):
                     self._drop()
                     if attempt:
@@ -77,10 +80,10 @@ class ForkServer:
         """Kill a child and its descendants; return the exit code, negative for a signal."""
         with self._lock:
             control = self._control
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child, signal.SIGKILL)  # it has not been reaped yet, so the number is still its own
-            if control is None:
-                return 0
+            if control is None or child not in self._children:
+                return 0  # it ended with its fork server
+            _kill(child)
+            self._children.discard(child)
             try:
                 control.sendall(WAIT + child.to_bytes(8, "big"))
                 return self._number(control) - 256
@@ -100,14 +103,19 @@ class ForkServer:
 
     def _started(self) -> socket.socket:
         if self._owner != os.getpid():  # a fork of the process that started it has none
-            self._process = self._control = None
+            self._forget()
         if self._control is None:
             ours, theirs = socket.socketpair()
             environment = {**self._environment, **os.environ, **_ONE_THREAD}
             with theirs:
                 command = [sys.executable, "-m", "umbel.isolation.forkserver", str(theirs.fileno()), *self._modules]
                 self._process = subprocess.Popen(
-                    command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, env=environment
+                    command,
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,
+                    env=environment,
+                    start_new_session=True,  # signals to the group of this process come before it ignores them
                 )
             self._control, self._owner = ours, os.getpid()
         return self._control
@@ -116,9 +124,15 @@ class ForkServer:
         if self._control is not None:
             self._control.close()
         if self._process is not None and self._owner == os.getpid():
+            for child in self._children:
+                _kill(child)
             self._process.kill()
             self._process.wait()
+        self._forget()
+
+    def _forget(self) -> None:
         self._process = self._control = None
+        self._children.clear()
 
     @staticmethod
     def _number(control: socket.socket) -> int:
@@ -273,6 +287,15 @@ def _answered(answers: Answers | None, question: Any) -> tuple[bool, Any]:
 
 def _too_much(memory: int) -> str:
     return f"it took more than {memory // MEGABYTE} MiB of memory"
+
+
+def _kill(child: int) -> None:
+    """Kill a child and its descendants.
+
+    It has not been reaped yet, so that the number is its own.
+    """
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
 
 
 def _cause(code: int) -> str:

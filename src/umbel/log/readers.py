@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from umbel.errors import InvalidValue
-from umbel.log.segments import LogPosition
+from umbel.log.segments import ORIGIN, LogPosition
 from umbel.state import disk
 
 FOLDER = "readers"
@@ -48,16 +48,24 @@ def note_position(log: Path, reader: str, title: str, position: LogPosition) -> 
 
 
 def positions(log: Path) -> dict[str, ReaderPosition]:
-    """Return the positions of the readers of a log, by their ids."""
+    """Return the positions of the readers of a log, by their ids.
+
+    One that cannot be read is the beginning: nothing is deleted that its reader may not have read.
+    """
     found = {}
     for path in sorted((log / FOLDER).glob("*.json")):
         try:
-            data: Mapping[str, dict[str, int]] = json.loads(path.read_bytes())
-            position = LogPosition.from_json(data["position"])
-            found[path.stem] = ReaderPosition(str(data["title"]), position, float(str(data["seen_at"])))
-        except (OSError, ValueError, KeyError, TypeError):
+            found[path.stem] = _read(path.read_bytes())
+        except FileNotFoundError:
             continue  # it is being forgotten
+        except (OSError, ValueError, KeyError, TypeError):
+            found[path.stem] = ReaderPosition(f"a reader whose position is damaged: {path.name}", ORIGIN, 0.0)
     return found
+
+
+def _read(text: bytes) -> ReaderPosition:
+    data: Mapping[str, dict[str, int]] = json.loads(text)
+    return ReaderPosition(str(data["title"]), LogPosition.from_json(data["position"]), float(str(data["seen_at"])))
 
 
 def forget(log: Path, reader: str) -> None:

@@ -25,7 +25,7 @@ from umbel.runtime.history import replayed
 from umbel.types.dtypes import Datetime, DType
 
 BATCH_SECONDS = 60.0
-"""Seconds an extractor may take for a batch of rows, besides some time for each row."""
+"""Seconds an extractor may take for many rows, besides some time for each; for one it may take what it may online."""
 PROBED = 100
 """Rows to sample: if all of them fail, the error is the query's and not the rows'."""
 HISTORY_BYTES = 512 << 20
@@ -47,7 +47,7 @@ class Answering:
 
     def __init__(self, deployment: Deployment, branch: str, request: OfflineRequest) -> None:
         self._deployment, self._branch, self._request = deployment, branch, request
-        self._extractors = Extractors(BATCH_SECONDS, is_naming=False)
+        self._extractors = Extractors(batch_seconds=BATCH_SECONDS, is_naming=False)
         self._read: dict[str, pl.DataFrame] = {}
         self._large = set[str]()
         self._latest, self._engine = self._current()

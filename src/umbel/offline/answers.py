@@ -43,7 +43,6 @@ class JobAnswers:
         plan, names = self._answering.plan, self._request
         self._requested = InputColumns.of(plan.inputs, names.columns, names.timestamp, Datetime())
         self._output = output_of(deployment, job.prefix, self._request, self._answering.types)
-        self._has_files = job.rows is None
         self._input: Input = self._files() if job.rows is None else FrameInput(job.rows)
 
     def _files(self) -> FileInput:
@@ -96,8 +95,7 @@ class JobAnswers:
         return failed
 
     def _columns(self, frame: pl.DataFrame) -> tuple[dict[str, pl.Series], pl.Series]:
-        features = self._requested.features if self._has_files else {name: name for name in self._requested.features}
-        columns = {name: frame[column] for name, column in features.items()}
+        columns = {name: frame[column] for name, column in self._requested.features.items()}
         return columns, frame[self._request.timestamp]
 
 
@@ -119,10 +117,20 @@ def answer_part(deployment: Deployment, request: str, part: InputPart) -> PartRe
     """
     try:
         return answers_of(deployment, request).answer(part)
-    except (Transient, OSError, OperationalError) as error:
-        raise Transient(described(error)) from None  # Spark writes it to its logs
-    except Exception as error:  # noqa: BLE001  the job fails with it, whatever it is
+    except Exception as error:  # noqa: BLE001  the job fails with it, whatever it is, if a retry would meet it again
+        if may_go_away(error):
+            raise Transient(described(error)) from None  # Spark writes it to its logs
         return PartReport(part.number, error=described(error))
+
+
+def may_go_away(error: Exception) -> bool:
+    """Return True for an error of a disk, a network or the catalog.
+
+    Errors of umbel itself say whether they are transient, also those that are an `OSError`: a `TimeoutError` of an extractor.
+    """
+    if isinstance(error, UmbelError):
+        return isinstance(error, Transient)
+    return isinstance(error, OSError | OperationalError)
 
 
 def described(error: BaseException) -> str:

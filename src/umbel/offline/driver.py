@@ -13,8 +13,9 @@ from typing import Protocol
 from sqlalchemy.exc import OperationalError
 
 from umbel.catalog.offline_jobs import COMPLETED, FAILED, OfflineJob, OfflineJobs
-from umbel.errors import InvalidValue, Terminal, Transient
-from umbel.offline.answers import JobAnswers, answer_part, answers_of, described
+from umbel.errors import InvalidValue, Terminal
+from umbel.offline.answering import PROBED
+from umbel.offline.answers import JobAnswers, answer_part, answers_of, described, may_go_away
 from umbel.offline.parts import InputPart, PartReport, decoded, encoded, plan_of
 from umbel.runtime.deployment import Deployment
 
@@ -134,12 +135,13 @@ class OfflineDriver:
             return
         try:
             self._finish(begun)
-        except (Transient, OSError, OperationalError) as error:
-            log.warning("offline query %s: %s", job.id, error)
-            self._jobs.note(job, described(error))
         except Exception as error:
-            log.exception("offline query %s", job.id)
-            self._jobs.end(job, FAILED, described(error))
+            if may_go_away(error):
+                log.warning("offline query %s: %s", job.id, error)
+                self._jobs.note(job, described(error))
+            else:
+                log.exception("offline query %s", job.id)
+                self._jobs.end(job, FAILED, described(error))
         finally:
             answers_of.cache_clear()
 
@@ -148,8 +150,7 @@ class OfflineDriver:
         answers = answers_of(self._deployment, job.id)
         progress = self._progress(job, answers)
         self._run_parts(job, progress.left, progress)
-        if not progress.taken:
-            raise InvalidValue("the input is empty: no file has rows", hint="name files that have some")
+        _check_answered(progress)
         progress.record(is_sealed=True)  # from here on it cannot be cancelled: no marker is beside a cancelled job
         answers.succeed(progress.taken, progress.failed)
         self._jobs.end(job, COMPLETED)
@@ -161,6 +162,19 @@ class OfflineDriver:
         if not answered:
             answers.clear()
         return Progress(self._jobs, job, parts, {each.number: each for each in answered})
+
+
+def _check_answered(progress: Progress) -> None:
+    """Refuse to complete a job without answers.
+
+    Of few rows all may be wrong; of many the query is.
+    """
+    if not progress.taken:
+        raise InvalidValue("the input is empty: no file has rows", hint="name files that have some")
+    if progress.failed == progress.taken >= PROBED:
+        raise InvalidValue(
+            f"none of the {progress.taken} rows has an answer", hint="the files in _errors/ have the reason of each"
+        )
 
 
 def in_this_process(deployment: Deployment, on_cancelled: Callable[[], None] | None = None) -> RunsParts:

@@ -6,7 +6,7 @@ A file is read where it is, by requests for ranges; errors of the storage are to
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from umbel.formats.parquet import ParquetFormat
 from umbel.formats.pieces import FilePart, FileRows
 from umbel.formats.stored import LocalFile
 from umbel.offline.parts import PART_BYTES, PART_ROWS, InputPart, InputSlice, packed
+from umbel.query.columns import mapped
 from umbel.types.dtype import DType
 from umbel.types.validate import validate
 
@@ -33,6 +34,8 @@ BATCH_READS = 16
 OPENED_AT_ONCE = 8
 """Files that are looked into at once, to plan parts."""
 HEAD_BYTES = 1 << 20
+LONGEST_HEAD = 16 << 20
+"""Bytes of a file that are looked into at most, for its columns; a header or a first row may have half of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,26 +122,6 @@ class InputColumns:
         return InputColumns(types, features)
 
 
-def mapped(inputs: Iterable[str], columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the column of each input.
-
-    Args:
-        inputs: names of features.
-        columns: the columns of inputs whose columns are not named after them.
-
-    Raises:
-        InvalidValue: a mapped name is no input of the query.
-    """
-    names = list(inputs)
-    strange = [name for name in columns if name not in names]
-    if strange:
-        raise InvalidValue(
-            f"feature_to_column_map names {strange}, which are no inputs; inputs: {names}",
-            hint="map the inputs of the query",
-        )
-    return {name: columns.get(name, name) for name in names}
-
-
 class Input(Protocol):
     """The input of a query: its parts, and their rows."""
 
@@ -196,7 +179,7 @@ class FrameInput:
     """Input rows sent with the request.
 
     Args:
-        data: as an Arrow file, features by name, and the instants in the column `timestamp`.
+        data: as an Arrow file, with the columns of the input.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -250,7 +233,7 @@ def check_columns(
     """
     file = next((each for each in files if each.size), None)
     rows, found = (0, []) if file is None else _columns(bucket, form, file, folder)
-    if file is None or (not rows and len(files) == 1):
+    if file is None or (not rows and len(files) == 1 and (form == "parquet" or file.size <= LONGEST_HEAD)):
         raise InvalidValue("the input is empty: no file has rows", hint="name files that have some")
     missing = [column for column, dtype in requested.types.items() if column not in found and not dtype.is_optional]
     if rows and found and missing:
@@ -264,11 +247,21 @@ def check_columns(
 
 
 def _columns(bucket: Bucket, form: str | CSV, file: Stored, folder: Path) -> tuple[int, list[str]]:
-    """Return the number of rows in a file's head, and their columns."""
+    """Return the number of rows in a file's head, and their columns.
+
+    A head without rows, such as one within a long header, is looked for again in a longer one.
+    """
     if form == "parquet":
         return _parquet_columns(bucket, file)
+    size = HEAD_BYTES
+    while not (found := _columns_within(bucket, form, file, folder, size))[0] and size < min(file.size, LONGEST_HEAD):
+        size *= 4
+    return found
+
+
+def _columns_within(bucket: Bucket, form: str | CSV, file: Stored, folder: Path, size: int) -> tuple[int, list[str]]:
     head, height = folder / f"head{_endings(file.path)}", 0
-    bucket.fetch_head(file.path, head, HEAD_BYTES)
+    bucket.fetch_head(file.path, head, size)
     for rows in format_of(form).read(FilePart(LocalFile(head), file.path, 0, None), {}, exact=False):
         height += rows.raw.frame.height
         if rows.raw.frame.height and rows.raw.frame.width:

@@ -85,12 +85,22 @@ def connector_of(spec: Any, what: str) -> S3Connector:
         raise InvalidValue(f"'{what}' lacks its 'bucket'", hint='{"bucket": …, "prefix": …}')
     form = _format(spec.get("format", PARQUET), what)
     if spec.get("path") is not None:
+        _refuse_beside_path(spec, what)
         return source.bucket(bucket, path=_text(spec, "path", what), format=form)
     declared = source.bucket(bucket, prefix=_text(spec, "prefix", what), format=form)
     if spec.get("suffix") is None:
         return declared
     path = f"{declared.prefix.rstrip('/')}/{_text(spec, 'suffix', what)}".strip("/")
     return source.bucket(bucket, path=path, format=form) if spec["suffix"] else _exact(declared)
+
+
+def _refuse_beside_path(spec: Mapping[str, Any], what: str) -> None:
+    twice = next((name for name in ("prefix", "suffix") if spec.get(name) is not None), None)
+    if twice is not None:
+        raise InvalidValue(
+            f"'{what}' has both 'path' and {twice!r}: one of them says where the files are",
+            hint='{"bucket": …, "path": "folder/%Y/*"}, or {"bucket": …, "prefix": "folder/"}',
+        )
 
 
 def _exact(declared: S3Connector) -> S3Connector:

@@ -65,8 +65,11 @@ class OfflineRunner:
             self._new.clear()
 
     def _is_needed(self) -> bool:
-        """Return True if there are open jobs, and no process has the lock."""
-        if not self._jobs.has_open():
+        """Return True if there are open jobs, and no process has the lock.
+
+        On another machine than the worker's nothing is needed: jobs read the logs, and end where these are.
+        """
+        if not self._jobs.has_open() or self._deployment.is_away:
             return False
         with suppress(Transient), alone(self._deployment.directory, LOCK):
             return True

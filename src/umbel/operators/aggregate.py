@@ -224,7 +224,7 @@ class LookedUpAggregation(Aggregation):
             points: the group's columns and `_time`.
 
         Returns:
-            One row for each point: `_found`, `_changed` and the aggregates.
+            One row for each point: `_at_found`, `_at_changed` and the aggregates.
         """
 
     @abstractmethod

@@ -15,6 +15,7 @@ from umbel.errors import InvalidValue
 from umbel.operators.columns import check_keyless, check_known
 from umbel.operators.operator import Keyed
 from umbel.state.runs.addresses import hash_keys
+from umbel.state.runs.sorting import order_of_numbers
 from umbel.state.tables import NUMBER, Table, TimedTable
 from umbel.types.schema import AT, SEQ, WEIGHT, Schema
 
@@ -91,7 +92,7 @@ def _chosen_in_batch(rows: pl.DataFrame, choose: Chooser) -> pl.DataFrame:
     about that of time.
     """
     hashes = hash_keys(rows[KEY])
-    ranks = hashes.argsort(kind="stable")
+    ranks = order_of_numbers(hashes)
     repeats = hashes[ranks[1:]] == hashes[ranks[:-1]]
     if not repeats.any():
         return rows

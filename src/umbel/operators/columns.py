@@ -23,6 +23,9 @@ RESERVED = frozenset(
         "_high",
         "_batch",
         "_part",
+        "_hash",
+        "_removed",
+        "_has_retracted",
     }
 )
 

@@ -21,6 +21,8 @@ from umbel.state.tables import State
 from umbel.types.schema import Schema
 from umbel.types.windows import Continuous, Hopping, Session, Tumbling
 
+BUCKET = "_time_bucket"
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dedup(Keyed):
@@ -92,7 +94,7 @@ class Dedup(Keyed):
         if final is not None:
             stored.expire(final)
         bucket = pl.col(self.schema.timestamp).dt.epoch("us") // self.window.duration_us
-        keyed = with_key(rows.with_columns(bucket.alias("_bucket")), [*self.columns, "_bucket"]).drop("_bucket")
+        keyed = with_key(rows.with_columns(bucket.alias(BUCKET)), [*self.columns, BUCKET]).drop(BUCKET)
         return among_all(keyed, stored, newest(self.schema.timestamp), forget=self.parents[0].inserts_only)
 
     def _nearby(self, rows: pl.DataFrame, state: State, final: datetime | None) -> pl.DataFrame:

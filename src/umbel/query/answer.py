@@ -65,8 +65,7 @@ class Answer:
     def dtypes_json(self) -> str:
         """Return `dtypes` as JSON, empty if there are none.
 
-        Each dtype has the positions of its columns. "=Featureset.feature" stands for the dtype of an input, which the
-        caller knows. A dtype that cannot be made from its name is left out.
+        Each dtype has the positions of its columns. A dtype that cannot be made from its name is left out.
         """
         if not self.dtypes:
             return ""
@@ -74,20 +73,19 @@ class Answer:
         for position, name in enumerate(self.columns):
             if name in self.dtypes:
                 positions.setdefault(str(self.dtypes[name]), []).append(position)
-        named = {name: found for name, found in positions.items() if name.startswith("=") or _dtype(name) is not None}
+        named = {name: found for name, found in positions.items() if _dtype(name) is not None}
         return json.dumps(named, separators=(",", ":")) if named else ""
 
 
-def dtypes_from_json(text: str, columns: Sequence[str], inputs: Mapping[str, Any]) -> dict[str, Any]:
+def dtypes_from_json(text: str, columns: Sequence[str]) -> dict[str, Any]:
     """Return the pandas dtypes by column, from the result of `Answer.dtypes_json`.
 
     Args:
         text: the result; may be empty.
         columns: the columns of the answer.
-        inputs: the dtypes of the inputs.
     """
     named: dict[str, list[int]] = json.loads(text) if text else {}
-    found = {name: inputs.get(name[1:]) if name.startswith("=") else _dtype(name) for name in named}
+    found = {name: _dtype(name) for name in named}
     return {columns[position]: found[name] for name in named for position in named[name] if found[name] is not None}
 
 
@@ -113,6 +111,6 @@ def in_dtype(series: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
         if isinstance(series.dtype, pd.DatetimeTZDtype) and getattr(dtype, "tz", None) is None and dtype.kind == "M":
             series = series.dt.tz_localize(None)
         made: pd.Series[Any] = series.astype(dtype)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, SystemError):  # the last of Arrow, for instances of structs
         return series
     return made if bool((made.isna() == series.isna()).all()) else series

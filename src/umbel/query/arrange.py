@@ -42,7 +42,6 @@ class QueryPlan:
         writers: the JSON encoder of each output.
         steps: the steps, in execution order.
         extractors: the extractors the steps run.
-        aliased: the inputs that aliases among the outputs show, as `Answer.dtypes` of an answer in JSON.
     """
 
     inputs: Mapping[str, DType]
@@ -51,7 +50,6 @@ class QueryPlan:
     writers: Writers
     steps: tuple[Step, ...]
     extractors: tuple[ExtractorDefinition, ...]
-    aliased: Mapping[str, str]
     is_rowwise: bool = field(init=False)
     """True if every row of the answer is computed from that row alone."""
 
@@ -139,7 +137,6 @@ class Arranger:
             writers({fqn: self.dtype(fqn) for fqn in requested}),
             steps,
             tuple(extractors),
-            {name: f"={name}" for name in set(sources.values()).intersection(provided).difference(requested)},
         )
 
     def _steps(self, extractors: Iterable[ExtractorDefinition], provided: Iterable[str]) -> Iterable[Step]:

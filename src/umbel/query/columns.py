@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from umbel.errors import InvalidValue, misspelt
+from umbel.errors import InvalidValue, did_you_mean, misspelt
 from umbel.types.dtypes import Checked, Datetime, DType
 from umbel.types.pandas import raw_series
 
@@ -35,6 +35,50 @@ def provided(df: pd.DataFrame, types: Mapping[str, DType]) -> dict[str, pl.Serie
             hint="name the columns by the features' fully qualified names, as in 'Featureset.feature'",
         )
     return {fqn: cast(_column(df, fqn), dtype, f"input column '{fqn}': feature {fqn}") for fqn, dtype in types.items()}
+
+
+def mapped(inputs: Iterable[str], columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the column of each input.
+
+    Args:
+        inputs: names of features.
+        columns: the columns of inputs whose columns are not named after them.
+
+    Raises:
+        InvalidValue: a mapped name is no input of the query.
+    """
+    names = list(inputs)
+    strange = [name for name in columns if name not in names]
+    if strange:
+        raise InvalidValue(
+            f"feature_to_column_map names {strange}, which are no inputs; inputs: {names}",
+            hint="map the inputs of the query",
+        )
+    return {name: columns.get(name, name) for name in names}
+
+
+def by_feature(df: pd.DataFrame, inputs: Iterable[str], columns: Mapping[str, str]) -> pd.DataFrame:
+    """Return a frame with a column for each mapped input, beside its own.
+
+    A column may be that of several features. Of a frame without rows columns may be missing.
+
+    Args:
+        df: the frame.
+        inputs: names of features.
+        columns: the columns of inputs whose columns are not named after them.
+
+    Raises:
+        InvalidValue: a mapped name is no input of the query, or its column is missing or there more than once.
+    """
+    mapped(inputs, columns)
+    missing = [column for column in columns.values() if column not in df.columns]
+    if missing and len(df):
+        known = did_you_mean(str(missing[0]), map(str, df.columns))
+        raise InvalidValue(
+            f"input dataframe misses columns {missing}, which feature_to_column_map names{known}",
+            hint="name columns of the dataframe",
+        )
+    return df.assign(**{name: _column(df, column) for name, column in columns.items() if column in df.columns})
 
 
 def instants(df: pd.DataFrame, column: str) -> pl.Series:

@@ -76,7 +76,12 @@ class QueryEngine:
             step.run(rows, session)
         computed, known = rows.columns, rows.dtypes
         found = {fqn: computed[source] for fqn, source in plan.sources.items()}
-        shown = {fqn: known[source] for fqn, source in plan.sources.items() if source in known} if known else {}
+        # An alias of an input has its column, and is no input: it has the dtype of its type.
+        shown = {
+            fqn: known[source]
+            for fqn, source in (plan.sources.items() if known else ())
+            if source in known and (source == fqn or source not in plan.inputs)
+        }
         return Answer(found, plan.outputs, plan.writers, shown)
 
     def online(

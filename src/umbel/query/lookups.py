@@ -29,7 +29,7 @@ from umbel.windowing.stored_answer import StoredAnswer
 History = Callable[[GraphNode, ChangeFilter], pl.DataFrame]
 """Returns those changes consumed by a terminal aggregate that are needed, and possibly others."""
 
-ROW = "_row"
+ROW = "_at_row"
 KNOWN = 1024
 """The maximum number of point lookups that are retained, by dataset and fields."""
 POINT_LOOKUP_ROWS = 256
@@ -74,7 +74,7 @@ class Lookups:
         """
         node = self._node(dataset)
         if not keys.height:
-            return pl.DataFrame(schema=node.operator.schema.polars()), pl.Series("_found", dtype=pl.Boolean)
+            return pl.DataFrame(schema=node.operator.schema.polars()), pl.Series(FOUND, dtype=pl.Boolean)
         self._check(node, first_of(at))
         point_lookup = self.point_lookup(
             dataset, {name: keys[name] for name in node.operator.schema.key_names}, Instants.of(at), fields
@@ -217,10 +217,10 @@ def _points(node: GraphNode, keys: pl.DataFrame, at: pl.Series) -> pl.DataFrame:
 def _aligned(node: GraphNode, points: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     schema = node.operator.schema
     others = rows.select(
-        ROW, *(name for name in schema.names if name not in schema.key_names), pl.lit(value=True).alias("_found")
+        ROW, *(name for name in schema.names if name not in schema.key_names), pl.lit(value=True).alias(FOUND)
     )
     joined = points.select(ROW, *schema.key_names).join(others, on=ROW, how="left", maintain_order="left")
-    found = joined["_found"].fill_null(value=False)
+    found = joined[FOUND].fill_null(value=False)
     instead = [
         pl.when(found).then(name).otherwise(pl.Series([value], dtype=schema.dtypes[name].polars()).first()).alias(name)
         for name, value in node.operator.missing.items()

@@ -22,6 +22,7 @@ from umbel.state.keys import encode_points, shard_of_key
 from umbel.state.port import Store
 from umbel.state.runs.points import ONE_BY_ONE, RowSlice, frame_of
 from umbel.state.tables import State
+from umbel.windowing.points import FOUND
 from umbel.windowing.tile_points import Pointwise
 
 _POINT = "_point"
@@ -59,7 +60,7 @@ class PointLookup:
     @property
     def found(self) -> pl.Series:
         """A mask of the rows found, as a column."""
-        return pl.Series("_found", self.is_found, dtype=pl.Boolean)
+        return pl.Series(FOUND, self.is_found, dtype=pl.Boolean)
 
 
 class PointLookups(Protocol):

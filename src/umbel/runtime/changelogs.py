@@ -153,10 +153,13 @@ class ChangeLogs:
         which = {"columns": part.columns, "since": part.since, "until": part.until}
         return self._read(node, predicate=part.condition, **which)
 
-    def batches(self, node: GraphNode, *, after: int, until: int) -> pl.DataFrame:
-        """Return the changes of the batches after one, up to another, with their `_batch`."""
+    def batches(self, node: GraphNode, *, after: int | None, until: int) -> pl.DataFrame:
+        """Return the changes of the batches after one, up to another, with their `_batch`.
+
+        Of all batches up to it if `after` is None.
+        """
         columns = [*node.operator.schema.changes(), BATCH]
-        return self._read(node, columns=columns, first=after + 1, through=until)
+        return self._read(node, columns=columns, first=None if after is None else after + 1, through=until)
 
     def sizes(self, node: GraphNode, *, until: int, after: int | None = None) -> dict[int, int]:
         """Return the number of changes of each batch in a log.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from umbel.catalog.catalog import changed_since
 from umbel.connectors.credentials import provide_vault
 from umbel.connectors.sinks import WriteOptions
 from umbel.definitions.dependencies import dependency_errors
+from umbel.definitions.identities import input_of
+from umbel.definitions.positions import resumed
 from umbel.definitions.records import DatasetDefinition, Definitions, FeaturesetDefinition, Metadata
 from umbel.definitions.serde import dump
 from umbel.definitions.versions import version_errors
@@ -101,10 +104,62 @@ def propose(
     """
     last = _head(deployment, branch, base if incremental else None)
     before = _checked(deployment, branch, definitions, incremental=incremental)
+    definitions = _resumed(deployment, branch, definitions)
     difference, graph = _compared(deployment, branch, before, definitions)
     if not backfill and (names := difference["recomputed"]):
         raise InvalidValue(f"datasets {names} would have to be computed from history", hint="backfill=True")
     return Proposal(last, before, definitions, difference, graph)
+
+
+def _resumed(deployment: Deployment, branch: str, definitions: Definitions) -> Definitions:
+    """Return definitions whose sources have the positions of earlier ones."""
+    latest = deployment.catalog.latest()
+    heads = {each: deployment.definitions(number) for each, number in deployment.catalog.heads(latest).items()}
+    own = heads.pop(branch, Definitions({}, {}))
+    datasets = dict(definitions.datasets)
+    for name, each in datasets.items():
+        if each.sources:
+            earlier = _earlier(deployment, (own, *heads.values()), each)
+            others = [found for other in heads.values() if (found := other.datasets.get(name)) is not None]
+            datasets[name] = _fed(resumed(each, earlier), own.datasets.get(name), others, is_main=branch == MAIN)
+    return replace(definitions, datasets=datasets)
+
+
+def _fed(
+    dataset: DatasetDefinition, own: DatasetDefinition | None, others: Iterable[DatasetDefinition], *, is_main: bool
+) -> DatasetDefinition:
+    """Return a dataset with the name of its rows.
+
+    It is that of another branch that reads the same, or its own.
+    """
+    read, same = input_of(dataset), [each for each in others if each.fingerprint == dataset.fingerprint]
+    before = own.feed if own is not None and own.fingerprint == dataset.fingerprint else ""
+    feed = next((each.feed for each in same if input_of(each) == read), before)
+    is_of_others = not is_main and any(each.feed == feed and input_of(each) != read for each in same)
+    return replace(dataset, feed=read if is_of_others else feed)
+
+
+def _earlier(
+    deployment: Deployment, heads: Iterable[Definitions], dataset: DatasetDefinition
+) -> Iterator[DatasetDefinition]:
+    """Yield what was committed under a dataset's name and version.
+
+    That is what is on its branch, on others, and what was before, newest first.
+    """
+    for definitions in chain(heads, _history(deployment, f"{dataset.name}@{dataset.version}/")):
+        found = definitions.datasets.get(dataset.name)
+        if found is not None and found.version == dataset.version:
+            yield found
+
+
+def _history(deployment: Deployment, key: str) -> Iterator[Definitions]:
+    """Yield all definitions, newest first, if something was read under such a key."""
+    if not (deployment.directory / "plans").is_dir() or not deployment.is_home:
+        return
+    plans = deployment.plans()
+    last = plans.last()
+    if last and any(each.startswith(key) for each in plans.read(last).positions):
+        yield from map(deployment.definitions, range(deployment.catalog.latest(), 0, -1))
 
 
 def _head(deployment: Deployment, branch: str, base: int | None) -> int:

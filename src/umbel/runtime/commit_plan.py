@@ -209,9 +209,9 @@ class _Histories:
         known = {node.state_id for node in now.nodes}
         fresh = {node.state_id for node in self._graph.nodes if node.state_id not in known}
         try:
-            return fresh | unlogged(self._graph, fresh, dues)
+            return fresh | unlogged(now, self._graph, fresh, dues)
         except NotSupported as error:
-            self.notes.append(f"a new pipeline begins without history: {error.message}")
+            self.notes.append(f"a change log begins without history: {error.message}")
             return fresh
 
     def _new_sources(self, now: Graph) -> dict[str, OpenedSource]:

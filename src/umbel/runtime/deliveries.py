@@ -10,123 +10,43 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Self
-from uuid import uuid4
+
+import polars as pl
 
 from umbel.api.secrets import provide_secrets
-from umbel.catalog.catalog import Catalog
-from umbel.connectors.sinks import NoneAccepted, RowChange, RowsRefused, SinkPosition, SinkWriter, WriteOptions
+from umbel.connectors.sinks import NoneAccepted, RowChange, RowsRefused, SinkPosition, SinkWriter
 from umbel.definitions.arguments import WAIT
-from umbel.definitions.records import SinkDefinition
-from umbel.functions.fingerprint import fingerprint
-from umbel.graph.graph import Graph, GraphNode
 from umbel.log.change_tail import BATCH
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.erasures import erased_everywhere
 from umbel.runtime.progress import EPOCH, MICROSECOND
 from umbel.runtime.refusals import Refusals, RefusingSink
 from umbel.runtime.row_changes import by_identity, in_order, remaining, row_changes
+from umbel.runtime.sink_ids import Sink, passed, passed_batch, sinks
+from umbel.runtime.sink_lags import DeliveryProgress, SinkLag, record_sinks
 
+BACKFILL = -1
+"""The batch that all steps of a backfill are for a sink; in the change log each has a number below it."""
 AT_ONCE = 20_000
 """Row changes in one transaction."""
 READ_AT_ONCE = 500_000
 """Changes read at once, if they are of several batches."""
+PASSED = 60.0
+"""Seconds between two notes of batches without anything to send."""
 INTERVAL, MINDED = 0.1, 1.0
 """Seconds between two looks for new batches, and for new sinks."""
 LONGEST_WAIT = 10.0
 """Seconds between two attempts to reach a destination."""
-SINKS, RESTORED = "sinks", "sinks-restored"
-"""The settings with the part of sinks' ids that tells deployments apart, and with that which tells restores apart."""
-
 _HISTORY = (
     "for all of it, write to another name, or give the dataset another version: these are sent from the beginning"
 )
 
 log = logging.getLogger("umbel.work")
-
-
-@dataclass(frozen=True, slots=True)
-class Sink:
-    """A sink of a dataset.
-
-    Args:
-        id: unique among the sinks of all deployments, and the same after a restart.
-        dataset: the name of the dataset in the graph.
-        node: the node of its change log.
-        definition: as committed.
-        lineage: ends the id at the destination; another one after each restore.
-    """
-
-    id: str
-    dataset: str
-    node: GraphNode
-    definition: SinkDefinition
-    lineage: str = ""
-
-    @property
-    def options(self) -> WriteOptions:
-        """The part of it that its writer needs."""
-        renames = dict(self.definition.renames)
-        return WriteOptions(
-            id=self.id + self.lineage, dataset=self.dataset, schema=self.node.operator.schema, renames=renames
-        )
-
-    @property
-    def period(self) -> tuple[datetime | None, datetime | None]:
-        """The range of the event times of the changes that are sent."""
-        return self.definition.since, self.definition.until
-
-
-def sinks(deployment: Deployment, revision: int) -> dict[str, Sink]:
-    """Return the sinks of a revision whose datasets are complete, by their ids."""
-    graph = deployment.graph(revision)
-    declared = [(name, each) for name, dataset in graph.datasets.items() for each in dataset.sinks]
-    if not declared:
-        return {}
-    done, lineage = deployment.catalog.backfilled(), deployment.catalog.noted(RESTORED) or ""
-    found = dict[str, Sink]()
-    for name, definition in declared:
-        node = graph.outputs[name]
-        if node.is_logged and node.state_id in done:
-            key = _id_of(deployment, node, definition)
-            found[key] = Sink(key, name, node, definition, lineage)
-    return found
-
-
-def delivered_batch(deployment: Deployment, graph: Graph, node: GraphNode) -> int | None:
-    """Return the last batch that all sinks of a node have, None without sinks."""
-    definitions = [
-        each for name, dataset in graph.datasets.items() if graph.outputs[name] is node for each in dataset.sinks
-    ]
-    if not definitions:
-        return None
-    noted = [deployment.catalog.noted(f"sink:{_id_of(deployment, node, each)}") for each in definitions]
-    return min(SinkPosition(*each).batch if each else SinkPosition().batch for each in noted)
-
-
-def _id_of(deployment: Deployment, node: GraphNode, definition: SinkDefinition) -> str:
-    """Return the id of a sink.
-
-    It is made once for a destination, and outlives other logins and options.
-    """
-    name = f"sink-id:{fingerprint(node.state_id, definition.connector.destination)}"
-    known = deployment.catalog.noted(name)
-    if known is None:
-        own = deployment.catalog.setting(SINKS, uuid4().hex[:12])
-        known = deployment.catalog.setting(name, f"{own}-{fingerprint(node.state_id, definition.connector)}")
-    return str(known)
-
-
-def begin_lineage(catalog: Catalog) -> None:
-    """Let sinks begin at the positions of a restored catalog.
-
-    Their destinations may be at batches that this deployment has yet to run, with other rows.
-    """
-    if catalog.noted(SINKS) is not None:
-        catalog.note(RESTORED, f"-{uuid4().hex[:8]}")
 
 
 class SinkDelivery:
@@ -143,6 +63,7 @@ class SinkDelivery:
         self._refusals: Refusals | None = None
         self._position = SinkPosition()
         self._revision: int | None = None
+        self._passed_at = -PASSED
 
     def step(self) -> int:
         """Deliver the changes of the batches finished so far; return their number.
@@ -168,6 +89,7 @@ class SinkDelivery:
             if refusals.is_holding:  # nothing of the range was delivered: the next one may be longer
                 self._deployment.catalog.note(self._begun, None)
                 refusals.wait()
+            self._note_passed()
         except BaseException:
             self.close()
             raise
@@ -217,8 +139,7 @@ class SinkDelivery:
         if self._writer is None:
             connector, catalog = self._sink.definition.connector, self._deployment.catalog
             writer = self._writer = connector.writer_of(self._sink.options)
-            noted = catalog.noted(self._note)
-            reached = max(SinkPosition(*noted) if noted else SinkPosition(), writer.position())
+            reached = self._reached(writer)
             sink = RefusingSink(
                 id=self._sink.id,
                 dataset=self._sink.dataset,
@@ -230,16 +151,42 @@ class SinkDelivery:
             self._position = self._refusals.reached
         return self._writer
 
+    def _reached(self, writer: SinkWriter) -> SinkPosition:
+        """Return the position to begin at.
+
+        That is the destination's if it is less than what was noted: it has lost what came after, with the position, as a standby
+        does that takes over without the last transactions, or a backup. One that has none at all may just have forgotten it.
+        """
+        catalog, noted = self._deployment.catalog, self._deployment.catalog.noted(self._note)
+        found, known = writer.position(), SinkPosition(*noted) if noted else SinkPosition()
+        if not (writer.keeps_position and SinkPosition() < found < known):
+            return max(found, known, SinkPosition(passed_batch(catalog, self._sink.id)))
+        self._warn(f"has lost what it was sent after batch {found.batch}; it is sent again")
+        catalog.note(passed(self._sink.id), None)
+        catalog.note(self._note, [found.batch, found.rows])
+        return found
+
+    def _note_passed(self) -> None:
+        """Note the position from time to time: the last batches may have had nothing.
+
+        Retention may drop these then, and the next worker does not read them again.
+        """
+        if self._position.rows == 0 and time.monotonic() > self._passed_at + PASSED:
+            self._deployment.catalog.note(passed(self._sink.id), self._position.batch)
+            self._passed_at = time.monotonic()
+
+    def _warn(self, text: str) -> None:
+        text = f"sink of '{self._sink.dataset}': {self._sink.definition.connector.target} {text}"
+        log.warning("%s", text)
+        self._deployment.catalog.record_event("work", "warning", text)
+
     def _recognise(self, made: str, reached: SinkPosition) -> None:
         """Record an event if the destination is another one than before."""
         catalog, name = self._deployment.catalog, f"sink-made:{self._sink.id}"
         known = catalog.noted(name)
         if made and made != known:
             if known and reached > SinkPosition():
-                subject = f"sink of '{self._sink.dataset}': {self._sink.definition.connector.target}"
-                text = f"{subject} is another one than before, renamed or made anew; {_HISTORY}"
-                log.warning("%s", text)
-                catalog.record_event("work", "warning", text)
+                self._warn(f"is another one than before, renamed or made anew; {_HISTORY}")
             catalog.note(name, made)
 
     def _range(self, writer: SinkWriter, last: int) -> _Range:
@@ -253,8 +200,7 @@ class SinkDelivery:
         if noted and noted[0] > self._position.batch:
             return _Range(*noted)
         chosen = self._until(last)
-        sizes = self._deployment.changes.sizes(self._sink.node, until=chosen, after=self._position.batch)
-        found = _Range(chosen, is_split=sum(sizes.values()) > AT_ONCE or self._position.rows > 0)
+        found = _Range(chosen, is_split=sum(self._sizes(chosen).values()) > AT_ONCE or self._position.rows > 0)
         self._deployment.catalog.note(self._begun, [found.last, found.is_split])
         return found
 
@@ -262,20 +208,32 @@ class SinkDelivery:
         """Return the last batch to read at once, `last` or one before."""
         if last - self._position.batch <= 1:
             return last
-        sizes, total = self._deployment.changes.sizes(self._sink.node, until=last, after=self._position.batch), 0
+        sizes, total = self._sizes(last), 0
         for number in sorted(sizes):
             total += sizes[number]
             if total >= READ_AT_ONCE:
                 return number
         return last
 
+    @property
+    def _after(self) -> int | None:
+        """The last batch that the destination has, None if it lacks a backfill."""
+        return self._position.batch if self._position.batch >= BACKFILL else None
+
+    def _sizes(self, until: int) -> Mapping[int, int]:
+        """Return the number of changes of each batch that the destination lacks."""
+        found = Counter[int]()
+        for number, count in self._deployment.changes.sizes(self._sink.node, until=until, after=self._after).items():
+            found[max(number, BACKFILL)] += count
+        return found
+
     def _transactions(self, batches: _Range, revision: int) -> Iterator[tuple[Sequence[RowChange], SinkPosition]]:
         """Yield the changes up to a batch in transactions, each with the position behind it.
 
         A position counts changes, erased ones too: keys may be erased between two transactions of a batch.
         """
-        logs, node, skipped, last = self._deployment.changes, self._sink.node, self._position.rows, batches.last
-        changes = logs.batches(node, after=self._position.batch, until=last)
+        node, skipped, last = self._sink.node, self._position.rows, batches.last
+        changes = self._deployment.changes.batches(node, after=self._after, until=last)
         erased, name = erased_everywhere(self._deployment, revision), self._sink.dataset
         is_split = changes.height > AT_ONCE or bool(skipped) if batches.is_split is None else batches.is_split
         if not is_split:
@@ -284,22 +242,35 @@ class SinkDelivery:
             position = SinkPosition(last, without=changes.height - left.height)
             yield rows if batches.is_split is None else in_order(rows), position
             return
-        for (number,), batch in sorted(changes.partition_by(BATCH, as_dict=True).items()):
+        done = 0
+        for number, is_last, batch in _parts(changes):
             rows, left = in_order(row_changes(batch, node.operator.schema)), erased.without(name, batch)
             gone = batch.height - left.height
             sent = by_identity(row_changes(left, node.operator.schema)) if gone else None
-            for begin in range(skipped, len(rows), AT_ONCE):
-                end = begin + AT_ONCE
+            for begin in range(max(0, skipped - done), len(rows), AT_ONCE):
+                end = min(begin + AT_ONCE, len(rows))
                 part = rows[begin:end] if sent is None else remaining(rows[begin:end], sent)
-                reached = (number, 0) if end >= len(rows) else (number - 1, end)
+                reached = (number, 0) if is_last and end == len(rows) else (number - 1, done + end)
                 yield self._chosen(part), SinkPosition(*reached, without=gone)
-            skipped = 0
+            skipped, done = (0, 0) if is_last else (skipped, done + len(rows))
         yield (), SinkPosition(last)
 
     def _chosen(self, rows: list[RowChange]) -> list[RowChange]:
         """Return the changes between `since` and `until`."""
         since, until = ((at - EPOCH) // MICROSECOND if at else None for at in self._sink.period)
         return [each for each in rows if (since is None or each.at >= since) and (until is None or each.at < until)]
+
+
+def _parts(changes: pl.DataFrame) -> Iterator[tuple[int, bool, pl.DataFrame]]:
+    """Yield the changes of each batch, those of a backfill in several parts.
+
+    With the number of the batch, and whether it is its last part.
+    """
+    parts = sorted(changes.partition_by(BATCH, as_dict=True).items())
+    last = {max(number, BACKFILL): number for (number,), _ in parts}
+    for (number,), part in parts:
+        batch = max(number, BACKFILL)
+        yield batch, last[batch] == number, part
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,11 +288,16 @@ class _Range:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A delivery that runs: its sink, its thread, and the event that ends it."""
+    """A delivery that runs: sink, thread, the event that ends it, and progress."""
 
     sink: Sink
     thread: threading.Thread
     stop: threading.Event
+    progress: DeliveryProgress
+
+
+def _lag(running: _Running) -> SinkLag:
+    return running.progress.lag(running.sink.dataset, running.sink.definition.connector.target)
 
 
 class Deliveries:
@@ -355,6 +331,7 @@ class Deliveries:
                 log.warning("sinks: %s", error)
                 continue
             self._match(found)
+            record_sinks(self._deployment.directory, [*map(_lag, self._running.values())])
         for each in self._running.values():
             each.stop.set()
             each.thread.join(LONGEST_WAIT)
@@ -370,23 +347,26 @@ class Deliveries:
             if not each.thread.is_alive():
                 del self._running[key]
         for key in found.keys() - self._running.keys():
-            stop = threading.Event()
-            thread = threading.Thread(target=self._run, args=(found[key], stop), name="sink", daemon=True)
-            self._running[key] = _Running(found[key], thread, stop)
+            stop, progress = threading.Event(), DeliveryProgress((found[key].definition.every or 0) / 1e6)
+            thread = threading.Thread(target=self._run, args=(found[key], stop, progress), name="sink", daemon=True)
+            self._running[key] = _Running(found[key], thread, stop, progress)
             thread.start()
 
-    def _run(self, sink: Sink, stop: threading.Event) -> None:
+    def _run(self, sink: Sink, stop: threading.Event, progress: DeliveryProgress) -> None:
         delivery, title = SinkDelivery(self._deployment, sink), f"sink of '{sink.dataset}'"
-        wait, failed, period, reported = INTERVAL, 0.0, (sink.definition.every or 0) / 1e6, ""
+        wait, failed = INTERVAL, 0.0
         while not stop.wait(wait):
+            begun = time.time()
             try:
                 delivery.step()
+                progress.delivered(begun)
                 if failed:
                     self._report("info", f"{title}: it answers again")
-                wait, failed, reported = max(INTERVAL, period), 0.0, ""
+                wait, failed = max(INTERVAL, progress.every), 0.0
             except BaseException as error:  # noqa: BLE001  also SystemExit of a package's writer: the sink is tried again
-                if reported != (reported := f"{title}: {str(error) or type(error).__name__}"):
-                    self._report("warning", reported)
+                if progress.trouble != (trouble := str(error) or type(error).__name__):
+                    progress.trouble = trouble
+                    self._report("warning", f"{title}: {trouble}")
                 wait = failed = min(LONGEST_WAIT, failed * 2 or INTERVAL * 2)
         delivery.close()
 

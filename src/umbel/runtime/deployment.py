@@ -8,10 +8,11 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from umbel.api.secrets import provide_secrets
 from umbel.catalog.catalog import Catalog
@@ -19,21 +20,22 @@ from umbel.catalog.purges import Purges
 from umbel.catalog.removals import Removals
 from umbel.catalog.replays import Replays
 from umbel.catalog.vault import Vault
-from umbel.definitions.records import Definitions
+from umbel.definitions.records import DatasetDefinition, Definitions
 from umbel.definitions.serde import load
-from umbel.errors import InvalidValue
 from umbel.graph.graph import MAIN, Graph
 from umbel.graph.tiled import tiled
 from umbel.processes.privacy import make_private
 from umbel.runtime.backfill_state import BACKFILL, BackfillState
 from umbel.runtime.changelogs import ChangeLogs, Dues
-from umbel.runtime.home import check_catalog, elsewhere, is_home, made, other_folder
+from umbel.runtime.fixed_settings import DEFAULT, SHARDED, SHARDS, FixedSettings, check_grid
+from umbel.runtime.home import check_catalog, elsewhere, is_away, is_home, made, other_folder
 from umbel.runtime.journal_ends import noted_ends
 from umbel.runtime.limits import Limits
 from umbel.runtime.plans import Plans
 from umbel.runtime.replays import replay_sources
 from umbel.runtime.source_lags import LagRecord
 from umbel.runtime.sources import open_sources
+from umbel.state.durable import DurableStore
 from umbel.state.passwords import handed_on, received
 from umbel.state.port import Lasting, Store
 from umbel.state.urls import open_store
@@ -45,10 +47,12 @@ RETAINED_FOR = 60.0
 """Seconds for which the state of operators no longer in force stays: servers learn of a commit within one."""
 STORE = "store"
 """The setting that says which store has the state."""
-SHARDS = 4
+NEW_STORE = "new store"
+"""The setting with the identity of a store that is not made yet."""
+FORMER_STORE = "former store"
+"""The setting that says which store had the state before a rebuild of all of it."""
 BUDGET = 128 << 20
 """Bytes of input per batch."""
-DEFAULT = Tiling()
 log = logging.getLogger("umbel.work")
 
 
@@ -112,7 +116,7 @@ class Deployment:
         Raises:
             InvalidValue: the folder or the catalog cannot be used; or a fixed setting differs from that of the deployment.
         """
-        _check_grid(accuracy, exact_instants)
+        check_grid(accuracy, exact_instants)
         folder = made(directory.absolute())
         make_private(folder)
         check_catalog(folder, catalog_url)
@@ -121,8 +125,8 @@ class Deployment:
             store_url or f"file://{folder / 'store'}",
         )
         with closing(Catalog(catalog_url)) as catalog:
-            fixed = Fixed(catalog, folder)
-            tiling, parts = fixed.tiling(accuracy, exact_instants), int(fixed.setting("shards", shards, SHARDS))
+            fixed = FixedSettings(catalog, folder)
+            tiling, parts = fixed.tiling(accuracy, exact_instants), int(fixed.setting(SHARDED, shards, SHARDS))
         limits = Limits.from_environment()
         return cls(folder, catalog_url, store_url, parts, budget, tiling, limits.max_ahead, limits.late_bytes)
 
@@ -159,6 +163,8 @@ class Deployment:
         if known is not None and isinstance(store, Lasting):
             store.must_be(known)
             store.must_reach(partial(noted_ends, self.catalog, JOB))
+        elif isinstance(store, DurableStore):
+            store.may_be(self.catalog.setting(NEW_STORE, uuid4().hex), partial(self.catalog.noted, STORE))
         return store
 
     def note_store(self) -> None:
@@ -199,8 +205,16 @@ class Deployment:
     @cached_property
     def is_home(self) -> bool:
         """True if the folder is the one that the worker reads."""
-        has_own = self.catalog_url == f"sqlite:///{self.directory / 'catalog.db'}"
-        return has_own or is_home(self.directory, self.catalog)
+        return self._has_own_catalog or is_home(self.directory, self.catalog)
+
+    @property
+    def is_away(self) -> bool:
+        """True if the worker has another folder, with logs, plans and positions."""
+        return not self._has_own_catalog and is_away(self.directory, self.catalog)
+
+    @property
+    def _has_own_catalog(self) -> bool:
+        return self.catalog_url == f"sqlite:///{self.directory / 'catalog.db'}"
 
     @cached_property
     def changes(self) -> ChangeLogs:
@@ -295,56 +309,6 @@ class Deployment:
         return hash((*parts, self.ahead, self.late))
 
 
-def _check_grid(accuracy: float | None, exact_instants: int | None) -> None:
-    """Refuse settings of the grid before anything is stored."""
-    Tiling(
-        DEFAULT.accuracy if accuracy is None else accuracy, DEFAULT.exact if exact_instants is None else exact_instants
-    )
-
-
-class Fixed:
-    """The settings that are fixed when a deployment is made.
-
-    Args:
-        catalog: the catalog that stores them.
-        folder: of the deployment, for messages.
-    """
-
-    def __init__(self, catalog: Catalog, folder: Path) -> None:
-        self._catalog, self._folder = catalog, folder
-        self._is_older = bool(catalog.latest())
-
-    def tiling(self, accuracy: float | None, exact_instants: int | None) -> Tiling:
-        """Return the resolution of continuous windows' tiles.
-
-        Raises:
-            InvalidValue: it was fixed at another one.
-        """
-        return Tiling(
-            float(self.setting("accuracy", accuracy, DEFAULT.accuracy)),
-            int(self.setting("exact-instants", exact_instants, DEFAULT.exact)),
-        )
-
-    def setting(self, name: str, provided: float | None, default: float) -> Any:
-        """Return a setting: the fixed value, else the provided one, else the default.
-
-        Args:
-            name: as on the command line.
-            provided: the requested value, None for any.
-            default: of a new deployment, and of one made before there was such a setting.
-
-        Raises:
-            InvalidValue: it was fixed at another value.
-        """
-        found = self._catalog.setting(name, default if provided is None or self._is_older else provided)
-        if provided is not None and found != provided:
-            raise InvalidValue(
-                f"--{name} {provided}: the deployment in {self._folder} was made with {found}, and its state is kept accordingly",
-                hint=f"leave --{name} out; or make another deployment: --dir",
-            )
-        return found
-
-
 @lru_cache(maxsize=4)
 def _decoded(text: str) -> Deployment:
     directory, catalog_url, store_url, shards, budget, ahead, late, accuracy, exact = json.loads(text)
@@ -366,8 +330,28 @@ def _graph(deployment: Deployment, revision: int, waiting: frozenset[str]) -> Gr
 
 
 def _united(branches: Mapping[str, Definitions], tiling: Tiling) -> Graph:
-    datasets = {branch: list(tiled(each.datasets.values(), tiling)) for branch, each in branches.items()}
+    waiting = {replaced(branch): each for branch, each in branches.items()}
+    fed = {name: _fed_by(waiting.get(name), each) for name, each in branches.items()}
+    datasets = {branch: list(tiled(each, tiling)) for branch, each in fed.items()}
     return Graph(datasets.pop(MAIN, ()), datasets)
+
+
+def _fed_by(waiting: Definitions | None, serving: Definitions) -> list[DatasetDefinition]:
+    """Return datasets with the sources of the commit that waits, if there is one.
+
+    Else a changed source would begin a dataset of its own beside the one with the rows.
+    """
+    found = list(serving.datasets.values())
+    for number, each in enumerate(found):
+        later = waiting.datasets.get(each.name) if waiting is not None else None
+        if later is not None and _rows_of(later) == _rows_of(each):
+            found[number] = replace(each, sources=later.sources)
+    return found
+
+
+def _rows_of(dataset: DatasetDefinition) -> tuple[str, str, str]:
+    """Return the identity of the stored rows of a dataset, whatever its sources are."""
+    return dataset.fingerprint, dataset.ingestion, dataset.feed
 
 
 @lru_cache(maxsize=4)

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import polars as pl
 
+from umbel.definitions.identities import erasure_of
 from umbel.query.erasure import Erased, ErasedKeys
 from umbel.runtime.deployment import Deployment, replaced
 
@@ -32,7 +33,7 @@ def erase(deployment: Deployment, branch: str, dataset: str, keys: Mapping[str, 
 def erased_on(deployment: Deployment, branch: str, revision: int) -> Erased:
     """Return the erased keys of a branch as of a revision.
 
-    Only for datasets of the definitions that served it then.
+    These are of the datasets that served it then. Those of earlier versions with the same erase keys are erased still.
     """
     return _erased(deployment, branch, revision, deployment.catalog.serving(revision).get(branch, 0))
 
@@ -41,7 +42,8 @@ def _erased(deployment: Deployment, branch: str, revision: int, answering: int) 
     datasets = deployment.definitions(answering).datasets
     found = Erased()
     for name, identity, data in deployment.catalog.erasures(branch, revision):
-        if name in datasets and datasets[name].fingerprint == identity:
+        dataset = datasets.get(name)
+        if dataset is not None and identity in (erasure_of(dataset), dataset.fingerprint):  # the latter in 0.1
             found.merge(name, keys_in(data))
     return found
 
@@ -78,12 +80,12 @@ def _common(every: list[ErasedKeys | None]) -> ErasedKeys | None:
 
 
 def _identities(deployment: Deployment, branch: str, dataset: str) -> list[str]:
-    """Return the fingerprints of a dataset to erase from.
+    """Return the identities of a dataset to erase from.
 
-    These are the serving version and the one being backfilled, if both have the same erase keys.
+    These are of the serving version and the one being backfilled, if both have the same erase keys.
     """
     catalog = deployment.catalog
     numbers = (catalog.serving(catalog.latest()).get(branch, 0), catalog.head(branch))
     found = [deployment.definitions(number).datasets.get(dataset) for number in numbers]
     known = [each for each in found if each is not None]
-    return list(dict.fromkeys(each.fingerprint for each in known if each.erase_keys == known[0].erase_keys))
+    return list(dict.fromkeys(erasure_of(each) for each in known if each.erase_keys == known[0].erase_keys))

@@ -16,6 +16,7 @@ from hashlib import blake2b
 
 import cloudpickle
 
+from umbel.isolation.function_limits import FRAME_COPIES, ROW_TIME, setting
 from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
 from umbel.query.functions import (
     Computed,
@@ -28,7 +29,6 @@ from umbel.query.functions import (
 )
 from umbel.query.isolated import MODULES, IsolatedStep, answered
 from umbel.query.session import QuerySession
-from umbel.runtime.function_limits import FRAME_COPIES, ROW_TIME, setting
 
 SECONDS = "UMBEL_EXTRACTOR_SECONDS"
 MEMORY = "UMBEL_EXTRACTOR_MEMORY"
@@ -56,12 +56,21 @@ class Extractors:
 
     Args:
         seconds: a call may take, besides some time for each row.
+        batch_seconds: a call for many rows may take, if that is more: `seconds` for each row up to this.
         memory: MiB a child may gain during a call.
         is_naming: whether to find the row that an extractor fails on, for the message.
     """
 
-    def __init__(self, seconds: float | None = None, memory: float | None = None, *, is_naming: bool = True) -> None:
+    def __init__(
+        self,
+        seconds: float | None = None,
+        memory: float | None = None,
+        *,
+        batch_seconds: float = 0.0,
+        is_naming: bool = True,
+    ) -> None:
         self._seconds = setting(SECONDS, 5.0) if seconds is None else seconds
+        self._batch_seconds = batch_seconds
         self._memory = int((setting(MEMORY, 1024.0) if memory is None else memory) * (1 << 20))
         self._is_naming = is_naming
         self._server = ForkServer(MODULES)
@@ -87,7 +96,8 @@ class Extractors:
             ExtractorFailed: it raises, takes too long or too much, or ends its process; the message names the row.
         """
         function = self._function(step)
-        seconds = self._seconds + call.height * ROW_TIME
+        alone = max(self._seconds, min(self._seconds * call.height, self._batch_seconds))
+        seconds = alone + call.height * ROW_TIME
         deadline = time.monotonic() + seconds
         with self._child(function, seconds) as child:
             try:

@@ -74,8 +74,11 @@ def behind(deployment: Deployment) -> float:
 def _by_reader(deployment: Deployment, *, is_backlog: bool = False) -> dict[Endpoint, list[Lag]]:
     """Return the lag of every source of an endpoint.
 
-    Sources of commits that do not serve yet are left out, because theirs is a backfill, unless the backlog is requested.
+    Sources of commits that do not serve yet are left out, because theirs is a backfill, unless the backlog is requested. There
+    are none where logs and positions are on another machine.
     """
+    if deployment.is_away:
+        return {}
     positions, found = _positions(deployment), dict[Endpoint, list[Lag]]()
     latest = deployment.catalog.latest()
     graph = deployment.graph(latest)

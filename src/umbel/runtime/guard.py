@@ -30,10 +30,10 @@ from umbel.errors import Transient
 from umbel.formats.raw_batch import RawBatch
 from umbel.functions.computed import ByFunction, Columns
 from umbel.isolation.child import report
+from umbel.isolation.function_limits import FunctionLimits
 from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
 from umbel.operators.operator import RowWise
 from umbel.runtime.deployment import Deployment
-from umbel.runtime.function_limits import FunctionLimits
 from umbel.runtime.in_flight import InFlight
 from umbel.runtime.isolated import MODULES, Judgement, Rows
 from umbel.runtime.user_code import Judging, Work, applying

@@ -38,6 +38,17 @@ def is_home(folder: Path, catalog: Catalog) -> bool:
     return bool(catalog.setting(SETTING, own) == own)
 
 
+def is_away(folder: Path, catalog: Catalog) -> bool:
+    """Return True if the folder that the worker reads is known, and is another one.
+
+    Args:
+        folder: umbel's folder.
+        catalog: a catalog that is not in that folder.
+    """
+    known = catalog.noted(SETTING)
+    return known is not None and known != _id_of(folder)
+
+
 def adopt(folder: Path, catalog: Catalog) -> None:
     """Make a new folder the one that the worker reads."""
     catalog.note(SETTING, _make_id(folder))

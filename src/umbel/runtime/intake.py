@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -63,13 +63,13 @@ class Intake:
 
     def took(self, changes: pl.DataFrame, batch: RawBatch) -> None:
         """Note the event times of changes that a batch has."""
-        times = pl.col(AT).min().alias("oldest"), pl.col(AT).max().alias("newest")
         if batch.partitions is None:
-            found = changes.select(pl.lit(self.partition).alias("partition"), *times)
+            found: Iterable[Any] = [(self.partition, changes[AT].min(), changes[AT].max())]
         else:
             partitions = batch.partitions.gather(batch.rows(changes[SEQ]))
-            found = changes.group_by(pl.lit(partitions).alias("partition")).agg(*times)
-        for name, oldest, newest in found.iter_rows():
+            times = pl.col(AT).min().alias("oldest"), pl.col(AT).max().alias("newest")
+            found = changes.group_by(pl.lit(partitions).alias("partition")).agg(*times).iter_rows()
+        for name, oldest, newest in found:
             known = self.taken.get(name, Taken(self.source, name, oldest, newest))
             self.taken[name] = replace(known, oldest=min(oldest, known.oldest), newest=max(newest, known.newest))
 

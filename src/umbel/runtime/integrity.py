@@ -28,6 +28,8 @@ def damage(deployment: Deployment, *, deep: bool = False) -> Iterator[Damaged]:
     """
     yield from _found(lambda: deployment.catalog.check(deep=deep))
     yield from _of_state(deployment, deep=deep)
+    if deployment.is_away:
+        return  # the rest is in the worker's folder
     yield from _of_plans(deployment)
     graph = deployment.graph(deployment.catalog.latest())
     for node in graph.nodes:

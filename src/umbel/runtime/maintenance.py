@@ -8,12 +8,14 @@ import time
 import time as clock
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from umbel.catalog.removals import Removals
 from umbel.connectors.credentials import provide_vault
 from umbel.connectors.staging import folder_of
 from umbel.connectors.webhook import EndpointSource
+from umbel.errors import UmbelError
 from umbel.graph.graph import Graph, GraphNode
 from umbel.log.features import FeatureLog
 from umbel.log.segments import ORIGIN, LogPosition
@@ -75,6 +77,8 @@ def fed(graph: Graph) -> Iterator[GraphNode]:
 
 PERIOD = 3600.0
 """Seconds between two passes."""
+FIRST = 300.0
+"""Seconds from the start of a worker to its first pass: one that starts anew every hour needs maintenance, too."""
 
 log = logging.getLogger("umbel.work")
 
@@ -92,8 +96,8 @@ class Maintenance:
         self, deployment: Deployment, period: float = PERIOD, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._deployment, self._period, self._clock = deployment, period, clock
-        self._due = clock() + period
-        self._read: Mapping[str, Any] = {}
+        self._due = clock() + min(period, FIRST)
+        self._read: Mapping[str, Any] | None = None
         self._running: threading.Thread | None = None
 
     def after(self, plan: BatchPlan) -> None:
@@ -102,10 +106,12 @@ class Maintenance:
         Args:
             plan: of the batch.
         """
+        if self._read is None:
+            self._read = plan.positions
         if self._clock() < self._due or (self._running is not None and self._running.is_alive()):
             return
         self._due = self._clock() + self._period
-        # Of one pass ago: a batch that is run again after a crash still finds its input.
+        # Of one pass ago, or of the first batch: one that is run again after a crash still finds its input.
         read, self._read = self._read, plan.positions
         self._running = threading.Thread(target=self._run, args=(plan.revision, read), name="maintenance", daemon=True)
         self._running.start()
@@ -117,18 +123,28 @@ class Maintenance:
 
     def _run(self, revision: int, read: Mapping[str, Any]) -> None:
         try:
-            graph = self._deployment.graph(revision)
-            expire(self._deployment, graph, read)
-            limits = Limits.from_environment()
-            expire_features(self._deployment, limits)
-            retire(self._deployment, graph)
-            for node in graph.nodes:
-                if node.is_logged:
-                    self._deployment.changes.tidy(node)
-            drop_changes(self._deployment, graph, limits)
+            graph, limits = self._deployment.graph(revision), Limits.from_environment()
         except Exception as error:  # noqa: BLE001  the job goes on without maintenance; an event is recorded
-            log.warning("maintenance: %s", error)
-            self._deployment.catalog.record_event("work", "error", f"maintenance: {error}")
+            self._failed(error)
+            return
+        for work in self._works(graph, limits, read):
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001  what else is to be done does not wait for it
+                self._failed(error)
+
+    def _works(self, graph: Graph, limits: Limits, read: Mapping[str, Any]) -> Iterator[Callable[[], object]]:
+        """Yield the parts of a pass."""
+        place = self._deployment
+        yield partial(expire, place, graph, read)
+        yield partial(expire_features, place, limits)
+        yield partial(retire, place, graph)
+        yield from (partial(place.changes.tidy, node) for node in graph.nodes if node.is_logged)
+        yield partial(drop_changes, place, graph, limits)
+
+    def _failed(self, error: Exception) -> None:
+        log.warning("maintenance: %s", error)
+        self._deployment.catalog.record_event("work", "error", f"maintenance: {error}")
 
 
 def expire(deployment: Deployment, graph: Graph, read: Mapping[str, Any]) -> None:
@@ -139,10 +155,15 @@ def expire(deployment: Deployment, graph: Graph, read: Mapping[str, Any]) -> Non
         graph: the graph of the datasets.
         read: the position of each source, by its key.
     """
-    now = time.time_ns() // 1000
+    now, errors = time.time_ns() // 1000, list[Exception]()
     for endpoint, keys in _endpoints(deployment, graph).items():
         reached = [LogPosition.from_json(read[key]) if key in read else ORIGIN for key in keys]
-        endpoint.expire(now, min(reached), Limits.from_environment().ingest_bytes)
+        try:
+            endpoint.expire(now, min(reached), Limits.from_environment().ingest_bytes)
+        except (UmbelError, OSError) as error:  # the logs of other endpoints do not grow for it
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def expire_features(deployment: Deployment, limits: Limits) -> None:

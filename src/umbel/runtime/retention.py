@@ -13,11 +13,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from umbel.catalog.purges import Purges
 from umbel.definitions.records import HISTORY
+from umbel.errors import UmbelError
 from umbel.log.change_retention import RetentionLimits
 from umbel.operators.operator import ALWAYS
-from umbel.runtime.deliveries import delivered_batch
+from umbel.runtime.sink_ids import delivered_batch
 
 if TYPE_CHECKING:
     from umbel.graph.graph import Graph, GraphNode
@@ -39,18 +42,24 @@ def drop_changes(deployment: Deployment, graph: Graph, limits: Limits) -> dict[s
         graph: the graph in force.
         limits: with age and bytes.
     """
-    dropped = dict[str, int]()
+    dropped, errors = dict[str, int](), list[Exception]()
     limited = [(node, _limits(deployment, graph, node, limits)) for node in graph.nodes if node.is_logged]
     if not any(found for _, found in limited):
         return dropped
     for node, found in limited:
         if found is None or not _may_drop(deployment):
             continue
-        rows = deployment.changes.drop_oldest(node, found, lambda: _locked(deployment))
+        try:
+            rows = deployment.changes.drop_oldest(node, found, lambda: _locked(deployment))
+        except (UmbelError, OSError, pl.exceptions.PolarsError) as error:  # other logs do not grow for it
+            errors.append(error)
+            continue
         if rows:
             log.info("%d changes of %s are past their retention", rows, node.dataset or node.log)
             dropped[node.log] = rows
     _note(deployment, graph)
+    if errors:
+        raise errors[0]
     return dropped
 
 

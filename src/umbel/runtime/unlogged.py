@@ -1,7 +1,8 @@
-"""New pipelines behind operators of whose changes there is no log.
+"""Change logs that begin with a commit, of operators that ran before.
 
-A new pipeline may share a keyed operator with an old one, and only begin with it to need that operator's changes. There is no
-history of these: the operator is computed again from the change logs of its inputs, with all that read it.
+A new pipeline may share a keyed operator with an old one, and only begin with it to need that operator's changes; a dataset
+that loses its index has the changes of the operator before it. There is no history of these: the operator is computed again
+from the change logs of its inputs, with all that read it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
     from umbel.runtime.deployment import Deployment
 
 
-def recompute_unlogged(deployment: Deployment, revision: int, dues: Dues, by: JobEpoch) -> frozenset[str]:
-    """Mark operators whose history new ones need as not backfilled; return their state ids.
+def recompute_unlogged(deployment: Deployment, before: int, revision: int, dues: Dues, by: JobEpoch) -> frozenset[str]:
+    """Mark operators with incomplete change logs as not backfilled; return their state ids.
 
     Args:
         deployment: the deployment.
+        before: the commit whose definitions applied to the batch before.
         revision: the commit whose definitions apply next.
         dues: the content of the change logs after the last batch.
         by: the worker that computes them.
@@ -39,10 +41,10 @@ def recompute_unlogged(deployment: Deployment, revision: int, dues: Dues, by: Jo
     graph, done = deployment.graph(revision), deployment.catalog.backfilled()
     fresh = {node.state_id for node in graph.nodes if node.state_id not in done}
     try:
-        found = unlogged(graph, fresh, dues)
+        found = unlogged(deployment.graph(before), graph, fresh, dues)
         check_computable(deployment, graph, fresh | found, found)
     except (HistoryDropped, NotSupported) as error:
-        deployment.catalog.record_event("work", "warning", f"a new pipeline begins without history: {error.message}")
+        deployment.catalog.record_event("work", "warning", f"a change log begins without history: {error.message}")
         return frozenset()
     deployment.catalog.backfill(found, done=False, by=by)
     return found
@@ -64,15 +66,16 @@ def check_history(deployment: Deployment, now: Graph, after: Graph) -> None:
     known = {node.state_id for node in now.nodes}
     fresh, old = {node.state_id for node in after.nodes} - known, frozenset[str]()
     with suppress(NotSupported):  # the worker tells
-        old = unlogged(after, fresh, deployment.dues())
+        old = unlogged(now, after, fresh, deployment.dues())
     check_computable(deployment, after, fresh | old, old)
     check_sinks(deployment, now, after)
 
 
-def unlogged(graph: Graph, fresh: AbstractSet[str], dues: Dues) -> frozenset[str]:
-    """Return the old operators to be computed again for the history of new ones.
+def unlogged(before: Graph, graph: Graph, fresh: AbstractSet[str], dues: Dues) -> frozenset[str]:
+    """Return the old operators to be computed again, for their change logs would be incomplete.
 
     Args:
+        before: the graph before.
         graph: with the new operators.
         fresh: the state ids of these.
         dues: the content of the change logs after the last batch.
@@ -81,6 +84,7 @@ def unlogged(graph: Graph, fresh: AbstractSet[str], dues: Dues) -> frozenset[str
         NotSupported: one belongs to a dataset that is read from a source.
     """
     lacking = {each for node in graph.nodes if node.state_id in fresh for each in _lacking(node, fresh, dues)}
+    lacking |= _beginning(before, graph) - fresh
     return planned(graph, lacking).state_ids - fresh if dues and lacking else frozenset()
 
 
@@ -89,3 +93,9 @@ def _lacking(node: GraphNode, fresh: Container[str], dues: Dues) -> Iterator[str
     for source in history_sources(node):
         if source.state_id not in fresh and not (source.is_logged and source.log in dues):
             yield source.state_id
+
+
+def _beginning(before: Graph, graph: Graph) -> set[str]:
+    """Return the operators whose change logs begin now, as of a dataset without its index."""
+    was_logged = {node.state_id: node.is_logged for node in before.nodes}
+    return {node.state_id for node in graph.nodes if node.is_logged and was_logged.get(node.state_id) is False}

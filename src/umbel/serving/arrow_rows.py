@@ -17,6 +17,7 @@ from umbel.client.plain import plain
 from umbel.errors import InvalidType, InvalidValue
 from umbel.request_errors import TooLarge
 from umbel.types.arrow import polars_of
+from umbel.types.json_values import UNTYPED_NAN
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -229,7 +230,7 @@ def _written(frame: pl.DataFrame) -> bytes:
 
 def _plain(column: pl.Series) -> list[Any]:
     try:
-        return [plain(value) for value in column.to_list()]
+        return [plain(value, UNTYPED_NAN) for value in column.to_list()]
     except InvalidType as error:
         raise InvalidType(f"column '{column.name}' of the Arrow stream: {error.message}", hint=error.hint) from None
 

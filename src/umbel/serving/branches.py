@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import msgspec
 from starlette.requests import Request
 
-from umbel.errors import InvalidType
 from umbel.query.encode import columns_from_json, columns_of
 from umbel.runtime.branches import branches
 from umbel.runtime.branches import delete as delete_branch
@@ -120,8 +119,6 @@ async def erase(request: Request, name: DatasetName, body: EraseRequest) -> Revi
     service: Service = request.app.state.service
     in_force = await service.of(request)
     definition = in_force.dataset(name)
-    if not body.erase_keys:
-        raise InvalidType("'erase_keys' must be a list of row objects or an object of columns", hint='[{"uid": 1}]')
     provided, owner = columns_of(body.erase_keys, "erase_keys"), f"erase on dataset '{name}'"
     definition.check_erase_keys(list(provided))
     types = {each: definition.dtypes[each] for each in definition.erase_keys}

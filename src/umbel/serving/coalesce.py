@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -59,10 +59,12 @@ class Encoded(NamedTuple):
     Args:
         content: an object of columns.
         dtypes: the result of `Answer.dtypes_json`.
+        at: the instant that the answer is as of, None where each row has its own.
     """
 
     content: bytes
     dtypes: str = ""
+    at: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -126,12 +128,14 @@ class Coalescer:
         """Return the answer to each query; all have the same plan."""
         engine, plan = questions[0].engine, questions[0].plan
         columns = rows_from_json(_together(questions), plan.inputs)
-        at = instants([each.at for each in questions], [each.height for each in questions])
+        now, heights = datetime.now(UTC), [each.height for each in questions]
+        requested = [each.at or now for each in questions]
+        at = instants(requested, heights)
         with secrets_from(self._vault):
-            found = engine.run(plan, columns, at, QueryMode.ONLINE, plan.aliased)
+            found = engine.run(plan, columns, at, QueryMode.ONLINE)
         return [
-            Encoded(content, found.dtypes_json())
-            for content in _apart(found.to_json(), [each.height for each in questions])
+            Encoded(content, found.dtypes_json(), instant)
+            for content, instant in zip(_apart(found.to_json(), heights), requested, strict=True)
         ]
 
 
@@ -168,6 +172,6 @@ def offline(question: PendingQuery, column: str, at: pl.Series, vault: Vault) ->
     """Answer a query with an instant per row; the instants become the last column."""
     columns = columns_from_json(question.columns, question.plan.inputs)
     with secrets_from(vault):
-        found = question.engine.offline(question.plan, columns, at, question.plan.aliased)
+        found = question.engine.offline(question.plan, columns, at)
     stamps = [instant.isoformat().replace("+00:00", "Z") for instant in at]
     return Encoded(orjson.dumps({**found.to_json(), column: stamps}), found.dtypes_json())

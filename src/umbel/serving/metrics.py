@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 
+from umbel.errors import Damaged
 from umbel.quality.totals import PREFIX, Counts, results
 from umbel.runtime.dead_letters import REASON
 from umbel.runtime.deployment import JOB
@@ -15,11 +18,14 @@ from umbel.runtime.freshness import Lag, lags
 from umbel.runtime.health import STATES, health
 from umbel.runtime.log_sizes import log_sizes
 from umbel.runtime.retention import retained_logs
+from umbel.runtime.sink_lags import sink_lags
 from umbel.runtime.source_lags import source_lags
 from umbel.runtime.switching import switches
 from umbel.serving.environment import SHARED
 from umbel.serving.service import Service
 from umbel.serving.usage import BUCKETS, Usage
+
+log = logging.getLogger("umbel")
 
 
 class Metrics:
@@ -62,35 +68,57 @@ class Metrics:
         if os.environ.get(SHARED):
             measured = CollectorRegistry()
             multiprocess.MultiProcessCollector(measured)  # type: ignore[no-untyped-call]
-        return bytes(generate_latest(measured) + generate_latest(_of_jobs(service)) + generate_latest(REGISTRY))
+        jobs = b"".join(map(generate_latest, _of_jobs(service)))
+        return bytes(generate_latest(measured) + jobs + generate_latest(REGISTRY))
 
 
-def _of_jobs(service: Service) -> CollectorRegistry:
-    """Return the metrics from the catalog; they are the same in every process."""
-    registry, catalog = CollectorRegistry(), service.deployment.catalog
+def _of_jobs(service: Service) -> Iterator[CollectorRegistry]:
+    """Yield the parts of the metrics from the catalog and the folder.
+
+    They are the same in every process. What is damaged hides no other part: it is then that somebody looks at them.
+    """
+    is_away = service.deployment.is_away
+    missing = CollectorRegistry()
+    report = "1 for a part of the metrics that cannot be told, for what it is read from is damaged."
+    gauge = Gauge("umbel_metrics_missing", report, ["part"], registry=missing)
+    for part, add in _PARTS.items():
+        if is_away and part in _OF_THE_WORKER:
+            continue
+        registry = CollectorRegistry()
+        try:
+            add(registry, service)
+        except (Damaged, OSError) as error:
+            log.error("the metrics of the %s are missing: %s", part, error)
+            gauge.labels(part).set(1)
+        else:
+            gauge.labels(part).set(0)
+            yield registry
+    yield missing
+
+
+def _datasets(registry: CollectorRegistry, service: Service) -> None:
+    """Add the rows of datasets, dead letters and expectations."""
     rows = Gauge(
         "umbel_dataset_rows", "Rows by dataset and what came of them.", ["dataset", "outcome"], registry=registry
     )
-    counts = catalog.counts()
+    counts = service.deployment.catalog.counts()
     for (dataset, outcome), count in counts.items():
         if not outcome.startswith((PREFIX, REASON)):
             rows.labels(dataset, outcome).set(count)
     _expectations(registry, service, counts)
-    Gauge("umbel_revision", "The revision in force.", registry=registry).set(service.current.revision)
-    _worker(registry, service)
-    _sources(registry, service)
     _dead_letters(registry, counts)
-    _backfills(registry, service)
-    _state(registry, service)
-    _disk(registry, service)
-    last = catalog.progress(JOB, sys.maxsize)
+    Gauge("umbel_revision", "The revision in force.", registry=registry).set(service.current.revision)
+
+
+def _batches(registry: CollectorRegistry, service: Service) -> None:
+    """Add the last batch, and the newest event times."""
+    last = service.deployment.catalog.progress(JOB, sys.maxsize)
     if last is not None:
         Gauge("umbel_batch", "The last batch finished.", registry=registry).set(last.number)
         report = "The largest event time taken from a source, in seconds since the epoch."
         newest = Gauge("umbel_source_newest_seconds", report, ["source"], registry=registry)
         for source, micros in last.state.get("newest", {}).items():
             newest.labels(source).set(micros / 1e6)
-    return registry
 
 
 def _state(registry: CollectorRegistry, service: Service) -> None:
@@ -123,11 +151,15 @@ def _state(registry: CollectorRegistry, service: Service) -> None:
 
 
 def _disk(registry: CollectorRegistry, service: Service) -> None:
-    """Add the deployment's disk, its free part, and the sizes of logs."""
+    """Add the deployment's disk and its free part."""
     disk = shutil.disk_usage(service.deployment.directory)
     Gauge("umbel_disk_bytes", "Size of the disk of the deployment.", registry=registry).set(disk.total)
     report = "Bytes of the disk of the deployment that are free."
     Gauge("umbel_disk_free_bytes", report, registry=registry).set(disk.free)
+
+
+def _logs(registry: CollectorRegistry, service: Service) -> None:
+    """Add the sizes of logs, and from when on they are complete."""
     size = Gauge("umbel_log_bytes", "Bytes of a log: ingest, changes or features.", ["log", "name"], registry=registry)
     report = "The oldest instant in a log, in seconds since the epoch."
     oldest = Gauge("umbel_log_oldest_seconds", report, ["log", "name"], registry=registry)
@@ -169,9 +201,12 @@ def _backfills(registry: CollectorRegistry, service: Service) -> None:
 
 
 def _worker(registry: CollectorRegistry, service: Service) -> None:
-    """Add the health of the worker, and the lag."""
-    behind = lags(service.deployment)
-    worker = health(service.deployment, service.limits, Lag.total(behind.values()))
+    """Add the health of the worker; without the lag if that is damaged."""
+    try:
+        lag = Lag.total(lags(service.deployment).values())
+    except (Damaged, OSError):
+        lag = Lag.total(())
+    worker = health(service.deployment, service.limits, lag)
     state = Gauge("umbel_worker_state", "1 for the state the worker is in.", ["state"], registry=registry)
     for each in STATES:
         state.labels(each).set(each == worker.state)
@@ -183,17 +218,21 @@ def _worker(registry: CollectorRegistry, service: Service) -> None:
     if worker.batch_at is not None:
         report = "When the worker finished its last batch, in seconds since the epoch."
         Gauge("umbel_worker_batch_seconds", report, registry=registry).set(worker.batch_at)
+    report = "Why events are refused now: the number of reasons."
+    Gauge("umbel_events_refused", report, registry=registry).set(len(service.backlog.reasons))
+
+
+def _lag(registry: CollectorRegistry, service: Service) -> None:
+    """Add the lag of every endpoint."""
     labels = ["webhook", "endpoint"]
     rows = Gauge("umbel_lag_rows", "Rows accepted and not processed.", labels, registry=registry)
     size = Gauge("umbel_lag_bytes", "Bytes of rows accepted and not processed.", labels, registry=registry)
     report = "How long the oldest row has waited that is accepted and not processed."
     seconds = Gauge("umbel_lag_seconds", report, labels, registry=registry)
-    for endpoint, lag in behind.items():
+    for endpoint, lag in lags(service.deployment).items():
         rows.labels(*endpoint).set(lag.rows)
         size.labels(*endpoint).set(lag.bytes)
         seconds.labels(*endpoint).set(lag.seconds)
-    report = "Why events are refused now: the number of reasons."
-    Gauge("umbel_events_refused", report, registry=registry).set(len(service.backlog.reasons))
 
 
 def _sources(registry: CollectorRegistry, service: Service) -> None:
@@ -219,6 +258,20 @@ def _sources(registry: CollectorRegistry, service: Service) -> None:
         at.labels(each.source).set(each.at)
 
 
+def _sinks(registry: CollectorRegistry, service: Service) -> None:
+    """Add the lag of every sink, as the worker has recorded it."""
+    labels = ["dataset", "target"]
+    report = "How long ago the destination of a sink had all changes there were, beyond its every."
+    seconds = Gauge("umbel_sink_lag_seconds", report, labels, registry=registry)
+    trouble = Gauge("umbel_sink_trouble", "1 while a sink cannot be written to.", labels, registry=registry)
+    report = "When the lag was recorded, in seconds since the epoch."
+    at = Gauge("umbel_sink_lag_recorded_seconds", report, labels, registry=registry)
+    for each in sink_lags(service.deployment.directory):
+        seconds.labels(each.dataset, each.target).set(each.seconds)
+        trouble.labels(each.dataset, each.target).set(bool(each.trouble))
+        at.labels(each.dataset, each.target).set(each.at)
+
+
 def _dead_letters(registry: CollectorRegistry, counts: Counts) -> None:
     """Add the number of dead letters by the kind of reason."""
     report = "Rejected rows by dataset and kind of reason; a row with several counts once for each kind."
@@ -242,3 +295,20 @@ def _expectations(registry: CollectorRegistry, service: Service, counts: Counts)
             rows.labels(*named, "passed").set(seen.rows - seen.failed)
             rows.labels(*named, "failed").set(seen.failed)
             holds.labels(*named).set(seen.holds)
+
+
+_OF_THE_WORKER = frozenset({"worker", "lag", "sources", "sinks", "logs"})
+"""The parts that a server on another machine than the worker's cannot see."""
+_PARTS = {
+    "datasets": _datasets,
+    "worker": _worker,
+    "lag": _lag,
+    "sources": _sources,
+    "sinks": _sinks,
+    "logs": _logs,
+    "backfills": _backfills,
+    "state": _state,
+    "disk": _disk,
+    "batches": _batches,
+}
+"""What adds each part of the metrics."""

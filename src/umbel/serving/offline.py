@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -17,11 +17,11 @@ from starlette.responses import Response
 
 from umbel.catalog.offline_jobs import OfflineJob, OfflineJobs
 from umbel.errors import InvalidValue
-from umbel.offline.inputs import mapped
+from umbel.offline.inputs import InputColumns
 from umbel.offline.runner import OfflineRunner
 from umbel.offline.submit import OfflineQuery, submit
 from umbel.query.arrange import QueryPlan
-from umbel.query.encode import column_from_json, columns_from_json, requested_columns
+from umbel.query.encode import columns_from_json, requested_columns
 from umbel.serving.headers import branch_of
 from umbel.serving.purpose import workflow_of
 from umbel.serving.requests import Parameters, answer
@@ -83,9 +83,10 @@ async def begin(request: Request, body: OfflineQueryRequest, in_force: InForce, 
     branch = branch_of(request)
     column, columns = body.timestamp_column, body.feature_to_column_map or {}
     question = OfflineQuery(branch, in_force.revision, in_force.graph, plan, column, columns, workflow)
+    requested = InputColumns.of(plan.inputs, columns, column, Datetime())
 
     def run() -> OfflineJob:
-        rows = _rows(body.data, plan, columns, column) if _has_rows(body) else None
+        rows = _rows(body.data, requested) if _has_rows(body) else None
         return submit(service.deployment, question, body.input, body.output, rows)
 
     job = await asyncio.to_thread(run)
@@ -123,10 +124,6 @@ def _check_deleted(features: Iterable[str], in_force: InForce) -> None:
         raise InvalidValue(f"features {deleted} are deleted", hint="leave them out")
 
 
-def _rows(data: Any, plan: QueryPlan, columns: Mapping[str, str], timestamp: str) -> pl.DataFrame:
-    """Return the rows of a request in storage types, by feature."""
-    named = mapped(plan.inputs, columns)
-    provided = requested_columns(data, [*dict.fromkeys(named.values()), timestamp])
-    frame = pl.DataFrame(columns_from_json({name: provided[column] for name, column in named.items()}, plan.inputs))
-    at = column_from_json(provided[timestamp], Datetime(), timestamp, "timestamp column")
-    return frame.with_columns(at.alias(timestamp))
+def _rows(data: Any, requested: InputColumns) -> pl.DataFrame:
+    """Return the rows of a request in storage types."""
+    return pl.DataFrame(columns_from_json(requested_columns(data, requested.types), requested.types))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -15,10 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from umbel.errors import InvalidValue, UmbelError
-from umbel.offline.inputs import mapped
 from umbel.query.answer import DTYPES_HEADER
 from umbel.query.arrange import QueryPlan
-from umbel.query.columns import check_timestamp
+from umbel.query.columns import check_timestamp, mapped
 from umbel.query.encode import column_from_json, columns_from_json, requested_columns
 from umbel.query.execute import QueryEngine, checked_fields, repeated
 from umbel.query.session import QueryMode
@@ -127,7 +126,6 @@ async def query(request: Request, body: QueryRequest) -> Annotated[Response, Fea
     begun, state = time.perf_counter(), request.app.state
     coalescer: Coalescer = state.coalescer
     usage: Usage = state.metrics.usage
-    at = datetime.now(UTC) if purpose.is_logged else None
     try:
         in_force, plan = await _planned(request, body, QueryMode.ONLINE)
         question = _question(in_force, plan, body.data, at=_instant(body.as_of))
@@ -136,12 +134,10 @@ async def query(request: Request, body: QueryRequest) -> Annotated[Response, Fea
         usage.failed(purpose.workflow, error)
         raise
     usage.answered(purpose.workflow, question.plan, question.height, time.perf_counter() - begun)
-    if at is not None:
+    if purpose.is_logged and found.at is not None:
         branch = branch_of(request)
         provided = orjson.dumps(question.columns)
-        state.feature_log_writer.keep(
-            Answered(branch, purpose, question.at or at, provided, found.content, question.height)
-        )
+        state.feature_log_writer.keep(Answered(branch, purpose, found.at, provided, found.content, question.height))
     return _answer(found, in_force.revision)
 
 
@@ -246,9 +242,11 @@ async def _planned(
     try:
         plan = _plan(in_force, body.inputs, body.outputs, mode)
     except UmbelError:
-        if not await service.threads.following.do(service.refresh):
-            raise
+        before = in_force
+        await service.threads.following.do(service.refresh)
         in_force = await service.of(request)
+        if in_force is before:
+            raise
         plan = _plan(in_force, body.inputs, body.outputs, mode)
     return in_force, plan
 

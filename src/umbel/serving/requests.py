@@ -20,6 +20,7 @@ from umbel.errors import InvalidType, InvalidValue
 from umbel.request_errors import TooLarge, TooSlow, UnsupportedMedia
 from umbel.serving.headers import headers_of
 from umbel.serving.refusals import JSON
+from umbel.types.json_values import with_nan
 
 MAX_BODY = 32 << 20
 """Bytes of the largest body that is read."""
@@ -96,7 +97,7 @@ class JsonBody(msgspec.Struct, frozen=True):
             InvalidType: it is no object, or a member has another type.
         """
         try:
-            found = orjson.loads(data)
+            found = with_nan(orjson.loads(data), data)
         except orjson.JSONDecodeError as error:
             raise InvalidValue(f"the body is not JSON: {error}", hint='send a JSON object: {"name": …}') from None
         try:

@@ -32,6 +32,7 @@ from umbel.runtime.history_reader import HistoryReader
 from umbel.runtime.history_slices import left
 from umbel.runtime.progress import EventTimeProgress
 from umbel.runtime.rates import LOGS, record
+from umbel.runtime.sink_ids import begin_anew
 from umbel.spark.backfill_step import LAST_ROWS, LIVE_ROWS, BackfillStep, StepBeside, stream_time_name
 from umbel.spark.pace import Pace
 from umbel.state.port import Fenced, StaleBatch, Stamp
@@ -225,6 +226,7 @@ class Backfill:
     def _begin(self, graph: Graph, state_ids: frozenset[str], batch: int) -> BackfillState:
         """Delete the state of operators before a batch, and begin to compute it."""
         note_since(self._deployment, graph, state_ids, self._by)
+        begin_anew(self._deployment, graph, state_ids, self._by)
         deleted = set(self._deployment.backfill_state().deleted_before(batch))
         with self._deployment.catalog.without_successor(self._by):
             for node in graph.nodes:

@@ -129,8 +129,8 @@ class LiveJob:
             self._maintenance.wait()  # it merges files of change logs
             purge_before(self._deployment, plan.revision, number, is_backfilling=self._backfill.is_running)
         batch = MicroBatch.begin(self._deployment, plan, Stamp(self._epoch, number))
-        if batch.before not in (None, plan.revision):
-            recompute_unlogged(self._deployment, plan.revision, batch.dues, by)
+        if batch.before is not None and batch.before != plan.revision:
+            recompute_unlogged(self._deployment, batch.before, plan.revision, batch.dues, by)
         batch.forget_removed()
         self._pace.before(plan.size)
         waiting = self._backfill.go_on(plan.revision, batch.stamp, batch.time, batch.before is None)

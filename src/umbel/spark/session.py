@@ -87,7 +87,7 @@ def start(settings: Settings) -> SparkSession:
         os.environ["SPARK_LOCAL_IP"] = address_towards(settings.master)
     builder = SparkSession.builder.config(map={**configuration(settings)})
     try:
-        with _jvm_dies_with_this_process():
+        with _jvm_ends_with_this_process():
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise Transient(
@@ -265,24 +265,25 @@ def _java_options(settings: Settings) -> str:
 
 
 @contextmanager
-def _jvm_dies_with_this_process() -> Iterator[None]:
-    """Make the kernel kill a JVM started in the block when this process ends.
+def _jvm_ends_with_this_process() -> Iterator[None]:
+    """Make a JVM started in the block live exactly as long as this process.
 
-    A JVM ends by itself when its standard input does, but not while it starts: it may then live on for ever. pyspark has no
-    option for this: it overwrites a `preexec_fn` passed to it.
+    It ignores SIGTERM, which comes to it too when it comes to a process group or is sent by systemd: this process stops in order
+    and needs the JVM until then. A JVM ends by itself when its standard input does, but not while it starts: it may then live on
+    for ever, so the kernel kills it. pyspark has no option for either: it overwrites a `preexec_fn` passed to it.
     """
     from pyspark import java_gateway
 
-    if threading.current_thread() is not threading.main_thread():  # the JVM would end with this thread
-        yield
-        return
     gateway: Any = java_gateway
-    popen, bind = gateway.Popen, die_with(os.getpid(), signal.SIGKILL)
+    # To the kernel the parent is the thread that starts the JVM: another one may end before the process
+    is_main = threading.current_thread() is threading.main_thread()
+    popen, bind = gateway.Popen, die_with(os.getpid(), signal.SIGKILL) if is_main else lambda: None
 
     def start(command: Any, *, preexec_fn: Any = None, **options: Any) -> subprocess.Popen[bytes]:
         def prepare() -> None:
             if preexec_fn is not None:
                 preexec_fn()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             bind()
 
         return subprocess.Popen(command, preexec_fn=prepare, **options)  # noqa: PLW1509  pyspark itself passes one

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from umbel.isolation.function_limits import FunctionLimits
 from umbel.operators.operator import Clock
-from umbel.runtime.function_limits import FunctionLimits
 from umbel.spark.priority import mapped, take_priority
 from umbel.state.port import Stamp
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -33,6 +34,9 @@ class StoreDescription:
         self._files, self._shards = files, shards
         self._is_made = False
         self._identity: str | None = None
+        self.own: str | None = None
+        """The identity of a store that is made here, None for any."""
+        self._making = threading.Lock()
         with suppress(Damaged):  # whoever needs it is told; what is left of the store can be deleted without it
             self._read()
 
@@ -53,6 +57,11 @@ class StoreDescription:
             self._read()
         return self._is_made
 
+    @property
+    def is_foreign(self) -> bool:
+        """True if the store there is not the one that may be made here."""
+        return self._is_made and self._identity != self.own
+
     def make(self, create: Callable[[], None]) -> None:
         """Write the file unless it is there, after the shards have been created.
 
@@ -61,10 +70,13 @@ class StoreDescription:
         """
         if self.is_made():
             return
-        create()
-        text = json.dumps({"format": FORMAT, "shards": self._shards, "identity": uuid4().hex})
-        self._files.put_new(NAME, text.encode())
-        self._read()
+        with self._making:  # several threads write the first batch
+            if self.is_made():
+                return
+            create()
+            text = json.dumps({"format": FORMAT, "shards": self._shards, "identity": self.own or uuid4().hex})
+            self._files.put_new(NAME, text.encode())
+            self._read()
 
     @staticmethod
     def write(files: ShardFiles, shards: int, identity: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
     from umbel.state.runs.files import ShardFiles
 
+ELSEWHERE = "if the worker has it elsewhere, name its store: --store, UMBEL_STORE"
+NEW = "name a prefix or folder of its own for this one: --store, UMBEL_STORE; after `umbel rebuild --all`, repeat that"
+NOTED_FOR = 0.2
+"""Seconds between two looks into the catalog for a store that is not made yet."""
 _log = logging.getLogger("umbel.state")
 
 
@@ -41,7 +46,11 @@ class DurableStore(ShardedStore[Shard]):
     def __init__(self, files_at: Callable[[str], ShardFiles], shards: int, options: ShardOptions | None = None) -> None:
         self._files = files_at("")
         self._description = StoreDescription(self._files, shards)
-        self._refusal = ""
+        self.refusal = ""
+        """Why nothing is read or written; empty if it is."""
+        self._remedy = REMEDY
+        self._noted: Callable[[], str | None] | None = None
+        self._noted_at = 0.0
         is_made = self._description.is_made
         folders = [f"shard-{shard:03d}" for shard in range(shards)]
         super().__init__([Shard(files_at(folder), options=options, is_made=is_made) for folder in folders])
@@ -56,9 +65,46 @@ class DurableStore(ShardedStore[Shard]):
     def must_be(self, identity: str) -> None:
         """Refuse to read or write unless the store has this identity."""
         if not self._description.exists:
-            self._refusal = f"the state is missing: there is no {self._files}/{NAME}"
+            self._miss()
         elif self.identity != identity:
-            self._refusal = f"the state in {self._files} is not the one that the catalog tells of"
+            self.refusal = f"the state in {self._files} is not the one that the catalog tells of"
+
+    def may_be(self, identity: str, noted: Callable[[], str | None]) -> None:
+        """Make a new store with an identity; refuse one that others have made.
+
+        Args:
+            identity: of the store once something is written.
+            noted: returns the identity of the store that finished batches wrote, None before the first: without it, this is
+                another place than theirs.
+        """
+        self._description.own, self._noted = identity, noted
+        self._verify()
+
+    def _verify(self) -> None:
+        """Refuse a new store that another deployment has made, or this one elsewhere."""
+        if self._noted is None:
+            return
+        if not self._description.is_made():
+            self._verify_noted()
+        elif self._description.is_foreign:
+            self.refusal, self._remedy = f"the state in {self._files} is that of another deployment", NEW
+        else:
+            self._noted = None
+
+    def _verify_noted(self) -> None:
+        """Refuse a store that is missing here, but was written elsewhere.
+
+        The catalog is read from time to time.
+        """
+        if self._noted is None or time.monotonic() < self._noted_at:
+            return
+        self._noted_at = time.monotonic() + NOTED_FOR
+        if self._noted() is not None:
+            self._miss()
+
+    def _miss(self) -> None:
+        self.refusal = f"the state is missing: there is no {self._files}/{NAME}"
+        self._remedy = f"{ELSEWHERE}; if it is lost, {REMEDY}"
 
     def end(self, shard: int) -> JournalEnd:
         """Return the end of a shard as this process last read or wrote it."""
@@ -150,17 +196,20 @@ class DurableStore(ShardedStore[Shard]):
 
     def _shard(self, shard: int) -> Shard:
         found = super()._shard(shard)
-        if self._refusal:
-            raise Damaged(self._refusal, hint=REMEDY)
+        self._verify()
+        if self.refusal:
+            raise Damaged(self.refusal, hint=self._remedy)
         return found
 
     def _prepare(self) -> None:
         self._description.make(self._create)
+        self._shard(0)  # another deployment may have made it meanwhile
 
     def _finish(self, written: Shard) -> None:
         self._maintainer.after(written)
 
     def _create(self) -> None:
+        self._files.check_puts()
         for shard in self._shards:
             shard.create()
 

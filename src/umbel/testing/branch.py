@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from umbel.definitions.identities import erasure_of
 from umbel.definitions.records import DatasetDefinition, Definitions
 from umbel.errors import UnknownName, did_you_mean
 from umbel.local.runner import LocalRunner
@@ -86,7 +87,13 @@ class MockBranch:
             self._fed = [(name, rows) for name, rows in self._fed if name in retained]
             self._stored, self._direct = self._stored & frozenset(retained), self._direct & frozenset(retained)
             self._runner = None
-        self.erased = self.erased.only(retained)
+        after = definitions.datasets.items()
+        same = [
+            name
+            for name, each in after
+            if incremental and name in before and erasure_of(before[name]) == erasure_of(each)
+        ]
+        self.erased = self.erased.only(same)
         self.objects = {**(self.objects if incremental else {}), **objects}
         self.definitions = definitions
         self.committed_at = datetime.now(UTC)

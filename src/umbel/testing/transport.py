@@ -9,12 +9,12 @@ import polars as pl
 
 from umbel.client.names import check_branch
 from umbel.client.response import Response
-from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles
+from umbel.client.transport import MAIN, CommitRequest, FeatureQuery, OfflineFiles, OfflineRows
 from umbel.connectors.webhook import WebhookConnector
 from umbel.definitions.records import Definitions
 from umbel.errors import InvalidValue, NotSupported, UnknownName, did_you_mean
 from umbel.query.answer import Answer
-from umbel.query.columns import check_timestamp, instants, keys_of, pandas_dtypes, provided
+from umbel.query.columns import check_timestamp, keys_of, pandas_dtypes, provided
 from umbel.query.execute import QueryEngine
 from umbel.query.session import QueryMode
 from umbel.serving.purpose import purpose_of, workflow_of
@@ -148,7 +148,7 @@ class LocalTransport:
             return engine.online(plan, columns, len(rows), dtypes=dtypes)
 
     def query_offline(
-        self, branch: str, request: FeatureQuery, timestamp: str, rows: pd.DataFrame | None, files: OfflineFiles
+        self, branch: str, request: FeatureQuery, timestamp: str, rows: OfflineRows | None, files: OfflineFiles
     ) -> Answer:
         if rows is None or files.target is not None:
             raise InvalidValue(
@@ -158,9 +158,9 @@ class LocalTransport:
         engine = self.engine(branch)
         plan = engine.plan(request.inputs, request.outputs, QueryMode.OFFLINE)
         check_timestamp(timestamp, plan.outputs)
-        at, columns = instants(rows, timestamp), provided(rows, plan.inputs)
+        frame, at = rows.frame, rows.at
         with self._secrets.in_force():
-            found = engine.offline(plan, columns, at, pandas_dtypes(rows, plan.inputs))
+            found = engine.offline(plan, provided(frame, plan.inputs), at, pandas_dtypes(frame, plan.inputs))
         known = {timestamp: Datetime()}
         dtypes = {name: dtype for name, dtype in found.dtypes.items() if name not in known}
         return Answer({**found.columns, timestamp: at}, {**found.types, **known}, dtypes=dtypes)

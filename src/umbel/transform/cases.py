@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from umbel.errors import Terminal
 from umbel.transform.configuration import Configuration, TransformCase
-from umbel.transform.parts import Lines
+from umbel.transform.parts import Lines, split
 from umbel.transform.values import dump
 from umbel.transform.workers import TransformWorkers
 
@@ -36,6 +37,15 @@ def _failure(workers: TransformWorkers, case: TransformCase) -> str:
             f"expected a dead letter of step {case.dead_letter}, found {result.data.decode().rstrip() or 'no record'}"
         )
     expected = b"".join(dump(each) + b"\n" for each in case.output)
-    if result.data != expected:
-        return f"expected {expected.decode().rstrip() or 'no record'}, found {result.data.decode().rstrip() or 'no record'}"
-    return ""
+    if result.data == expected:
+        return ""
+    differ = "" if _unordered(expected) != _unordered(result.data) else ": they differ in their order"
+    return (
+        f"expected {expected.decode().rstrip() or 'no record'}, "
+        f"found {result.data.decode().rstrip() or 'no record'}{differ}"
+    )
+
+
+def _unordered(records: bytes | bytearray) -> list[str]:
+    """Return records, and the fields of each, in an order of their own."""
+    return sorted(json.dumps(json.loads(each), sort_keys=True) for each in split(records))

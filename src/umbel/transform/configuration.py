@@ -31,12 +31,21 @@ class AppliedStep:
         on_error: what happens to a record that it fails for.
         line: of the step in the configuration.
         code_line: of the first line of its code, if it has some.
+        is_block: whether the lines of its code are those of the file.
     """
 
     step: TransformStep
     on_error: str = "dead_letter"
     line: int = 0
     code_line: int = 0
+    is_block: bool = False
+
+    def line_of(self, line: int) -> int:
+        """Return the line in the configuration of a line of its code.
+
+        It is that of its start where lines are folded or escaped, and cannot be counted.
+        """
+        return self.code_line + (line - 1 if self.is_block else 0)
 
 
 @dataclass(frozen=True)
@@ -232,12 +241,11 @@ class _Checking:
             try:
                 values[key] = own[key].checked(value.plain)
             except UmbelError as error:
-                inner = error.__cause__.line - 1 if isinstance(error.__cause__, InvalidCode) else 0
+                inner = error.__cause__.line - 1 if value.is_block and isinstance(error.__cause__, InvalidCode) else 0
                 error.where = f"{self.file}:{value.line + inner}"
                 raise
-        return AppliedStep(
-            self._made(kind, values), on_error, written.line, names["code"].line if "code" in names else 0
-        )
+        code = names.get("code", Written("", 0))
+        return AppliedStep(self._made(kind, values), on_error, written.line, code.line, code.is_block)
 
     @staticmethod
     def _made(kind: type[TransformStep], values: dict[str, Any]) -> TransformStep:

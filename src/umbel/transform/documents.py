@@ -15,6 +15,7 @@ from umbel.transform.toml_lines import TomlLine, TomlPath, toml_lines
 _TABLES = ("passthrough", "fields", "tests")
 ENDINGS = (".yaml", ".yml", ".toml")
 _MERGE = "tag:yaml.org,2002:merge"
+_TAGS = {"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
 MOST_VALUES = 1_000_000
 """Values of a configuration, those behind aliases counted each time."""
 
@@ -27,11 +28,13 @@ class Written:
         value: a mapping of names to written values, a list of them, or a plain value.
         line: where it begins, from 1.
         key_line: of the name it has in a mapping.
+        is_block: whether it is a text whose lines are those of the file.
     """
 
     value: Any
     line: int
     key_line: int = 0
+    is_block: bool = False
 
     @property
     def plain(self) -> Any:
@@ -108,11 +111,20 @@ class _YamlReader:
     def _written(self, node: Any) -> Written:
         line = node.start_mark.line + 1
         self._add(line)
+        if not isinstance(node, self._yaml.ScalarNode):
+            self._check_tag(node)
         if isinstance(node, self._yaml.MappingNode):
             return Written(dict(self._members(node)), line)
         if isinstance(node, self._yaml.SequenceNode):
             return Written([self._written(each) for each in node.value], line)
-        return Written(self._scalar(node), line + (node.style in {"|", ">"}))
+        is_block = node.style == "|"  # lines of other texts are folded, or escaped
+        return Written(self._scalar(node), line + is_block, is_block=is_block)
+
+    def _check_tag(self, node: Any) -> None:
+        if node.tag not in _TAGS:
+            tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+            hint = "lists and mappings have no tags"
+            raise InvalidValue(f"there is no tag '{tag}'", where=f"{self._file}:{node.start_mark.line + 1}", hint=hint)
 
     def _add(self, line: int) -> None:
         """Count a value."""
@@ -132,7 +144,7 @@ class _YamlReader:
 
     def _members(self, node: Any) -> Iterator[tuple[Any, Written]]:
         """Yield the members of a mapping, then those of `<<` that it lacks."""
-        seen, merged = set(), list[Any]()
+        seen, merged = dict[Any, Any](), list[Any]()
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, self._yaml.ScalarNode):
@@ -142,19 +154,27 @@ class _YamlReader:
                 continue
             name = self._scalar(key)
             if name in seen:
-                meant = "" if key.value == str(name) else f": YAML reads '{key.value}' as {name}, put it in quotes"
-                raise InvalidValue(f"'{key.value}' is there twice{meant}", where=f"{self._file}:{line}")
-            seen.add(name)
+                raise InvalidValue(_twice(key, name, seen[name]), where=f"{self._file}:{line}")
+            seen[name] = name
             yield name, replace(self._written(value), key_line=line)
         for each in merged:
             line = each.start_mark.line + 1
             self._add(line)
             if not isinstance(each, self._yaml.MappingNode):
                 raise InvalidValue("'<<' merges mappings", where=f"{self._file}:{line}")
+            self._check_tag(each)
             for name, written in self._members(each):
                 if name not in seen:
-                    seen.add(name)
+                    seen[name] = name
                     yield name, written
+
+
+def _twice(key: Any, name: Any, earlier: Any) -> str:
+    """Return the message for a key that is equal to an earlier one."""
+    if type(name) is not type(earlier):  # 1 and true
+        return f"{earlier!r} and {name!r} are one key, as they are equal in Python: only one of them can be there"
+    meant = "" if key.value == str(name) else f": YAML reads '{key.value}' as {name}, put it in quotes"
+    return f"'{key.value}' is there twice{meant}"
 
 
 def read_toml(text: str, file: str) -> list[Written]:
@@ -199,4 +219,5 @@ def _written(value: Any, path: TomlPath, outer: TomlLine, lines: Mapping[TomlPat
         value = {name: _written(each, (*path, name), at, lines) for name, each in value.items()}
     elif isinstance(value, list):
         value = [_written(each, (*path, number), at, lines) for number, each in enumerate(value)]
-    return Written(value, at.line, at.key_line)
+    is_block = isinstance(value, str) and value.count("\n") == at.breaks  # else some are escaped
+    return Written(value, at.line, at.key_line, is_block)

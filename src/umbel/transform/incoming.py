@@ -85,4 +85,5 @@ class TransformedRows(IncomingRows):
 
 def _reason(letter: Letter) -> str:
     at = f" ({letter.at})" if letter.at else ""
-    return f"transform: step {letter.step} of '{letter.field}'{at}: {letter.error}: {letter.message}"
+    field = f" of '{letter.field}'" if letter.field else ""  # which one ended its process is not known
+    return f"transform: step {letter.step}{field}{at}: {letter.error}: {letter.message}"

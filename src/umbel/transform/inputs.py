@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import glob
 import sys
+import time
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from select import select
 from typing import Any, BinaryIO
 
 from umbel.errors import InvalidValue
@@ -22,6 +24,8 @@ RANGE_BYTES = 3 << 20
 SHOWN_BYTES = 1 << 10
 """Bytes of a line that is too long which its dead letter has."""
 PARQUET_ROWS = 8192
+PAUSE, LONGEST = 0.2, 0.5
+"""Seconds between two looks for more of a stream, and within which what has come of it is a part."""
 ENDINGS = (".json", ".ndjson", ".jsonl", ".parquet")
 STDIN = "-"
 
@@ -42,7 +46,7 @@ class InputFile:
         return self.path.stat().st_size if self.path.is_file() else 0
 
     def parts(self, advance: Callable[[int], None]) -> Iterator[Lines]:
-        """Yield its lines in parts.
+        """Yield its lines in parts; of a stream, pauses between them.
 
         Args:
             advance: called with the numbers of bytes read.
@@ -66,11 +70,10 @@ class InputFile:
 def inputs(names: list[str]) -> list[InputFile]:
     """Return the files of some names, in order.
 
-    A name is of a file, a folder with all of its files, or a pattern.
-
+    A name is of a file, a folder with all of its files, or a pattern of files and folders.
 
     Raises:
-        InvalidValue: there is none for a name.
+        InvalidValue: there is none for a name, or one has an ending that is not read.
     """
     found: list[InputFile] = []
     for name in names or [STDIN]:
@@ -78,14 +81,40 @@ def inputs(names: list[str]) -> list[InputFile]:
         if name == STDIN or (path.exists() and not path.is_dir()):
             found.append(InputFile(path))
             continue
-        listed = path.rglob("*") if path.is_dir() else map(Path, glob.glob(name, recursive=True))  # noqa: PTH207  of any root
-        files = sorted(each for each in listed if each.is_file() and (not path.is_dir() or _is_records(each, path)))
+        files = sorted(set(_listed(path) if path.is_dir() else _matched(name)))
         if not files:
             raise InvalidValue(
                 f"there is no file {name}", hint=f"a file, a folder with files in {', '.join(ENDINGS)}, or a pattern"
             )
         found += map(InputFile, files)
+    for each in found:
+        check_ending(each.path)
     return found
+
+
+def _listed(folder: Path) -> Iterator[Path]:
+    """Yield the files with records in a folder."""
+    return (each for each in folder.rglob("*") if each.is_file() and _is_records(each, folder))
+
+
+def _matched(pattern: str) -> Iterator[Path]:
+    """Yield the files of a pattern, and of the folders it matches; some twice."""
+    for each in map(Path, glob.glob(pattern, recursive=True)):  # noqa: PTH207  of any root
+        if each.is_file():
+            yield each
+        elif each.is_dir() and not each.name.startswith("_"):
+            yield from _listed(each)
+
+
+def check_ending(path: Path) -> None:
+    """Check that a name is not of Parquet that is compressed as a whole.
+
+    Raises:
+        InvalidValue: it is.
+    """
+    if ending(path) in PACKED and ending(path.with_suffix("")) == ".parquet":
+        hint = f"use .parquet without {path.suffix}: it compresses its columns itself"
+        raise InvalidValue(f"{path}: Parquet that is compressed as a whole is neither read nor written", hint=hint)
 
 
 def ending(path: Path) -> str:
@@ -107,7 +136,8 @@ def _without_mark(parts: Iterator[Lines]) -> Iterator[Lines]:
     """Leave out the byte order mark that an input may begin with, as Spark does."""
     for part in parts:
         yield replace(part, data=part.data.removeprefix(BOM_UTF8))
-        break
+        if not part.is_pause:
+            break
     yield from parts
 
 
@@ -164,8 +194,17 @@ def _too_long(size: int) -> str:
 
 
 def _stream(file: BinaryIO, name: str) -> Iterator[Lines]:
+    """Yield the lines of a stream in parts, and pauses between them.
+
+    At a pause there is no more for now: results need not wait for it.
+    """
     unread = b""
-    while piece := _piece(file):
+    while True:
+        while not _is_ready(file):
+            yield Lines(name)
+        piece = _piece(file)
+        if not piece:
+            break
         unread += piece
         whole = last_line(unread)
         if whole:
@@ -175,19 +214,31 @@ def _stream(file: BinaryIO, name: str) -> Iterator[Lines]:
             begin = unread[:SHOWN_BYTES]
             size, unread = _skipped(file, len(unread))
             yield Lines(name, begin, error=_too_long(size))
+        if len(piece) < PART_BYTES:
+            yield Lines(name)
     if unread:
         yield Lines(name, unread)
 
 
+def _is_ready(file: BinaryIO) -> bool:
+    """Return True if a stream has bytes or has ended, now or soon."""
+    try:
+        return bool(select([file], [], [], PAUSE)[0])
+    except ValueError:  # it has no descriptor, or a high one
+        return True
+
+
 def _piece(file: Any) -> bytes:
-    """Return the next bytes of a stream.
+    """Return the next bytes of a stream, those that come within a while.
 
     Unlike one `read`, an interrupt ends it between any two packets.
     """
-    pieces, size = list[bytes](), 0
+    pieces, size, begun = list[bytes](), 0, time.monotonic()
     while size < PART_BYTES and (piece := file.read1(PART_BYTES - size)):
         pieces.append(piece)
         size += len(piece)
+        if time.monotonic() > begun + LONGEST or not _is_ready(file):
+            break
     return b"".join(pieces)
 
 
@@ -206,34 +257,22 @@ def _skipped(file: BinaryIO, size: int) -> tuple[int, bytes]:
     return size, b""
 
 
-def _is_binary(kind: Any) -> bool:
-    """Return True if a type of Arrow is or has bytes."""
-    import pyarrow.types as of
-
-    if of.is_dictionary(kind):
-        return _is_binary(kind.value_type)
-    is_bytes = (
-        of.is_binary(kind) or of.is_large_binary(kind) or of.is_binary_view(kind) or of.is_fixed_size_binary(kind)
-    )
-    return is_bytes or any(_is_binary(kind.field(number).type) for number in range(kind.num_fields))
-
-
 def _parquet(path: Path, advance: Callable[[int], None]) -> Iterator[Lines]:
-    import polars as pl
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from umbel.transform.rows import lines_of
+    from umbel.transform.rows import check_columns, parts_of
 
     try:
         file = pq.ParquetFile(path)
         rows = max(1, file.metadata.num_rows)
-        for column in file.schema_arrow:
-            if _is_binary(column.type):
-                hint = "cast it to a text, base64 for example"
-                raise InvalidValue(f"{path}: column '{column.name}' is {column.type}: JSON has no bytes", hint=hint)
+        try:
+            check_columns(file.schema_arrow)
+        except InvalidValue as error:
+            error.message = f"{path}: {error.message}"
+            raise
         for batch in file.iter_batches(PARQUET_ROWS):
-            yield Lines(str(path), lines_of(pl.DataFrame(pl.from_arrow(batch))))
+            yield from parts_of(str(path), batch)
             advance(path.stat().st_size * batch.num_rows // rows)
     except (pa.ArrowException, OSError) as error:
         yield Lines(str(path), error=f"not a readable Parquet file: {error}")

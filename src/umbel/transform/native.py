@@ -128,3 +128,10 @@ def truth(value: Native) -> Native:
     else:
         raise NotNative(f"the truth of values of type {value.kind.value}")
     return value.then(found.fill_null(value=False), ColumnKind.BOOL)
+
+
+def instant_texts(instants: pl.Expr) -> pl.Expr:
+    """Return naive instants in RFC 3339, with a fraction of seconds where there is one."""
+    whole = instants.dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+    parts = instants.dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
+    return pl.when(instants.dt.microsecond() == 0).then(whole).otherwise(parts)

@@ -5,20 +5,40 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import polars as pl
 
-from umbel.transform.values import dump, parse
+from umbel.transform.values import dump, read
 
 PIECE = 4 << 20
 """Bytes that are read at once."""
 MOST_NESTED = 32
 """Levels of lists and objects that are columns; what is deeper is JSON in a text."""
-_ODD_NUMBER = re.compile(rb"(?<=[:\[,])(?:NaN|-?Infinity)(?=[,\]}])")
 _HALF = re.compile(rb"(?<!\\)((?:\\\\)*)\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_SCALARS: dict[type, pl.DataType] = {bool: pl.Boolean(), float: pl.Float64(), str: pl.String(), type(None): pl.Null()}
-_NUMBERS = (pl.Int64(), pl.Int128(), pl.Float64())
+_INT, _LONG_INT, _HUGE_INT, _FLOAT = pl.Int64(), pl.UInt64(), pl.Int128(), pl.Float64()
+"""Types of numbers: integers that are floats, too, other ones of 64 bits, floats of more than 64 bits, floats."""
+_UNITED = {
+    frozenset({_INT, _LONG_INT}): _LONG_INT,
+    frozenset({_INT, _HUGE_INT}): _HUGE_INT,
+    frozenset({_INT, _FLOAT}): _FLOAT,
+    frozenset({_HUGE_INT, _FLOAT}): _FLOAT,
+}
+_SCALARS: dict[type, pl.DataType] = {bool: pl.Boolean(), float: _FLOAT, str: pl.String(), type(None): pl.Null()}
+_EXACT = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+"""Integers that are floats, too."""
+_READ: dict[Any, Any] = {
+    pl.Null: None,
+    pl.Boolean: bool | None,
+    pl.Int64: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None,
+    pl.Float64: _EXACT | float | None,
+    pl.String: str | None,
+}
+
+
+class _OtherType(Exception):
+    """A type that a column is not to have."""
 
 
 def write_parquet(lines: Path, target: Path) -> None:
@@ -37,31 +57,44 @@ def write_parquet(lines: Path, target: Path) -> None:
 
 
 def _is_written_by_polars(lines: Path, target: Path) -> bool:
-    """Return False where Polars cannot read the records, or has types of its own."""
-    if any(_ODD_NUMBER.search(piece) or _HALF.search(piece) for piece in _pieces(lines)):
-        return False
+    """Return False where Polars reads the records otherwise, or not at all."""
     frame = pl.scan_ndjson(lines, infer_schema_length=None)
     tried = target.with_name(f"{target.name}.tried")  # Polars may write to it even after an error
     try:
         schema = frame.collect_schema()
-        if not schema or not all(_is_portable(each, MOST_NESTED) for each in schema.dtypes()):
-            return False
+        decoder: Any = msgspec.json.Decoder(_object(schema.items(), MOST_NESTED + 1))
+        for piece in _pieces(lines):
+            decoder.decode_lines(piece)  # a number in a column of texts, for example, is refused
         frame.sink_parquet(tried)
         tried.replace(target)
-    except (pl.exceptions.PolarsError, RecursionError):
+    except (pl.exceptions.PolarsError, _OtherType, ValueError, RecursionError):
         return False
     finally:
         tried.unlink(missing_ok=True)
     return True
 
 
-def _is_portable(dtype: Any, depth: int) -> bool:
-    """Return True if other programs read a type from Parquet, with `depth` levels at most."""
-    if isinstance(dtype, pl.List):
-        return depth > 0 and _is_portable(dtype.inner, depth - 1)
-    if isinstance(dtype, pl.Struct):
-        return depth > 0 and bool(dtype.fields) and all(_is_portable(each.dtype, depth - 1) for each in dtype.fields)
-    return bool(dtype != pl.Int128)
+def _object(fields: Iterable[tuple[str, Any]], depth: int) -> Any:
+    """Return a type that reads objects with values of these types only."""
+    members = [
+        (f"f{number}", _read(dtype, depth - 1), msgspec.field(name=name, default=None))
+        for number, (name, dtype) in enumerate(fields)
+    ]
+    if not members:
+        raise _OtherType
+    return msgspec.defstruct("Fields", members, gc=False, forbid_unknown_fields=True)
+
+
+def _read(dtype: Any, depth: int) -> Any:
+    """Return a type that reads values of a column, nested in `depth` levels."""
+    if depth and isinstance(dtype, pl.List):
+        return list[_read(dtype.inner, depth - 1)] | None  # type: ignore[misc]
+    if depth and isinstance(dtype, pl.Struct):
+        return _object(((each.name, each.dtype) for each in dtype.fields), depth) | None
+    found = _READ.get(dtype.base_type(), _OtherType)
+    if found is _OtherType:
+        raise _OtherType
+    return found
 
 
 def _write_by_record(lines: Path, target: Path) -> None:
@@ -84,7 +117,7 @@ def _write_by_record(lines: Path, target: Path) -> None:
 def _type_of(value: Any, depth: int) -> pl.DataType:
     """Return the smallest type of a value, nested in at most `depth` levels."""
     if type(value) is int:
-        return pl.Int64() if -(2**63) <= value < 2**63 else pl.Int128()
+        return _int_type(value)
     if depth and type(value) is list:
         inner: pl.DataType = pl.Null()
         for each in value:
@@ -95,14 +128,23 @@ def _type_of(value: Any, depth: int) -> pl.DataType:
     return _SCALARS.get(type(value), pl.String())
 
 
+def _int_type(value: int) -> pl.DataType:
+    is_long = not -(2**63) <= value < 2**63
+    try:
+        is_float = float(value) == value
+    except OverflowError:
+        is_float = False
+    if is_float:
+        return _HUGE_INT if is_long else _INT
+    return pl.String() if is_long else _LONG_INT
+
+
 def _united(first: Any, second: Any) -> pl.DataType:
     """Return the smallest type that fits the values of two types."""
     if second in (first, pl.Null):
         return first  # type: ignore[no-any-return]
     if first == pl.Null:
         return second  # type: ignore[no-any-return]
-    if first in _NUMBERS and second in _NUMBERS:
-        return pl.Float64() if pl.Float64() in (first, second) else pl.Int128()
     if isinstance(first, pl.List) and isinstance(second, pl.List):
         return pl.List(_united(first.inner, second.inner))
     if isinstance(first, pl.Struct) and isinstance(second, pl.Struct):
@@ -110,19 +152,19 @@ def _united(first: Any, second: Any) -> pl.DataType:
         for each in second.fields:
             fields[each.name] = _united(fields.get(each.name, pl.Null()), each.dtype)
         return pl.Struct(fields)
-    return pl.String()
+    return _UNITED.get(frozenset({first, second}), pl.String())
 
 
 def _finished(dtype: Any) -> pl.DataType:
-    """Return a type with text in place of types that Parquet has not.
+    """Return the type of a column.
 
-    These are objects without fields and integers of more than 64 bits.
+    Objects without fields and integers of more than 64 bits, which Parquet has not, are texts.
     """
     if isinstance(dtype, pl.List):
         return pl.List(_finished(dtype.inner))
     if isinstance(dtype, pl.Struct):
         return pl.Struct({each.name: _finished(each.dtype) for each in dtype.fields}) if dtype.fields else pl.String()
-    return pl.String() if dtype == pl.Int128 else dtype
+    return pl.String() if dtype == _HUGE_INT else _INT if dtype == _LONG_INT else dtype
 
 
 def _fitted(value: Any, dtype: Any) -> Any:
@@ -140,7 +182,7 @@ def _fitted(value: Any, dtype: Any) -> Any:
 
 def _rows(lines: Path) -> Iterator[list[dict[str, Any]]]:
     for piece in _pieces(lines):
-        yield [parse(line) for line in _plain(piece).split(b"\n") if line]
+        yield [read(line) for line in _plain(piece).split(b"\n") if line]
 
 
 def _plain(piece: bytes) -> bytes:

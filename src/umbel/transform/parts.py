@@ -79,6 +79,16 @@ class Lines:
         name, data, *others = (getattr(self, each.name) for each in fields(self))
         return _lines_received, (name, PickleBuffer(data), *others)
 
+    @property
+    def is_pause(self) -> bool:
+        """True if it has no lines: a stream has no more for now."""
+        return not (self.data or self.path or self.error)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the lines."""
+        return self.end - self.begin if self.path else len(self.data)
+
     def read(self) -> bytes | bytearray:
         """Return the lines."""
         if not self.path:

@@ -11,10 +11,9 @@ import polars as pl
 from umbel.transform.analysis import analysed
 from umbel.transform.configuration import Configuration, FieldDocument
 from umbel.transform.leaves import Leaves, RecordLeaf, identity
-from umbel.transform.native import ColumnKind, Native, NotNative, holds
+from umbel.transform.native import ColumnKind, Native, NotNative, holds, instant_texts
 from umbel.transform.paths import FieldPath
 from umbel.transform.records import EXPLODE, FILTER
-from umbel.transform.rows import instant_texts
 from umbel.transform.steps.code import CustomCodeStep
 
 

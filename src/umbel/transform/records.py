@@ -190,9 +190,9 @@ def applied_to(
 
 
 def location(applied: AppliedStep, error: BaseException, file: str) -> str:
-    """Return `file:line` of the failed step; with code, of its line."""
+    """Return `file:line` of the failed step; with code, of its line, if that is known."""
     line = line_in_code(error) if applied.code_line else None
-    return f"{file}:{applied.line if line is None else applied.code_line + line - 1}"
+    return f"{file}:{applied.line if line is None else applied.line_of(line)}"
 
 
 def outcomes(transform: RecordTransform, lines: Sequence[bytes], rows: Sequence[int]) -> Iterator[Outcome]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -84,12 +85,15 @@ def run(
         Terminal: a step with `on_error: fail` failed.
     """
     summary, lines, begun = Summary(), Counter[str](), time.monotonic()
-    for done in workers.results(_parts(files, advance)):
-        target.write(done.data)
-        summary.add(done)
-        for letter in done.letters:
-            _report(letter, done.name, lines[done.name] + letter.row + 1, summary, dead_letters)
-        lines[done.name] += done.lines
+    with closing(workers.results(_parts(files, advance))) as results:  # an error ends the parts in flight
+        for done in results:
+            target.write(done.data)
+            if not done.lines:  # the input pauses: a reader of the output need not wait
+                target.flush()
+            summary.add(done)
+            for letter in done.letters:
+                _report(letter, done.name, lines[done.name] + letter.row + 1, summary, dead_letters)
+            lines[done.name] += done.lines
     summary.seconds = time.monotonic() - begun
     return summary
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from umbel.errors import InvalidType
 from umbel.transform.configuration import Configuration, load
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from umbel.transform.parts import Done
+    from umbel.transform.parts import Done, Lines
 
 VALUE = "value"
 """The column of records as texts."""
@@ -61,33 +61,34 @@ class _Transforming:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from umbel.transform.parts import Lines, split
+        from umbel.transform.parts import split
         from umbel.transform.work import runner
 
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Spark runs a task per core
         run, first = runner(self._text, self._file), 0
         for batch in batches:
-            done = run(Lines("", _lines(batch, is_text=self._is_text)))
-            if self._letters:
-                yield _letters(done, first)
-            else:
-                texts = pa.array(split(done.data), pa.binary()).cast(pa.string())
-                yield pa.RecordBatch.from_arrays([texts], [VALUE])
-            first += done.lines
+            for done in map(run, _lines(batch, is_text=self._is_text)):
+                if self._letters:
+                    yield _letters(done, first)
+                else:
+                    texts = pa.array(split(done.data), pa.binary()).cast(pa.string())
+                    yield pa.RecordBatch.from_arrays([texts], [VALUE])
+                first += done.lines
 
 
-def _lines(batch: pa.RecordBatch, *, is_text: bool) -> bytes:
-    """Return the rows of a batch as lines of JSON."""
-    import polars as pl
+def _lines(batch: pa.RecordBatch, *, is_text: bool) -> Iterator[Lines]:
+    """Yield the rows of a batch as lines of JSON."""
     import pyarrow as pa
 
-    from umbel.transform.rows import lines_of
+    from umbel.transform.parts import Lines
+    from umbel.transform.rows import check_columns, parts_of
 
     if is_text:
         texts = batch.column(VALUE).cast(pa.binary()).drop_null()  # Spark's texts may be no UTF-8
-        return b"\n".join(each.replace(b"\n", b"\r") for each in texts.to_pylist())
-    frame: Any = pl.from_arrow(batch)
-    return lines_of(frame)
+        yield Lines("", b"\n".join(each.replace(b"\n", b"\r") for each in texts.to_pylist()))
+        return
+    check_columns(batch.schema)
+    yield from parts_of("", batch)
 
 
 def _letters(done: Done, first: int) -> pa.RecordBatch:

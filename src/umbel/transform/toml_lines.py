@@ -29,10 +29,12 @@ class TomlLine:
     Args:
         line: where it begins, from 1; of a text in several lines, the first of its own.
         key_line: of its key; 0 if it has none.
+        breaks: how many lines end in it.
     """
 
     line: int
     key_line: int = 0
+    breaks: int = 0
 
 
 def toml_lines(text: str) -> dict[TomlPath, TomlLine]:
@@ -90,8 +92,9 @@ class _Scan:
         self._skipped()
         self._at += 1  # =
         self._skipped()
-        self.found[table] = TomlLine(self._line() + bool(_BLOCK.match(self._text, self._at)), line)
+        first = self._line() + bool(_BLOCK.match(self._text, self._at))
         self._value(table)
+        self.found[table] = TomlLine(first, line, self._line() - first)
 
     def _value(self, path: TomlPath) -> None:
         opening = self._text[self._at : self._at + 1]

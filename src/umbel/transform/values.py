@@ -21,6 +21,8 @@ _decode = msgspec.json.Decoder().decode
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATETIME
 _CONTAINERS = {dict, list}
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_SMALL = re.compile(r'"(?:[^"\\]|\\.)*"|([0-9])(?:\.([0-9]+))?e-0([5-9])')
+"""A text, or a number that Python writes in another form than orjson and Polars."""
 
 
 class BadRecord(ValueError):
@@ -35,6 +37,15 @@ def parse(line: bytes) -> dict[str, Any]:
     """
     if len(line) > MAX_ROW:
         raise BadRecord(f"a record of {len(line)} bytes is longer than {MAX_ROW}")
+    return read(line)
+
+
+def read(line: bytes) -> dict[str, Any]:
+    """Return the record of a line of any length.
+
+    Raises:
+        BadRecord: the line is not a JSON object, or is nested too deeply.
+    """
     try:
         value = _decode(line)
     except (ValueError, RecursionError):  # Python's json reads NaN and lone surrogates
@@ -104,7 +115,17 @@ def _plain_as_fast(value: Any) -> Any:
 
 def _dump_slowly(value: Any) -> bytes:
     text = json.dumps(value, default=_plain_as_fast, ensure_ascii=False, separators=(",", ":"))
+    text = _SMALL.sub(_small_as_fast, text) if "e-0" in text else text
     return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+
+
+def _small_as_fast(found: re.Match[str]) -> str:
+    first, fraction, exponent = found.groups()
+    if exponent is None:
+        return found[0]
+    if exponent == "5":
+        return f"0.0000{first}{fraction or ''}"
+    return f"{first}.{fraction}e-{exponent}" if fraction else f"{first}e-{exponent}"
 
 
 def _has_odd_float(value: Any) -> bool:

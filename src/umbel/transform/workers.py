@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import pickle
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Generator, Iterable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Self
 
 from umbel import errors
 from umbel.errors import Terminal
+from umbel.isolation.function_limits import FunctionLimits
 from umbel.isolation.process import CallFailed, ForkServer, IsolatedProcess
 from umbel.transform.parts import ConfigurationText, Done, Letter, Lines, LinesTransform, split
 
@@ -21,21 +22,6 @@ MODULES = ("umbel.transform.work", "umbel.transform.steps")
 """Modules loaded in the fork server, before workers are forked."""
 ALLOCATION = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(8 << 20)}
 """Settings of glibc: to return the memory of a batch and to get it again took a quarter of the time."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkLimits:
-    """Limits of the code in a configuration.
-
-    Args:
-        row_seconds: seconds a record may take that exceeded the limit of its batch.
-        batch_seconds: seconds a batch may take.
-        memory: bytes a worker process may gain in a batch.
-    """
-
-    row_seconds: float = 10.0
-    batch_seconds: float = 60.0
-    memory: int = 1 << 30
 
 
 def started() -> ForkServer:
@@ -51,7 +37,7 @@ class TransformWorkers:
     Args:
         configuration: the configuration.
         count: how many processes; by default one per core.
-        limits: of its code.
+        limits: of its code; by default those that the environment sets.
         server: forks the processes; it ends with them.
     """
 
@@ -59,10 +45,10 @@ class TransformWorkers:
         self,
         configuration: ConfigurationText,
         count: int | None = None,
-        limits: WorkLimits | None = None,
+        limits: FunctionLimits | None = None,
         server: ForkServer | None = None,
     ) -> None:
-        self.configuration, self.limits = configuration, limits or WorkLimits()
+        self.configuration, self.limits = configuration, limits or FunctionLimits.from_environment()
         self.count = count or _cores()
         self._server = server or ForkServer(MODULES, ALLOCATION)
         self._idle: SimpleQueue[IsolatedProcess] = SimpleQueue()
@@ -70,6 +56,7 @@ class TransformWorkers:
         for each in self._processes:
             self._idle.put(each)
         self._payload = _payload(configuration)
+        self._is_ending = False
 
     def __enter__(self) -> Self:
         self._server.start()
@@ -94,8 +81,10 @@ class TransformWorkers:
         """
         self.result(Lines(""))
 
-    def results(self, parts: Iterable[Lines]) -> Iterator[Done]:
+    def results(self, parts: Iterable[Lines]) -> Generator[Done, None, None]:
         """Yield the results of parts of the input, in order, few in memory.
+
+        At a pause, those that are complete, and then one without lines.
 
         Raises:
             Terminal: a step with `on_error: fail` failed.
@@ -104,14 +93,25 @@ class TransformWorkers:
         with ThreadPoolExecutor(self.count, thread_name_prefix="transform") as pool:
             try:
                 for part in parts:
+                    if part.is_pause:
+                        yield from _complete(pending, part.name)
+                        continue
                     pending.append(pool.submit(self.result, part))
                     if len(pending) > 2 * self.count:
-                        yield pending.popleft().result()
+                        yield _first(pending)
                 while pending:
-                    yield pending.popleft().result()
+                    yield _first(pending)
             finally:
-                for each in pending:
-                    each.cancel()
+                self._end(pending)
+
+    def _end(self, pending: Collection[Future[Done]]) -> None:
+        """End the calls of a run that has stopped, and their processes."""
+        self._is_ending = self._is_ending or bool(pending)
+        for each in pending:
+            each.cancel()
+        while pending:
+            self._server.close()  # once more where a thread has started it meanwhile
+            pending = wait(pending, timeout=0.2).not_done
 
     def result(self, part: Lines) -> Done:
         """Return the result of lines, in an idle process.
@@ -123,6 +123,8 @@ class TransformWorkers:
         try:
             return self._called(process, part, self.limits.batch_seconds)
         except CallFailed as failed:
+            if self._is_ending:
+                raise CancelledError from None
             _raise_own(failed, is_any=not part.path and not part.data)
             return self._record_by_record(process, part)
         finally:
@@ -137,6 +139,8 @@ class TransformWorkers:
                     process, Lines(part.name, line, is_each=part.is_each, is_apart=True), self.limits.row_seconds
                 )
             except CallFailed as failed:
+                if self._is_ending:
+                    raise CancelledError from None
                 _raise_own(failed)
                 one = self._failed(part.name, line, failed)
             found.data += one.data
@@ -172,8 +176,26 @@ class TransformWorkers:
         return Done(name, b"", [Letter(0, line, names, "", "", error, message)], records=1)
 
     def _called(self, process: IsolatedProcess, part: Lines, seconds: float) -> Done:
-        found: Done = process.call("work", lambda: self._payload, part, seconds=seconds, memory=self.limits.memory)
+        memory = self.limits.bytes(part.size)
+        found: Done = process.call("work", lambda: self._payload, part, seconds=seconds, memory=memory)
         return found
+
+
+def _first(pending: deque[Future[Done]]) -> Done:
+    """Return the result of the first part, and remove it.
+
+    It stays if there is none.
+    """
+    found = pending[0].result()
+    pending.popleft()
+    return found
+
+
+def _complete(pending: deque[Future[Done]], name: str) -> Iterator[Done]:
+    if pending and pending[0].done():
+        while pending and pending[0].done():
+            yield _first(pending)
+        yield Done(name, b"", [])
 
 
 def _payload(configuration: ConfigurationText) -> bytes:

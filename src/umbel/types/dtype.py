@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import reprlib
 import typing
 from abc import ABC, abstractmethod
@@ -222,7 +223,9 @@ def is_missing(value: Any) -> bool:
 
 
 def is_nan(value: Any) -> bool:
-    """Return True if a Python value is a float NaN."""
+    """Return True if a Python value is a NaN: a float or a decimal."""
+    if isinstance(value, decimal.Decimal):
+        return value.is_nan()
     return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
 
 

@@ -183,6 +183,9 @@ def _microseconds(column: pl.Series, kind: pl.Datetime) -> pl.Series:
 
 
 def _in_range(raw: pl.Series, micros: pl.Series) -> Checked:
+    bounds: Any = (micros.min(), micros.max())
+    if micros.null_count() == raw.null_count() < len(raw) and bounds[0] >= epochs.FIRST and bounds[1] <= epochs.LAST:
+        return Checked(micros.cast(STORED))
     lost = (raw.is_not_null() & ~micros.is_between(epochs.FIRST, epochs.LAST).fill_null(False)).arg_true().to_list()
     retained = micros.set(~micros.is_between(epochs.FIRST, epochs.LAST), None) if lost else micros
     return Checked(retained.cast(STORED), {row: Datetime().refuse(raw[row]).message for row in lost})

@@ -12,12 +12,17 @@ import polars as pl
 
 from umbel.errors import InvalidValue
 from umbel.types import dtypes
+from umbel.types.dtype import is_nan
 from umbel.types.raw import column_of
 
 Turn = Callable[[Any], Any]
 """Converts one value, not null, to another form."""
 
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+UNTYPED_NAN = "\0NaN"
+"""The text for a NaN whose type the sender does not know: null unless it is a float. "NaN" may be a text of a user."""
+NUL = rb"\u0000"
+"""The first character of `UNTYPED_NAN` as JSON has it."""
 
 
 def revive(frame: pl.DataFrame, types: Mapping[str, dtypes.DType]) -> pl.DataFrame:
@@ -46,6 +51,29 @@ def lenient(turn: Turn | None) -> Turn | None:
     return turn and attempt
 
 
+def with_nan(value: Any, data: bytes) -> Any:
+    """Return a JSON value with NaN for each `UNTYPED_NAN`.
+
+    Lists and objects in it are changed.
+
+    Args:
+        value: the value.
+        data: its JSON text, or one with this in it.
+    """
+    if NUL not in data:
+        return value
+    found = [value]
+    waiting: list[Any] = [found]
+    while waiting:  # parsers nest deeper than Python calls
+        each = waiting.pop()
+        for place, inner in each.items() if isinstance(each, dict) else enumerate(each):
+            if isinstance(inner, list | dict):
+                waiting.append(inner)
+            elif inner == UNTYPED_NAN:
+                each[place] = math.nan
+    return found[0]
+
+
 @singledispatch
 def reader(dtype: dtypes.DType) -> Turn | None:
     """Return a converter from JSON values to a type's input, None if unneeded."""
@@ -58,11 +86,11 @@ def _(dtype: dtypes.Optional | dtypes.Restricted) -> Turn | None:
 
 
 @reader.register
-def _(dtype: dtypes.Float) -> Turn | None:
-    return _read_float
+def _(dtype: dtypes.Float | dtypes.Decimal) -> Turn | None:
+    return _read_special
 
 
-def _read_float(value: Any) -> Any:
+def _read_special(value: Any) -> Any:
     return SPECIAL.get(value, value) if isinstance(value, str) else value
 
 
@@ -71,7 +99,9 @@ def _(dtype: dtypes.Bytes) -> Turn | None:
     return _read_bytes
 
 
-def _read_bytes(value: Any) -> bytes:
+def _read_bytes(value: Any) -> Any:
+    if is_nan(value):
+        return value
     try:
         if isinstance(value, str):
             return base64.b64decode(value, validate=True)
@@ -88,7 +118,7 @@ def _(dtype: dtypes.List) -> Turn | None:
 
 @reader.register
 def _(dtype: dtypes.Embedding) -> Turn | None:
-    return lambda values: each(_read_float, values) if isinstance(values, list) else values
+    return lambda values: each(_read_special, values) if isinstance(values, list) else values
 
 
 @reader.register

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import UUID
 
 import numpy as np
 import polars as pl
@@ -16,11 +18,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def exact(value: str) -> str:
+    """Return a text without its subclass."""
+    return str.__str__(value)  # `str` of a member of an enum is its name
+
+
 @dataclass(frozen=True, slots=True)
 class Str(DType):
     """Text in UTF-8.
 
-    Accepts numbers and booleans, as Python prints them: identifiers often arrive as numbers.
+    Accepts numbers, booleans and UUIDs, as Python prints them: identifiers often arrive as such.
     """
 
     hashable: ClassVar[bool] = True
@@ -43,7 +50,9 @@ class Str(DType):
         return self.convert_objects(column.to_list())
 
     def accept(self, value: Any) -> Any:
-        if isinstance(value, (bool, int, float, Decimal)):
+        if isinstance(value, Enum) and isinstance(value, (int, float)):
+            value = value.value
+        if isinstance(value, (bool, int, float, Decimal, UUID)):
             return str(value)
         if isinstance(value, np.generic) and not isinstance(value, (np.str_, np.bytes_)):
             return self.accept(value.item())
@@ -53,7 +62,7 @@ class Str(DType):
             value.encode()
         except UnicodeEncodeError as error:
             raise self.refuse(value) from error
-        return str(value)
+        return exact(value)
 
     def to_pandas(self, column: pl.Series) -> pd.Series[Any]:
         import pandas as pd

@@ -187,7 +187,7 @@ def _with_groups(emitted: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
 def lookup(panes: Panes, aggregates: tuple[Aggregate, ...], tables: Tables, points: pl.DataFrame) -> pl.DataFrame:
     """Return the value of each point from the state.
 
-    `_history` is set where the state no longer has the value at that instant.
+    `_at_history` is set where the state no longer has the value at that instant.
 
     Args:
         panes: the stored panes.

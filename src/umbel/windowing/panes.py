@@ -24,6 +24,7 @@ from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints, Sorted
 from umbel.changes.versions import ALIVE, KEY, TIME, changelog, difference
 from umbel.state.numbered_keys import KeyRanges
+from umbel.state.runs.sorting import order_of
 from umbel.state.tables import State
 from umbel.types.schema import AT, SEQ, WEIGHT
 from umbel.types.windows import Continuous, Hopping, Tumbling
@@ -182,7 +183,7 @@ class Panes:
         """Return the results due to panes, `low` < instant <= `high`, with bounds per key."""
         found = [self._window_results(panes, number, low, high) for number in range(len(self.windows))]
         ids, ends = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-        order = np.lexsort((ends, ids))
+        order = order_of(ids, ends)
         ids, ends = ids[order], ends[order]
         return Results(ids, ends).only(runs.changes(ids, ends))
 

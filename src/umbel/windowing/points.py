@@ -10,9 +10,10 @@ import polars as pl
 
 from umbel.aggregates.aggregate import Aggregate
 from umbel.changes.runs import Flags, Ints, Sorted
+from umbel.state.runs.sorting import order_of
 from umbel.windowing.tiling import ID
 
-FOUND, HISTORY, CHANGED = "_found", "_history", "_changed"
+FOUND, HISTORY, CHANGED = "_at_found", "_at_history", "_at_changed"
 TIME = "_time"
 
 
@@ -35,16 +36,17 @@ class Points:
 
     def sorted(self) -> Sorted:
         """Return the points by key and instant, for searches."""
-        order = np.lexsort((self.at, self.ids))
+        order = order_of(self.ids, self.at)
         return Sorted(self.ids[order], self.at[order])
 
 
 def shown(
     aggregates: tuple[Aggregate, ...], values: Mapping[str, pl.Series], found: Flags, changed: Ints
 ) -> pl.DataFrame:
-    """Return the values of points with `_found` and `_changed`.
+    """Return the values of points with `_at_found` and `_at_changed`.
 
-    Keys not found have the missing value of each aggregate; `_changed` is the instant since when the values have been unchanged.
+    Keys not found have the missing value of each aggregate; `_at_changed` is the instant since when the values have
+    been unchanged.
     """
     mask = pl.Series(FOUND, found)
     since = pl.Series(CHANGED, changed).set(~mask, None).cast(pl.Datetime("us", "UTC"))

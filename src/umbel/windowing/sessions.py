@@ -28,7 +28,7 @@ from umbel.windowing.session_instants import SessionInstants
 from umbel.windowing.stored_windows import Entries, Merged, nearby
 from umbel.windowing.tiling import FIRST, ID, LAST, NEVER, RETAINED, UNTIL
 
-ADDED = "_is_added"
+ADDED = "_seq_added"
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,10 @@ class StoredAnswer:
     """The values of points that the state has.
 
     Args:
-        report: a row for each point: `_found`, `_history`, `_changed` (the instant of the last change of the values) and the
-            aggregates. Where `_history` is set the state no longer has the value, and `replay` must compute it.
-        completion: answers some of the points whose `_history` is set; None if there are none.
+        report: a row for each point: `_at_found`, `_at_history`, `_at_changed` (the instant of the last change of the
+            values) and the aggregates. Where `_at_history` is set the state no longer has the value, and `replay` must
+            compute it.
+        completion: answers some of the points whose `_at_history` is set; None if there are none.
     """
 
     report: pl.DataFrame

@@ -19,6 +19,7 @@ from umbel.aggregates.point_states import Spans
 from umbel.changes import runs
 from umbel.changes.runs import Flags, Ints, Sorted
 from umbel.state.keys import encode_keys
+from umbel.state.runs.sorting import order_of
 from umbel.state.tables import State
 from umbel.types.schema import WEIGHT
 from umbel.types.windows import SECOND, Continuous
@@ -29,8 +30,8 @@ from umbel.windowing.stored_answer import Completion, StoredAnswer, cut_entries
 from umbel.windowing.tiles import Effects, Moments, Tiles, exceeds, middle
 from umbel.windowing.tiling import BASE, CHECKSUM, ENDED, FIRST, ID, LAST, NEVER, RETRACTED, SINCE, UNTIL, WINDOW
 
-POSITION, TILE = "_time_place", "_tile"
-ROW = "_row_number"
+POSITION, TILE = "_time_place", "_time_tile"
+ROW = "_at_row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +130,8 @@ class TileReader:
             queries: `_key_id` and `_time`.
 
         Returns:
-            One row for each point: `_found`, `_history` (the entries do not have the value; `replay` must compute it),
-            `_changed` (the instant since when the values have been unchanged) and the aggregates.
+            One row for each point: `_at_found`, `_at_history` (the entries do not have the value; `replay` must compute it),
+            `_at_changed` (the instant since when the values have been unchanged) and the aggregates.
         """
         points = Points.of(queries)
         seen = SINCE if self.tiles.is_keyed else FIRST
@@ -152,7 +153,7 @@ class TileReader:
             queries: the key columns and `_time`.
 
         Returns:
-            One row for each point: `_found`, `_changed` and the aggregates.
+            One row for each point: `_at_found`, `_at_changed` and the aggregates.
         """
         keys = Groups(queries, self.tiles.keys)
         points = Points.of(keys.numbered(queries))
@@ -242,7 +243,7 @@ class TileReader:
         queries = points.sorted()
         piece = queries.first_at_or_after(ids, until)
         requested = piece < queries.first_at_or_after(ids + 1, np.full(len(ids), -NEVER))
-        order = np.lexsort((until, piece, position, ids))
+        order = order_of(ids, position, piece, until)
         order = order[requested[order]]
         begins = runs.changes(ids[order], position[order], piece[order])
         partials = self._needed(number)

@@ -167,7 +167,7 @@ class TileWriter:
         retired = expiry.absorbed | expiry.dropped
         if retired.any():
             leaving = entries_left.with_columns(
-                pl.Series("_horizon", expiry.horizon), pl.Series("_dropped", expiry.dropped)
+                pl.Series("_time_horizon", expiry.horizon), pl.Series("_time_dropped", expiry.dropped)
             ).filter(retired)
             base = self._merged(pl.concat([base, self._as_base(leaving)]))
             entries_left = entries_left.filter(~retired)
@@ -201,15 +201,16 @@ class TileWriter:
         # entries with retracted effects may have had rows; the base then says that it is unsure
         existed = self.tiles.has_rows() | pl.col(RETRACTED) if self.tiles.is_keyed else self.tiles.has_rows()
         states = [
-            pl.when("_dropped").then(None).otherwise(pl.col(name)).alias(name) for name in self.tiles.partials.columns
+            pl.when("_time_dropped").then(None).otherwise(pl.col(name)).alias(name)
+            for name in self.tiles.partials.columns
         ]
-        uncounted = pl.col("_dropped")
+        uncounted = pl.col("_time_dropped")
         if self.tiles.counts_retired and self.tiles.forever is None:
             uncounted &= pl.col(WINDOW) > 0
         bases = leaving.with_columns(
             pl.lit(BASE, pl.Int8).alias(WINDOW),
             pl.when(existed).then(seen).alias(FIRST),
-            pl.when(existed).then(pl.col("_horizon")).alias(LAST),
+            pl.when(existed).then(pl.col("_time_horizon")).alias(LAST),
             pl.when(uncounted).then(0).otherwise(pl.col(WEIGHT)).alias(WEIGHT),
             *states,
         )

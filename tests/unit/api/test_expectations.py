@@ -133,6 +133,31 @@ def with_meta() -> None:
         return []
 
 
+@refused(ValueError, "'Watched.e'", "cls as its only parameter")
+def parameters_in_a_dataset() -> None:
+    @dataset
+    class Watched:
+        a: int
+        t: datetime
+
+        @expectations
+        def e(cls, other):
+            return []
+
+
+@refused(ValueError, "'Watched.e'", "@meta")
+def meta_in_a_dataset() -> None:
+    @dataset
+    class Watched:
+        a: int
+        t: datetime
+
+        @meta(owner="a@b.co")
+        @expectations
+        def e(cls):
+            return []
+
+
 @refused(ValueError, "Totals", "continuous")
 def on_terminal() -> None:
     over(FOREVER)

@@ -227,6 +227,13 @@ refused.add("sink snowflake: how", drain(conn=snow, how="recreate"), ValueError,
 refused.add(
     "sink: unknown column", drain(conn=snow, how="incremental", renames={"zz": "y"}), ValueError, "Table", "'zz'"
 )
+for naming, reason in (
+    ({"k": "t"}, "two fields would be the column 't'"),
+    ({"k": "x", "t": "x"}, "two fields would be the column 'x'"),
+    ({"k": ""}, "column 'k' cannot be named ''"),
+    ({"k": 5}, "column 'k' cannot be named 5"),
+):
+    refused.add(f"sink: {reason}", drain(conn=snow, how="incremental", renames=naming), ValueError, "Table", reason)
 refused.add("sink on a class", lambda: sink(topic, cdc="debezium")(int), TypeError, "@sink needs a dataset")
 
 

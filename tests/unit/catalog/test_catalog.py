@@ -29,7 +29,7 @@ from umbel.catalog.catalog import (
 )
 from umbel.catalog.row_sums import SUMS
 from umbel.catalog.tables import CatalogRow
-from umbel.errors import Terminal, UnknownName
+from umbel.errors import Terminal, Transient, UnknownName
 from umbel.state.port import Fenced
 
 JOB = "live"
@@ -298,3 +298,14 @@ def test_a_setting_that_is_noted_at_once_is_noted(tmp_path: Path) -> None:
             list(pool.map(lambda each, name=name: each.note(name, {"by": name}), catalogs))  # type: ignore[misc]
             assert catalogs[0].noted(name) == {"by": name}
     catalogs[0].check(deep=True)
+
+
+def test_a_catalog_that_cannot_be_opened_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "catalog.db").mkdir()
+    with pytest.raises(Transient) as failed:
+        Catalog(f"sqlite:///{tmp_path / 'catalog.db'}")
+    assert "a catalog is in sqlite:///path" in str(failed.value.hint)
+    monkeypatch.setattr("umbel.processes.status.FULL", 1 << 60)
+    with pytest.raises(Transient) as failed:
+        Catalog(f"sqlite:///{tmp_path / 'catalog.db'}")
+    assert failed.value.hint == f"the disk of {tmp_path} is full: free some space"

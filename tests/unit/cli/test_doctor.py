@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import socket
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from tests.selling import Shop
 from tests.unit.cli.conftest import Umbel
 from tests.unit.serving.conftest import Served
 from umbel.cli import checks
@@ -71,6 +75,35 @@ def test_the_size_of_the_state_is_shown(server: Served) -> None:
     assert state.found.endswith("0 flushes and 0 merges wrote each byte 1.0 times")
 
 
+def test_a_catalog_and_a_store_that_are_elsewhere(
+    umbel: Umbel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UMBEL_CATALOG", f"sqlite:///{tmp_path / 'database.db'}")
+    monkeypatch.setenv("UMBEL_STORE", f"file://{tmp_path / 'state'}")
+
+    def doctor(folder: Path, code: int = 0) -> str:
+        shown = umbel("doctor", "--dir", str(folder), "--deep")
+        assert shown.exit_code == code, shown.output
+        return " ".join(shown.output.split())
+
+    assert "none yet: umbel run MODULE makes one" in doctor(tmp_path / "none")
+    urls = {"catalog_url": os.environ["UMBEL_CATALOG"], "store_url": os.environ["UMBEL_STORE"]}
+    shop = Shop(tmp_path, **urls)
+    assert shop.deployed.deployment.is_home
+    shop.sell()
+    here = doctor(tmp_path / "umbel")
+    assert "state in 2 of 2 shards" in here
+    assert "all of it was read, and is whole" in here
+    assert "log ingest/web/sales" in here
+    away = doctor(tmp_path / "away")
+    assert "state in 2 of 2 shards" in away
+    assert "worker it is on another machine" in away
+    assert "lag" not in away
+    shop.deployed.close()
+    (tmp_path / "state" / "store.json").unlink()
+    assert "the state is missing" in doctor(tmp_path / "umbel", code=1)
+
+
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind((HOST, 0))
@@ -104,7 +137,7 @@ def test_the_worker(server: Served) -> None:
     write_status(place, RUNNING, 12)
     worker = found(place)["worker"]
     assert (worker.level, worker.found.split(",")[0]) == ("ok", "running")
-    assert "last batch 12 0 s ago, last sign of life 0 s ago" in worker.found
+    assert re.search(r"last batch 12 \d+ s ago, last sign of life \d+ s ago", worker.found)
     assert found(place)["lag"].found == "up to date"
     for _ in range(3):
         note_failure(place, "killed by SIGKILL", 1.0)
@@ -119,3 +152,21 @@ def test_the_worker(server: Served) -> None:
 
 def test_the_file_system_is_the_innermost() -> None:
     assert checks.filesystem(Path("/proc/self")) == "proc"
+
+
+def test_a_file_that_another_account_owns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop(tmp_path)
+    shop.sell()
+    shop.deployed.close()
+    opened = os.open
+
+    def refused(path: object, *args: int) -> int:
+        if str(path).endswith("write.lock"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", refused)  # root may open any file
+    findings = found(tmp_path / "umbel")
+    for name in ("deployment", "damage"):
+        assert "write.lock cannot be written: Permission denied" in findings[name].found
+        assert "chown" in findings[name].remedy

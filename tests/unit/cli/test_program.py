@@ -93,7 +93,10 @@ FULL = sqlite3.OperationalError("database or disk is full")
             "error the catalog: database or disk is full\n  hint: free some disk space\n",
         ),
         (sqlite3.OperationalError("database is locked"), "error the catalog: database is locked\n"),
-        (OSError(errno.ENOSPC, "No space left on device"), "error No space left on device\n"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "error No space left on device\n  hint: free some disk space\n",
+        ),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "error /x: Permission denied\n"),
     ],
 )

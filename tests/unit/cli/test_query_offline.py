@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.unit.cli.conftest import Umbel
@@ -35,6 +36,16 @@ def test_a_query_is_followed_to_its_end(umbel: Umbel, server: Served, data: Path
     again = umbel("query-offline", "--track", request)
     assert again.stdout.splitlines() == [report]
     assert umbel("query-offline", "--cancel", request).stdout.splitlines() == [report]
+
+
+@pytest.mark.parametrize(("ending", "compression"), [("csv.gz", "gzip"), ("csv.zst", "zstd")])
+def test_the_format_of_compressed_files(
+    umbel: Umbel, server: Served, data: Path, ending: str, compression: str
+) -> None:
+    with pa.CompressedOutputStream(str(data / f"packed.{ending}"), compression) as packed:
+        packed.write(f"who,when\nJFK,{NOON}\n".encode())
+    shown = umbel(*QUERY, "--from", f"s3://data/packed.{ending}")
+    assert (shown.exit_code, "COMPLETED: 100% done; parts" in shown.stdout) == (0, True), shown.output
 
 
 def test_a_query_need_not_be_followed(umbel: Umbel, server: Served, data: Path) -> None:

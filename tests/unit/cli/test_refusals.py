@@ -163,6 +163,22 @@ def test_a_run_that_is_refused_makes_no_folder(
     assert said in " ".join(shown.split())
 
 
+@pytest.mark.parametrize("text", ["from ..helpers import x", "from . import x", "from ...helpers import x"])
+def test_a_file_of_a_package_with_relative_imports(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    """The hint said to run it with Python, which fails in the same way."""
+    folder = project / "pack" / "sub"
+    folder.mkdir(parents=True)
+    for each in (folder, folder.parent):
+        (each / "__init__.py").touch()
+    (folder / "feats.py").write_text(text)
+    code, shown = refusal_of(["explain", "pack/sub/feats.py"], monkeypatch, capsys)
+    assert code == 2
+    assert "attempted relative import" in shown
+    assert f"it is a module of a package: name it pack.sub.feats, and run umbel in {project}" in " ".join(shown.split())
+
+
 @pytest.mark.parametrize(
     ("text", "said", "remedy"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal as Number
+from enum import Enum
 from types import SimpleNamespace
 from typing import Optional
 
@@ -343,12 +344,17 @@ def test_inspect_erase_secrets_and_the_rest(server, client):
     assert client.is_integration_client()
 
 
+class Colour(str, Enum):  # noqa: UP042  `str` of a member of a StrEnum is its value
+    RED = "red"
+
+
 def test_plain_values():
     class Odd:
         pass
 
     assert plain(np.array([1.0, np.nan])) == [1.0, "NaN"]
     assert plain(np.int64(3)) == 3
+    assert json.dumps(plain({Colour.RED: [Colour.RED]})) == '{"red": ["red"]}'
     assert plain({"at": JAN, "none": pd.NaT, "p": Point(1.0, pd.NA)}) == {
         "at": "2024-01-01T00:00:00+00:00",
         "none": None,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
+import time
 import tracemalloc
 import zlib
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umbel.collector.bodies import MOST_LETTERS, RejectedEvent, events_of, media_of, parse
+from umbel.collector.bodies import DEEPEST, MOST_LETTERS, TOO_DEEP, RejectedEvent, events_of, media_of, parse
 from umbel.collector.settings import RequestLimits
 from umbel.errors import InvalidValue
 from umbel.formats.compression import decompressed
@@ -89,6 +91,46 @@ def test_accepted_events_are_those_sent(events: list[Any], indent: Any) -> None:
     assert not any(b"\n" in each or b"\r" in each for each in events_of(batch.payload))
     lines = parse("\n".join(map(json.dumps, events)).encode(), is_lines=True, limits=RequestLimits())
     assert json.loads(lines.payload) == events
+
+
+def nested(levels: int, text: bytes = b"1") -> bytes:
+    """Return an event of so many levels, of objects and lists by turns, with a text at the bottom."""
+    half, odd = divmod(levels, 2)
+    inner = b'{"u":' + text + b"}" if odd else text
+    return b'{"]},[":[' * half + inner + b"]}" * half
+
+
+@pytest.mark.parametrize("levels", [DEEPEST + 1, 990, 1000, 1020, 1023, 1024, 1025, 100_000])
+def test_an_event_that_is_too_deep_costs_no_other_one(levels: int) -> None:
+    deep, limits = nested(levels), RequestLimits()
+    for data, is_lines in (
+        (b'[{"a":1}, 5,' + deep + b', {"b":"]\\""} ] ', False),
+        (b'{"a":1}\n5\n' + deep + b'\n{"b":"]\\""}', True),
+    ):
+        batch = parse(data, is_lines=is_lines, limits=limits)
+        assert [json.loads(each) for each in events_of(batch.payload)] == [{"a": 1}, {"b": ']"'}]
+        assert [(each.index, each.text) for each in batch.letters] == [(1, b"5"), (2, deep)]
+        assert batch.letters[1].reason == TOO_DEEP
+
+
+def test_the_deepest_event_is_accepted() -> None:
+    for event in (nested(DEEPEST), nested(DEEPEST, b'"[[[[[[[["')):
+        for data, is_lines in ((event, False), (b"[" + event + b"," + event + b"]", False), (event, True)):
+            assert parse(data, is_lines=is_lines, limits=RequestLimits()).rejected == 0
+    for data in (nested(DEEPEST + 1), nested(1025)):
+        assert parse(data, is_lines=False, limits=RequestLimits()).rejected == 1
+
+
+@pytest.mark.parametrize("rest", [b"", b"}", b"]]", b"] 7", b'"]', b"],[1]"])
+def test_a_deep_list_that_does_not_end_as_one_is_refused(rest: bytes) -> None:
+    batch = parse(b'[{"a":1},' + nested(1100) + rest, is_lines=False, limits=RequestLimits())
+    assert (batch.rows, batch.rejected) == (0, 1)
+
+
+def test_events_are_read_at_any_depth() -> None:
+    for levels in (990, 1023, 5000):
+        events = [b'{"a":1}', nested(levels), b'{"b":[]}']
+        assert list(events_of(b"[" + b",".join(events) + b"]")) == events
 
 
 @given(st.binary(max_size=200), st.booleans())
@@ -176,6 +218,24 @@ def test_a_bomb_is_not_decompressed(encoding: bytes) -> None:
             decompressed(each, encoding, 10_000)
     assert tracemalloc.get_traced_memory()[1] < 2 << 20
     tracemalloc.stop()
+
+
+def test_many_members_take_time_in_proportion_to_their_bytes() -> None:
+    members = [gzip.compress(b"%d" % number, mtime=0) for number in range(100)] * 2000  # 4 MB
+    begun = time.process_time()
+    assert decompressed(b"".join(members), b"gzip", 8 << 20) == b"".join(b"%d" % number for number in range(100)) * 2000
+    assert time.process_time() - begun < 3  # copies of the rest took 7 s
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000, 100_000])
+def test_members_end_anywhere(size: int) -> None:
+    text = bytes(random.Random(size).randbytes(size))
+    member = gzip.compress(text, mtime=0)
+    for rest in (b"", gzip.compress(b"x" * 300, mtime=0), member):
+        data = member + rest
+        assert decompressed(data, b"gzip", 1 << 20) == text + (gzip.decompress(rest) if rest else b"")
+        with pytest.raises(InvalidValue, match=r"damaged|cut"):
+            decompressed(data[:-1], b"gzip", 1 << 20)
 
 
 @pytest.mark.parametrize("encoding", [b"br", b"gzip, gzip", b"deflate", b"\xff"])

@@ -154,7 +154,12 @@ def test_a_changed_file_is_read_again_and_a_broken_one_is_not(tmp_path: Path) ->
         "[x]\nkey = 'long-enough'\nevents_per_second = -5",
         "[x]\nkey = 'long-enough'\nevents_per_second = nan",
         "[x]\nkey = 'long-enough'\nevents_per_second = true",
+        "[x]\nkey = 'long-enough'\nevents_per_second = 0",
+        "[x]\nkey = 'long-enough'\nevents_per_second = 5\nburst = 0",
+        "[x]\nkey = 'long-enough'\nburst = 5",
         "[x]\nkey = 'long-enough'\nstreams = 'clicks'",
+        "[x]\nkey = 'long-enough'\n[y]\nkey = 'long-enough'",
+        f"[x]\nkey = 'batch-secret'\n{KEYS}",
     ],
 )
 def test_wrong_files_are_refused(tmp_path: Path, text: str) -> None:

@@ -22,7 +22,7 @@ from umbel.errors import InvalidValue, UmbelError
 from umbel.log.collected import SYSTEM, log_of
 from umbel.log.ingest import IngestLog
 from umbel.log.readers import forget, positions
-from umbel.log.segments import segments_in
+from umbel.log.segments import ORIGIN, segments_in
 from umbel.runtime.batch import drain
 from umbel.runtime.limits import Limits
 from umbel.transform import loads
@@ -178,10 +178,10 @@ def test_a_folder_that_is_not_a_collectors_is_refused(tmp_path: Path) -> None:
         Collector(name="edge", folder="x").stream("../x")
 
 
-def test_a_damaged_note_of_a_reader_is_passed_over(folder: Path) -> None:
+def test_a_damaged_note_of_a_reader_is_the_beginning(folder: Path) -> None:
     log = log_of(folder, "clicks")
     (log / "readers").mkdir()
     for name, text in (("a", ""), ("b", "{}"), ("c", "[1]"), ("d", '{"position": {"segment": 1}}')):
         (log / "readers" / f"{name}.json").write_text(text)
-    assert positions(log) == {}
-    assert waiting_in(log).rows == 0
+    assert {name: each.position for name, each in positions(log).items()} == dict.fromkeys("abcd", ORIGIN)
+    assert waiting_in(log).rows == 3

@@ -32,7 +32,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def writer(keys: dict[str, Any], values: dict[str, Any], **renames: str) -> DeltaWriter:
-    connector: Any = SimpleNamespace(title="S3 'lake'", prefix="t")
+    connector: Any = SimpleNamespace(target="S3 'lake', table 't'")
     schema = Schema(tuple(keys.items()), tuple(values.items()), "at")
     return DeltaWriter(connector, WriteOptions(id="x", dataset="T", schema=schema, renames=renames))
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import socket
 import struct
 import uuid
 import zlib
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from umbel.connectors.mysql import stream
 from umbel.connectors.mysql.binary_json import json_text
 from umbel.connectors.mysql.binlog import STATEMENT, BinlogDecoder
 from umbel.connectors.mysql.copying import CopiedRanges, Copy, CopyOutdated
@@ -110,6 +113,24 @@ def test_commits_within_a_second_keep_their_order() -> None:
     late = made(now=SECOND + 100)
     transaction(late, 1, rows(30, image(1, "a")))
     assert [row[3] - SECOND * 1_000_000 for row in changes(late)] == [999_999]
+
+
+def test_an_answer_that_takes_long_does_not_set_the_clock_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits seemed to be before the instants of their rows: of a row inserted and updated within a second, with an
+    older timestamp, the former one stayed.
+    """
+    at = [float(SECOND)]
+
+    def answered(_: Any, sql: str, *__: Any) -> list[tuple[Any, ...]]:
+        found = at[0]
+        at[0] += 0.5
+        return [(found, "NONE")] if "UNIX_TIMESTAMP" in sql else []
+
+    monkeypatch.setattr(stream, "rows", answered)
+    monkeypatch.setattr(stream, "time", SimpleNamespace(time=lambda: at[0], monotonic=lambda: 0.0))
+    with socket.socket() as unused:
+        connection = SimpleNamespace(_sock=unused, _execute_command=lambda *_: None)
+        assert stream.BinlogStream(connection, MariaDBHistory(""), 1).server_time >= at[0]
 
 
 def test_an_instant_far_in_the_future_is_not_believed() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +15,12 @@ from typing import Any
 import polars as pl
 import pytest
 
+from umbel.connectors import polling
 from umbel.connectors.polled_cursor import MOST_POLLS, PatientCursor, Poll
 from umbel.connectors.polling import Poller, seconds_left
 from umbel.connectors.staged_source import IDENTITY
 from umbel.definitions.arguments import ReadOptions
+from umbel.errors import Transient
 
 
 @dataclass(frozen=True)
@@ -93,3 +97,24 @@ def test_polls_before_the_clock_was_set_back_are_retained(tmp_path: Path) -> Non
     source = numbers(tmp_path, disorder=100_000_000)
     polls = source.relevant([{"begun": each} for each in (1000.0, 1000.5, 10.0, 10.1, 10.2)])
     assert [each["begun"] for each in polls] == [1000.0, 10.0, 10.2]
+
+
+def test_a_thread_goes_on_after_any_number_of_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Doubling overflowed after 1,024 of them, three hours: the thread ended, and another one began with short waits."""
+    monkeypatch.setattr(polling, "FIRST_WAIT", 0.0)
+    tried, is_enough = count(), threading.Event()
+
+    def fail(_: Poller) -> float:
+        if next(tried) > 1100:
+            is_enough.set()
+        raise Transient("gone")
+
+    made: Any = SimpleNamespace(
+        folder=tmp_path, title="failing", take_over=lambda: None, release=lambda: None, read_on=fail
+    )
+    poller = Poller(made)
+    try:
+        assert is_enough.wait(300)
+        assert poller.is_alive
+    finally:
+        poller.stop()

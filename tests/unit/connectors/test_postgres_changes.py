@@ -62,7 +62,7 @@ def changes(decoder: Decoder) -> list[tuple[Any, ...]]:
 
 
 def decoder(limit: int = 10, *, keys: Sequence[str] = ("k",), identity: bytes = b"d") -> Decoder:
-    made = Decoder(keys, Deletions(limit), 1)
+    made = Decoder(keys, Deletions(limit), 1, {9}.__contains__)
     made.feed(relation(identity))
     return made
 
@@ -156,6 +156,27 @@ def test_columns_may_come_and_go() -> None:
 
 def test_nothing_is_taken_from_nothing() -> None:
     assert decoder().take(COLUMNS).equals(pl.DataFrame())
+
+
+def test_tables_beside_this_one_in_the_publication_are_left_out() -> None:
+    """Their rows were taken for rows of this table."""
+
+    def of_table(number: int, message: bytes) -> bytes:
+        return message[:1] + struct.pack(">I", number) + message[5:]
+
+    def truncation(*numbers: int) -> bytes:
+        return b"T" + struct.pack(f">IB{len(numbers)}I", len(numbers), 0, *numbers)
+
+    made = Decoder(("k",), Deletions(10), 1, {3}.__contains__)
+    for number in (1, 2, 3):
+        made.feed(relation(number=number))
+    others = [of_table(2, each) for each in (insert("a", "2"), update(("a", "3")), delete("a", None))]
+    transaction(made, insert("a", "1"), *others, of_table(3, insert("b", "1")), truncation(2))
+    assert changes(made) == [("i", "a", "1", 1000, None), ("i", "b", "1", 1000, None)]
+    transaction(made, truncation(2, 3), at=2000)
+    transaction(made, truncation(2, 1), at=3000)
+    assert [op for op, *_ in changes(made)] == ["p", "t"]
+    assert {*made.columns()} == {"k", "v"}
 
 
 def test_columns_are_as_the_stream_describes_them() -> None:

@@ -152,3 +152,37 @@ def test_parts_of_older_versions_have_the_names_of_now(tmp_path: Path, monkeypat
         ["_op", "_committed", "_start", IDENTITY],
     ]
     assert Stage(tmp_path).read(2, [IDENTITY]).to_dict(as_series=False) == {IDENTITY: [1]}
+
+
+def test_a_part_that_is_missing_behind_others_is_damage(tmp_path: Path) -> None:
+    """Those that expired are not."""
+    stage = Stage(tmp_path)
+    for _ in range(4):
+        stage.append(ROWS, {})
+    stage.save({"offset": 4})
+    for path in tmp_path.glob("*.rows"):
+        os.utime(path, (0, 0))
+    stage.expire(2)
+    Stage(tmp_path).check()
+    assert Stage(tmp_path).state() == {"offset": 4}
+    (tmp_path / "000000000003.rows").unlink()
+    with pytest.raises(Damaged, match=r"part 3 of .* is missing"):
+        Stage(tmp_path).check()
+    stage.expire(99)
+    Stage(tmp_path).check()
+    assert Stage(tmp_path).numbers() == [4]
+    assert Stage(tmp_path).state() == {"offset": 4}
+    (tmp_path / "000000000004.rows").unlink()
+    with pytest.raises(Damaged, match=r"part 4 of .* is missing"):
+        Stage(tmp_path).state()
+
+
+def test_a_part_that_is_written_while_the_folder_is_listed_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing of a large folder may have a file that is newer than one it lacks."""
+    stage, listings = Stage(tmp_path), [[1, 3], [1, 2, 3]]
+    for _ in range(3):
+        stage.append(ROWS, {})
+    monkeypatch.setattr(os, "listdir", lambda _: [f"{number:012d}.rows" for number in listings.pop(0)])
+    assert stage.numbers() == [1, 2, 3]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import decimal
 from typing import Any, Optional
 
+import pandas as pd
 import pytest
 
 from tests.unit.expr.table import NAN, check, fails, refused
-from umbel.expr import Expr, col, lit
+from umbel.expr import Expr, col, lit, var
 from umbel.types.annotations import Decimal, between, oneof
 
 INF = float("inf")
@@ -104,3 +105,13 @@ def test_there_is_no_int_for_it(expr: Expr, columns: Any) -> None:
 )
 def test_numbers_only(expr: Expr, columns: Any, texts: list[str]) -> None:
     refused(expr, columns, *texts)
+
+
+@pytest.mark.parametrize("divisor", [3, 7.0, lit(3.0) + lit(4.0)], ids=str)
+def test_quotients_are_rounded_once_however_many_rows_there_are(divisor: Any) -> None:
+    by = 7.0 if isinstance(divisor, Expr) else float(divisor)
+    numbers = [float(number) for number in range(1, 1000)]
+    found = (A / divisor).eval(pd.DataFrame({"a": numbers}), {"a": float})
+    assert found.tolist() == [number / by for number in numbers]
+    lists = col("l").list.map("v", var("v") / divisor).eval(pd.DataFrame({"l": [numbers]}), {"l": list[float]})
+    assert list(lists[0]) == found.tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from random import Random
 from typing import Any, Optional
 
 import pandas as pd
@@ -169,3 +170,13 @@ def test_a_variable_has_a_name() -> None:
 def test_the_sum_of_no_floats_has_no_sign() -> None:
     found = L.list.sum().eval(pd.DataFrame({"l": [[], [1.5]]}), {"l": list[float]})
     assert [str(each) for each in found] == ["0.0", "1.5"]
+
+
+@pytest.mark.parametrize("expr", [L.list.sum(), L.list.mean()], ids=str)
+def test_floats_are_added_up_in_one_order_whatever_the_other_rows_are(expr: Expr) -> None:
+    chance = Random(1)
+    items = [[chance.uniform(-1, 1) for _ in range(300)] for _ in range(20)] + [[-0.0]]
+    schema = {"l": list[Optional[float]]}
+    alone = [expr.eval(pd.DataFrame({"l": [each]}), schema)[0] for each in items]
+    beside = expr.eval(pd.DataFrame({"l": [*items, [None]]}), schema)[:-1]
+    assert [repr(float(each)) for each in beside] == [repr(float(each)) for each in alone]

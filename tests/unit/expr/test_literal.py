@@ -6,6 +6,7 @@ import decimal
 import json
 import math
 from datetime import UTC, date, datetime
+from enum import Enum
 from typing import Any, Optional
 
 import numpy as np
@@ -95,6 +96,14 @@ def test_callables_are_no_constants(value: Any) -> None:
     for use in (lambda: col("a") + value, lambda: lit(value)):
         with pytest.raises(InvalidType, match="function"):
             use()
+
+
+def test_a_member_of_an_enum_of_texts_is_its_value() -> None:
+    class Colour(str, Enum):
+        RED = "red"
+
+    assert str(lit(Colour.RED)) == 'lit("red")'
+    check(col("a") == Colour.RED, {"a": (str, ["red", "blue"])}, bool, [True, False])
 
 
 def test_a_literal_is_no_literal_of_an_expression() -> None:

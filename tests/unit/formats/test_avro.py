@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -17,6 +19,7 @@ from tests.unit.formats.avro_writing import LIST, number, record
 from umbel.formats.avro import AvroDecoder
 from umbel.formats.avro_shape import DEEPEST, AvroShape
 from umbel.formats.registry import RegisteredSchema
+from umbel.types.dtypes import List, Str
 
 NAMES = itertools.count()
 
@@ -155,3 +158,36 @@ def test_nested_messages_within_the_limit_are_read() -> None:
     while found["next"] is not None:
         found, depth = found["next"], depth + 1
     assert depth == DEEPEST - 1
+
+
+def framed_value(kind: Any, content: bytes) -> Any:
+    decoder = AvroDecoder(Registry(record(("x", kind), name="Valued")))  # type: ignore[arg-type]
+    return decoder.decode(b"\0\0\0\0\1" + content)["x"]
+
+
+@pytest.mark.parametrize("unscaled", [123_456, -123_456, 9_999, 10**27 + 1])
+@pytest.mark.parametrize("size", [None, 16])
+def test_a_decimal_with_more_digits_than_its_schema_declares_is_exact(unscaled: int, size: int | None) -> None:
+    """It was rounded: 1234.56 of precision 4 was 1235.00."""
+    kind = {"type": "bytes" if size is None else "fixed", "logicalType": "decimal", "precision": 4, "scale": 2}
+    data = unscaled.to_bytes(16, "big", signed=True)
+    if size is None:
+        data = number(len(data)) + data
+    else:
+        kind |= {"name": "Fixed", "size": size}
+    assert framed_value(kind, data) == Decimal((int(unscaled < 0), Decimal(abs(unscaled)).as_tuple().digits, -2))
+    assert framed_value(["null", kind], number(1) + data) == Decimal(unscaled).scaleb(-2)
+
+
+def test_an_instant_in_nanoseconds_is_an_instant() -> None:
+    """As a number, a second behind 1970 was taken for the year 2001."""
+    found = framed_value({"type": "long", "logicalType": "timestamp-nanos"}, number(10**9 + 1999))
+    assert found == datetime(1970, 1, 1, 0, 0, 1, 1, tzinfo=UTC)
+
+
+def test_a_uuid_is_a_text() -> None:
+    text = "5f3e9a4e-6f0a-4b1e-9d6c-1f2e3d4c5b6a"
+    found = framed_value({"type": "string", "logicalType": "uuid"}, number(36) + text.encode())
+    for dtype, values, expected in ((Str(), [found], [text]), (List(Str()), [[found]], [[text]])):
+        checked = dtype.convert(values)
+        assert (checked.values.to_list(), checked.errors) == (expected, {})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal as Number
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from tests.profiles import examples
 from tests.unit.connectors.reading import Read, read
 from tests.unit.formats.avro_writing import LIST, SYNC, container, number, record, written
 from umbel.connectors.files import Files
-from umbel.types.dtypes import Int, Optional, Str
+from umbel.types.dtypes import Datetime, Decimal, Int, Optional, Str
 
 
 def outcome(folder: Path, content: bytes, schema: Any) -> Read:
@@ -55,6 +57,38 @@ def test_a_value_that_its_type_does_not_have_costs_its_row(
     for at, (place, reason, text) in zip((3, 4, 17), [found.dead[n] for n in sorted(found.dead)], strict=True):
         assert (place, reason[:25]) == (f"a.avro: row {at}", "'v' is not of its Avro ty")
         assert json.loads(text) == {"n": at, "other": f"o{at}", "v": bad}
+
+
+@pytest.mark.parametrize("wrapped", [lambda kind: kind, lambda kind: ["null", kind]])
+def test_a_decimal_with_more_digits_than_its_schema_declares_is_exact(
+    tmp_path: Path, wrapped: Callable[[Any], Any]
+) -> None:
+    """It was rounded: 1234567.89 of precision 4 was 1235000.00."""
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+    branch = b"" if wrapped(0) == 0 else number(1)
+    values = [123_456_789, 1_234, -(10**27)]
+    rows = b"".join(branch + number(12) + each.to_bytes(12, "big", signed=True) for each in values)
+    found = outcome(tmp_path, container(record(("v", wrapped(kind))), len(values), rows), {"v": Optional(Decimal(2))})
+    assert found.values() == [(Number(each).scaleb(-2),) for each in values]
+    assert found.dead == {}
+
+
+@pytest.mark.parametrize("logical", ["timestamp-nanos", "local-timestamp-nanos"])
+def test_instants_in_nanoseconds(tmp_path: Path, logical: str) -> None:
+    """As plain numbers, those near 1970 were taken for seconds: a second behind it was the year 2001."""
+    nanos = [0, 10**9, 999, -1, 86_400 * 10**9, 1_772_366_400_123_456_789]
+    schema = record(("v", {"type": "long", "logicalType": logical}))
+    found = outcome(tmp_path, container(schema, len(nanos), b"".join(map(number, nanos))), {"v": Datetime()})
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    assert found.values() == [(epoch + timedelta(microseconds=each // 1000),) for each in nanos]
+
+
+def test_the_field_named_by_a_refusal_has_the_value(tmp_path: Path) -> None:
+    """A number behind the symbols of an enum is refused whatever the logical types: the first field was blamed."""
+    schema = record(("n", "long"), ("v", {"type": "enum", "name": "E", "symbols": ["A", "B"]}))
+    found = outcome(tmp_path, container(schema, 2, number(1) + number(7) + number(2) + number(1)), {"n": Int()})
+    assert found.values() == [(2,)]
+    assert [reason[:34] for reason in found.reasons()] == ["a value is not of its Avro type: I"]
 
 
 def test_a_text_that_is_not_utf_8_costs_its_row(tmp_path: Path) -> None:

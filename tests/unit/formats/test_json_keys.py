@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from umbel.formats import json_lines
+from umbel.formats.json_keys import LineKeys
 from umbel.formats.json_lines import GROUP, JsonLines
 from umbel.types.dtype import DType
 from umbel.types.dtypes import Float, Int, List, Optional, Str, Struct
@@ -87,6 +88,50 @@ def test_random_lines_are_read_as_one_by_one() -> None:
             colon = rng.choice((":", ": ", ":", " :"))
             lines.append("{" + ",".join(f'"{name}"{colon}{rng.choice(values[name])}' for name in names) + "}")
         assert _rows(FLAT, lines) == [_expected(FLAT, line) for line in lines], lines
+
+
+VALUES = {
+    "a": ["1", "1", "1", "null", '"1"', "1.0"],
+    "an_address_of_mine": [
+        *['"x"'] * 6, '""', "null", "5", "1.5", "true", "{}", "[]", '["y"]', '{"z":"y"}', '{"z":1}', '{"a":"1"}'
+    ],
+    "b": ["1.5", "1.5", "2", "null", '"1.5"'],
+    "z": [*['"u"', "0"] * 3, '"\\"\\""', "null", "{}", '["u"]', '{"z":"u"}', '{"a":2}', '"a:b"', '"u, v"'],
+    "": ["0", '"w"'],
+}  # fmt: skip
+COLONS = [*[":"] * 12, ": ", ":  ", " :", ":\t"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_lines_with_values_of_other_types_are_read_as_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts of keys and quotes must not be made up for by values that have too many or too few of them."""
+    rng = random.Random(seed)
+    for _ in range(400):
+        lines, others = [], rng.choice(([], ["z"], ["z"], ["z", ""]))
+        for number in range(rng.choice((1, 2, 3, 9))):
+            names = ["a", "an_address_of_mine", "b", *others] if rng.random() < 0.7 else rng.choices(list(VALUES), k=4)
+            usual = number == 0 or rng.random() < 0.6
+            members = [
+                f'"{name}"{":" if usual else rng.choice(COLONS)}{rng.choice(VALUES[name][: 3 if usual else None])}'
+                for name in names
+            ]
+            lines.append("{" + rng.choice((",", ", ")).join(members) + "}")
+        found = _outcome(lines)
+        with monkeypatch.context() as patch:
+            patch.setattr(json_lines, "examine", lambda *_: LineKeys(are_distinct=False, have_texts=False))
+            assert found == _outcome(lines), lines
+
+
+def _outcome(lines: list[str]) -> list[Any]:
+    """Return the rows of lines, with "refused" in place of values that are."""
+    found = list[Any]()
+    for raw in JsonLines(FLAT, exact=True).read("\n".join(lines).encode()):
+        columns = []
+        for name, dtype in FLAT.items():
+            checked = dtype.ingest(raw.frame[name])
+            columns.append(["refused" if n in checked.errors else v for n, v in enumerate(checked.values.to_list())])
+        found += zip(*columns, strict=True)
+    return found
 
 
 def _is_at_once(rows: list[dict[str, Any]], requested: dict[str, DType], separators: tuple[str, str]) -> bool:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from umbel.formats.json_lines import GROUP, JsonLines
-from umbel.types.dtypes import Datetime, Str
+from umbel.types.dtypes import Datetime, List, Optional, Str
 
 AT = Datetime()
 NUMBERS = ["1760000000153", "1760000000", "1760000000153000000", "0", "-5000", "-0", "null"]
@@ -35,6 +35,13 @@ def test_numbers_and_texts_may_change_between_groups_of_lines() -> None:
     lines = [*[number] * GROUP, *[text] * GROUP, *[number, text] * (GROUP // 2)]
     assert _read(lines) == [(datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC), False)] * len(lines)
     assert [value is None for value, _ in _read([*lines, bad, number])] == [*[False] * len(lines), True, False]
+
+
+@pytest.mark.parametrize("other", ['["x"]', "[1]", "null"])
+def test_a_nan_without_a_type_is_null_in_texts_whatever_stands_beside_it(other: str) -> None:
+    dtype, lines = List(Optional(Str())), ['{"v": ["\\u0000NaN", "NaN", "\\u0000"]}', f'{{"v": {other}}}']
+    (raw,) = JsonLines({"v": dtype}, exact=True).read("\n".join(lines).encode())
+    assert dtype.ingest(raw.frame["v"]).values[0].to_list() == [None, "NaN", "\0"]
 
 
 def test_the_name_of_a_column_may_be_any_text() -> None:

@@ -28,7 +28,7 @@ def test_results_are_in_order_whatever_ends_first(cores: int) -> None:
 
 def test_several_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads._SETTINGS, "threads", 2)
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=120)
     assert sorted(in_threads(lambda _: both.wait(), range(2))) == [0, 1]
 
 
@@ -103,7 +103,7 @@ def test_calls_beside_a_body_are_in_order(cores: int) -> None:
 
 def test_a_body_runs_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads._SETTINGS, "threads", 2)
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=120)
     with beside(lambda _: both.wait(), [0]) as results:
         both.wait()
         assert results()[0] in (0, 1)
@@ -129,7 +129,7 @@ def test_all_have_ended_when_a_body_fails(monkeypatch: pytest.MonkeyPatch) -> No
 
     def fail() -> None:
         with beside(call, range(3)):
-            assert begun.wait(20)
+            assert begun.wait(120)
             raise ValueError("body")
 
     with pytest.raises(ValueError, match="body"):

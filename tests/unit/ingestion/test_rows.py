@@ -233,6 +233,51 @@ def test_debezium() -> None:
     assert "'after' is missing" in reasons[9][1]
 
 
+def test_debezium_without_keys() -> None:
+    """An update takes the row before it back; only whole rows that were let in are taken back."""
+    one, two = {"a": 1, "b": "x", "t": "2024-01-01"}, {"a": 2, "b": "x", "t": "2024-01-01"}
+    low, late = {**one, "a": 0}, int(day(3).timestamp() * 1000)
+    update = {"op": "u", "source": {"ts_ms": late}}
+    rows = [
+        envelope("c", one),
+        {**update, "before": one, "after": two},
+        {**update, "before": two, "after": low},
+        {**update, "before": low, "after": one},
+        envelope("d", one, late),
+        envelope("d", low, late),
+        envelope("c", low),
+        {**update, "before": None, "after": two},
+        {**update, "before": {**one, "t": None}, "after": two},
+        {**update, "before": one, "after": {**two, "b": None}},
+        envelope("d", {"a": 1, "b": None, "t": None}, late),
+        {**update, "before": one, "after": two, "source": {"ts_ms": 10**18}},
+        "no row",
+    ]
+    found = taken(rows, feed("debezium", where=by(col("a") > 0, a=int)))
+    assert found.accepted.to_list() == [0, 1, 1, 2, 3, 4]
+    assert found.frame.select("a", "_at", "_weight").rows() == [
+        (1, day(1), 1),
+        (1, day(3), -1),
+        (2, day(3), 1),
+        (2, day(3), -1),
+        (1, day(3), 1),
+        (1, day(3), -1),
+    ]
+    assert found.rejects["row"].unique().sort().to_list() == [7, 8, 9, 10, 11, 12]
+    reasons = found.rejects.group_by("row", maintain_order=True).agg("field", "reason")
+    assert "takes the row before an update back" in reasons["reason"][0][0]
+    assert reasons["field"].to_list()[1:4] == [["t"], ["b"], ["b", "t"]]
+    assert "the instant is not in the years" in reasons["reason"][4][0]
+
+
+def test_deletions_of_whole_rows_are_filtered_as_rows_are() -> None:
+    frame = pl.DataFrame({"a": [1, 0], "b": ["x", "x"], "t": ["2024-01-01"] * 2})
+    raw = Raw(frame, rejects({}), deletions={0: day(2), 1: day(2)})
+    found = prepare(raw, feed("native", where=by(col("a") > 0, a=int)), STREAM)
+    assert found.frame.select("a", "_at", "_weight").rows() == [(1, day(2), -1)]
+    assert found.rejects.is_empty()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pickle import PickleBuffer
 from typing import Any
@@ -174,6 +175,34 @@ def test_a_fork_server_that_died_is_replaced(server: ForkServer, child: Isolated
     server._process.wait()
     child.close()
     assert process_of(child)
+
+
+def test_signals_for_its_starter_end_no_fork_server(server: ForkServer, child: IsolatedProcess) -> None:
+    before = process_of(child)
+    assert server._process is not None
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        server._process.send_signal(number)
+    assert process_of(IsolatedProcess(server)) != before
+    assert process_of(child) == before
+    with pytest.raises(CallFailed, match="killed by SIGTERM"):
+        called(child, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+
+
+def test_a_child_of_a_fork_server_that_died_ends_no_other(
+    server: ForkServer, child: IsolatedProcess, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = IsolatedProcess(server)
+    process_of(child)
+    assert server._process is not None
+    server._process.kill()
+    server._process.wait()
+    with suppress(CallFailed):
+        process_of(other)
+    found = process_of(other)
+    child.close()  # the new one does not know it
+    assert process_of(other) == found
+    other.close()
+    assert capfd.readouterr().err == ""
 
 
 def test_the_limit_of_memory_holds_only_within() -> None:

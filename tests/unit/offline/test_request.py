@@ -82,6 +82,9 @@ def test_secrets_are_what_the_server_keeps_under_their_arn(vault: Vault) -> None
         {"source": {"aws_access_key_id": {"arn": 7}, "aws_secret_access_key": "x"}},
         {"source": {"aws_access_key_id": {"arn": "a", "path": "b"}, "aws_secret_access_key": "x"}},
         {"source": {"role_arn": 7}},
+        {"path": "a/%Y/*.json"},
+        {"prefix": None, "suffix": "*.json", "path": "a/*"},
+        {"prefix": "", "path": "a"},
     ],
 )
 def test_what_a_place_cannot_have_is_refused(options: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import pytest
 from umbel.processes.supervision import SupervisedProcess, cause
 
 PROGRAM = Path(__file__).with_name("stubborn.py")
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 
 class Running:

@@ -15,4 +15,4 @@ def test_dtypes_that_no_name_makes_are_left_out() -> None:
     """Arrow's types with parameters print names that pandas cannot read."""
     found = {"a": pd.ArrowDtype(pa.decimal128(10, 2)), "b": pd.ArrowDtype(pa.binary(4)), "c": np.dtype("int32")}
     answer = Answer({name: pl.Series([1]) for name in found}, dict.fromkeys(found, Int()), dtypes=found)
-    assert dtypes_from_json(answer.dtypes_json(), ["a", "b", "c"], {}) == {"c": np.dtype("int32")}
+    assert dtypes_from_json(answer.dtypes_json(), ["a", "b", "c"]) == {"c": np.dtype("int32")}

@@ -121,7 +121,7 @@ def test_a_part_of_the_history_has_the_values_of_all(deployed: Deployed, name: s
     replay = cast(Any, node.operator).replay(
         replayed(place, node), pl.DataFrame({"who": ["u3", "u5", "u5"], "_time": at})
     )
-    for row, user, second, changed in zip(found, (3, 5, 5), (1500, 3790, 3999), replay["_changed"], strict=True):
+    for row, user, second, changed in zip(found, (3, 5, 5), (1500, 3790, 3999), replay["_at_changed"], strict=True):
         mine = [n for n in range(second + 1) if n % USERS == user]
         recent = [n for n in mine if n >= second - 3600]
         if name == "United":

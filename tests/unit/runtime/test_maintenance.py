@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from umbel.connectors.webhook import Webhook
+from umbel.connectors.webhook import EndpointSource, Webhook
 from umbel.graph.graph import KeyedSource
 from umbel.log.ingest import IngestLog
 from umbel.log.reading import IngestReader
 from umbel.log.segments import LogPosition, segments_in
+from umbel.runtime import maintenance as maintenance_module
 from umbel.runtime.maintenance import Maintenance, expire
 from umbel.runtime.plans import BatchPlan
 
@@ -100,6 +101,19 @@ def test_a_pass_is_made_once_per_period_and_looks_one_pass_back(place: Any) -> N
     assert place.events == []
 
 
+def test_the_first_pass_is_soon_after_the_start(place: Any) -> None:
+    """A worker that was started anew every hour never deleted events that were read."""
+    now = [0.0]
+    maintenance = Maintenance(place, clock=lambda: now[0])
+    found = list[tuple[int, list[int]]]()
+    for at, reached in ((1.0, 2), (299.0, 3), (301.0, 4), (3600.0, 5)):
+        now[0] = at
+        maintenance.after(BatchPlan(1, 1, (), positions(A_0=reached, A_1=reached, B_0=reached)))
+        maintenance.wait()
+        found.append((first(place, "a"), list(place.tidied)))
+    assert found == [(1, []), (1, []), (2, [0, 2]), (2, [0, 2])]
+
+
 def test_a_pass_that_fails_is_reported(place: Any) -> None:
     now = [0.0]
     maintenance = Maintenance(place, 10, lambda: now[0])
@@ -107,3 +121,32 @@ def test_a_pass_that_fails_is_reported(place: Any) -> None:
     maintenance.after(BatchPlan(1, 13, (), {}))
     maintenance.wait()
     assert place.events == [("work", "error", "maintenance: no such revision")]
+
+
+def test_what_fails_does_not_stop_the_rest_of_a_pass(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One damaged log let all others grow: nothing behind it was deleted, merged or dropped."""
+    now, done = [0.0], list[str]()
+
+    def expires(source: EndpointSource, *arguments: Any) -> None:
+        if source.connector.endpoint == "a":
+            raise OSError("the log of a is damaged")
+        done.append(source.connector.endpoint)
+
+    def tidies(node: Any) -> None:
+        if node.number == 0:
+            raise OSError("a file of log 0 is missing")
+        done.append(f"log {node.number}")
+
+    monkeypatch.setattr(EndpointSource, "expire", expires)
+    monkeypatch.setattr(Place, "changes", property(lambda _: SimpleNamespace(tidy=tidies)))
+    monkeypatch.setattr(maintenance_module, "expire_features", lambda *_: done.append("features"))
+    monkeypatch.setattr(maintenance_module, "drop_changes", lambda *_: done.append("changes"))
+    maintenance = Maintenance(place, 10, lambda: now[0])
+    now[0] = 11.0
+    maintenance.after(BatchPlan(1, 1, (), {}))
+    maintenance.wait()
+    assert done == ["b", "features", "log 2", "changes"]
+    assert [text for _, _, text in place.events] == [
+        "maintenance: the log of a is damaged",
+        "maintenance: a file of log 0 is missing",
+    ]

@@ -19,10 +19,11 @@ from umbel.cli.checks import _logs
 from umbel.connectors import Webhook, source
 from umbel.datasets import Count, Max, dataset, field, pipeline
 from umbel.dtypes import Continuous
-from umbel.errors import HistoryDropped, InvalidValue
+from umbel.errors import Damaged, HistoryDropped, InvalidValue
 from umbel.lib import inputs
 from umbel.query.lookups import Lookups
 from umbel.runtime.batch import drain
+from umbel.runtime.changelogs import ChangeLogs
 from umbel.runtime.completeness import DeploymentCompleteness, note_since, noted_since
 from umbel.runtime.deployment import JOB
 from umbel.runtime.history import replayed
@@ -158,6 +159,20 @@ USERS, CITIES = {"user": [0, 1, 2, 9]}, {"city": ["city 0", "city 1", "city 2"]}
 
 def test_without_settings_nothing_is_dropped(shop: Shop) -> None:
     assert shop.drop(Limits()) == {}
+
+
+def test_a_damaged_log_does_not_let_the_others_grow(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop = ChangeLogs.drop_oldest
+
+    def drops(self: ChangeLogs, node: Any, *arguments: Any) -> int:
+        if node.dataset == "Order":
+            raise Damaged("a file of the log is missing")
+        return drop(self, node, *arguments)
+
+    monkeypatch.setattr(ChangeLogs, "drop_oldest", drops)
+    with pytest.raises(Damaged, match="a file of the log is missing"):
+        shop.drop()
+    assert {log.partition("-")[0] for log in retained_logs(shop.place)} == {"Person"}
 
 
 def test_answers_that_need_dropped_changes_are_refused_and_all_others_are_as_before(shop: Shop) -> None:

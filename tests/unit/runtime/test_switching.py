@@ -60,6 +60,18 @@ def test_the_version_before_serves_until_the_new_one_has_caught_up(shop: Shop) -
     assert shop.answer("sales") == [read]
 
 
+def test_what_serves_is_fed_by_a_changed_source_as_well(shop: Shop) -> None:
+    """A source with another disorder was another feed: what served was looked for beside it, where nothing was."""
+    sale = sales(disorder="15d")
+    total, user = totals(sale, version=2, window="30d")
+    assert shop.commit(check_commit([sale, total], [user]))["serving"] == 1
+    graph = shop.place.graph(shop.place.catalog.latest())
+    serving, later = (graph.branch(name).outputs["Sale"] for name in (replaced("main"), "main"))
+    assert serving is later
+    assert serving.state_id == shop.place.graph(1).outputs["Sale"].state_id
+    assert shop.answer("total", "sales") == [sum(AMOUNTS), len(AMOUNTS)]
+
+
 def test_state_that_served_stays_until_the_switch_and_goes_after_it(shop: Shop) -> None:
     first = shop.place.graph(1).outputs["Total"].state_id
     shop.commit(definitions(2))

@@ -32,7 +32,7 @@ def place(prefix: str, form: Any = "json") -> dict[str, Any]:
     return {"bucket": "data", "prefix": prefix, "format": form}
 
 
-def ended(served: Served, report: dict[str, Any], within: float = 60) -> dict[str, Any]:
+def ended(served: Served, report: dict[str, Any], within: float = 300) -> dict[str, Any]:
     deadline = time.monotonic() + within
     while report["status"] in ("PENDING", "RUNNING"):
         assert time.monotonic() < deadline, report

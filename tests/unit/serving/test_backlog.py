@@ -11,7 +11,7 @@ import pytest
 from tests.unit.serving.conftest import DEPARTURES, Served, served_at
 from umbel.processes.status import RUNNING, forget_status, write_status
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 def wait(condition: Callable[[], object]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Optional
 
 import pandas as pd
 import pytest
@@ -17,6 +17,7 @@ from umbel.dtypes import Continuous
 from umbel.errors import InvalidValue, UnknownName
 from umbel.expr import col
 from umbel.lib import inputs
+from umbel.testing import MockClient
 
 __owner__ = "tests@example.com"
 webhook = Webhook(name="events")
@@ -148,6 +149,35 @@ def test_erasure_is_of_one_branch_and_sticks(fresh: Served) -> None:
     assert seats(heir, "N1", "N2") == [pd.NA, 8]
     heir.delete_branch("heir")
     assert dev.erase("Nothing", pd.DataFrame({"tailnum": ["N1"]})).status_code == 404
+
+
+def test_nan_within_a_key_is_null(fresh: Served) -> None:
+    @source(webhook.endpoint("tags"), disorder="1d", cdc="upsert")
+    @dataset(index=True)
+    class Tagged:
+        tags: list[Optional[str]] = field(key=True, erase_key=True)
+        at: datetime
+
+    main = client_of(fresh)
+    main.commit("tags", datasets=[Tagged], incremental=True)
+    for tags in (["a", float("nan")], ["a", "NaN"]):
+        main.log("events", "tags", pd.DataFrame({"tags": [tags], "at": [NOW]}))
+    fresh.process()
+    keys = pd.DataFrame({"tags": [["a", None], ["a", float("nan")], ["a", "NaN"]]})
+    assert main.lookup("Tagged", keys)[1].tolist() == [True, True, True]
+    main.erase("Tagged", keys.iloc[[1]])
+    assert main.lookup("Tagged", keys)[1].tolist() == [False, False, True]
+
+
+def test_keys_without_columns_are_refused_as_in_process(fresh: Served) -> None:
+    mock = MockClient()
+    for client in (client_of(fresh), mock):
+        client.commit("planes", datasets=[planes(2)], incremental=True)
+        with pytest.raises(InvalidValue, match="the columns must be its erase keys \\['tailnum'\\], found \\[\\]"):
+            client.erase("Plane", pd.DataFrame({}))
+    for keys in (None, "N1", 1):
+        answer = fresh.post("/api/v1/dataset/Plane/erase", {"erase_keys": keys})
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid-type")
 
 
 def test_what_every_branch_has_erased_is_not_taken_in(fresh: Served) -> None:

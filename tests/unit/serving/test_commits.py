@@ -21,6 +21,7 @@ from umbel.featuresets import feature as F
 from umbel.featuresets import featureset
 from umbel.runtime import commit as commits
 from umbel.runtime.deployment import Deployment
+from umbel.serving.service import Service
 
 __owner__ = "tests@example.com"
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
@@ -119,3 +120,21 @@ def test_definitions_to_commit_from_are_those_in_force(fresh: Served) -> None:
     for _ in range(3):
         revision = fresh.deployment.catalog.commit("main", "by another process", dump(own))
         assert fresh.http.get("/api/v1/commit").headers["X-UMBEL-REVISION"] == str(revision)
+
+
+def test_a_query_of_what_was_committed_while_another_thread_reads_the_catalog(
+    fresh: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refresh = Service.refresh
+
+    def refreshed_before(service: Service) -> bool:
+        refresh(service)  # by the thread that follows the catalog
+        return refresh(service)
+
+    monkeypatch.setattr(Service, "refresh", refreshed_before)
+    own = check_commit([], [named("Other")], before=fresh.deployment.branch("main"))
+    query = {"inputs": ["Other.a"], "outputs": ["Other.b"], "data": {"Other.a": [1]}}
+    assert fresh.post("/api/v1/query", query).status_code == 400
+    fresh.deployment.catalog.commit("main", "by another process", dump(own))
+    assert fresh.post("/api/v1/query", query).json() == {"Other.b": [2]}
+    assert fresh.post("/api/v1/query", query | {"outputs": ["Other.c"]}).status_code == 400

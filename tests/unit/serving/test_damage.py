@@ -185,3 +185,29 @@ def test_files_that_merging_made_have_checksums(served: Served) -> None:
     with pytest.raises(Damaged, match="is not as it was written"):
         served.deployment.changes.read(node)
     assert SUMS in {path.name for path in log.path.iterdir()}
+
+
+def damaged_journal(served: Served) -> None:
+    for path in (served.deployment.directory / "store").glob("shard-*/journal/*"):
+        flipped(path, 0)
+
+
+def damaged_plan(served: Served) -> None:
+    flipped(max((served.deployment.directory / "plans").glob("*.json"), key=lambda path: path.stat().st_mtime_ns))
+
+
+@pytest.mark.parametrize(("harm", "part"), [(damaged_journal, "state"), (damaged_plan, "lag")])
+def test_damage_hides_no_other_metrics(served: Served, harm: Callable[[Served], None], part: str) -> None:
+    """All metrics were refused, and with them the state of the worker and the count of refused requests."""
+    before = served.http.get("/api/v1/metrics").text
+    assert f'umbel_metrics_missing{{part="{part}"}} 0.0' in before
+    served.log("departures", DEPARTURES)
+    harm(served)
+    found = served.http.get("/api/v1/metrics")
+    assert found.status_code == 200, found.text
+    missing = [
+        line for line in found.text.splitlines() if line.startswith("umbel_metrics_missing") and line.endswith(" 1.0")
+    ]
+    assert missing == [f'umbel_metrics_missing{{part="{part}"}} 1.0']
+    assert 'umbel_worker_state{state="never started"} 1.0' in found.text
+    assert 'umbel_dataset_rows{dataset="Departure",outcome="rows"}' in found.text

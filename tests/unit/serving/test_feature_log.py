@@ -11,14 +11,26 @@ import pandas as pd
 import pytest
 
 from tests.unit.serving.conftest import DEPARTURES, NOON, Served
-from tests.unit.serving.flights import Origin
+from tests.unit.serving.flights import DATASETS, FEATURESETS, Origin
+from umbel.api.commit import check_commit
 from umbel.client import Client
 from umbel.errors import NotSupported
+from umbel.expr import now
+from umbel.featuresets import feature as F
+from umbel.featuresets import featureset
+from umbel.runtime.commit import commit
 from umbel.serving import feature_log
 from umbel.testing import MockClient
 
+__owner__ = "tests@example.com"
 LATER = "2013-12-01T16:00:00Z"
 LOG = "/api/v1/feature_log"
+
+
+@featureset
+class Clock:
+    origin: str
+    micros: int = F(now().dt.since_epoch("microsecond"))
 
 
 @pytest.fixture
@@ -71,6 +83,26 @@ def test_the_present_is_the_instant_of_queries_about_now(served: Served) -> None
     ask(served, ["JFK"], as_of=None)
     (retained,) = lines(served)
     assert before <= pd.Timestamp(retained["timestamp"]) <= pd.Timestamp.now("UTC")
+
+
+def test_the_logged_instant_is_the_one_that_the_answer_is_as_of(served: Served) -> None:
+    commit(served.deployment, check_commit(DATASETS, [*FEATURESETS, Clock]))
+    for rows in (1, 300):  # the second query is answered in a thread
+        data = {"Clock.origin": ["JFK"] * rows}
+        query = {
+            "inputs": ["Clock.origin"],
+            "outputs": ["Clock.micros"],
+            "data": data,
+            "log": True,
+            "workflow": str(rows),
+        }
+        answer = served.post("/api/v1/query", query)
+        assert answer.status_code == 200, answer.text
+        retained = lines(served, workflow=str(rows))
+        assert len(retained) == rows
+        assert {pd.Timestamp(each["timestamp"]).value // 1000 for each in retained} == {
+            each["Clock.micros"] for each in retained
+        }
 
 
 def test_a_share_of_the_rows_is_logged(served: Served) -> None:

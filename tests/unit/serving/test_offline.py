@@ -16,6 +16,7 @@ from tests.deployed import wait_until
 from tests.unit.serving.conftest import NOON, Served
 from tests.unit.serving.jobs import (
     OUTPUTS,
+    PATH,
     ask,
     ended,
     errors_of,
@@ -51,7 +52,7 @@ def test_files_are_answered_as_rows_in_the_body_are(offline: Served, buckets: Pa
     assert rows_of(buckets, report) == queried_at_once(offline, rows)
     assert [str(path) for path in found(buckets, report)] == ["_SUCCESS", "part-00000.json"]
     left = offline.deployment.directory / "offline" / "work"
-    wait_until(lambda: not list(left.iterdir()), lambda: list(left.iterdir()), within=20)
+    wait_until(lambda: not list(left.iterdir()), lambda: list(left.iterdir()), within=120)
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
@@ -100,6 +101,28 @@ def test_rows_in_the_body_and_an_output(idle: Served, buckets: Path) -> None:
     assert rows_of(buckets, report) == queried_at_once(idle, rows)
 
 
+def test_rows_in_the_body_with_instants_named_like_an_input(idle: Served, buckets: Path) -> None:
+    data = {"who": ["JFK", "LGA"], "Origin.origin": ["2013-12-01T15:10:00Z", "2013-12-01T16:00:00Z"]}
+    named = {"timestamp_column": "Origin.origin", "feature_to_column_map": {"Origin.origin": "who"}}
+    query = {"data": data, "outputs": ["Origin.departures"], **named}
+    report = worked(idle, ask(idle, query | {"output": place("out/like")}))
+    assert report["status"] == "COMPLETED", report
+    expected = [[2, "2013-12-01T15:10:00Z"], [1, "2013-12-01T16:00:00Z"]]
+    assert [[*row.values()] for row in rows_of(buckets, report)] == expected
+    assert list(zip(*ask(idle, query).values(), strict=True)) == [tuple(row) for row in expected]
+
+
+def test_rows_in_the_body_of_which_one_column_would_have_two_types(idle: Served, buckets: Path) -> None:
+    body = {
+        "inputs": ["Origin.origin"],
+        "outputs": ["Origin.average"],
+        "data": {"Origin.origin": ["2013-12-01T15:10:00Z"]},
+    }
+    answer = idle.post(PATH, body | {"timestamp_column": "Origin.origin", "output": place("out/two")})
+    assert answer.status_code == 400
+    assert "column 'Origin.origin' would be of type datetime" in answer.text
+
+
 def test_without_an_output_answers_are_in_umbels_own_folder(idle: Served, buckets: Path) -> None:
     lines(buckets / "data/in/own/a.json", many(10))
     report = worked(idle, ask(idle, {"input": place("in/own")}))
@@ -129,6 +152,16 @@ def test_bad_rows_are_counted_and_stored_with_their_reasons(idle: Served, bucket
     nameless, null = '{"Origin.origin":"JFK"}', f'{{"Origin.origin":null,"at":"{NOON}"}}'
     assert [each.get("row") for each in errors[:3]] == ["{broken", nameless, null]
     assert all(each["reason"] for each in errors)
+
+
+def test_rows_of_which_none_can_be_read(idle: Served, buckets: Path) -> None:
+    bad = [{"Origin.origin": "JFK", "at": "yesterday"}] * 100
+    lines(buckets / "data/in/unread/a.json", bad)
+    report = worked(idle, ask(idle, {"input": place("in/unread"), "output": place("out/unread")}))
+    assert (report["status"], report["failure_rate"]) == ("FAILED", 1.0)
+    assert "none of the 100 rows has an answer" in report["reason"]
+    assert [str(path) for path in found(buckets, report)] == ["_errors/part-00000.json"]
+    assert {each["reason"] for each in errors_of(buckets, report)} == {"expected datetime, got 'yesterday' (str)"}
 
 
 def test_a_damaged_file_among_others(idle: Served, buckets: Path) -> None:

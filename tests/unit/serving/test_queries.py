@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Optional
 
 import pandas as pd
 import pytest
 
 from tests.unit.serving.conftest import NOON, Served
 from umbel.client import Client
+from umbel.featuresets import feature as F
+from umbel.featuresets import featureset
 from umbel.serving import queries
 
+__owner__ = "tests@example.com"
 LATER = "2013-12-01T16:00:00Z"
 
 
@@ -137,6 +140,25 @@ def test_extractors_run_and_get_secrets(fresh: Served) -> None:
     assert fresh.post("/api/v1/query", body).json() == {"Greeting.text": ["you!", "me!"]}
     offline = body | {"timestamp_column": "at", "data": {"Greeting.name": ["you"], "at": [NOON]}}
     assert fresh.post("/api/v1/query_offline", offline).json()["Greeting.text"] == ["you!"]
+
+
+def test_an_alias_of_a_provided_column_has_the_dtype_of_its_type(fresh: Served) -> None:
+    @featureset
+    class Provided:
+        count: Optional[int]
+
+    @featureset
+    class Renamed:
+        count: Optional[int] = F(Provided.count)
+
+    fresh.post("/api/v1/secret/mark", {"value": "!"})
+    client = Client("http://umbel", transport=fresh.transport)
+    client.commit("alias", featuresets=[Provided, Renamed], incremental=True)
+    frame = pd.DataFrame({"Provided.count": [None, 4], "Greeting.name": ["a", "b"]})
+    for others in ([], ["Greeting.text"], ["Provided.count"]):
+        found = client.query(["Provided.count", "Greeting.name"], ["Renamed.count", *others], frame)
+        assert str(found["Renamed.count"].dtype) == "Int64"
+    assert str(found["Provided.count"].dtype) == "float64"
 
 
 def test_dtypes_of_many_columns_are_left_out(fresh: Served, monkeypatch: pytest.MonkeyPatch) -> None:

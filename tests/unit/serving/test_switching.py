@@ -70,18 +70,19 @@ def test_nothing_serves_on_a_first_commit_over_data_that_is_there(shop: Shop) ->
     assert shop.answer("total", branch="dev") == [sum(AMOUNTS)]
 
 
+def users(version: int) -> Any:
+    @source(webhook.endpoint("users"), disorder="14d", cdc="upsert")
+    @index
+    @dataset(version=version)
+    class Person:
+        user: int = field(key=True, erase_key=True)
+        amount: int
+        at: datetime
+
+    return check_commit([Person], [])
+
+
 def test_rows_erased_while_a_commit_waits_are_gone_before_and_after(tmp_path: Path, shop: Shop) -> None:
-    def users(version: int) -> Any:
-        @source(webhook.endpoint("users"), disorder="14d", cdc="upsert")
-        @index
-        @dataset(version=version)
-        class Person:
-            user: int = field(key=True, erase_key=True)
-            amount: int
-            at: datetime
-
-        return check_commit([Person], [])
-
     shop.commit(users(1))
     shop.log(AMOUNTS, "users", user=1)
     shop.log(AMOUNTS, "users", user=2)
@@ -97,6 +98,26 @@ def test_rows_erased_while_a_commit_waits_are_gone_before_and_after(tmp_path: Pa
     shop.look()
     assert shop.status()["state"] == "serving"
     assert shop.client.lookup("Person", keys)[1].tolist() == [False, True]
+
+
+def test_erased_rows_stay_erased_in_a_later_version(tmp_path: Path, shop: Shop) -> None:
+    """The raise read the rows again, and the digests of the erased keys were those of the version before."""
+
+    keys = pd.DataFrame({"user": [1, 2]})
+    shop.commit(users(1))
+    shop.log(AMOUNTS, "users", user=1)
+    shop.log(AMOUNTS, "users", user=2)
+    drain(shop.place)
+    shop.look()
+    shop.client.erase("Person", pd.DataFrame({"user": [1]}))
+    for version in (2, 3):
+        shop.commit(users(version))
+        drain(shop.place)
+        shop.log([1], "users", user=1)
+        drain(shop.place)
+        shop.look()
+        assert shop.status()["state"] == "serving"
+        assert shop.client.lookup("Person", keys)[1].tolist() == [False, True]
 
 
 def test_metrics_and_readiness_tell_of_it(shop: Shop) -> None:

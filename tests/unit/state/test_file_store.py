@@ -233,11 +233,11 @@ def fork_beside_a_transaction(store: FileStore) -> None:
     def work() -> None:
         with store.transaction(0, ["thread"], Stamp(1, 1)):  # of no rows: a fork would have no threads of Polars
             begun.set()
-            go_on.wait(60)
+            go_on.wait(300)
 
     thread = threading.Thread(target=work)
     thread.start()
-    begun.wait(60)
+    begun.wait(300)
     ends, end = os.pipe()
 
     def child() -> None:
@@ -248,8 +248,8 @@ def fork_beside_a_transaction(store: FileStore) -> None:
     waiting = threading.Thread(target=lambda: (os.read(ends, 4), go_on.set()))
     waiting.start()
     assert in_a_child(child) == 0
-    thread.join(60)
-    waiting.join(60)
+    thread.join(300)
+    waiting.join(300)
     assert store.state_ids(0) == ["o", "thread"]
     put(store, 2, b"of the thread")
 
@@ -336,7 +336,7 @@ def test_threads_of_one_process_write_in_turn(place: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert stored(store) == b"40"
     store.close()
 

@@ -71,6 +71,20 @@ def test_a_clone_has_definitions_and_data_of_its_own(client):
     assert uids(client) == [1, 2, 4]
 
 
+def test_erased_keys_stay_erased_in_a_later_version(client):
+    @source(webhook.endpoint("users"), disorder="1d", cdc="upsert")
+    @dataset(index=True, version=2)
+    class Users:
+        uid: int = field(key=True, erase_key=True)
+        t: datetime
+
+    client.log("hook", "users", rows(1, 2))
+    client.erase("Users", pd.DataFrame({"uid": [1]}))
+    client.commit(message="raised", datasets=[Users], incremental=True)
+    client.log("hook", "users", rows(1, 2, 3))
+    assert uids(client) == [2, 3]
+
+
 def test_a_client_may_begin_on_another_branch():
     client = MockClient(branch="dev")
     assert (client.branch(), client.list_branches()) == ("dev", ["main", "dev"])

@@ -86,6 +86,25 @@ def test_query_offline_with_columns_of_other_names(client):
     assert found["User.name"].tolist() == ["bob"]
 
 
+def test_instants_in_a_column_named_like_an_input(client):
+    client.log("hook", "users", ROWS)
+    frame = pd.DataFrame({"who": [1, 1], "User.uid": [JAN - DAY, JAN]})
+    found = client.query_offline([User.uid], [User.name], "User.uid", frame, feature_to_column_map={User.uid: "who"})
+    assert found["User.name"].tolist() == ["?", "ann"]
+    assert found["User.uid"].tolist() == [JAN - DAY, JAN]
+
+
+def test_a_column_of_an_input_that_is_not_there(client):
+    frame = pd.DataFrame({"User.uid": [1], "user": [2], "at": [JAN]})
+    with refusal(ValueError, "misses columns ['usr'], which feature_to_column_map names", "did you mean 'user'"):
+        client.query_offline([User.uid], [User.name], "at", frame, feature_to_column_map={User.uid: "usr"})
+    twice = pd.DataFrame([[1, 1, JAN]], columns=["user", "user", "at"])
+    with refusal(ValueError, "has column 'user' more than once"):
+        client.query_offline([User.uid], [User.name], "at", twice, feature_to_column_map={User.uid: "user"})
+    with refusal(ValueError, "feature_to_column_map names ['User.age'], which are no inputs"):
+        client.query_offline([User.uid], [User.name], "at", frame, feature_to_column_map={User.age: "user"})
+
+
 def test_what_queries_refuse(client):
     frame = pd.DataFrame({"User.uid": [1]})
     with pytest.raises(NotSupported):

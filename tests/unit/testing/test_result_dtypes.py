@@ -2,15 +2,16 @@
 
 from datetime import datetime, timezone
 from decimal import Decimal as PythonDecimal
-from typing import List, Optional
+from typing import Any, Dict, List, Optional
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from umbel.connectors import Webhook, source
 from umbel.datasets import dataset, field
-from umbel.dtypes import Decimal
+from umbel.dtypes import Decimal, struct
 from umbel.featuresets import extractor, featureset
 from umbel.featuresets import feature as F
 from umbel.lib import inputs, outputs
@@ -102,6 +103,68 @@ def test_provided_columns_keep_their_dtypes(dtype: str) -> None:
     assert str(found["Shapes.x"].dtype) == dtype
     assert found["Shapes.x"].tolist() == [1, 2]
     assert found.index.tolist() == [0, 1]
+
+
+@featureset
+class Provided:
+    count: Optional[int]
+    ratio: float
+
+
+@featureset
+class Renamed:
+    count: Optional[int] = F(Provided.count)
+    ratio: float = F(Provided.ratio)
+
+
+def test_an_alias_of_a_provided_column_has_the_dtype_of_its_type() -> None:
+    client = MockClient()
+    client.commit(message="m", featuresets=[Provided, Renamed])
+    frame = pd.DataFrame({"Provided.count": [None, 4], "Provided.ratio": [1, 2]})
+    found = client.query([Provided.count, Provided.ratio], [Provided, Renamed], frame)
+    assert [str(found[name].dtype) for name in found] == ["float64", "int64", "Int64", "Float64"]
+    assert found["Renamed.count"].tolist() == [pd.NA, 4]
+    alone = client.query([Provided.count, Provided.ratio], [Renamed.count], frame)
+    assert alone["Renamed.count"].tolist() == [pd.NA, 4]
+
+
+@struct
+class Point:
+    x: int
+    y: Optional[str]
+
+
+INNER = pa.struct([("x", pa.int64()), ("y", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "arrow", "value", "expected"),
+    [
+        (Point, INNER, {"x": 1, "y": None}, Point(1, pd.NA)),
+        (Optional[Point], INNER, {"x": 1, "y": "a"}, Point(1, "a")),
+        (List[Point], pa.list_(INNER), [{"x": 1, "y": "a"}], [Point(1, "a")]),
+        (Dict[str, Point], pa.map_(pa.string(), INNER), [("k", {"x": 1, "y": "a"})], {"k": Point(1, "a")}),
+    ],
+)
+def test_structs_of_arrow_columns_are_instances(dtype: Any, arrow: pa.DataType, value: Any, expected: Any) -> None:
+    column = pd.Series([value], dtype=pd.ArrowDtype(arrow))
+
+    @featureset
+    class Shown:
+        provided: dtype
+        made: dtype
+
+        @extractor
+        @inputs("provided")
+        @outputs("made")
+        def make(cls, ts, provided):
+            return column.rename("made")
+
+    client = MockClient()
+    client.commit(message="m", featuresets=[Shown])
+    found = client.query([Shown.provided], [Shown.provided, Shown.made], pd.DataFrame({"Shown.provided": column}))
+    assert found.dtypes.tolist() == [object, object]
+    assert found.iloc[0].tolist() == [expected, expected]
 
 
 @mock

@@ -23,7 +23,7 @@ from umbel.dtypes import Decimal, Embedding, between, oneof, regex, struct
 from umbel.errors import InvalidType, InvalidValue
 from umbel.runtime.batch import drain
 from umbel.serving.ingestion import taken
-from umbel.testing import MockClient
+from umbel.testing import MockClient, log
 
 __owner__ = "shop@example.com"
 AT = "2026-03-01T00:00:00Z"
@@ -35,6 +35,13 @@ NOON = NIGHT + pd.Timedelta(hours=12)
 class Point:
     x: int
     y: Optional[float]
+
+
+@struct
+class Coupon:
+    text: Optional[str]
+    price: Optional[float]
+    at: Optional[datetime]
 
 
 class Plain:
@@ -51,6 +58,8 @@ TYPES: dict[str, Any] = {
     "optional bool": Optional[bool], "optional date": Optional[date], "list": List[int],
     "list of optional": List[Optional[float]], "dict": Dict[str, int], "embedding": Embedding[2],
     "between": between(int, 1, 5), "oneof": oneof(str, ["a", "b"]), "regex": regex("a+"), "struct": Point, "class": Plain,
+    "optional texts": List[Optional[str]], "optional ints": List[Optional[int]], "optional bytes": List[Optional[bytes]],
+    "dict of optional": Dict[str, Optional[str]], "struct of optional": Coupon, "list of coupons": List[Optional[Coupon]],
     "list of structs": List[Point], "list of instants": List[Optional[datetime]], "list of dates": List[date],
 }  # fmt: skip
 OBJECTS: list[list[Any]] = [
@@ -63,6 +72,8 @@ OBJECTS: list[list[Any]] = [
     [NOON.to_pydatetime(), np.datetime64("2026-03-01")], [datetime(2026, 3, 1), datetime(9999, 12, 31)],
     [np.array(["2026-03-01", "NaT"], dtype="M8[ns]"), np.array(["1970-01-01T00:00:01", "2026-03-01"], dtype="M8[ns]")],
     [np.datetime64("20000-01-01"), np.datetime64("1970-01-01T00:00:01", "ns")],
+    [["x", math.nan], [1, math.nan]], [[b"x", math.nan], [math.nan]], [{"x": math.nan}, {"x": "NaN"}], [["NaN"], {"price": "NaN"}],
+    [{"text": math.nan, "price": math.nan, "at": math.nan}, [{"text": Number("NaN")}, math.nan]],
     [np.array(["20000-01-01"], dtype="M8[D]"), [np.datetime64("2026-03-01", "ns")]], [np.timedelta64(1, "ns"), np.array([1], "m8[ns]")],
 ]  # fmt: skip
 COLUMNS: list[pd.Series[Any]] = [
@@ -132,6 +143,40 @@ def test_a_value_is_taken_in_process_as_by_a_server(name: str, tmp_path: Path) -
     assert refused == set(range(2 * len(COLUMNS))) - there.keys()
     assert there
     deployed.close()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [
+        (List[Optional[str]], ["NaN", math.nan], ["NaN", pd.NA]),
+        (List[Optional[int]], np.array([1, math.nan]), [1, pd.NA]),
+        (List[Optional[bytes]], [b"a", math.nan], [b"a", pd.NA]),
+        (List[Optional[date]], [pd.NaT, math.nan], [pd.NA, pd.NA]),
+        (List[Optional[bool]], [True, math.nan], [True, pd.NA]),
+        (Dict[str, Optional[str]], {"a": math.nan}, {"a": pd.NA}),
+        (List[Optional[Coupon]], [math.nan], [pd.NA]),
+        (Coupon, {"text": math.nan, "price": math.inf, "at": math.nan}, Coupon(pd.NA, math.inf, pd.NA)),
+        (Coupon, Coupon(math.nan, 1.0, math.nan), Coupon(pd.NA, 1.0, pd.NA)),
+    ],
+)
+def test_nan_within_a_value_is_null_however_it_is_logged(dtype: Any, value: Any, expected: Any) -> None:
+    made, frame = events(dtype), pd.DataFrame({"i": [1], "v": pd.Series([value], dtype=object), "at": [AT]})
+    for send in (lambda client: client.log("web", "e", frame), lambda _: log(made, frame)):
+        client = MockClient()
+        client.commit("test", datasets=[made])
+        send(client)
+        assert client.get_dataset_df("E")["v"].tolist() == [expected]
+
+
+def test_nan_within_a_value_is_a_number_where_that_is_a_float() -> None:
+    made, client = events(List[Coupon]), MockClient()
+    client.commit("test", datasets=[made])
+    rows = [{"text": "NaN", "price": math.nan}, {"text": math.nan, "price": "NaN"}]
+    client.log("web", "e", pd.DataFrame({"i": [1], "v": [rows], "at": [AT]}))
+    first, second = client.get_dataset_df("E")["v"][0]
+    assert (first.text, second.text) == ("NaN", pd.NA)
+    assert math.isnan(first.price)
+    assert math.isnan(second.price)
 
 
 def test_instants_of_numpy_are_sent_as_instants() -> None:

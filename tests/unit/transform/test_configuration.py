@@ -9,6 +9,7 @@ import pytest
 
 from umbel.errors import InvalidType, InvalidValue, UmbelError
 from umbel.transform import load
+from umbel.transform.batches import BatchTransform
 from umbel.transform.configuration import loads
 from umbel.transform.documents import read_yaml
 from umbel.transform.registry import steps
@@ -138,6 +139,14 @@ FIELD = "[[fields]]\nsource_field = 'a'\ntarget_field = 'b'\n"
             "source_field: a\nyes: 1\non: 2",
             "'on' is there twice: YAML reads 'on' as True, put it in quotes (at c.yaml:3)",
         ),
+        (
+            f"{COPY}\ntransformations:\n  - name: map_values\n    values:\n      1: a\n      true: b",
+            "1 and True are one key, as they are equal in Python: only one of them can be there (at c.yaml:7)",
+        ),
+        (f"{COPY}\ntransformations:\n  - {{name: default, value: !include [x]}}", "no tag '!include' (at c.yaml:4)"),
+        (f"{COPY}\ntransformations:\n  - !!set {{name: lower}}", "there is no tag '!!set' (at c.yaml:4)"),
+        (f"{COPY}\ntransformations:\n  - {{<<: !x {{name: lower}}}}", "there is no tag '!x' (at c.yaml:4)"),
+        (f"{COPY}\ntransformations:\n  - {{name: default, value: !x y}}", "the tag '!x' (at c.yaml:4)"),
         ("source_field: [a", "broken YAML"),
         ("", "there is no document with a source_field (at c.yaml:1)"),
         ("source_field: a\ntarget_field: b\n---\npassthrough: true", "passthrough is the first document (at c.yaml:4)"),
@@ -224,6 +233,36 @@ def test_lines_of_toml() -> None:
     assert [[each.line for each in document.steps] for document in found.documents] == [[6], [17, 17], [24], [35, 35]]
     assert [each.code_line for each in found.applied] == [10, 0, 0, 28, 0, 0]
     assert len(loads("\ufeff" + TOML, "c.toml").documents) == 2
+
+
+STEP = f"{COPY}\ntransformations:\n  - name: custom_code\n    code: "
+TOML_STEP = (
+    "[[fields]]\nsource_field = 'a'\ntarget_field = 'b'\n[[fields.transformations]]\nname = 'custom_code'\ncode = "
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "ending", "line"),
+    [
+        (f"{STEP}|\n      x = 1\n\n      return {{}}\n---\n{COPY}x", "yaml", 8),
+        (f"{STEP}|-\n\n      x = 1\n      return {{}}", "yaml", 8),
+        (f"{STEP}>\n      x = 1;\n      y = 2\n\n      return {{}}\n---\n{COPY}x", "yaml", 5),
+        (f'{STEP}"x = 1\\n\\n\\nreturn {{}}"\n---\n{COPY}x', "yaml", 5),
+        (f"{STEP}'x = 1\n\n      return {{}}'", "yaml", 5),
+        (f"{STEP}x = 1\n\n      return {{}}", "yaml", 5),
+        (f'{TOML_STEP}"x = 1\\n\\n\\nreturn {{}}"', "toml", 6),
+        (f'{TOML_STEP}"""\nx = 1\n\nreturn {{}}"""', "toml", 9),
+        (f'{TOML_STEP}"""x = 1\n\nreturn {{}}\n"""', "toml", 8),
+        (f"{TOML_STEP}'''\r\nx = len('\\n')\r\nreturn {{}}'''", "toml", 8),
+        (f'{TOML_STEP}"""\nx = 1\\n\nreturn {{}}"""', "toml", 7),
+        (f'{TOML_STEP}"""\nx = 1\nreturn\\\n {{}}"""', "toml", 7),
+    ],
+)
+def test_the_line_of_code(text: str, ending: str, line: int) -> None:
+    with pytest.raises(UmbelError, match=rf"invalid syntax.* \(at c\.{ending}:{line}\)"):
+        loads(text.format("x +"), f"c.{ending}")
+    (letter,) = BatchTransform(loads(text.format("x + source_field"), f"c.{ending}"))([b'{"a":"s"}']).letters
+    assert letter.at == f"c.{ending}:{line}"
 
 
 def test_mappings_are_merged() -> None:

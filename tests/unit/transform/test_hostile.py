@@ -18,13 +18,14 @@ import yaml
 
 from umbel.errors import Terminal, UmbelError
 from umbel.formats.chunks import MAX_ROW
-from umbel.isolation.process import CallFailed
+from umbel.isolation.function_limits import FunctionLimits
+from umbel.isolation.process import CallFailed, IsolatedProcess
 from umbel.transform.batches import BatchTransform, _PlanRunner
 from umbel.transform.configuration import Configuration, loads
-from umbel.transform.inputs import RANGE_BYTES, InputFile
+from umbel.transform.inputs import RANGE_BYTES, InputFile, inputs
 from umbel.transform.parts import Done, Lines
 from umbel.transform.work import runner, transformed
-from umbel.transform.workers import TransformWorkers, WorkLimits
+from umbel.transform.workers import TransformWorkers
 
 COMMAND = [sys.executable, "-m", "umbel", "transform"]
 COPY = "source_field: a\ntarget_field: b\n"
@@ -236,10 +237,30 @@ def test_values_that_only_the_faster_encoder_knows() -> None:
 def test_a_regular_expression_without_end_has_limits(step: str) -> None:
     config = loads(f"{COPY}transformations: [{step}]")
     assert isinstance(getattr(runner(config.text, config.file), "__self__", None), TransformWorkers)
-    with TransformWorkers(config, 1, WorkLimits(row_seconds=5.0, batch_seconds=0.5)) as workers:
+    with TransformWorkers(config, 1, FunctionLimits(row_seconds=5.0, batch_seconds=0.5)) as workers:
         (done,) = workers.results([Lines("in", b'{"a":"%b!"}\n{"a":"c"}\n' % (b"a" * 60))])
     assert done.records == 2
     assert [(each.row, each.step) for each in done.letters] == [(0, yaml.safe_load(step)["name"])]
+
+
+def test_limits_are_those_of_the_environment_in_a_source_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = FunctionLimits(row_seconds=2.0, batch_seconds=3.0, memory=512.0)
+    for name in ("row_seconds", "batch_seconds", "memory"):
+        monkeypatch.setenv(f"UMBEL_FUNCTION_{name.upper()}", str(getattr(limits, name)))
+    config = loads(f"{COPY}transformations: [{{name: regex_extract, pattern: 'limits of the environment'}}]")
+    workers = getattr(runner(config.text, config.file), "__self__", None)
+    assert isinstance(workers, TransformWorkers)
+    assert workers.limits == limits
+    memory = list[int]()
+
+    def call(*_: object, **options: int) -> Done:
+        memory.append(options["memory"])
+        return Done("in", b"", [])
+
+    monkeypatch.setattr(IsolatedProcess, "call", call)
+    workers.result(Lines("in", b"x" * 1000))
+    workers.result(Lines("in", path="in", begin=1000, end=3000))
+    assert memory == [limits.bytes(1000), limits.bytes(2000)]
 
 
 def test_a_plan_that_ends_its_process_costs_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,10 +306,39 @@ def test_endings_in_upper_case(tmp_path: Path, ending: str) -> None:
         assert gzip.decompress((tmp_path / "out.JSON.GZ").read_bytes()) == b'{"b":1}\n{"b":2}\n'
 
 
+def test_a_pattern_reads_the_folders_that_it_matches(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json/part-0.json", "b.json/_SUCCESS", "c/d/e.ndjson.gz", "c/x.txt", "_temporary/f.json"):
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    def found(pattern: str) -> list[str]:
+        return [str(each.path.relative_to(tmp_path / "in")) for each in inputs([str(tmp_path / "in" / pattern)])]
+
+    assert found("*.json") == ["a.json", "b.json/part-0.json"]
+    assert found("*") == ["a.json", "b.json/part-0.json", "c/d/e.ndjson.gz"]
+    assert found("[bc]*") == ["b.json/part-0.json", "c/d/e.ndjson.gz"]
+    assert found("**/*.json").count("b.json/part-0.json") == 1
+
+
+@pytest.mark.parametrize("name", ["x.parquet.gz", "x.PARQUET.zst"])
+def test_parquet_that_is_compressed_once_more_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in.json").write_text('{"a":1}\n')
+    (tmp_path / "in" / name).write_bytes(gzip.compress(b"PAR1"))
+    ran(tmp_path)
+    for source in (tmp_path / "in", tmp_path / "in" / name):
+        found = ran(tmp_path, "-c", tmp_path / "c.yaml", "-f", source)
+        assert (found.returncode, f"{name}: Parquet that is compressed" in found.stderr) == (2, True)
+    found = ran(tmp_path, "-c", tmp_path / "c.yaml", "-f", tmp_path / "in.json", "-o", tmp_path / name)
+    assert (found.returncode, f"{name}: Parquet that is compressed" in found.stderr) == (2, True)
+    assert not (tmp_path / name).exists()
+
+
 def test_a_list_as_long_as_a_record_says(tmp_path: Path) -> None:
     config = loads(f"{COPY}transformations: [{{name: expr, expr: \"repeat(lit('x'), col('value'))\"}}]")
     assert config.needs_limits
-    with TransformWorkers(config, 1, WorkLimits(memory=200 << 20)) as workers:
+    with TransformWorkers(config, 1, FunctionLimits(memory=200.0)) as workers:
         (done,) = workers.results([Lines("in", b'{"a":1}\n{"a":100000000}\n{"a":2}\n')])
     assert (done.data, [each.row for each in done.letters]) == (b'{"b":["x"]}\n{"b":["x","x"]}\n', [1])
 
@@ -297,7 +347,15 @@ def test_bytes_in_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1], "s": [[{"x": b"\xff"}]]}), tmp_path / "in.parquet")
     ran(tmp_path)
     found = ran(tmp_path, "-c", tmp_path / "c.yaml", "-f", tmp_path / "in.parquet")
-    assert (found.returncode, "column 's' is list" in found.stderr) == (2, True)
+    assert (found.returncode, "in.parquet: column 's' has values of type binary" in found.stderr) == (2, True)
+
+
+def test_a_far_instant_in_parquet_costs_its_row(tmp_path: Path) -> None:
+    days = pa.array([0, 253_402_300_800, 1], pa.timestamp("s"))
+    pq.write_table(pa.table({"a": days}), tmp_path / "in.parquet")
+    found = ran(tmp_path, "-c", tmp_path / "c.yaml", "-f", tmp_path / "in.parquet")
+    assert found.stdout == '{"b":"1970-01-01T00:00:00Z"}\n{"b":"1970-01-01T00:00:01Z"}\n'
+    assert "in.parquet:2: read: Damaged: column 'a': 253402300800000 as timestamp[ms]" in found.stderr
 
 
 def test_cases_whose_code_ends_its_process(tmp_path: Path) -> None:
@@ -325,6 +383,6 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     process.stdin.write(b'{"a":1}\n' * 1_000_000)
     process.stdin.flush()
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(300) == 130
     assert b"Traceback" not in process.stderr.read()
     assert [each.name for each in tmp_path.iterdir()] == ["c.yaml"]

@@ -16,6 +16,8 @@ from umbel.errors import InvalidType, InvalidValue
 from umbel.runtime.batch import drain
 from umbel.testing import MockClient
 from umbel.transform.configuration import loads
+from umbel.transform.incoming import _reason
+from umbel.transform.parts import Letter
 
 CONFIG = """source_field: properties
 target_field: name
@@ -105,3 +107,10 @@ def test_what_cannot_be_a_stage_is_refused(tmp_path: Path) -> None:
         made(transform=3)
     (tmp_path / "c.yaml").write_text(CONFIG)
     assert made(transform=tmp_path / "c.yaml")
+
+
+def test_the_reason_of_code_that_ended_its_process_names_no_field() -> None:
+    ended = Letter(0, b"{}", "custom_code", "", "", "LimitExceeded", "its process ended: exit code 3")
+    assert _reason(ended) == "transform: step custom_code: LimitExceeded: its process ended: exit code 3"
+    failed = Letter(0, b"{}", "cast", "a.b", "c.yaml:3", "ValueError", "no")
+    assert _reason(failed) == "transform: step cast of 'a.b' (c.yaml:3): ValueError: no"

@@ -13,6 +13,7 @@ import pytest
 from umbel.errors import UmbelError
 from umbel.transform.batches import BatchTransform
 from umbel.transform.configuration import loads
+from umbel.transform.steps import lookups
 
 
 def run(record: Any, *steps: dict[str, Any], source: str = "a", head: str = "") -> list[Any]:
@@ -211,7 +212,49 @@ def test_lookup_asks_once_for_many_records(monkeypatch: pytest.MonkeyPatch) -> N
         assert len(broken([b'{"a":1}', b'{"a":2}', b'{"a":null}']).letters) == 2
     server.shutdown()
     server.server_close()
+    monkeypatch.setattr(lookups, "RETRIED_FOR", 0.5)
     assert [each.error for each in BatchTransform(loads(text))([b'{"a":1}']).letters] == ["ConnectionError"]
+    monkeypatch.setattr(lookups, "RETRIED_FOR", 1e9)  # it is not tried for so long again
+    assert [each.error for each in BatchTransform(loads(text))([b'{"a":1}']).letters] == ["ConnectionError"]
+
+
+class _Restarting(BaseHTTPRequestHandler):
+    answers: ClassVar[list[int]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        status = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if status:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b'{"data": {"city": ["c"]}, "found": [true]}')
+        self.close_connection = True  # without an answer, if there is none
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("statuses", "error"),
+    [([0, 503, 429, 200], None), ([502, 0, 504, 200], None), ([401], "ValueError"), ([503, 500], "ValueError")],
+)
+def test_lookup_waits_for_a_server_that_restarts(
+    statuses: list[int], error: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each record of that moment was a dead letter."""
+    monkeypatch.setattr(lookups, "PAUSE", 0.01)
+    monkeypatch.setattr(lookups, "RETRIED_FOR", 60.0)
+    monkeypatch.setattr(_Restarting, "answers", list(statuses))
+    server = HTTPServer(("127.0.0.1", 0), _Restarting)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    step = {"name": "lookup", "dataset": "Users", "key": "user", "field": "city", "url": url}
+    text = json.dumps({"source_field": "a", "target_field": "t", "transformations": [step]})
+    result = BatchTransform(loads(text))([b'{"a":1}', b'{"a":1}'])
+    server.shutdown()
+    server.server_close()
+    assert result.data == (b"" if error else b'{"t":"c"}\n' * 2)
+    assert {each.error for each in result.letters} == ({error} if error else set())
+    assert _Restarting.answers == statuses[-1:]
 
 
 @pytest.mark.parametrize("machine", ["UTC", "America/New_York", "Asia/Kolkata"])

@@ -150,6 +150,24 @@ def test_a_data_frame_of_spark(spark: SparkSession, folder: Path) -> None:
     assert (row.config_value, row.amount, row.tags.sorted) == ("a", 1, ["a", "b"])
 
 
+@pytest.mark.spark
+def test_columns_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    from umbel.transform import loads
+    from umbel.transform.spark import dead_letters, transform
+
+    whole = loads("{source_field: $, target_field: r}")
+    at = "timestamp'2024-01-01 00:00:00Z'"
+    rows = spark.range(1).selectExpr(f"map('k', {at}) m", "map(1, float('NaN')) i", f"{at} at")
+    (row,) = transform(rows, whole).collect()
+    instant = '"2024-01-01T00:00:00Z"'
+    assert row.value == f'{{"r":{{"m":{{"k":{instant}}},"i":{{"1":NaN}},"at":{instant}}}}}'
+    far = spark.range(3).repartition(1).orderBy("id").selectExpr("id", f"{at} + make_interval(9000 * id) at")
+    assert transform(far, whole).count() == 1
+    assert [letter.line for letter in dead_letters(far, whole).collect()] == [2, 3]
+    with pytest.raises(Exception, match="column 'b' has values of type binary: JSON has no bytes"):
+        transform(spark.range(1).selectExpr("binary('x') b"), whole).collect()
+
+
 HOSTILE_CONFIG = """
 passthrough: true
 ---
@@ -280,12 +298,22 @@ def test_cases(tmp_path: Path) -> None:
     cases = """
 ---
 tests:
-  - {input: {a: X}, output: {b: x}}
+  - {input: {a: X}, output: {b: x, c: null}}
   - {name: numbers, input: {a: 1}, dead_letter: lower}
-  - {name: wrong, input: {a: X}, output: {b: y}}
+  - {name: wrong, input: {a: X}, output: {b: y, c: null}}
+  - {name: order, input: {a: X, c: {e: 1, d: 1}}, output: {c: {e: 1, d: 1}, b: x}}
+  - {name: inner, input: {a: X, c: {d: 1, e: 1}}, output: {b: x, c: {e: 1, d: 1}}}
+  - {name: types, input: {a: X, c: 1}, output: {c: true, b: x}}
 """
-    (tmp_path / "c.yaml").write_text("source_field: a\ntarget_field: b\ntransformations: [{name: lower}]" + cases)
+    copied = "\n---\nsource_field: c\ntarget_field: c"
+    lower = "source_field: a\ntarget_field: b\ntransformations: [{name: lower}]"
+    (tmp_path / "c.yaml").write_text(lower + copied + cases)
     found = subprocess.run([*COMMAND, "test", tmp_path / "c.yaml"], capture_output=True, text=True, check=False)
     assert found.returncode == 1
-    assert found.stdout == "3 cases, 1 failed\n"
-    assert found.stderr == f'{tmp_path / "c.yaml"}:8: wrong: expected {{"b":"y"}}, found {{"b":"x"}}\n'
+    assert found.stdout == "6 cases, 4 failed\n"
+    assert [each.removeprefix(f"{tmp_path / 'c.yaml'}:") for each in found.stderr.splitlines()] == [
+        '11: wrong: expected {"b":"y","c":null}, found {"b":"x","c":null}',
+        '12: order: expected {"c":{"e":1,"d":1},"b":"x"}, found {"b":"x","c":{"e":1,"d":1}}: they differ in their order',
+        '13: inner: expected {"b":"x","c":{"e":1,"d":1}}, found {"b":"x","c":{"d":1,"e":1}}: they differ in their order',
+        '14: types: expected {"c":true,"b":"x"}, found {"b":"x","c":1}',
+    ]

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from umbel.errors import Terminal
+from umbel.isolation.function_limits import FunctionLimits
 from umbel.isolation.process import ForkServer
 from umbel.transform.configuration import loads
 from umbel.transform.parts import Lines
 from umbel.transform.work import runner
-from umbel.transform.workers import MODULES, TransformWorkers, WorkLimits
+from umbel.transform.workers import MODULES, TransformWorkers
 
 COPY = "source_field: a\ntarget_field: b\n"
 CODE = """source_field: a
@@ -36,7 +37,7 @@ transformations:
           return 1 / 0
       return source_field
 """
-LIMITS = WorkLimits(row_seconds=0.5, batch_seconds=1.0, memory=1 << 28)
+LIMITS = FunctionLimits(row_seconds=0.5, batch_seconds=1.0, memory=256)
 
 
 def test_a_record_that_ends_its_process_costs_no_other() -> None:

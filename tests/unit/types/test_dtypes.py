@@ -1,4 +1,5 @@
 from decimal import Decimal
+from enum import Enum
 
 import polars as pl
 import pytest
@@ -99,6 +100,37 @@ def test_dicts_of_columns():
     assert dtype.to_python(dtype.convert(maps).values) == [{"a": 1}, None]
 
 
+class Colour(str, Enum):
+    RED = "red"
+
+
+class Size(int, Enum):
+    SMALL = 1
+
+
+class Ratio(float, Enum):
+    HALF = 0.5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "stored"),
+    [
+        (d.Str(), Colour.RED, "red"),
+        (d.Str(), Size.SMALL, "1"),
+        (d.Str(), Ratio.HALF, "0.5"),
+        (d.OneOf(d.Str(), ("red",)), Colour.RED, "red"),
+        (d.Regex(d.Str(), "r.d"), Colour.RED, "red"),
+        (d.List(d.Str()), [Colour.RED], ["red"]),
+        (d.Dict(d.Str()), {Colour.RED: Colour.RED}, [{"key": "red", "value": "red"}]),
+        (d.Int(), Size.SMALL, 1),
+        (d.Float(), Ratio.HALF, 0.5),
+    ],
+)
+def test_members_of_enums_are_their_values(dtype, value, stored):
+    checked = dtype.ingest([value])
+    assert (checked.errors, checked.values.to_list()) == ({}, [stored])
+
+
 @pytest.mark.parametrize(
     ("dtype", "value", "reason"),
     [
@@ -151,6 +183,16 @@ def test_decimals_are_not_cut():
     ]  # fmt: skip
     assert dtype.ingest([10**26]).errors
     assert dtype.ingest([float("inf")]).errors
+
+
+@pytest.mark.parametrize("text", ["NaN", "-NaN", "sNaN"])
+def test_a_decimal_that_is_no_number_is_a_missing_value(text):
+    """As for pandas, of whose missing values it is one."""
+    for kind in (d.Decimal(2), d.Int(), d.Datetime()):
+        ingested = d.Optional(kind).ingest([Decimal(1), Decimal(text)])
+        assert not ingested.errors
+        assert ingested.values[1] is None
+        assert list(kind.ingest([Decimal(1), Decimal(text)]).errors) == [1]
 
 
 def test_long_values_are_shown_short():

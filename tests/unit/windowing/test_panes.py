@@ -174,10 +174,10 @@ def test_decaying_sums_of_discrete_windows_are_looked_up() -> None:
     assert job.changes().is_empty()
     requested = [(1, clock(at)) for at in ("0:59", "1:00", "1:30", "2:30", "3:10")] + [(2, clock("1:00"))]
     found = job.lookup(requested)
-    assert found["_found"].to_list() == [False, True, True, True, True, False]
+    assert found["_at_found"].to_list() == [False, True, True, True, True, False]
     assert found["a0"].to_list()[1:5] == pytest.approx([0.5 + 0.5**0.5, 0.5**1.5 + 0.5, 0.0, 0.5])
     assert found["a1"].to_list() == [None, 2, 2, 0, 1, None]
-    assert operator.replay(history, job.points(requested)).equals(found.drop("_history"))
+    assert operator.replay(history, job.points(requested)).equals(found.drop("_at_history"))
 
 
 def test_windows_for_lookups_forget_behind_the_watermark() -> None:
@@ -188,7 +188,7 @@ def test_windows_for_lookups_forget_behind_the_watermark() -> None:
     ((_, retained),) = job.table("windows")
     assert len(retained) < 6
     found = job.lookup([(1, clock("20:00")), (1, clock("5:00"))])
-    assert found["_history"].to_list() == [False, True]
+    assert found["_at_history"].to_list() == [False, True]
     assert found["a0"][0] == pytest.approx(0.5 ** (50 / 60))
 
 

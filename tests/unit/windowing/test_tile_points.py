@@ -52,15 +52,15 @@ def test_entries_of_several_batches(seed: int, with_watermark: bool) -> None:
         assert max(map(len, stored)) > 2, "the batches must be apart"
         for number, (slices, (_, at)) in enumerate(zip(stored, points, strict=True)):
             found = pointwise.values([slices], np.array([at]))
-            assert (found is None) == framed["_history"][number]
+            assert (found is None) == framed["_at_history"][number]
             if found is None:
                 continue
             answered += 1
             row = framed.row(number, named=True)
-            assert found.found.tolist() == [row["_found"]]
-            if row["_found"]:
+            assert found.found.tolist() == [row["_at_found"]]
+            if row["_at_found"]:
                 assert [list(each) for each in found.values] == [[row[f"a{n}"]] for n in range(len(AGGREGATES))]
-                assert pl.Series(found.changed).cast(pl.Datetime("us", "UTC"))[0] == row["_changed"]
+                assert pl.Series(found.changed).cast(pl.Datetime("us", "UTC"))[0] == row["_at_changed"]
         together = pointwise.values(stored[:40], np.array([at for _, at in points[:40]]))
         if together is not None:
             assert together.values[0] == framed["a0"][:40].fill_null(0).to_list() or not together.found.all()

@@ -74,7 +74,7 @@ def test_change_points_of_the_specification(appends: bool) -> None:
     }
     found = job.lookup([(1, clock(at)) for at in expected])
     assert found["a0"].to_list() == list(expected.values())
-    assert found["_found"].all()
+    assert found["_at_found"].all()
     just_before = job.lookup([(1, clock(at) - 1) for at in expected])["a0"].to_list()
     assert just_before == [None, *list(expected.values())[:-1]]
 
@@ -115,7 +115,7 @@ def test_values_of_the_specification(aggregate: Any, values: list[Any], missing:
     assert_rows(job.lookup(requested)["a0"].to_list(), values)
     early = job.lookup([(1, clock("0:00") - 1), (2, clock("1:00"))])
     assert early["a0"].to_list() == [missing, missing]
-    assert not early["_found"].any()
+    assert not early["_at_found"].any()
 
 
 def test_decimals_stay_exact() -> None:
@@ -161,7 +161,7 @@ def test_forever_is_a_base_and_a_bounded_number_of_tiles() -> None:
     assert len(entries) < 200
     found = job.lookup([(1, DAY + 40 * 86_400 * SECOND), (1, DAY + 3 * 86_400 * SECOND), (1, DAY - 1)])
     assert found["a0"].to_list()[::2] == [30, None]
-    assert found["_history"].to_list() == [False, True, False]
+    assert found["_at_history"].to_list() == [False, True, False]
 
 
 def test_a_key_is_found_after_everything_is_gone() -> None:
@@ -186,7 +186,7 @@ def test_a_collapsed_tile_of_a_table_tells_rows_that_ended_from_retracted_rows(w
     if retracted:
         job.feed(frame([(1, replace(row, weight=-row.weight)) for _, row in [*rows, *ends]], KEYED))
     at = clock("0:30")
-    assert job.lookup([(1, at)])["_found"].to_list() == [not retracted]
+    assert job.lookup([(1, at)])["_at_found"].to_list() == [not retracted]
     quick = Pointwise(job.operator.tiles, job.operator.answered)
     with job.store.snapshot(0) as reader:
         stored = quick.read(State(reader, job.operator.id), Job.points([(1, at)])["_key"].to_list())
@@ -209,9 +209,9 @@ def test_an_end_retracted_from_a_collapsed_tile_is_left_to_history(window: Any) 
     undone = [(1, replace(row, weight=1)) for _, row in ends]
     job.feed(frame([*rows, *ends], KEYED))
     at = clock("0:30")
-    assert job.lookup([(1, at)])["_history"].to_list() == [False]
+    assert job.lookup([(1, at)])["_at_history"].to_list() == [False]
     job.feed(frame([*undone, *again], KEYED))
-    assert job.lookup([(1, begin - 1), (1, at)])["_history"].to_list() == [False, True]
+    assert job.lookup([(1, begin - 1), (1, at)])["_at_history"].to_list() == [False, True]
     replayed = job.operator.replay(frame([*rows, *ends, *undone, *again], KEYED), job.points([(1, at)]))
     assert replayed.row(0)[-1] == instant(corrected + 11 * SECOND)
     pointwise = Pointwise(job.operator.tiles, job.operator.answered)
@@ -230,14 +230,14 @@ def test_only_values_that_a_retracted_effect_may_have_changed_are_left_to_histor
     late = [(1, replace(row, weight=1)) for key, row in ends if key == 1][-1:]
     job.feed(frame(late, KEYED))
     at = clock("0:30")
-    assert job.lookup([(1, at), (2, at)])["_history"].to_list() == [True, False]
+    assert job.lookup([(1, at), (2, at)])["_at_history"].to_list() == [True, False]
     newer = Change(clock("5:00"), clock("5:00"), {}, 1, 99)  # in another tile
     job.feed(frame([(1, newer)], KEYED))
     points = [(1, at), (1, clock("6:00")), (2, at)]
     found = job.lookup(points)
-    assert found["_history"].to_list() == [True, False, False]
+    assert found["_at_history"].to_list() == [True, False, False]
     replayed = job.operator.replay(frame([*rows, *ends, *late, (1, newer)], KEYED), job.points(points))
-    assert found.drop("_history")[1:].equals(replayed[1:])
+    assert found.drop("_at_history")[1:].equals(replayed[1:])
 
 
 def test_a_collapsed_tile_cut_at_its_head_is_left_to_history() -> None:
@@ -246,7 +246,7 @@ def test_a_collapsed_tile_cut_at_its_head_is_left_to_history() -> None:
     job.feed(rows)
     requested = [(1, clock("0:00") + 10 * SECOND), (1, clock("0:00") + 29 * SECOND)]
     found = job.lookup(requested)
-    assert found["_history"].to_list() == [True, False]
+    assert found["_at_history"].to_list() == [True, False]
     assert job.operator.replay(rows, job.points(requested))["a0"].to_list() == [11, 30]
 
 
@@ -262,13 +262,13 @@ def test_the_rows_of_a_cut_tile_complete_the_answer(watermark: str | None) -> No
     job.feed(frame(old))
     job.feed(frame(new), watermark=None if watermark is None else instant(clock(watermark)))
     points = [(1, last + 10 * SECOND), (2, last + 40 * SECOND), (2, clock("0:05")), (1, last + 29 * SECOND)]
-    assert job.lookup(points)["_history"].to_list() == [True, False, False, False]
+    assert job.lookup(points)["_at_history"].to_list() == [True, False, False, False]
     found = job.completed(points, frame([each for each in new if each[0] == 1]))
     assert found.equals(job.completed(points, frame([*old, *new])))
-    assert found["_history"].to_list() == [False] * 4
+    assert found["_at_history"].to_list() == [False] * 4
     assert found["a0"].to_list() == [31, 50, None, 50]
     assert found["a1"].to_list() == [20 + 110, 20 + 300, None, 20 + 300]
-    assert found["_changed"].to_list()[0] == instant(last + 10 * SECOND)
+    assert found["_at_changed"].to_list()[0] == instant(last + 10 * SECOND)
 
 
 def test_a_tile_that_one_point_divides_leaves_the_window_of_another_as_a_whole() -> None:
@@ -277,7 +277,7 @@ def test_a_tile_that_one_point_divides_leaves_the_window_of_another_as_a_whole()
     rows = frame(event(seq, at + seq * SECOND) for at in (first, later) for seq in range(30))
     job.feed(rows)
     points = [(1, first + 10 * SECOND), (1, later + 10 * SECOND), (1, later + 20 * SECOND)]
-    assert job.lookup(points)["_history"].to_list() == [True, True, True]
+    assert job.lookup(points)["_at_history"].to_list() == [True, True, True]
     for found in (job.completed(points, rows), job.operator.replay(rows, job.points(points))):
         assert found["a0"].to_list() == [11, 30 + 11, 21]  # its middle is 14.5 s after its begin
 
@@ -367,7 +367,7 @@ def test_a_remainder_of_retracted_floats_is_no_row(kind: Any, window: Any) -> No
         job.feed(frame(batch, KEYED))
     points = [(1, at * SECOND) for at in (0, 20)]
     found, replayed = job.lookup(points), job.operator.replay(frame([*rows, *back], KEYED), job.points(points))
-    assert found["_found"].to_list() == replayed["_found"].to_list() == [False, False]
+    assert found["_at_found"].to_list() == replayed["_at_found"].to_list() == [False, False]
 
 
 ODD = (1.5, float("nan"), float("inf"), float("-inf"), 2.5)
@@ -394,7 +394,7 @@ def test_lookups_of_points_restore_what_is_no_finite_number(is_keyed: bool) -> N
         found = quick.values(stored, np.array([at for _, at in points]))
         assert found is not None
         for place, values in enumerate(found.values):
-            there = framed["_found"].to_list()
+            there = framed["_at_found"].to_list()
             expected = [each for each, is_there in zip(framed[f"a{place}"].to_list(), there, strict=True) if is_there]
             actual = [each for each, is_there in zip(values, found.found, strict=True) if is_there]
             assert_rows(actual, expected, what=f"batch {number}")

@@ -55,6 +55,7 @@ class KafkaConnector(DataConnector):
     format: str | Avro | Protobuf = "json"
 
     is_stream: ClassVar[bool] = True
+    placed_by: ClassVar[tuple[str, ...]] = ("topic",)
 
     @property
     def cluster(self) -> Kafka:

@@ -46,6 +46,10 @@ class OutOfRange(Exception):
     """The broker has no record at the offset, or no such partition."""
 
 
+class EndsEarlier(OutOfRange):
+    """The partition has ended before the range for `PATIENCE`, as the broker says."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """Records in order.
@@ -92,7 +96,7 @@ class Fetcher:
         """Yield the records up to an offset.
 
         Raises:
-            OutOfRange: the next offset does not exist.
+            OutOfRange: the next offset does not exist, or records behind it do not, which the broker had before.
             Transient: the broker does not answer.
         """
         from confluent_kafka import Message
@@ -118,6 +122,8 @@ class Fetcher:
                 since = time.monotonic()
                 yield Fetched(offsets, list(map(Message.value, records)), self.next - begin - len(offsets))
             elif time.monotonic() - since > PATIENCE:
+                if self.ended == self.next:
+                    raise EndsEarlier(f"the partition ended at offset {self.ended}")
                 raise unreachable(f"{self.topic[0]}[{self.partition}]@{self.next}", trouble)
 
     def _messages(self) -> list[Any]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MANY = 20
 """Changes of which the smallest is tried first: each refused message takes half a second."""
 FIRST = 2
-"""Added to a batch, gives an offset: the first batch is -1, and no offset is below 1."""
+"""Added to a batch, gives an offset: a part of the first batch, -1, is at offset 0."""
 
 
 class TopicWriter(SinkWriter):
@@ -59,7 +59,7 @@ class TopicWriter(SinkWriter):
         offset, metadata = self._topic.position()
         topic = Cluster.of(self._cluster).topic(self._topic.topic, age=0.0)
         self.made = topic.id if topic else ""
-        return SinkPosition(offset - FIRST, int(metadata or 0)) if offset > 0 else SinkPosition()
+        return SinkPosition(offset - FIRST, int(metadata or 0)) if offset >= 0 else SinkPosition()
 
     def write(self, changes: Sequence[RowChange], position: SinkPosition) -> None:
         self._write(self._shared(changes), position)

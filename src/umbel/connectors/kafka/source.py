@@ -13,16 +13,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from umbel.connectors.credentials import resolved
-from umbel.connectors.kafka.clients import Cluster, Topic, settings
+from umbel.connectors.kafka.clients import Cluster, Topic, settings, unreachable
 from umbel.connectors.kafka.examining import examine
-from umbel.connectors.kafka.fetching import FETCHERS, Fetched, OutOfRange
+from umbel.connectors.kafka.fetching import FETCHERS, EndsEarlier, Fetched, OutOfRange
+from umbel.connectors.kafka.record_sizes import fitting, measured
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.splits import Found, Position, SourceSize, Split, SplitSource
 from umbel.errors import Terminal, Transient
@@ -42,18 +42,20 @@ PARTITIONS = 1 << 12
 SPLIT_BYTES = 32 << 20
 DELETED_FOR = 30.0
 """Seconds for which a topic must be missing to count as deleted, as a starting broker may not know its topics yet."""
-MEASURED = 200
-"""Records read to estimate the size of those that follow, where there are more."""
-SIZE_AGE = 60.0
-GUESS = 512
-"""Bytes of a record whose size is not worth measuring."""
+SHORT_FOR = 10.0
+"""Seconds for which a partition must end before the offset reached to count as cut, as a new leader may not know its end yet."""
+MOST_ENDS = 64
+"""Ends of partitions that are retained to know for how long messages have waited."""
 SKIPPED, LOST, TOMBSTONES = "offsets_without_record", "lost_records", "tombstones"
 """Names of counts."""
 DELETED = "they were deleted from the topic before they were read (retention)"
 RECREATED = "the topic was deleted and created again; records of the old one that had not been read are lost"
-
-_sizes: dict[tuple[str, str, int], tuple[float, int]] = {}
-"""Bytes per record of a partition, and when they were measured."""
+CUT = (
+    "the partition ended before the offset up to which it had been read, so the broker has lost records (a lost disk, or an "
+    "unclean leader election); it is read on from that end, and what was written there before this was seen is missing"
+)
+_UNCOUNTED = frozenset({RECREATED, CUT})
+"""Reasons for which nobody knows how many records are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,12 @@ class TopicSource(SplitSource):
 
     connector: KafkaConnector
     split_bytes: int = SPLIT_BYTES
-    _ends: list[tuple[str, Mapping[int, tuple[int, int]]]] = field(
-        default_factory=list, init=False, repr=False, compare=False
+    _ends: list[_Ends] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The ends of the partitions as plans found them, from the first that have unread messages to the last."""
+    _short: dict[tuple[str, int], tuple[float, int]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
     )
-    """The topic's id, and the first and last offsets of its partitions, as of the last plan."""
+    """The partitions that end before the offset reached: since when, and where they ended then."""
 
     def examine(self) -> None:
         examine(self.connector)
@@ -93,8 +97,9 @@ class TopicSource(SplitSource):
         if len(topic.partitions) > PARTITIONS:
             raise Terminal(f"{self.connector.title}: more than {PARTITIONS} partitions", hint="use several topics")
         ends = cluster.offsets(self.connector.topic, topic.partitions)
-        self._ends[:] = [(topic.id, ends)]
+        self._note(_Ends(topic.id, ends, time.monotonic()), position)
         found, reached = self._gone(position, topic, ends)
+        found += self._cut(topic, ends, reached)
         waiting = {part: end - reached[part][0] for part, (_, end) in ends.items() if end > reached[part][0]}
         for number, part in enumerate(sorted(waiting, key=lambda part: waiting[part])):
             share = budget // (len(waiting) - number)
@@ -112,7 +117,7 @@ class TopicSource(SplitSource):
         return str(split["partition"])
 
     def unread_partitions(self, position: Position) -> Collection[str]:
-        return [str(part) for part, count in self._unread(position).items() if count]
+        return [str(part) for part, count in self._ends[-1].unread(position).items() if count] if self._ends else []
 
     def measure(self, position: Position) -> SourceSize:
         """Return the records behind a position, by their offsets."""
@@ -125,17 +130,20 @@ class TopicSource(SplitSource):
         return SourceSize(rows=sum(max(0, end - reached[part][0]) for part, (_, end) in ends.items()))
 
     def lag(self, position: Position) -> SourceLag:
-        """Return the number of messages beyond a position, as of the last `plan`."""
-        return SourceLag(rows=sum(self._unread(position).values())) if self._ends else SourceLag()
-
-    def _unread(self, position: Position) -> dict[int, int]:
-        """Return the number of unread messages of each partition, as of the last `plan`."""
+        """Return the messages beyond a position, and for how long plans know them."""
         if not self._ends:
-            return {}
-        topic, ends = self._ends[0]
-        is_same = position is not None and position["id"] == topic
-        reached = {int(part): each[0] for part, each in position["next"].items()} if is_same else {}
-        return {part: max(0, end - max(low, reached.get(part, low))) for part, (low, end) in ends.items()}
+            return SourceLag()
+        waiting = next((each.at for each in self._ends if each.has_unread(position)), None)
+        seconds = 0.0 if waiting is None else time.monotonic() - waiting
+        return SourceLag(rows=sum(self._ends[-1].unread(position).values()), seconds=seconds)
+
+    def _note(self, found: _Ends, position: Position) -> None:
+        known = self._ends
+        if not known or (known[-1].id, known[-1].ends) != (found.id, found.ends):
+            known[:] = [each for each in known if each.id == found.id and each.has_unread(position)]
+            known.append(found)
+        if len(known) > MOST_ENDS:
+            del known[1:-1:2]
 
     def open(self, split: Split, requested: Mapping[str, DType], *, exact: bool) -> Iterator[RawBatch]:
         """Yield the rows of a range.
@@ -192,11 +200,12 @@ class TopicSource(SplitSource):
         """Return splits that report deleted records, and where each partition is read next."""
         before = {int(part): each for part, each in position["next"].items()} if position else {}
         is_same = not position or position["id"] == topic.id
-        found, reached = list[Found](), {part: each for part, each in before.items() if part not in ends}
+        found = list[Found]()
         if not is_same:
             begin, shift = before.get(0, [0, 0])
             found.append((_split(topic.id, 0, begin, begin + 1, shift, lost=RECREATED), 1))
             before = {part: [0, at + shift + (part == 0)] for part, (at, shift) in before.items()}
+        reached = {part: each for part, each in before.items() if part not in ends}
         for part, (low, _) in ends.items():
             begin, shift = before.get(part, [low, -low])
             if low > begin:
@@ -206,39 +215,41 @@ class TopicSource(SplitSource):
             reached[part] = [begin, shift]
         return found, reached
 
+    def _cut(self, topic: Topic, ends: Mapping[int, tuple[int, int]], reached: dict[int, list[int]]) -> Iterator[Found]:
+        """Yield the reports of partitions that end before the offset reached.
+
+        They are read on from their ends.
+        """
+        for part, (_, end) in ends.items():
+            (begin, shift), key = reached[part], (topic.id, part)
+            if begin <= end:
+                self._short.pop(key, None)
+                continue
+            since, cut = self._short.setdefault(key, (time.monotonic(), end))
+            if time.monotonic() - since > SHORT_FOR:
+                del self._short[key]
+                yield _split(topic.id, part, begin, begin + 1, shift, lost=CUT), 1
+                reached[part] = [cut, shift + begin + 1 - cut]
+
     def _ranges(self, topic: Topic, part: int, reached: Sequence[int], high: int, budget: int) -> list[Found]:
         begin, shift = reached
         if high + shift >= 1 << PARTITION_SHIFT:
             raise Terminal(f"{self.connector.title}: partition {part} has more records than can be numbered")
-        size = self._size(topic, part, begin, high)
-        end = min(high, begin + max(1, budget // size))
+        name = (topic.id, self.connector.topic, part)
+        end, size = fitting(name, begin, high, budget, lambda offset: self._measured(topic, part, offset))
         step = max(1, self.split_bytes // size)
         return [
             (_split(topic.id, part, at, min(at + step, end), shift), (min(at + step, end) - at) * size)
             for at in range(begin, end, step)
         ]
 
-    def _size(self, topic: Topic, part: int, begin: int, high: int) -> int:
-        """Return the estimated bytes per record."""
-        if high - begin <= MEASURED:
-            return GUESS
-        key = (topic.id, self.connector.topic, part)
-        at, size = _sizes.get(key, (-SIZE_AGE, GUESS))
-        if time.monotonic() - at > SIZE_AGE:
-            with suppress(OutOfRange, Transient):  # reading the range reports it
-                size = self._measured(topic, part, begin)
-            _sizes[key] = time.monotonic(), size
-        return size
-
     def _measured(self, topic: Topic, part: int, begin: int) -> int:
         options = {**settings(self._kafka), "queued.min.messages": 1, "fetch.message.max.bytes": 64 << 10}
         fetcher = FETCHERS.take(options, (self.connector.topic, topic.id), part, begin)
         try:
-            found = next(fetcher.read(begin + MEASURED))
+            return measured(fetcher)
         finally:
             fetcher.consumer.close()
-        sizes = [len(value or b"") for value in found.values] or [GUESS]
-        return 32 + sum(sizes) // len(sizes)
 
     def _is_recreated(self, id: str) -> bool:
         """Return whether there is no topic of that name and id any more."""
@@ -260,11 +271,38 @@ class TopicSource(SplitSource):
             reached = min(low, part.end)
             yield part.until(reached).lost(DELETED)
             part.begin = reached
-        elif high < part.begin:
+        elif high < part.begin or (isinstance(error, EndsEarlier) and high < part.end):
             yield part.lost(f"the partition ends at offset {high}: the broker has lost them")
             part.begin = part.end
+        elif isinstance(error, EndsEarlier):
+            raise unreachable(f"{part.topic}[{part.partition}]@{part.begin}", error) from error
         else:
             time.sleep(0.2)  # the broker has just started, it seems
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The ends of a topic's partitions as they were.
+
+    Args:
+        id: of the topic.
+        ends: the first and last offset of each partition.
+        at: when they were, on the monotonic clock.
+    """
+
+    id: str
+    ends: Mapping[int, tuple[int, int]]
+    at: float
+
+    def unread(self, position: Position) -> dict[int, int]:
+        """Return the number of messages of each partition beyond a position."""
+        is_same = position is not None and position["id"] == self.id
+        reached = {int(part): each[0] for part, each in position["next"].items()} if is_same else {}
+        return {part: max(0, end - max(low, reached.get(part, low))) for part, (low, end) in self.ends.items()}
+
+    def has_unread(self, position: Position) -> bool:
+        """Return True if there are messages beyond a position."""
+        return any(self.unread(position).values())
 
 
 def _split(id: str, partition: int, begin: int, end: int, shift: int, **lost: str) -> dict[str, Any]:
@@ -328,7 +366,7 @@ class _Range:
         """Return the rejected record that reports why the records of the range are missing."""
         where, count = f"{self.topic}[{self.partition}]@{self.begin}", self.end - self.begin
         text = f"{count} records from offset {self.begin} to {self.end - 1} are missing: {reason}"
-        if reason == RECREATED:  # nobody knows how many there were
+        if reason in _UNCOUNTED:
             text = reason
         raw = json.dumps(
             {"topic": self.topic, "partition": self.partition, "begin": self.begin, "end": self.end}

@@ -73,7 +73,7 @@ class TransactionalTopic:
 
         Args:
             send: calls `send` of this object for each record.
-            offset: the new position, at least 1.
+            offset: the new position, at least 0.
             metadata: what belongs to it.
 
         Raises:

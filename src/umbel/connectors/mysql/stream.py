@@ -82,8 +82,9 @@ class BinlogStream:
 
     def _begin(self, connection: Any, start: MariaDBHistory | MySQLHistory | str, replica: int) -> None:
         """Ask for the stream."""
+        before = time.time()  # not after it: commits must not seem earlier than the instants of their rows
         now, checksum = rows(connection, "SELECT UNIX_TIMESTAMP(NOW(6)), @@global.binlog_checksum")[0]
-        self._ahead, self._has_checksums = float(now) - time.time(), checksum != "NONE"
+        self._ahead, self._has_checksums = float(now) - before, checksum != "NONE"
         period = HEARTBEAT * 1_000_000_000
         rows(
             connection,
@@ -107,7 +108,10 @@ class BinlogStream:
 
     @property
     def server_time(self) -> float:
-        """The time by the server's clock."""
+        """The time by the server's clock.
+
+        It may be later by as much as the server took to send it.
+        """
         return time.time() + self._ahead
 
     @property

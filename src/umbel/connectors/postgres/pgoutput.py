@@ -6,7 +6,7 @@ Format: the chapter "Logical Replication Message Formats" of PostgreSQL's manual
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
@@ -27,12 +27,15 @@ class Decoder(Transactions):
     Args:
         keys: the names of the columns of the dataset's keys; none for a keyless one.
         deletions: the last ones before.
-        table: the number of the table; others in the stream are tables that inherit from it.
+        table: the number of the table.
+        is_part: whether the table with another number is a partition of it or inherits from it; a publication may send any.
     """
 
-    def __init__(self, keys: Sequence[str], deletions: Deletions, table: int) -> None:
+    def __init__(
+        self, keys: Sequence[str], deletions: Deletions, table: int, is_part: Callable[[int], bool] = lambda _: False
+    ) -> None:
         super().__init__(keys, deletions)
-        self._table = table
+        self._table, self._is_part = table, is_part
         self._relations: dict[int, Relation] = {}
         self._types: dict[str, tuple[int, int]] = {}
         self.lsn = 0
@@ -43,16 +46,10 @@ class Decoder(Transactions):
     def feed(self, message: bytes) -> None:
         """Decode one message."""
         kind = message[0]
-        if kind == _INSERT:
-            relation = self._relations[_number(message, 1)]
-            values, _ = _tuple(message, 6)
-            self.add(INSERT, relation, values)
-        elif kind == _UPDATE:
-            self._updated(message)
-        elif kind == _DELETE:
-            relation = self._relations[_number(message, 1)]
-            values, _ = _tuple(message, 6)
-            self.add(DELETE, relation, values)
+        if kind in _OF_ROWS:
+            relation = self._relations.get(_number(message, 1))
+            if relation is not None:
+                self._changed(kind, relation, message)
         elif kind == _BEGIN:
             self.begin()
         elif kind == _COMMIT:
@@ -60,20 +57,33 @@ class Decoder(Transactions):
             self.committed_at = at + EPOCH_2000
             self.commit(self.committed_at)
         elif kind == _RELATION:
-            number, relation, types = _relation(message)
-            self._relations[number] = relation
-            self._types.update(types)
+            self._described(message)
         elif kind == _TRUNCATE:
             numbers = struct.unpack_from(f">{_number(message, 1)}I", message, 6)
-            relation = self._relations[numbers[0]]
-            self.add(TRUNCATE if self._table in numbers else REDUCED, relation, (None,) * len(relation.columns))
+            relation = next((self._relations[each] for each in numbers if each in self._relations), None)
+            if relation is not None:
+                self.add(TRUNCATE if self._table in numbers else REDUCED, relation, (None,) * len(relation.columns))
 
     def columns(self) -> dict[str, Column]:
         """Return the columns that the stream has described."""
         return {name: streamed(name, *each) for name, each in self._types.items()}
 
-    def _updated(self, message: bytes) -> None:
-        relation = self._relations[_number(message, 1)]
+    def _described(self, message: bytes) -> None:
+        number, relation, types = _relation(message)
+        if number == self._table or self._is_part(number):
+            self._relations[number] = relation
+            self._types.update(types)
+        else:
+            self._relations.pop(number, None)
+
+    def _changed(self, kind: int, relation: Relation, message: bytes) -> None:
+        if kind == _UPDATE:
+            self._updated(relation, message)
+        else:
+            values, _ = _tuple(message, 6)
+            self.add(INSERT if kind == _INSERT else DELETE, relation, values)
+
+    def _updated(self, relation: Relation, message: bytes) -> None:
         at, former = 5, None
         if message[at] != _NEW:
             former, at = _tuple(message, at + 1)
@@ -129,4 +139,5 @@ def _number(message: bytes, at: int) -> int:
 
 
 _BEGIN, _COMMIT, _RELATION, _INSERT, _UPDATE, _DELETE, _TRUNCATE = b"BCRIUDT"
+_OF_ROWS = frozenset({_INSERT, _UPDATE, _DELETE})
 _TEXT, _NULL, _NEW = b"tnN"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from umbel.connectors.postgres.server import PostgresDescription
+from umbel.connectors.postgres.server import PostgresDescription, Server
 
 if TYPE_CHECKING:
     import psycopg
@@ -21,6 +23,51 @@ FROM pg_publication p LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.
 NARROWED = """r.prrelid IS NOT NULL OR p.puballtables, pg_get_expr(r.prqual, r.prrelid), CASE WHEN r.prattrs IS NOT NULL THEN
     ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = r.prrelid AND a.attnum = ANY(r.prattrs)) END"""
 WHOLE = "r.prrelid IS NOT NULL OR p.puballtables, NULL, NULL"
+
+PART_OF = """
+WITH RECURSIVE above(oid) AS (SELECT %s::oid UNION SELECT i.inhparent FROM pg_inherits i JOIN above a ON i.inhrelid = a.oid)
+SELECT count(*) > 0 FROM above WHERE oid = %s::oid
+"""
+SENDS_OTHERS = """
+WITH RECURSIVE parts(oid) AS (SELECT %s::oid UNION SELECT i.inhrelid FROM pg_inherits i JOIN parts p ON i.inhparent = p.oid)
+SELECT p.puballtables OR EXISTS (
+    SELECT FROM pg_publication_tables t JOIN pg_namespace n ON n.nspname = t.schemaname
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+    WHERE t.pubname = p.pubname AND c.oid NOT IN (SELECT oid FROM parts)
+) FROM pg_publication p WHERE p.pubname = %s
+"""
+
+
+@contextmanager
+def parts_of(server: Server, table: int, publication: str) -> Iterator[Callable[[int], bool]]:
+    """Yield a predicate of tables: one is a partition of another, or inherits from it.
+
+    If the publication sends no others, each table is, also one that was detached or dropped since; else one that is now. The
+    connection is made when the function is called first, and lasts for the block.
+
+    Args:
+        server: of the tables.
+        table: the id of the other one.
+        publication: the name of the publication that sends them.
+    """
+    with ExitStack() as stack:
+
+        @cache
+        def connection() -> psycopg.Connection[Any]:
+            return stack.enter_context(server.connect(autocommit=True))
+
+        def is_true(query: str, *values: object) -> bool:
+            found = connection().execute(query, values).fetchone()
+            return bool(found and found[0])
+
+        @cache
+        def sends_others() -> bool:
+            return is_true(SENDS_OTHERS, table, publication)
+
+        def is_part(number: int) -> bool:
+            return not sends_others() or is_true(PART_OF, number, table)
+
+        yield is_part
 
 
 def creation(name: str, table: str) -> str:

@@ -18,7 +18,7 @@ from umbel.connectors.polling import Poller
 from umbel.connectors.postgres.copying import PostgresSource
 from umbel.connectors.postgres.pages import PageRanges, page_ranges
 from umbel.connectors.postgres.pgoutput import Decoder
-from umbel.connectors.postgres.publication import creation, generated_problems, publication_problems
+from umbel.connectors.postgres.publication import creation, generated_problems, parts_of, publication_problems
 from umbel.connectors.postgres.server import SLOTS_HINT, PostgresDescription, describe
 from umbel.connectors.postgres.stream import Stream, lsn_number, lsn_text
 from umbel.connectors.sql.columns import Column
@@ -145,7 +145,7 @@ class ReplicatedSource(PostgresSource, FollowedSource):
                 raise Transient(f"{self.title}: the first copy was interrupted")
         at = lsn_number(lsn)
         facts = {"slot": slot, "system": system, "timeline": tli, "lsn": at, "confirmed": at, "snapshot": token}
-        self.stage.save({**facts, "loaded": True})
+        self.stage.save({**facts, "table": int(table.oid), "loaded": True})
 
     def _is_published(self, connection: psycopg.Connection[Any]) -> bool:
         query = "SELECT count(*) FROM pg_publication WHERE pubname = %s"
@@ -176,15 +176,20 @@ class ReplicatedSource(PostgresSource, FollowedSource):
         state = self.stage.state()
         with self.server.connect(autocommit=True) as connection:
             table = describe(connection, self.title, self.table)
+            self._check_table(table, state)
             self._check_publication(connection, table)
             flushed = self._check_slot(connection, state)
             end = lsn_number(_value(connection, "SELECT pg_current_wal_lsn()::text"))
-        with self.server.connect(autocommit=True, replication="database") as replication:
+        oid = int(table.oid)
+        with (
+            self.server.connect(autocommit=True, replication="database") as replication,
+            parts_of(self.server, oid, self.publication) as is_part,
+        ):
             start = self._position(state)
             self._check_system(found := _row(replication, "IDENTIFY_SYSTEM"), state, start)
             self._check_history(replication, int(found[1]), state, max(start, flushed))
             stream = Stream(replication, state["slot"], self.publication, start, end)
-            decoder = Decoder(self.options.keys or (), self.deletions, int(table.oid))
+            decoder = Decoder(self.options.keys or (), self.deletions, oid, is_part)
             self._receive(stream, decoder, table, poller)
 
     def _receive(self, stream: Stream, decoder: Decoder, table: PostgresDescription, poller: Poller) -> None:
@@ -239,6 +244,15 @@ class ReplicatedSource(PostgresSource, FollowedSource):
     ) -> Iterator[tuple[str, str]]:
         is_keyed, names = self.options.is_keyed, self.names(table)
         return publication_problems(connection, self.publication, table, names, is_keyed=is_keyed)
+
+    def _check_table(self, table: PostgresDescription, state: Mapping[str, Any]) -> None:
+        """Report another table under the name of the one that was copied."""
+        # an older version has not noted which one that was
+        if state.get("table", table.oid) != table.oid:
+            raise Terminal(
+                f"{self.title}: this is another table than the rows came from: that one was dropped or renamed",
+                hint=ANEW,
+            )
 
     def _check_publication(self, connection: psycopg.Connection[Any], table: PostgresDescription) -> None:
         for problem, hint in self._publication_problems(connection, table):

@@ -37,6 +37,8 @@ POSITIONS = """CREATE TABLE IF NOT EXISTS umbel_sinks(
 TAKE_OVER = """INSERT INTO umbel_sinks(sink, dataset, epoch, batch, rows) VALUES (%s, %s, 1, %s, %s)
     ON CONFLICT (sink) DO UPDATE SET epoch = umbel_sinks.epoch + 1 RETURNING epoch, batch, rows"""
 ADVANCE = "UPDATE umbel_sinks SET batch = %s, rows = %s, written_at = now() WHERE sink = %s AND epoch = %s"
+AT_ONCE = 64 << 20
+"""Bytes of rows in one statement, unless one row has more: Postgres takes no message of a gigabyte."""
 _NUL = b"\\u0000"
 _OF_ROWS = ("22", "23", "44", "54000", "P0001")
 """Classes of SQLSTATE of values: data, constraints, conditions of views, too long for an index, raised by a trigger."""
@@ -181,14 +183,16 @@ class TableWriter(SinkWriter):
         if gone:  # first: an inserted row may have the value of a deleted one in another unique column
             same = " AND ".join(f"t.{each} = incoming.{each}" for each in keys)
             statement = f"DELETE FROM {self._table} t USING {self._incoming} incoming WHERE {same}"  # noqa: S608
-            connection.execute(statement, [self._json(gone)])
+            for part in _arrays(gone):
+                connection.execute(statement, [part])
         if rows:
             assigned = ", ".join(f"{each} = EXCLUDED.{each}" for each in rest)
-            connection.execute(
+            statement = (
                 f"INSERT INTO {self._table}({listed}) SELECT {listed} FROM {self._incoming}"  # noqa: S608  all names are quoted
-                f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {assigned}",
-                [self._json(rows)],
+                f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {assigned}"
             )
+            for part in _arrays(rows):
+                connection.execute(statement, [part])
 
     def _append(self, connection: Any, changes: Sequence[RowChange]) -> None:
         columns = self._quoted(self._options.schema.names)
@@ -196,21 +200,18 @@ class TableWriter(SinkWriter):
         rows = [self._row(each.after) for each in changes if each.after is not None]
         if rows:
             statement = f"INSERT INTO {self._table}({listed}) SELECT {listed} FROM {self._incoming}"  # noqa: S608
-            connection.execute(statement, [self._json(rows)])
+            for part in _arrays(rows):
+                connection.execute(statement, [part])
         same = " AND ".join(f"to_jsonb(t.{each}) IS NOT DISTINCT FROM to_jsonb(incoming.{each})" for each in columns)
         for change in changes:
             if change.after is None and change.before is not None:  # one of equal rows
                 one = f"SELECT t.ctid FROM {self._table} t, {self._incoming} incoming WHERE {same} LIMIT 1"  # noqa: S608
-                row = self._json([self._row(change.before)])
-                connection.execute(f"DELETE FROM {self._table} WHERE ctid = ({one})", [row])  # noqa: S608
+                row = [*_arrays([self._row(change.before)])]
+                connection.execute(f"DELETE FROM {self._table} WHERE ctid = ({one})", row)  # noqa: S608
 
     @property
     def _incoming(self) -> str:
         return f"json_populate_recordset(NULL::{self._table}, %s::text::json)"
-
-    @staticmethod
-    def _json(rows: Sequence[dict[str, Any]]) -> str:
-        return orjson.dumps(rows).decode()
 
     def _refuse_nul(self, changes: Sequence[RowChange]) -> None:
         """Refuse changes with a NUL character, which no type of text has in Postgres.
@@ -237,6 +238,20 @@ class TableWriter(SinkWriter):
         """Return a row by the columns of the table, as Postgres reads JSON."""
         made = {name: _binary(row[name]) for name in self._binary if row.get(name) is not None}
         return {self._options.column(name): made.get(name, value) for name, value in row.items()}
+
+
+def _arrays(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield rows as arrays of JSON, each for a statement."""
+    part, size = list[bytes](), 0
+    for row in rows:
+        text = orjson.dumps(row)
+        if part and size + len(text) > AT_ONCE:
+            yield f"[{b','.join(part).decode()}]"
+            part, size = [], 0
+        part.append(text)
+        size += len(text)
+    if part:
+        yield f"[{b','.join(part).decode()}]"
 
 
 def _texts(value: Any) -> str:

@@ -17,6 +17,7 @@ from umbel.catalog.purges import Purges
 from umbel.errors import Damaged, InvalidValue
 from umbel.processes.locks import alone
 from umbel.runtime.deployment import Deployment
+from umbel.runtime.integrity import damage
 from umbel.runtime.recovery.cut import CATALOG, Cut, CutFile, CutObject, ObjectGone, Readable, cut
 from umbel.runtime.recovery.cut_reading import Opened, ahead
 from umbel.runtime.recovery.listing import BackupList, FileEntry, Part, id_of, number_of
@@ -87,9 +88,33 @@ def backup(
     repository.check()
     with alone(deployment.directory, "backup"):
         report = _cut_and_written(deployment, repository, progress)
-    if keep is not None:
+    if keep is None:
+        return report
+    if wrong := _damage(deployment):
+        report.notes.append(
+            f"old backups stay, for the new one is of a damaged deployment: {wrong}; umbel check tells more"
+        )
+    else:
         _prune(repository, keep, writer_of(deployment.directory), report)
     return report
+
+
+def _damage(deployment: Deployment) -> str:
+    """Return a description of the damage that a quick look finds; empty for none.
+
+    It is looked for twice: the deployment may be running, and delete what is not needed any more.
+    """
+    wrong = ""
+    for _ in range(2):
+        try:
+            found = next(damage(deployment), None)
+        except OSError as error:
+            wrong = str(error)
+            continue
+        if found is None:
+            return ""
+        wrong = found.message
+    return wrong
 
 
 def _cut_and_written(deployment: Deployment, repository: Repository, progress: Progress) -> BackupReport:

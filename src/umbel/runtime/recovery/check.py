@@ -199,12 +199,11 @@ def _staged(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:
     folder = deployment.directory / "staged"
     for source in sorted(folder.iterdir()) if folder.is_dir() else ():
         stage = Stage(source)
-        yield from _caught(f"staged rows of {source.name}", stage.state, f"how far source {source.name} was read")
+        subject, rows = f"staged rows of {source.name}", f"rows of source {source.name} that are not processed"
+        yield from _caught(subject, stage.state, f"how far source {source.name} was read, or {rows}")
+        yield from _caught(subject, stage.check, rows)
         for number in stage.numbers():
-            look = partial(stage.read if deep else stage.part, number)
-            yield from _caught(
-                f"staged rows of {source.name}", look, f"rows of source {source.name} that are not processed"
-            )
+            yield from _caught(subject, partial(stage.read if deep else stage.part, number), rows)
 
 
 def _features(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]:

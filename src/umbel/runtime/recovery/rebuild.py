@@ -20,14 +20,18 @@ from umbel.log.segments import ORIGIN, read_oldest
 from umbel.processes.locks import alone
 from umbel.runtime.backfill_state import BACKFILL
 from umbel.runtime.completeness import COMPLETE, check_computable
-from umbel.runtime.deployment import JOB, STORE, Deployment
+from umbel.runtime.deployment import FORMER_STORE, JOB, NEW_STORE, STORE, Deployment
 from umbel.runtime.recovery.cut import ingest_logs
 from umbel.runtime.retention import no_drops
+from umbel.runtime.sink_ids import PREFIX, resending
 from umbel.state.description import NAME as STORE_FILE
 from umbel.state.durable import DurableStore
 from umbel.state.file import FileStore
 from umbel.state.port import Store
 from umbel.state.urls import open_store
+
+_OF_STATE = frozenset({STORE, NEW_STORE, FORMER_STORE, BACKFILL, COMPLETE})
+"""The settings that belong to the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ def rebuild_all(deployment: Deployment) -> list[str]:
         deployment: the deployment; it must be stopped.
 
     Returns:
-        What is not in the sources any more, for people.
+        What is not in the sources any more, and what sinks are sent again, for people.
 
     Raises:
         InvalidValue: the store is that of another deployment.
@@ -174,6 +178,9 @@ def rebuild_all(deployment: Deployment) -> list[str]:
         oldest = read_oldest(folder)
         if oldest is not None and oldest > ORIGIN:
             lost.append(f"{oldest.row} rows of {name} are past their retention, and cannot be read again")
+    graph = deployment.graph(deployment.catalog.latest())
+    if again := resending(deployment, graph, {node.state_id for node in graph.nodes}):
+        lost.append(again)
     with alone(deployment.directory, "worker"):
         store = _own_store(deployment)
         if isinstance(store, DurableStore):
@@ -198,8 +205,12 @@ def _forget_progress(deployment: Deployment) -> None:
         for row in (t.BatchRow, t.Counter, t.BackfillRow, t.Removal):
             session.execute(delete(row))
         names = session.scalars(select(t.SettingRow.name)).all()
-        gone = [name for name in names if name in (STORE, BACKFILL, COMPLETE) or name.startswith("frontier of ")]
+        stores = [session.get(t.SettingRow, name) for name in (STORE, FORMER_STORE, NEW_STORE)]
+        former = next((row.value for row in stores if row is not None), None)
+        gone = [name for name in names if name in _OF_STATE or name.startswith(("frontier of ", PREFIX))]
         session.execute(delete(t.SettingRow).where(t.SettingRow.name.in_(gone)))
+        if former is not None:  # what is left there is refused from now on
+            session.add(t.SettingRow(name=FORMER_STORE, value=former))
 
 
 def _own_store(deployment: Deployment) -> Store:
@@ -208,9 +219,10 @@ def _own_store(deployment: Deployment) -> Store:
     Raises:
         InvalidValue: it is that of another deployment.
     """
-    store, noted = open_store(deployment.store_url, deployment.shards), deployment.noted_store
+    store = open_store(deployment.store_url, deployment.shards)
+    own = {deployment.catalog.noted(name) for name in (STORE, NEW_STORE, FORMER_STORE)}
     is_in_folder = isinstance(store, FileStore) and store.directory == (deployment.directory / "store").resolve()
-    if isinstance(store, DurableStore) and not is_in_folder and _identity(store) not in (None, noted):
+    if isinstance(store, DurableStore) and not is_in_folder and _identity(store) not in {None, *own}:
         raise InvalidValue(
             f"the state in {store.root} is not the one that the catalog tells of: it is left as it is",
             hint="name the store of the worker: --store",
@@ -233,8 +245,12 @@ def _identity(store: DurableStore) -> str | None:
 
 
 def share(deployment: Deployment, made: Rebuild) -> float:
-    """Return the share of a rebuild that is done."""
-    left = made.state_ids - deployment.catalog.backfilled()
+    """Return the share of a rebuild that is done.
+
+    What a commit has removed since is not computed any more, and counts as done.
+    """
+    in_force = {node.state_id for node in deployment.graph(deployment.catalog.latest()).nodes}
+    left = made.state_ids & in_force - deployment.catalog.backfilled()
     if not left:
         return 1.0
     state = deployment.backfill_state()

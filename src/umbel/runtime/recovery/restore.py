@@ -16,7 +16,6 @@ from umbel.catalog.catalog import Catalog
 from umbel.catalog.copies import load
 from umbel.errors import Damaged, InvalidValue, UmbelError
 from umbel.processes.locks import alone
-from umbel.runtime.deliveries import begin_lineage
 from umbel.runtime.home import adopt
 from umbel.runtime.journal_ends import forget_ends
 from umbel.runtime.recovery import checkpoint
@@ -33,6 +32,7 @@ from umbel.runtime.recovery.state_targets import (
     target_of,
     write_file,
 )
+from umbel.runtime.sink_ids import begin_lineage
 from umbel.state import disk
 from umbel.state.failpoints import reach
 

@@ -17,7 +17,7 @@ from umbel.runtime.journal_ends import noted_ends
 from umbel.runtime.recovery.finding import ALL, CheckFinding, reason_of
 from umbel.runtime.recovery.rebuild import computable, request, titles
 from umbel.state.description import NAME, StoreDescription
-from umbel.state.durable import DurableStore
+from umbel.state.durable import NEW, DurableStore
 from umbel.state.runs.files import LocalFiles, ShardFiles
 from umbel.state.runs.inspection import ShardInspection, inspect, repair
 
@@ -50,6 +50,9 @@ def check_state(deployment: Deployment, *, deep: bool) -> Iterator[CheckFinding]
         if is_described and isinstance(store, DurableStore) and deployment.noted_store not in (None, store.identity):
             text = f"{store.root}/{NAME} has another id than the catalog tells of"
             yield CheckFinding("state", text, "all state", f"name the store of the worker: --store; {ALL}")
+        elif is_described and isinstance(store, DurableStore) and store.refusal:
+            yield CheckFinding("state", store.refusal, remedy=NEW)
+            return
     except (Damaged, OSError) as error:
         store, is_described, wrong = None, False, reason_of(error)
     shards = [LocalFiles(folder / f"shard-{shard:03d}") for shard in range(deployment.shards)] if folder else []

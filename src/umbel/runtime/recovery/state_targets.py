@@ -39,7 +39,7 @@ STATE = "store/"
 """The prefix of the state's files in a backup."""
 MARK = "restoring"
 """The object by which the objects of a restore that was killed are known."""
-_OWN = re.compile(r"shard-\d{3,}/(runs|journal|manifest)/[\w.-]+")
+_OWN = re.compile(r"probes/\w+|shard-\d{3,}/(runs|journal|manifest)/[\w.-]+")
 _TRANSLATED = re.compile(r"store/(shard-\d{3,})/(journal|manifest)/([\w.-]+)")
 
 
@@ -151,6 +151,7 @@ class BucketState:
         try:
             self._root.put_uncached(MARK, self._mark)
             self._clear(left)
+            self._root.check_puts()
             if self.repository.reads(f"{self.store.location}/{MARK}", self._mark):
                 self._copied = self.repository.objects()
             yield

@@ -158,7 +158,7 @@ def grouped_frame(keys: pl.Series, owners: Ints, rows: pl.DataFrame, schema: Tab
     if keys.null_count() or any(rows[column].null_count() for column in schema.order):
         raise InvalidValue(f"table {name!r}: a null in an address, one of {[KEY, *schema.order]}")
     hashes = hash_keys(keys)
-    ranks = hashes.argsort(kind="stable")  # keys that share a hash remain in order
+    ranks = order_of_numbers(hashes)  # keys that share a hash remain in order
     bounds = owners.searchsorted(np.arange(len(keys) + 1))
     places, ranges = expanded(bounds[ranks], bounds[ranks + 1])
     position = ranks[ranges]
@@ -234,6 +234,17 @@ def _sorted(rows: pl.DataFrame, order: list[str], *, is_sorted_by_parts: bool = 
         if (packed[1:] < packed[:-1]).any():
             found = found[order_of_numbers(packed)]
     return rows[found]
+
+
+def merged_sequences(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Return rows sorted by columns of whole numbers and instants, without nulls.
+
+    Rows that are some sorted sequences, one after the other, are merged.
+    """
+    packed = packed_numbers([rows[name].to_physical().to_numpy() for name in columns])
+    if packed is None:
+        return rows.sort(*columns, maintain_order=True)
+    return rows[packed.argsort(kind="stable")]  # merges the sequences that it finds, where numbers are large
 
 
 def gathered(rows: pl.DataFrame, places: Ints) -> pl.DataFrame:

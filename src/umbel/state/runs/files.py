@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from umbel.state.runs.records import JournalRecord, PlacedRecord
 
 _DRAFT = ".draft"
+_HINTS = {
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): "free some disk space; nothing of this write is seen",
+    (
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+    ): "let the account that runs umbel own it and all in umbel's folder: chown -R",
+}
 
 
 class ShardFiles(Protocol):
@@ -61,6 +69,14 @@ class ShardFiles(Protocol):
 
     def put_new(self, name: str, data: bytes | memoryview) -> bool:
         """Write a whole file like `put`; False if the name is taken."""
+        ...
+
+    def check_puts(self) -> None:
+        """Refuse a storage whose `put_new` does not fail where the name is taken.
+
+        Raises:
+            InvalidValue: it does not.
+        """
         ...
 
     def list(self, folder: str) -> list[str]:
@@ -260,6 +276,9 @@ class LocalFiles:
             self._sync_folder(path.parent)
         return True
 
+    def check_puts(self) -> None:
+        """Do nothing: the link of a taken name fails."""
+
     def append(self, name: str, at: int, data: bytes | memoryview) -> None:
         with _explained(self.root / name):
             self._written(self.root / name, disk.WRITE, data, at)
@@ -311,8 +330,9 @@ class LocalFiles:
 
     @contextmanager
     def locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:
-        disk.make_folder(self.root)
-        file = os.open(self.root / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with _explained(self.root / name):
+            disk.make_folder(self.root)
+            file = os.open(self.root / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -364,7 +384,6 @@ def _explained(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        hint = "free some disk space; nothing of this write is seen" if is_full else "check the disk"
+        hint = next((hint for numbers, hint in _HINTS.items() if error.errno in numbers), "check the disk")
         name = f"{path.parent.name}/{path.name}"
         raise Transient(f"the state file {name} cannot be written: {error.strerror}", hint=hint) from error

@@ -41,9 +41,14 @@ GRACE = 3600.0
 """Seconds for which an object that no manifest names is left: a process may be about to publish it."""
 LONG = 500
 """Records of the journal from which on they are flushed into runs: each is an object to read for whoever starts anew."""
+PROBES = "probes"
+"""The folder of the objects by which it is found out what the storage does."""
 PINS = "pins"
 """The folder of the objects that let maintenance delete nothing."""
 _FIRST = JournalPosition().offset
+_CONDITIONAL = (
+    "have the state on S3, on a server that refuses such puts (a newer version may do), or in a folder: --store"
+)
 _AT_ONCE = 16
 """Objects that are read at once."""
 
@@ -175,6 +180,26 @@ class ObjectFiles:
                 return self.read(name) == data
             return False
         return True
+
+    def check_puts(self) -> None:
+        """Refuse a storage that replaces an object where a put must not.
+
+        Raises:
+            InvalidValue: it does, or knows no such puts.
+        """
+        name = f"{PROBES}/{uuid4().hex}"
+        try:
+            if not self.put_new(name, b"first") or self.put_new(name, b"second"):
+                report = "the storage replaces an object by a put that must not (If-None-Match: *)"
+                raise InvalidValue(f"{self}: {report}: of two writers one would be lost", hint=_CONDITIONAL)
+        except Transient as error:
+            if "501 Not Implemented" not in str(error):
+                raise
+            report = "the storage has no puts that fail where the name is taken (If-None-Match: *)"
+            raise InvalidValue(f"{self}: {report}", hint=_CONDITIONAL) from error
+        finally:
+            with suppress(UmbelError):
+                self.delete(name)
 
     def list(self, folder: str) -> list[str]:
         return sorted(name for name, _, _ in self.listed(folder))

@@ -15,9 +15,11 @@ from umbel.state.runs.addresses import (
     expanded,
     hash_keys,
     merge_frames,
+    merged_sequences,
     with_sources,
 )
 from umbel.state.runs.rules import HASH, KEY, KEY_ID
+from umbel.state.runs.sorting import order_of_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,26 +88,34 @@ def lookup(
     Returns:
         `_key_id`, the order and the columns.
     """
-    hashes = hash_keys(keys)
-    ranks = hashes.argsort(kind="stable")
-    ordered = hashes[ranks]
-    frames = [_hits(source, ordered, ranks) for source in sources] if len(keys) else []
-    found = with_sources([frame for frame in frames if frame is not None] or [no_rows(schema)])
+    frames = _hits(sources, keys) if len(keys) else []
+    found = with_sources(frames or [no_rows(schema)])
     found = _only(found, found[KEY] == keys.gather(found[KEY_ID]))
     found = _within(found, schema, low, high)
-    if found.height > 1:
-        found = found.sort(KEY_ID, *schema.order, maintain_order=True)
     found = _columns(found, [name for name in found.columns if name not in (HASH, KEY)])
+    if len(frames) > 1 and found.height > 1:
+        found = merged_sequences(found, (KEY_ID, *schema.order))
     merged = schema.rule.merge(found, beginnings(found, (KEY_ID, *schema.order)), complete=True)
     return _columns(schema.unexpired(merged, horizon), [KEY_ID, *schema.shown])
 
 
-def _hits(source: SortedRows, hashes: Hashes, ranks: Ints) -> pl.DataFrame | None:
-    rows, ranges = expanded(*source.find(hashes))
-    if not len(rows):
-        return None
-    found = source.take(rows)
-    return found.insert_column(found.width, pl.Series(KEY_ID, ranks[ranges].astype(np.uint32)))
+def _hits(sources: Sequence[SortedRows], keys: pl.Series) -> list[pl.DataFrame]:
+    """Return the rows of each source with the hashes of keys.
+
+    They have key indexes and are sorted by these and the order: a source stores the rows of a key in order.
+    """
+    hashes = hash_keys(keys)
+    ranks = order_of_numbers(hashes)
+    ordered, places = hashes[ranks], np.empty_like(ranks)
+    places[ranks] = np.arange(len(ranks))
+    found = list[pl.DataFrame]()
+    for source in sources:
+        low, high = source.find(ordered)
+        rows, numbers = expanded(low[places], high[places])
+        if len(rows):
+            frame = source.take(rows)
+            found.append(frame.insert_column(frame.width, pl.Series(KEY_ID, numbers.astype(np.uint32))))
+    return found
 
 
 def _only(rows: pl.DataFrame, mask: pl.Series) -> pl.DataFrame:

@@ -26,11 +26,11 @@ KEY = "_key"
 KEY_ID = "_key_id"
 """The column with a key's index among the requested keys."""
 HASH = "_hash"
-SOURCE = "_source"
+SOURCE = "_seq_source"
 """The number of the sorted frame a row comes from, oldest first."""
 REMOVED = "_removed"
 NET_WEIGHT = "_weight"
-_GROUP = "_group"
+_GROUP = "_key_entry"
 
 
 class MergeRule(ABC):

@@ -34,7 +34,7 @@ from umbel.state.runs.rules import HASH, KEY, REMOVED
 from umbel.state.runs.section import BLOCK_ROWS, PackedSection, Section, StoredArrays, pack_section
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _FOOTER = struct.Struct("<QIII8s")
 _MAGIC = b"umbelrn2"
@@ -100,13 +100,14 @@ class RunFile:
     Args:
         data: the file's bytes, mapped.
         name: the file's name.
+        error: returns the error of damage from the name and a reason.
 
     Raises:
         Damaged: the file is cut, its description fails its checksum, or it was written under another name.
     """
 
-    def __init__(self, data: pa.Buffer, name: str) -> None:
-        whole, self._name, self._damaged = memoryview(data), name, partial(_damaged, name)
+    def __init__(self, data: pa.Buffer, name: str, error: Callable[[str, str], Damaged] | None = None) -> None:
+        whole, self._name, self._damaged = memoryview(data), name, partial(error or damaged, name)
         self.size = len(whole)
         """Bytes of the file."""
         if self.size < _FOOTER.size:
@@ -283,7 +284,7 @@ class RunFile:
         return self.rows
 
 
-def _damaged(name: str, reason: str) -> Damaged:
+def damaged(name: str, reason: str) -> Damaged:
     """Return the error of a run.
 
     No method: a run that its own sections refer to would stay mapped until Python looks for cycles.

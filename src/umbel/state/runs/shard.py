@@ -22,7 +22,7 @@ from umbel.state.runs.manifest import JournalPosition, Manifest, publish, read_l
 from umbel.state.runs.memtable import Memtable, state_id_of
 from umbel.state.runs.records import JournalRecord, PlacedRecord
 from umbel.state.runs.rules import TableSchema, schema_of
-from umbel.state.runs.run import REMEDY, RunFile
+from umbel.state.runs.run import REMEDY, RunFile, damaged
 from umbel.state.runs.views import ShardView
 from umbel.state.runs.writable_shard import TRIES, WritableShard
 
@@ -54,6 +54,30 @@ class ShardOptions:
     flush_bytes: int = 64 << 20
     part_rows: int = 1 << 20
     fan: int = 6
+
+
+class _DamagedCopies:
+    """The copies of runs on this machine that were found damaged, and deleted.
+
+    The storage has the runs.
+
+    Args:
+        files: of the shard.
+    """
+
+    def __init__(self, files: ShardFiles) -> None:
+        self._files = files
+        self.names = set[str]()
+
+    def error(self, name: str, reason: str) -> Damaged:
+        """Return the error of a damaged run.
+
+        Its copy, if it is one, is not read again.
+        """
+        if not self._files.has_locks:
+            self._files.forget(f"{RUNS}/{name}")
+            self.names.add(name)
+        return damaged(name, reason)
 
 
 class _ShardMissingError(Exception):
@@ -92,6 +116,7 @@ class Shard(WritableShard):
         self.noted: Callable[[], JournalEnd] = lambda: self.least
         """Returns the same as it is noted by now: a rebuild begins again."""
         self._looks = LOOKS
+        self._damaged = _DamagedCopies(files)
 
     def _current(self) -> ShardView:
         is_fresh = self.is_followed and time.monotonic() - self._followed_at < STALE
@@ -190,6 +215,9 @@ class Shard(WritableShard):
         with self._following:
             if not self._is_opened:
                 self._recover_if_alone()
+            if self._damaged.names:
+                self._damaged.names.clear()
+                self._view = ShardView()
             self._view = self._reached(self._followed(self._view))
             self._followed_at = time.monotonic()
             return self._view
@@ -265,7 +293,12 @@ class Shard(WritableShard):
         return ShardView(manifest, memtable, end, files)
 
     def _opened(self, name: str) -> RunFile:
-        run = RunFile(self.files.map(f"{RUNS}/{name}"), name)
+        try:
+            run = RunFile(self.files.map(f"{RUNS}/{name}"), name, self._damaged.error)
+        except Damaged:
+            if self.files.has_locks:
+                raise
+            run = RunFile(self.files.map(f"{RUNS}/{name}"), name, self._damaged.error)
         if run.order is not None:
             self._learn(run.table, schema_of(run.columns, run.order))
         return run

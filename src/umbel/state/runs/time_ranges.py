@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from umbel.state.runs.addresses import Ints, beginnings, expanded, hash_keys, search, with_sources
+from umbel.state.runs.addresses import Ints, beginnings, expanded, hash_keys, merged_sequences, search, with_sources
 from umbel.state.runs.reading import no_rows
 from umbel.state.runs.rules import HASH, KEY, KEY_ID
-from umbel.state.runs.sorting import packed_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -218,10 +217,7 @@ def _merged(frames: list[pl.DataFrame], schema: TableSchema, address: list[str])
         return no_rows(schema).select(KEY_ID, KEY, *schema.shown)
     found = with_sources(frames)
     if len(frames) > 1:
-        packed = None if KEY in address else packed_numbers([found[name].to_physical().to_numpy() for name in address])
-        # a stable sort of large numbers merges the sequences that it finds
-        order = None if packed is None else packed.argsort(kind="stable")
-        found = found.sort(*address, maintain_order=True) if order is None else found[order]
+        found = found.sort(*address, maintain_order=True) if KEY in address else merged_sequences(found, address)
     merged = schema.rule.merge(found, beginnings(found, address), complete=True)
     return merged.select(*([KEY_ID] if KEY_ID in merged.columns else []), KEY, *schema.shown)
 

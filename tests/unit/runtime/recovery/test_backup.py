@@ -123,6 +123,21 @@ def test_retention_deletes_what_no_backup_needs(shop: Shop, repository: Reposito
     check_restored(shop, repository, tmp_path / "elsewhere")
 
 
+def test_the_backup_of_a_damaged_deployment_deletes_none(shop: Shop, repository: Repository) -> None:
+    """With `keep=1` it deleted the last one that could be restored."""
+    shop.moved(repository)
+    shop.sell()
+    plan = max((shop.folder / "umbel" / "plans").glob("*.json"))
+    whole = plan.read_bytes()
+    plan.write_bytes(whole[:-2])
+    report = backup(shop.deployed.deployment, repository, keep=1)
+    assert (report.removed, len(repository.ids())) == ([], 2)
+    (note,) = report.notes
+    assert note.startswith("old backups stay, for the new one is of a damaged deployment: plan ")
+    plan.write_bytes(whole)
+    assert len(backup(shop.deployed.deployment, repository, keep=1).removed) == 2
+
+
 def test_an_object_of_which_little_is_needed_is_not_used_again(
     shop: Shop, repository: Repository, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from umbel.log.change_files import in_order
 from umbel.state.runs.sorting import COMPARED, order_of_numbers
 from umbel.types.schema import AT, SEQ
 
-SIZE = 3 * COMPARED
+SIZE = 9 * COMPARED
 RANDOM = np.random.default_rng(7)
 
 
@@ -25,12 +25,17 @@ NUMBERS = {
     "sorted": np.arange(SIZE),
     "equal": np.zeros(SIZE, np.int64),
     "reversed": np.arange(SIZE)[::-1].copy(),
-    "sorted first": np.concatenate([np.arange(COMPARED), RANDOM.integers(0, 1 << 62, SIZE - COMPARED)]),
+    "sorted first": np.concatenate([np.arange(SIZE // 3), RANDOM.integers(0, 1 << 62, SIZE - SIZE // 3)]),
     "sorted but for the last": np.append(np.arange(1, SIZE), 0),
     "5 % late": _late(0.05),
     "half late": _late(0.5),
     "random": RANDOM.integers(0, 1 << 62, SIZE),
     "few distinct": RANDOM.integers(0, 3, SIZE),
+    "few distinct and large": RANDOM.integers(0, 3, SIZE) << 61,
+    "hashes": RANDOM.integers(0, 1 << 64, SIZE, dtype=np.uint64),
+    "equal hashes": RANDOM.integers((1 << 64) - 3, 1 << 64, SIZE, dtype=np.uint64),
+    "as many bits as have room": RANDOM.integers(0, 1 << (63 - (SIZE - 1).bit_length()), SIZE),
+    "one bit more": RANDOM.integers(0, 1 << (64 - (SIZE - 1).bit_length()), SIZE),
     "none": np.zeros(0, np.int64),
 }
 
@@ -43,7 +48,7 @@ def test_orders_are_stable(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_changes_are_in_order_of_instants_and_numbers(kind: str) -> None:
-    instants = pl.Series(AT, NUMBERS[kind]).cast(pl.Datetime("us", "UTC"))
+    instants = pl.Series(AT, NUMBERS[kind].astype(np.int64) >> 1).cast(pl.Datetime("us", "UTC"))
     for numbers in (np.arange(len(instants)), np.arange(len(instants))[::-1].copy()):
         changes = pl.DataFrame({AT: instants, SEQ: numbers})
         assert in_order(changes).equals(changes.sort(AT, SEQ, maintain_order=True))

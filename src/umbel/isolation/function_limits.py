@@ -17,7 +17,7 @@ FRAME_COPIES = 32
 
 @dataclass(frozen=True, slots=True)
 class FunctionLimits:
-    """Limits of user functions in pipelines.
+    """Limits of user functions, in pipelines and in transformations.
 
     Args:
         row_seconds: seconds a call for one row may take; `UMBEL_FUNCTION_ROW_SECONDS`.

@@ -1,0 +1,54 @@
+"""Readers of a collector's events: one that is too deep, stored by an older version, holds up no other."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.unit.collector.test_bodies import nested
+from umbel.cli.collect import group
+from umbel.collector.backlog import waiting_in
+from umbel.collector.forwarding import StreamForwarding
+from umbel.collector.settings import CollectorSettings, KafkaTarget
+from umbel.log.collected import SYSTEM
+from umbel.log.ingest import IngestLog
+from umbel.log.readers import note_position, positions
+from umbel.log.reading import IngestReader
+from umbel.log.segments import ORIGIN
+
+EVENTS = [b'{"a":1}', nested(sys.getrecursionlimit()), b'{"b":2}']
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with closing(IngestLog(tmp_path, SYSTEM, "clicks")) as log:
+        log.append_blocking(b"[" + b",".join(EVENTS) + b"]", len(EVENTS))
+    return tmp_path
+
+
+def test_cat_prints_it(folder: Path) -> None:
+    found = CliRunner().invoke(group, ["cat", "clicks", "--dir", str(folder)])
+    assert (found.exit_code, found.stdout_bytes.splitlines()) == (0, EVENTS)
+
+
+def test_it_is_forwarded(folder: Path) -> None:
+    reader = IngestReader(folder, SYSTEM, "clicks")
+    forwarding = StreamForwarding(CollectorSettings(folder, to=KafkaTarget("127.0.0.1:1", "t")), "clicks", "x" * 16)
+    assert forwarding._events(reader.start(), reader.end(), 1 << 20) == (EVENTS, [])
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"title": "x"}', b"\xff"])
+def test_a_reader_whose_position_is_damaged_holds_back_all_events(folder: Path, text: bytes) -> None:
+    reader = IngestReader(folder, SYSTEM, "clicks")
+    note_position(reader.directory, "kafka", "Kafka", reader.end())
+    assert waiting_in(reader.directory).rows == 0
+    (path,) = (reader.directory / "readers").iterdir()
+    path.write_bytes(text)
+    assert positions(reader.directory)["kafka"].position == ORIGIN
+    assert waiting_in(reader.directory).rows == len(EVENTS)
+    forgotten = CliRunner().invoke(group, ["forget", "clicks", "kafka", "--dir", str(folder)])
+    assert (forgotten.exit_code, positions(reader.directory)) == (0, {})

@@ -1,0 +1,38 @@
+"""JSON values as a sender writes them that does not know their types."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import orjson
+import pytest
+
+from umbel.serving.requests import JsonBody
+from umbel.types.json_values import UNTYPED_NAN, with_nan
+
+
+class Nested(JsonBody, frozen=True):
+    data: Any
+
+
+def read(value: Any) -> Any:
+    data = orjson.dumps(value)
+    return with_nan(orjson.loads(data), data)
+
+
+def test_a_nan_is_one_wherever_it_is() -> None:
+    found = read({"a": [UNTYPED_NAN, {"b": UNTYPED_NAN}], "c": UNTYPED_NAN, "d": [1, None, "NaN", "\0"]})
+    assert [math.isnan(each) for each in (found["a"][0], found["a"][1]["b"], found["c"])] == [True] * 3
+    assert found["d"] == [1, None, "NaN", "\0"]
+    assert math.isnan(read(UNTYPED_NAN))
+
+
+@pytest.mark.parametrize("levels", [10, 600, 1000])
+def test_a_nan_is_read_as_deep_as_the_parser_goes(levels: int) -> None:
+    """Beyond five hundred levels the request was status 500."""
+    body = b'{"data":' + b"[" * levels + orjson.dumps(UNTYPED_NAN) + b"]" * levels + b"}"
+    found = Nested.parse(body).data
+    for _ in range(levels):
+        (found,) = found
+    assert math.isnan(found)
