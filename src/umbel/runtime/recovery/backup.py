@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import umbel
 from umbel.catalog.purges import Purges
-from umbel.errors import Damaged, InvalidValue
+from umbel.errors import Damaged
 from umbel.processes.locks import alone
 from umbel.runtime.deployment import Deployment
 from umbel.runtime.integrity import damage
 from umbel.runtime.recovery.cut import CATALOG, Cut, CutFile, CutObject, ObjectGone, Readable, cut
 from umbel.runtime.recovery.cut_reading import Opened, ahead
 from umbel.runtime.recovery.listing import BackupList, FileEntry, Part, id_of, number_of
+from umbel.runtime.recovery.ownership import check_apart, check_own, identity_of
 from umbel.runtime.recovery.repository import Repository, writer_of
 from umbel.state.failpoints import reach
 
@@ -82,10 +82,11 @@ def backup(
     Raises:
         Transient: another backup of the deployment runs, or the storage does not answer.
         NotSupported: the deployment's state is not in files.
-        InvalidValue: the repository is inside of the deployment's folder, or cannot be used.
+        InvalidValue: the repository is inside of the deployment's folder, has the backups of another one, or cannot be used.
     """
-    _check_apart(deployment.directory, repository)
+    check_apart(deployment.directory, repository)
     repository.check()
+    check_own(deployment, repository)
     with alone(deployment.directory, "backup"):
         report = _cut_and_written(deployment, repository, progress)
     if keep is None:
@@ -143,6 +144,7 @@ def _written(deployment: Deployment, repository: Repository, found: Cut, progres
         umbel.__version__,
         found.batch,
         is_in_bucket=found.is_in_bucket,
+        deployment=identity_of(deployment),
     )
     own = repository.drafts().get(writer)
     repository.write_draft(writer, replace(made, files=own.files if own is not None else {}))
@@ -152,16 +154,6 @@ def _written(deployment: Deployment, repository: Repository, found: Cut, progres
     reach("listed")
     repository.delete_draft(writer)
     return report
-
-
-def _check_apart(directory: Path, repository: Repository) -> None:
-    place = repository.folder
-    if place is not None and (place.is_relative_to(directory) or directory.is_relative_to(place)):
-        raise InvalidValue(
-            f"backups of {directory} cannot be in {place}: one would be part of the other", hint="use another folder"
-        )
-    if place is not None and (place / "catalog.db").exists():
-        raise InvalidValue(f"{place} is the folder of a deployment, not of backups", hint="use another folder")
 
 
 def _earlier(repository: Repository, purged_at: float) -> tuple[dict[str, FileEntry], dict[str, Part]]:

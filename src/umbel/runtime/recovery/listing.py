@@ -15,6 +15,7 @@ from umbel.errors import Damaged, Terminal
 
 FORMATS = (1, 2)
 """The second one has the state of a bucket: a journal of objects."""
+_FIELDS = ("id", "at", "host", "folder", "version", "batch", "deployment")
 _ID = re.compile(r"(\d{6})_\d{8}T\d{6}Z")
 
 
@@ -65,6 +66,7 @@ class BackupList:
         batch: the last finished batch, None for none.
         files: by name.
         is_in_bucket: True if the state was in a bucket: its journal is then objects.
+        deployment: its identity, which a restored deployment has too; empty in lists of older versions.
     """
 
     id: str
@@ -75,6 +77,7 @@ class BackupList:
     batch: int | None
     files: Mapping[str, FileEntry] = field(default_factory=dict)
     is_in_bucket: bool = False
+    deployment: str = ""
 
     @property
     def size(self) -> int:
@@ -102,7 +105,7 @@ class BackupList:
             ]
             for name, each in self.files.items()
         }
-        content = {name: getattr(self, name) for name in ("id", "at", "host", "folder", "version", "batch")}
+        content = {name: getattr(self, name) for name in _FIELDS}
         data = json.dumps(
             {"format": FORMATS[self.is_in_bucket], **content, "files": files}, separators=(",", ":")
         ).encode()

@@ -250,6 +250,18 @@ def test_other_places_are_refused(url: str) -> None:
         Repository.at(url)
 
 
+def test_the_backups_of_another_deployment_stay_apart(shop: Shop, repository: Repository, tmp_path: Path) -> None:
+    shop.moved(repository)
+    (tmp_path / "b").mkdir()
+    other = Shop(tmp_path / "b")
+    with pytest.raises(InvalidValue, match=r"of another deployment, .*/umbel"):
+        backup(other.deployed.deployment, repository, keep=1)
+    other.deployed.close()
+    shop.moved(repository)
+    assert len(repository.ids()) == 2
+    check_restored(shop, repository, tmp_path / "elsewhere")
+
+
 def test_one_backup_at_a_time(shop: Shop, repository: Repository) -> None:
     with (
         alone(shop.deployed.deployment.directory, "backup"),
