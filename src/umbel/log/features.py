@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
@@ -153,9 +153,9 @@ class FeatureLog:
         names = self.workflows(branch) if workflow is None else [_quoted(workflow)]
         for name in names:
             folder = self._folder / _quoted(branch) / name
-            days = sorted(each for each in folder.iterdir() if each.is_dir()) if folder.exists() else []
-            for day in days:
-                yield from _of_day(day, since, until, damaged)
+            for day in sorted(folder.iterdir()) if folder.exists() else ():
+                if _is_day(day):
+                    yield from _of_day(day, since, until, damaged)
 
     def expire(self, before: datetime | None, most: int = 0) -> list[str]:
         """Delete days, the oldest first, of all workflows; return their names. Today stays.
@@ -166,7 +166,7 @@ class FeatureLog:
         """
         days: dict[str, list[Path]] = {}
         for folder in self._folder.glob("*/*/*"):
-            if folder.is_dir():
+            if _is_day(folder):
                 days.setdefault(folder.name, []).append(folder)
         sizes = {
             day: sum(file.stat().st_size for each in found for file in each.iterdir()) for day, found in days.items()
@@ -203,6 +203,14 @@ def _quoted(name: str) -> str:
     """Return a name escaped as a folder name, a long one as prefix and hash."""
     quoted = quote(name, safe="").replace(".", "%2E")
     return quoted if len(quoted) <= LONGEST else f"{quoted[:_SHOWN]}={sha256(name.encode()).hexdigest()}"
+
+
+def _is_day(folder: Path) -> bool:
+    """Return False for what others have put beside the days, such as a folder of snapshots."""
+    try:
+        return str(date.fromisoformat(folder.name)) == folder.name and folder.is_dir()
+    except ValueError:
+        return False
 
 
 def _of_day(folder: Path, since: datetime | None, until: datetime | None, damaged: Tell) -> Iterator[bytes]:

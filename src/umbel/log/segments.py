@@ -194,7 +194,8 @@ def segments_in(directory: Path) -> list[Segment]:
     """Return the segments of a log, oldest first."""
     if not directory.is_dir():
         return []
-    return [Segment(directory, number) for number in sorted(int(path.stem) for path in directory.glob(f"*{SUFFIX}"))]
+    names = (path.stem for path in directory.glob(f"*{SUFFIX}"))  # others' files, such as copies, are none
+    return [Segment(directory, number) for number in sorted(int(each) for each in names if each.isdecimal())]
 
 
 def recover(directory: Path, known: LogPosition | None = None) -> LogPosition | None:

@@ -126,6 +126,17 @@ def test_days_may_be_deleted_while_they_are_read(tmp_path: Path) -> None:
     assert numbers(log) == [3]
 
 
+def test_what_others_put_beside_the_days_is_left_alone(tmp_path: Path) -> None:
+    log = FeatureLog(tmp_path)
+    put(log, NOON, 1)
+    for name in (".snapshot", "lost+found", "2024-13-45", "20240101", "2024-01-01"):
+        (tmp_path / "main" / "w" / name).mkdir()
+    (tmp_path / "main" / "w" / "2024-01-02").touch()
+    assert numbers(log) == [1]
+    assert log.expire(NOON) == ["2024-01-01"]
+    assert numbers(log) == [1]
+
+
 def test_segments_are_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "SEGMENT_BYTES", 100)
     monkeypatch.setattr(features, "BLOCK", 7)

@@ -11,7 +11,7 @@ import pytest
 from umbel.errors import InvalidValue
 from umbel.log.ingest import MAX_ROWS, IngestLog
 from umbel.log.records import Entry, pack
-from umbel.log.segments import PREAMBLE_BYTES, Segment, directory_of, parse_preamble, preamble
+from umbel.log.segments import PREAMBLE_BYTES, Segment, directory_of, parse_preamble, preamble, segments_in
 
 
 def test_a_preamble_says_how_many_rows_are_before_its_segment() -> None:
@@ -32,6 +32,13 @@ def test_the_first_row_is_that_of_the_preamble_else_of_the_first_record(tmp_path
     assert (segment.preamble_row(), segment.first_row()) == ((7, 7) if is_readable else (None, None))
     segment.path.write_bytes(start + pack(Entry(b"[1]", 1, 0), 9))
     assert (segment.preamble_row(), segment.first_row()) == ((7, 7) if is_readable else (None, 9))
+
+
+def test_copies_beside_a_segment_are_none(tmp_path: Path) -> None:
+    path = Segment(tmp_path, 2).path
+    for each in (path, path.with_name("x.seg"), path.with_name(f"{path.stem} (1).seg")):
+        each.write_bytes(preamble(2, 7))
+    assert segments_in(tmp_path) == [Segment(tmp_path, 2)]
 
 
 def test_heads_are_found_behind_a_damaged_one(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from umbel.connectors.buckets import Bucket, FolderBucket, Stored, bucket_of
 from umbel.connectors.s3 import S3
@@ -57,7 +57,7 @@ class Repository:
             return cls(bucket, f"{prefix}/" if prefix else "", url)
         if parts.scheme not in ("", "file") or parts.netloc or not parts.path.strip("/"):
             raise InvalidValue(f"backups cannot be in {url!r:.300}", hint=_FORMS)
-        folder = Path(parts.path if parts.scheme else url).expanduser().absolute()
+        folder = Path(unquote(parts.path) if parts.scheme else url).expanduser().absolute()
         return cls(FolderBucket(folder.parent, folder.name, f"the folder {folder}"), "", str(folder))
 
     @property

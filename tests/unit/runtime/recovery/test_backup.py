@@ -244,6 +244,11 @@ def test_a_backup_is_not_made_inside_of_what_it_backs_up(shop: Shop) -> None:
         shop.moved(Repository.at(str(shop.folder / "other")))
 
 
+def test_a_url_of_a_folder_may_be_quoted(tmp_path: Path) -> None:
+    assert Repository.at(f"file://{tmp_path}/a%20b").folder == tmp_path / "a b"
+    assert Repository.at(f"{tmp_path}/a%20b").folder == tmp_path / "a%20b"
+
+
 @pytest.mark.parametrize("url", ["ftp://x/y", "s3://", "file://host/x", ""])
 def test_other_places_are_refused(url: str) -> None:
     with pytest.raises(InvalidValue, match="backups cannot be in"):
