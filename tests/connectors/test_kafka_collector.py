@@ -103,6 +103,15 @@ def test_a_stop_forwards_what_is_left(broker: Broker, tmp_path: Path) -> None:
     assert values(broker, "left") == list(range(300))
 
 
+def test_a_stop_before_kafka_was_reached_forwards_what_came(broker: Broker, tmp_path: Path) -> None:
+    broker.create("soon")
+    collector = CollectorProcess(tmp_path, "--to", f"kafka://{broker.address}/soon")
+    collector.wait()
+    assert collector.post({"n": 0}).status_code == 200
+    assert collector.stop() == 0
+    assert values(broker, "soon") == [0]
+
+
 def test_a_missing_topic_is_reported_and_waited_for(stoppable: Broker, tmp_path: Path) -> None:
     collector = CollectorProcess(tmp_path, "--to", f"kafka://{stoppable.address}/later")
     collector.wait()

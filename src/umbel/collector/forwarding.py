@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from umbel.collector.backlog import end_of_log
 from umbel.collector.bodies import RejectedEvent, events_of
 from umbel.collector.settings import CollectorSettings, KafkaTarget
 from umbel.connectors.kafka.transactions import TransactionalTopic
@@ -56,6 +57,16 @@ def check_installed() -> None:
     except ImportError as error:
         report = f"--to kafka://… needs a library that is not installed: {error}"
         raise NotSupported(report, hint="pip install 'umbel[kafka]'") from None
+
+
+def is_forwarded(log: Path) -> bool:
+    """Return True if nothing of a stream is left to forward, whatever other readers have left.
+
+    Args:
+        log: the folder of the stream's log.
+    """
+    known = positions(log).get(READER)
+    return end_of_log(log).row <= (ORIGIN if known is None else known.position).row
 
 
 class Forwarder:

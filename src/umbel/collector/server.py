@@ -208,11 +208,11 @@ class _Supervisor:
 
     def _wait_for(self, forwarding: BaseProcess) -> None:
         """Wait until nothing is left to forward, for half a minute at most."""
-        from umbel.collector.backlog import waiting_in
+        from umbel.collector.forwarding import is_forwarded
 
         directory, deadline = self._settings.directory, time.monotonic() + FORWARD
         while forwarding.is_alive() and time.monotonic() < deadline:
-            if not any(waiting_in(log_of(directory, each)).rows for each in streams_in(directory)):
+            if all(is_forwarded(log_of(directory, each)) for each in streams_in(directory)):
                 return
             time.sleep(0.1)
         log.error("not all events were forwarded; the rest is when the collector runs again")

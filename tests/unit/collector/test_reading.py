@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tests.unit.collector.test_bodies import nested
 from umbel.cli.collect import group
 from umbel.collector.backlog import waiting_in
-from umbel.collector.forwarding import StreamForwarding
+from umbel.collector.forwarding import StreamForwarding, is_forwarded
 from umbel.collector.settings import CollectorSettings, KafkaTarget
 from umbel.log.collected import SYSTEM
 from umbel.log.ingest import IngestLog
@@ -39,6 +39,17 @@ def test_it_is_forwarded(folder: Path) -> None:
     reader = IngestReader(folder, SYSTEM, "clicks")
     forwarding = StreamForwarding(CollectorSettings(folder, to=KafkaTarget("127.0.0.1:1", "t")), "clicks", "x" * 16)
     assert forwarding._events(reader.start(), reader.end(), 1 << 20) == (EVENTS, [])
+
+
+def test_all_is_forwarded_when_kafka_has_it_whoever_else_reads(folder: Path) -> None:
+    reader = IngestReader(folder, SYSTEM, "clicks")
+    assert not is_forwarded(reader.directory)
+    note_position(reader.directory, "dataset", "A dataset", reader.start())
+    note_position(reader.directory, "kafka", "Kafka", reader.start())
+    assert not is_forwarded(reader.directory)
+    note_position(reader.directory, "kafka", "Kafka", reader.end())
+    assert is_forwarded(reader.directory)
+    assert is_forwarded(folder / "of a stream without events")
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"title": "x"}', b"\xff"])
