@@ -101,7 +101,9 @@ def umbel(folder: str) -> dict[str, float]:
             wait(lambda: nodes <= deployment.catalog.backfilled())
             seconds = time.monotonic() - begun
         live = (last - first) * rows / (rows - before)
-        return {"live": live, "backfill": seconds, "differing": differing(deployment)}
+        report = {"live": live, "backfill": seconds, "differing": differing(deployment)}
+        deployment.store.close()  # its maintenance may still write, while the folder is deleted
+        return report
 
 
 @contextmanager

@@ -138,7 +138,9 @@ def stream(place: Path, folder: Path, values: pl.DataFrame) -> dict[str, float]:
     middle, end = (batches[len(batches) * bound // 10 :][: len(batches) // 5] for bound in (4, 8))
     memory, disk = (max(each[at] for each in end) / max(each[at] for each in middle) for at in (2, 3))
     report = {"rows": rows - before, "seconds": last - first, "late": late, "disk": max(each[3] for each in batches)}
-    return {**report, "memory growth": memory, "disk growth": disk, "differing": _differing(deployment, values)}
+    report |= {"memory growth": memory, "disk growth": disk, "differing": _differing(deployment, values)}
+    deployment.store.close()  # its maintenance may still write, while the folder is deleted
+    return report
 
 
 def _run(deployment: Deployment, expected: int) -> tuple[list[tuple[float, int, int, int]], int]:

@@ -111,6 +111,7 @@ def main(pipeline: str, folder: str, by_hand: str, values: str, how: str = "proc
         deployment, seconds, rows = processed(umbel, Path(folder), module, slots)
         disk = sum(path.stat().st_blocks * 512 for path in umbel.rglob("*") if path.is_file())
         write_values(deployment, Path(by_hand), Path(values))
+        deployment.store.close()  # its maintenance may still write, while the folder is deleted
         print(json.dumps({"seconds": seconds, "rows": rows, "disk": disk}))
 
 

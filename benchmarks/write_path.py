@@ -85,6 +85,7 @@ def stream(folder: str, place: Path) -> dict[str, float]:
     steady = (rows - before) / (last - first)
     report = {"rows": rows, "seconds": seconds, "batches": len(finished), "steady": steady, "first": first}
     disk = sum(path.stat().st_blocks * 512 for path in place.rglob("*") if path.is_file())
+    deployment.store.close()  # its maintenance may still write, while the folder is deleted
     return {**report, "last": last, "disk": disk, "early": _rate(finished, 0), "late": _rate(finished, 2)}
 
 
