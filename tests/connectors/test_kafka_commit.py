@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -131,6 +134,30 @@ def drained(topic: str, **options: Any) -> list[Any]:
     return [Row, Sent]
 
 
+EXAMINED = """
+import sys, threading, time
+from umbel.connectors import Kafka
+from umbel.connectors.kafka.examining import examine_sink
+from umbel.errors import UmbelError
+
+plain = {"security_protocol": "PLAINTEXT", "sasl_mechanism": "PLAIN"}
+topic = Kafka(name="k", bootstrap_servers=sys.argv[1], **plain).topic("sent")
+
+def examined(end):
+    while time.monotonic() < end:
+        try:
+            examine_sink(topic)
+        except UmbelError:
+            time.sleep(0.02)
+
+threads = [threading.Thread(target=examined, args=(time.monotonic() + 15,)) for _ in range(6)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+"""
+
+
 def test_topics_that_cannot_be_written_to_are_refused(broker: Broker, tmp_path: Path) -> None:
     broker.create("commit.sent")
     login = {**LOGIN, "bootstrap_servers": broker.sasl_address, "sasl_mechanism": "PLAIN"}
@@ -148,14 +175,28 @@ def test_topics_that_cannot_be_written_to_are_refused(broker: Broker, tmp_path: 
     broker.grant("TOPIC", "commit.sent", "DESCRIBE", "READ")
     refused("commit.sent", "may not WRITE", "--operation Write", **login)
     broker.grant("TOPIC", "commit.sent", "WRITE")
-    refused("commit.sent", "--group umbel-", **login)
-    broker.grant("GROUP", "umbel-", "DESCRIBE", "READ", is_prefix=True)
     refused("commit.sent", "--transactional-id umbel-", **login)
     broker.grant("TRANSACTIONAL_ID", "umbel-", "DESCRIBE", "WRITE", is_prefix=True)
+    refused("commit.sent", "--group umbel-", **login)
+    broker.grant("GROUP", "umbel-", "DESCRIBE", "READ", is_prefix=True)
     for number, options in enumerate((login, {"bootstrap_servers": "127.0.0.1:1"})):  # one that is down may come up
         with deployed(tmp_path / f"right{number}") as made:
             made.commit(drained("commit.sent", **options))
             assert made.deployment.catalog.latest() == 1
+
+
+def test_a_broker_that_dies_meanwhile_ends_no_process(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    """A request for the offsets of a group ended it within seconds, by a failed assertion of librdkafka."""
+    script = tmp_path / "examined.py"
+    script.write_text(EXAMINED)
+    for broker in started_or_missing(tmp_path_factory.mktemp("dying")):
+        broker.create("sent")
+        process = subprocess.Popen([sys.executable, str(script), broker.address])
+        while process.poll() is None:
+            time.sleep(2)
+            broker.kill()
+            broker.start()
+        assert process.returncode == 0
 
 
 def test_no_permission_for_a_group_is_needed(broker: Broker) -> None:

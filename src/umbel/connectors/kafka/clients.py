@@ -143,24 +143,6 @@ class Cluster:
         except (KafkaException, TimeoutError) as error:
             raise self._unreachable(error) from error
 
-    def check_group(self, group: str) -> None:
-        """Read the offsets of a consumer group, which may have none.
-
-        A consumer whose user may not do so is not told, and waits.
-
-        Raises:
-            Transient: the cluster does not answer, or refuses.
-        """
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-
-        try:
-            (future,) = self._client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=ADMIN_TIMEOUT
-            ).values()
-            future.result(2 * ADMIN_TIMEOUT)
-        except (KafkaException, TimeoutError) as error:
-            raise self._unreachable(error) from error
-
     def topics(self) -> list[str]:
         """Return the names of the topics that the user may see.
 

@@ -69,12 +69,11 @@ def examine_sink(connector: KafkaConnector) -> None:
                 f"{connector.title}: the user may not {' and not '.join(missing)} the topic",
                 hint=_GRANT.format(kind="topic", name=connector.topic, more=" --operation Read --operation Write"),
             )
-        cluster.check_group(_EXAMINATION)
         topic = TransactionalTopic(
             settings(connector.cluster), connector.topic, _EXAMINATION, f"sink to {connector.title}"
         )
         with closing(topic):
-            topic.position()
+            topic.examine()
     except Transient as error:
         for part, remedy in _LASTING_OF_SINKS.items():
             if part in error.message.lower():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -67,6 +67,27 @@ class TransactionalTopic:
         if found.error is not None:
             raise self._failed(found.error.str())
         return int(found.offset), str(found.metadata or "")
+
+    def examine(self) -> None:
+        """Commit a position in a transaction that is aborted.
+
+        A missing permission is told that way: without it, reading a position waits. The client's request for the offsets of a
+        group is no other way: librdkafka 2.16 ends the process in it when the broker goes away.
+
+        Raises:
+            Transient: the cluster does not answer, or refuses.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+
+        with self._transient():
+            self._producer.init_transactions(TIMEOUT)
+            self._begin()
+            group = self._consumer.consumer_group_metadata()
+            try:
+                self._producer.send_offsets_to_transaction([TopicPartition(self.topic, 0, 0)], group, TIMEOUT)
+            finally:
+                with suppress(KafkaException):
+                    self._producer.abort_transaction(TIMEOUT)
 
     def write(self, send: Callable[[], None], offset: int, metadata: str) -> None:
         """Run one transaction.
