@@ -60,7 +60,9 @@ def check_installed() -> None:
 
 
 def is_forwarded(log: Path) -> bool:
-    """Return True if nothing of a stream is left to forward, whatever other readers have left.
+    """Return True if all events of a stream were forwarded.
+
+    Other readers of it do not count.
 
     Args:
         log: the folder of the stream's log.

@@ -206,7 +206,10 @@ def _quoted(name: str) -> str:
 
 
 def _is_day(folder: Path) -> bool:
-    """Return False for what others have put beside the days, such as a folder of snapshots."""
+    """Return True for the folder of a day.
+
+    Others may have put something beside them, such as snapshots.
+    """
     try:
         return str(date.fromisoformat(folder.name)) == folder.name and folder.is_dir()
     except ValueError:

@@ -41,7 +41,7 @@ def test_it_is_forwarded(folder: Path) -> None:
     assert forwarding._events(reader.start(), reader.end(), 1 << 20) == (EVENTS, [])
 
 
-def test_all_is_forwarded_when_kafka_has_it_whoever_else_reads(folder: Path) -> None:
+def test_all_is_forwarded_when_kafka_has_it(folder: Path) -> None:
     reader = IngestReader(folder, SYSTEM, "clicks")
     assert not is_forwarded(reader.directory)
     note_position(reader.directory, "dataset", "A dataset", reader.start())

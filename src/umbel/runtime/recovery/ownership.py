@@ -1,4 +1,4 @@
-"""Which repository a deployment may back up to."""
+"""Checks that a repository is fit for the backups of a deployment."""
 
 from __future__ import annotations
 
@@ -51,5 +51,8 @@ def check_own(deployment: Deployment, repository: Repository) -> None:
 
 
 def identity_of(deployment: Deployment) -> str:
-    """Return the identity of a deployment, which one that was restored from its backups has too."""
+    """Return the identity of a deployment.
+
+    One that was restored from its backups has the same.
+    """
     return str(deployment.catalog.setting(IDENTITY, uuid4().hex))
