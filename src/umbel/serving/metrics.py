@@ -6,7 +6,8 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 
@@ -25,6 +26,10 @@ from umbel.serving.environment import SHARED
 from umbel.serving.service import Service
 from umbel.serving.usage import BUCKETS, Usage
 
+Lags = Callable[[], Mapping[tuple[str, str], Lag]]
+"""Returns the lag of every endpoint."""
+Part = Callable[[CollectorRegistry, Service], None]
+"""Adds a part of the metrics."""
 log = logging.getLogger("umbel")
 
 
@@ -81,7 +86,9 @@ def _of_jobs(service: Service) -> Iterator[CollectorRegistry]:
     missing = CollectorRegistry()
     report = "1 for a part of the metrics that cannot be told, for what it is read from is damaged."
     gauge = Gauge("umbel_metrics_missing", report, ["part"], registry=missing)
-    for part, add in _PARTS.items():
+    behind = cache(partial(lags, service.deployment))  # two parts have it
+    parts: dict[str, Part] = {"worker": partial(_worker, behind), "lag": partial(_lag, behind), **_PARTS}
+    for part, add in parts.items():
         if is_away and part in _OF_THE_WORKER:
             continue
         registry = CollectorRegistry()
@@ -200,10 +207,10 @@ def _backfills(registry: CollectorRegistry, service: Service) -> None:
         failing.labels(each.branch).set(bool(each.error))
 
 
-def _worker(registry: CollectorRegistry, service: Service) -> None:
+def _worker(behind: Lags, registry: CollectorRegistry, service: Service) -> None:
     """Add the health of the worker; without the lag if that is damaged."""
     try:
-        lag = Lag.total(lags(service.deployment).values())
+        lag = Lag.total(behind().values())
     except (Damaged, OSError):
         lag = Lag.total(())
     worker = health(service.deployment, service.limits, lag)
@@ -222,14 +229,14 @@ def _worker(registry: CollectorRegistry, service: Service) -> None:
     Gauge("umbel_events_refused", report, registry=registry).set(len(service.backlog.reasons))
 
 
-def _lag(registry: CollectorRegistry, service: Service) -> None:
+def _lag(behind: Lags, registry: CollectorRegistry, service: Service) -> None:
     """Add the lag of every endpoint."""
     labels = ["webhook", "endpoint"]
     rows = Gauge("umbel_lag_rows", "Rows accepted and not processed.", labels, registry=registry)
     size = Gauge("umbel_lag_bytes", "Bytes of rows accepted and not processed.", labels, registry=registry)
     report = "How long the oldest row has waited that is accepted and not processed."
     seconds = Gauge("umbel_lag_seconds", report, labels, registry=registry)
-    for endpoint, lag in lags(service.deployment).items():
+    for endpoint, lag in behind().items():
         rows.labels(*endpoint).set(lag.rows)
         size.labels(*endpoint).set(lag.bytes)
         seconds.labels(*endpoint).set(lag.seconds)
@@ -299,10 +306,8 @@ def _expectations(registry: CollectorRegistry, service: Service, counts: Counts)
 
 _OF_THE_WORKER = frozenset({"worker", "lag", "sources", "sinks", "logs"})
 """The parts that a server on another machine than the worker's cannot see."""
-_PARTS = {
+_PARTS: dict[str, Part] = {
     "datasets": _datasets,
-    "worker": _worker,
-    "lag": _lag,
     "sources": _sources,
     "sinks": _sinks,
     "logs": _logs,
@@ -311,4 +316,4 @@ _PARTS = {
     "disk": _disk,
     "batches": _batches,
 }
-"""What adds each part of the metrics."""
+"""What adds each part of the metrics but those that have the lag of webhooks."""
