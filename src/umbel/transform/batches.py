@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import repeat
 from typing import Any
 
@@ -104,6 +105,11 @@ class BatchTransform:
         if result.one_by_one > MOST_MISFITS * result.records:
             self._plan = None  # other types have come: the next batch makes another plan
         return result
+
+    @cached_property
+    def without_fail(self) -> BatchTransform:
+        """The same, with dead letters where a step says `on_error: fail`."""
+        return BatchTransform(self.configuration.without_fail)
 
     @property
     def without_plan(self) -> BatchTransform:

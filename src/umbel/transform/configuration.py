@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,16 @@ class Configuration:
     def needs_limits(self) -> bool:
         """True if a step may take any time, or any memory, for a record."""
         return any(each.step.needs_limits for each in self.applied)
+
+    @property
+    def without_fail(self) -> Configuration:
+        """The same, with dead letters where a step says `on_error: fail`."""
+        documents = tuple(replace(each, steps=tuple(map(_continued, each.steps))) for each in self.documents)
+        return replace(self, documents=documents)
+
+
+def _continued(applied: AppliedStep) -> AppliedStep:
+    return replace(applied, on_error=ON_ERROR[0]) if applied.on_error == "fail" else applied
 
 
 def load(path: str | Path) -> Configuration:

@@ -61,7 +61,8 @@ class Lines:
         begin: the first byte of the range: the start of a line.
         end: the byte behind the last.
         error: why the input cannot be read further; empty if it can.
-        is_each: whether the output of each line is needed.
+        is_each: whether the output of each line is needed, as in front of a dataset. No step ends such a run: a record for which
+            one with `on_error: fail` fails is a dead letter.
         is_apart: whether a plan is not used: it is the line of a batch that failed as a whole.
     """
 

@@ -142,7 +142,7 @@ class TransformWorkers:
                 if self._is_ending:
                     raise CancelledError from None
                 _raise_own(failed)
-                one = self._failed(part.name, line, failed)
+                one = self._failed(part, line, failed)
             found.data += one.data
             found.letters += [replace(each, row=number) for each in one.letters]
             found.lines += 1
@@ -151,7 +151,7 @@ class TransformWorkers:
                 setattr(found, name, getattr(found, name) + getattr(one, name))
         return found
 
-    def _failed(self, name: str, line: bytes, failed: CallFailed) -> Done:
+    def _failed(self, part: Lines, line: bytes, failed: CallFailed) -> Done:
         """Return the result of a record that ended its process, or exceeded its limits.
 
         It is not known which step did.
@@ -168,12 +168,12 @@ class TransformWorkers:
         if failed.error is not None:  # an exception that is no Exception
             error, message = failed.error["kind"], failed.error["text"]
         for each in found:
-            if each.on_error == "fail":
+            if each.on_error == "fail" and not part.is_each:
                 where = f"{self.configuration.file}:{each.line}"
                 raise Terminal(f"step '{each.step.name}': {error}: {message}", where=where)
         if found and all(each.on_error == "drop" for each in found):
-            return Done(name, b"", [], records=1, dropped=1)
-        return Done(name, b"", [Letter(0, line, names, "", "", error, message)], records=1)
+            return Done(part.name, b"", [], records=1, dropped=1)
+        return Done(part.name, b"", [Letter(0, line, names, "", "", error, message)], records=1)
 
     def _called(self, process: IsolatedProcess, part: Lines, seconds: float) -> Done:
         memory = self.limits.bytes(part.size)

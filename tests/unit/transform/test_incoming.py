@@ -97,6 +97,32 @@ def test_the_text_of_the_configuration_is_part_of_the_version() -> None:
     assert fingerprint(TransformedRows("a")) != fingerprint(TransformedRows("b"))
 
 
+ENDING = "import os\n      os._exit(3) if source_field == 'x' else 0\n      return 1"
+
+
+@pytest.mark.parametrize("code", ["return int(source_field)", ENDING])
+def test_a_step_that_is_to_fail_stops_no_dataset(tmp_path: Path, code: str) -> None:
+    """It ended the worker, and again after each restart, also when the configuration had been corrected."""
+    text = f"""passthrough: true
+---
+source_field: id
+target_field: key
+transformations:
+  - name: custom_code
+    on_error: fail
+    code: |
+      {code}
+"""
+    deployed = Deployed(tmp_path / "umbel")
+    deployed.commit([made(transform=loads(text, "c.yaml"))])
+    deployed.log("e", [{"id": number, "name": "a", "ts": "2024-01-01T00:00:00Z"} for number in ("1", "x", "1")])
+    assert drain(deployed.deployment) == 1
+    (letter,) = deployed.deployment.catalog.dead_letters("Changed", 10)
+    assert letter.reason.startswith("transform: step custom_code")
+    assert deployed.changes("Changed")["user"].to_list() == [1]
+    deployed.close()
+
+
 def test_what_cannot_be_a_stage_is_refused(tmp_path: Path) -> None:
     explode = loads("source_field: a\ntarget_field: b\ntransformations: [{name: explode}]", "c.yaml")
     with pytest.raises(InvalidValue, match=r"explode makes several rows of one \(at c\.yaml:3\)"):
