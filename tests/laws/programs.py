@@ -169,9 +169,9 @@ def _join_twice(draw: Draw, twin: Twin, known: Known) -> Twin | None:
     once = _join(draw, twin, known)
     if once is None:
         return None
-    fresh = [name for name in once.schema.value_names if name not in twin.schema.names]
-    renamed = once.rename({name: f"{name}_{len(twin.schema.names)}" for name in fresh})
-    return _join(draw, renamed, known)
+    for name in [name for name in once.schema.value_names if name not in twin.schema.names]:
+        once = once.rename({name: _fresh(once, f"{name}_{len(twin.schema.names)}")})
+    return _join(draw, once, known)
 
 
 def _left_on(twin: Twin, right: Twin, draw: Draw | None) -> list[str] | None:
