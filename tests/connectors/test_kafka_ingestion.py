@@ -126,3 +126,37 @@ def test_a_missing_library_is_an_error_of_the_commit(
     with pytest.raises(NotSupported, match=r"pip install 'umbel\[kafka\]'"):
         deployed.commit([event] if direction == "source" else [event, drained])
     deployed.close()
+
+
+def reasons(deployed: Deployed) -> list[str]:
+    """Return why rows of the dataset are dead letters."""
+    return [each.reason for each in deployed.deployment.catalog.dead_letters("Event", 100)]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_open_transaction_holds_the_watermark(broker: Broker, tmp_path: Path, *, commit: bool) -> None:
+    """Rows whose producer committed after those of other partitions had been read were late."""
+    topic, now = f"open-{commit}", datetime.now(UTC).replace(microsecond=0)
+    broker.create(topic, 2)
+    deployed, old = Deployed(tmp_path / "umbel"), now - timedelta(days=3)
+    deployed.commit(entities(broker, topic))
+    for partition in (0, 1):
+        broker.produce(topic, [row(partition, old)], partition)
+    drain(deployed.deployment)
+    producer = broker.producer(**{"transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, row(2, old), partition=1)
+    assert producer.flush(30) == 0
+    for n in (3, 4):
+        broker.produce(topic, [row(n, now)])
+        assert drain(deployed.deployment) == 1
+    producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+    broker.wait_for_ends(topic)
+    assert drain(deployed.deployment) == 1
+    assert not reasons(deployed)
+    assert deployed.changes("Event")["n"].sort().to_list() == ([0, 1, 2, 3, 4] if commit else [0, 1, 3, 4])
+    broker.produce(topic, [row(5, old)], partition=1)  # nothing is open now
+    assert drain(deployed.deployment) == 1
+    assert [each.partition(":")[0] for each in reasons(deployed)] == ["late"]
+    deployed.close()

@@ -233,6 +233,24 @@ class Broker:
             producer.produce(topic, value, partition=partition)
         producer.flush(30)
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+        self.wait_for_ends(topic)
+
+    def wait_for_ends(self, topic: str) -> None:
+        """Wait until no transaction is open in a topic: the broker notes an end after it has answered its producer."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        known = self.admin.list_topics(topic, timeout=10).topics[topic].partitions
+        parts = [TopicPartition(topic, part) for part in known]
+
+        def ends(level: IsolationLevel) -> list[int]:
+            requested = self.admin.list_offsets(dict.fromkeys(parts, OffsetSpec.latest()), isolation_level=level)
+            return [requested[part].result(10).offset for part in parts]
+
+        deadline = time.monotonic() + PATIENCE
+        while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
     def consume(self, topic: str) -> list[Any]:
         """Return the committed messages of a topic, in order of partition and offset."""

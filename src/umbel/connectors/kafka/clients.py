@@ -162,23 +162,41 @@ class Cluster:
         Raises:
             Transient: the cluster does not answer.
         """
-        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
-        def request(spec: Any) -> Mapping[Any, Any]:
-            requested = {TopicPartition(name, part): spec for part in partitions}
-            futures: Mapping[Any, Any] = self._client.list_offsets(
-                requested, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ADMIN_TIMEOUT
-            )
-            return futures
+        first, last = (self._requested(name, partitions, each()) for each in (OffsetSpec.earliest, OffsetSpec.latest))
+        low, high = self._answered(first), self._answered(last)
+        return {part: (begin, high[part]) for part, begin in low.items()}
+
+    def written(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the offset behind the last record of each partition, also of open transactions.
+
+        Raises:
+            Transient: the cluster does not answer.
+        """
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._answered(self._requested(name, partitions, OffsetSpec.latest(), is_committed=False))
+
+    def _requested(self, name: str, partitions: Iterable[int], spec: Any, *, is_committed: bool = True) -> Any:
+        """Begin to request an offset of each partition."""
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+
+        level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+        requested = {TopicPartition(name, part): spec for part in partitions}
+        try:
+            return self._client.list_offsets(requested, isolation_level=level, request_timeout=ADMIN_TIMEOUT)
+        except KafkaException as error:
+            raise self._unreachable(error) from error
+
+    def _answered(self, requested: Mapping[Any, Any]) -> dict[int, int]:
+        """Wait for requested offsets."""
+        from confluent_kafka import KafkaException
 
         try:
-            low, high = request(OffsetSpec.earliest()), request(OffsetSpec.latest())
-            first = {each.partition: future.result(2 * ADMIN_TIMEOUT).offset for each, future in low.items()}
-            last = {each.partition: future.result(2 * ADMIN_TIMEOUT).offset for each, future in high.items()}
+            return {each.partition: future.result(2 * ADMIN_TIMEOUT).offset for each, future in requested.items()}
         except (KafkaException, TimeoutError) as error:
             raise self._unreachable(error) from error
-        return {part: (begin, last[part]) for part, begin in first.items()}
 
     def _unreachable(self, error: Exception) -> UmbelError:
         """Return the error of a failed request.

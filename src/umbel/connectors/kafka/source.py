@@ -3,9 +3,10 @@
 Rows are numbered by partition and by offset, counted from the first offset that was ever planned: `partition << 44 | count`. A
 topic that was deleted and created again goes on where its predecessor stopped.
 
-Only committed records are read. Offsets without a visible record (markers and aborted records of transactions, compacted
-records) are counted, since a broker does not say which of them was what. Records that were there to be read and are not any
-more, because retention or a user deleted them, are one rejected record for each range.
+Only committed records are read; those of an open transaction hold the watermark until it ends. Offsets without a visible record
+(markers and aborted records of transactions, compacted records) are counted, since a broker does not say which of them was what.
+Records that were there to be read and are not any more, because retention or a user deleted them, are one rejected record for
+each range.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class TopicSource(SplitSource):
         default_factory=dict, init=False, repr=False, compare=False
     )
     """The partitions that end before the offset reached: since when, and where they ended then."""
+    _open: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
+    """The partitions with records of transactions that were open at the last plan, and so could not be read."""
 
     def examine(self) -> None:
         examine(self.connector)
@@ -97,6 +100,9 @@ class TopicSource(SplitSource):
         if len(topic.partitions) > PARTITIONS:
             raise Terminal(f"{self.connector.title}: more than {PARTITIONS} partitions", hint="use several topics")
         ends = cluster.offsets(self.connector.topic, topic.partitions)
+        written = cluster.written(self.connector.topic, topic.partitions)  # after the ends: none of these is missed
+        self._open.clear()
+        self._open.update(part for part, (_, end) in ends.items() if written[part] > end)
         self._note(_Ends(topic.id, ends, time.monotonic()), position)
         found, reached = self._gone(position, topic, ends)
         found += self._cut(topic, ends, reached)
@@ -117,7 +123,9 @@ class TopicSource(SplitSource):
         return str(split["partition"])
 
     def unread_partitions(self, position: Position) -> Collection[str]:
-        return [str(part) for part, count in self._ends[-1].unread(position).items() if count] if self._ends else []
+        """Return the partitions with messages beyond a position, also with those of open transactions."""
+        unread = self._ends[-1].unread(position) if self._ends else {}
+        return [str(part) for part, count in unread.items() if count or part in self._open]
 
     def measure(self, position: Position) -> SourceSize:
         """Return the records behind a position, by their offsets."""
