@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from tests.connectors.away import NOW, drain_after_death, drain_until, note, values, warnings
 from tests.connectors.s3_shop import Place, clicks, deployed, lines
 from tests.connectors.test_postgres_kills import Worker
 from tests.deployed import wait_until
 from tests.s3server import S3Server, started_or_skipped
+from umbel.connectors import objects
 
 OBJECTS, ROWS, KILLS = 300, 350, 10
 
@@ -75,3 +77,25 @@ def test_every_row_comes_once(
         finally:
             worker.end()
             writer.join()
+
+
+def test_a_batch_goes_on_without_a_server_that_died_while_it_was_read(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All datasets waited for it."""
+    monkeypatch.setattr(objects, "RETRIES", {"max_retries": 1})
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    place = Place(server)
+    with deployed(tmp_path, clicks(place), note()) as made:
+        for number in range(3):
+            place.put(f"raw/{number}.json", lines(range(number * 10, number * 10 + 10)))
+        made.log("notes", [{"n": 1, "at": NOW}])
+        drain_after_death(made, server.kill)
+        assert values(made, "Note") == [1]
+        assert values(made, "Clicks", "user") == []
+        assert len(warnings(made)) == 1
+        server.start()
+        place.put("raw/3.json", lines(range(30, 40)))
+        drain_until(made, "Clicks", list(range(40)), "user")
+        assert made.deployment.catalog.dead_letters() == []

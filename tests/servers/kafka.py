@@ -149,6 +149,11 @@ class Broker:
             time.sleep(0.1)
         raise OSError(f"the broker does not answer:\n{self.log.read_text(errors='replace')[-3000:]}")
 
+    @property
+    def is_alive(self) -> bool:
+        """True while the process runs."""
+        return self._process is not None and self._process.poll() is None
+
     def kill(self) -> None:
         """Kill the process with SIGKILL."""
         assert self._process is not None

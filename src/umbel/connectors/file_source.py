@@ -48,6 +48,10 @@ class FileListing(Protocol):
     is_costly: ClassVar[bool]
     """True if listing again must wait until all that is listed is planned."""
 
+    @property
+    def failure_domain(self) -> object:
+        """Where they are, if that may fail; see `SplitSource`."""
+
     def listed(self, start: str) -> tuple[dict[str, Stamp], str]:
         """Return the complete files behind a name, and the name to go on from.
 
@@ -110,12 +114,15 @@ class FileSource(SplitSource):
     """Where the next listing begins, empty for the start."""
     _seen: dict[str, int] | None = field(default=None, init=False, repr=False, compare=False)
     """The sizes of the listed files that were not read before the last plan, None before the first one."""
-
     _trouble: str = field(default="", init=False, repr=False, compare=False)
     _is_listed: bool = field(default=False, init=False, repr=False, compare=False)
     """True once a listing has come to its end."""
 
     opens_at_once: ClassVar[bool] = True
+
+    @property
+    def failure_domain(self) -> object:
+        return self.store.failure_domain
 
     @property
     def loads_unordered(self) -> bool:

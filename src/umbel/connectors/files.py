@@ -147,6 +147,7 @@ class Folder:
     pattern: str
 
     is_costly: ClassVar[bool] = False
+    failure_domain: ClassVar[None] = None
 
     def listed(self, start: str) -> tuple[dict[str, Stamp], str]:
         folder = Path(self.path)

@@ -69,6 +69,10 @@ class Objects:
 
     is_costly: ClassVar[bool] = True
 
+    @property
+    def failure_domain(self) -> str:
+        return self.title
+
     def listed(self, start: str) -> tuple[dict[str, Stamp], str]:
         found, seen = dict[str, Stamp](), 0
         for page in self._pages(start):

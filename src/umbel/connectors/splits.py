@@ -71,6 +71,15 @@ class SplitSource(Protocol):
     """True if it polls its server once per `every` by itself, so that it may be asked for splits at any time."""
 
     @property
+    def failure_domain(self) -> object:
+        """The system it reads from, equal for all sources of it.
+
+        If it does not answer while a batch is read that has stored nothing yet, they are planned again, from the position before.
+        None for a source whose splits, once planned, must be read.
+        """
+        return None
+
+    @property
     def loads_unordered(self) -> bool:
         """True if rows that exist already are read in no order of event time.
 

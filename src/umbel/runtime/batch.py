@@ -21,6 +21,7 @@ from umbel.graph.threads import beside, in_threads
 from umbel.processes.allocation import release_unused_memory
 from umbel.processes.status import progressed
 from umbel.quality import totals
+from umbel.runtime import postponing
 from umbel.runtime.changelogs import ChangeLogPart, Dues
 from umbel.runtime.dead_letters import DROPPED, DeadLetters
 from umbel.runtime.deployment import JOB, RETAINED_FOR, Deployment
@@ -140,6 +141,11 @@ class MicroBatch:
         splits = self.plan.splits
         return all(may_open_at_once(self.deployment, self.plan.revision, each) for each in splits)
 
+    def planned_anew(self, plan: BatchPlan) -> MicroBatch:
+        """Return the batch with another plan."""
+        begun = MicroBatch.begin(self.deployment, plan, self.stamp)
+        return replace(self, plan=plan, time=begun.time)
+
     def after_backfill(self, waiting: frozenset[str]) -> MicroBatch:
         """Return the batch as it runs after a step of a backfill.
 
@@ -210,7 +216,13 @@ class MicroBatch:
         def read(part: _Part) -> tuple[Letters, list[tuple[int, Intake]]]:
             guard = WorkerGuard(self.deployment, has_thread=True)
             reading = partial(take_in, self.deployment, self.plan, watermarks=watermarks, guard=guard)
-            found = [(number, each) for number, split in part for each in reading(split, waiting=self.waiting)]
+            found = [
+                (number, each)
+                for number, split in part
+                for each in postponing.answered(
+                    self.deployment, self.plan.revision, split, reading(split, waiting=self.waiting)
+                )
+            ]
             return Letters.of(guard), found
 
         taken = list[tuple[int, Intake]]()
@@ -295,7 +307,7 @@ def drain(deployment: Deployment, batches: int = sys.maxsize) -> int:
         NotSupported: a pipeline was added to data already processed, which takes a backfill.
     """
     plans, catalog = deployment.plans(), deployment.catalog
-    epoch, last = catalog.take_over(JOB), catalog.progress(JOB, sys.maxsize)
+    epoch, last, existing = catalog.take_over(JOB), catalog.progress(JOB, sys.maxsize), plans.last()
     done = begun = last.number + 1 if last else 0
     while done - begun < batches and (number := plans.next(done)) != done:
         plan = plans.read(number)
@@ -306,6 +318,7 @@ def drain(deployment: Deployment, batches: int = sys.maxsize) -> int:
         if batch.graph.history_of(fresh) and batch.before is not None:
             raise NotSupported("new pipelines must be computed from history", hint="umbel work does that")
         catalog.backfill(fresh, done=True)
-        batch.finish(batch.run_here())
+        batch, report = postponing.run(batch, MicroBatch.run_here, is_new=number > existing)
+        batch.finish(report)
         done = number
     return done - begun

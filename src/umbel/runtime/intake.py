@@ -105,7 +105,7 @@ def take_in(
     """
     graph = deployment.graph(plan.revision, waiting)
     dataset = graph.datasets[split.dataset]
-    source = _sources(deployment, plan.revision)[split.dataset, split.source]
+    source = source_of(deployment, plan.revision, split)
     latest = None if plan.latest is None or not source.is_live else EPOCH + timedelta(microseconds=plan.latest)
     entry, bounds = graph.entries[split.dataset], Bounds(watermarks.get(source.key), latest, deployment.late)
     intake, number = _fresh(source, split, 0), 0
@@ -129,8 +129,12 @@ def take_in(
 
 def may_open_at_once(deployment: Deployment, revision: int, split: PlannedSplit) -> bool:
     """Return whether a split may be read in a thread beside others."""
-    source = _sources(deployment, revision)[split.dataset, split.source]
-    return source.reading.opens_at_once and "replay" not in split.split
+    return source_of(deployment, revision, split).reading.opens_at_once and "replay" not in split.split
+
+
+def source_of(deployment: Deployment, revision: int, split: PlannedSplit) -> OpenedSource:
+    """Return the source that a split is of."""
+    return _sources(deployment, revision)[split.dataset, split.source]
 
 
 def _opened(

@@ -1,8 +1,8 @@
 """Batch plans: the splits of the sources that a micro-batch reads, written before it runs.
 
 A plan is a file. A batch that is run again reads the very same splits under the very same definitions, whatever its sources
-list by then; so exactly-once requires of a source only that a split can be opened twice. The file has a checksum: a plan with
-one digit changed would read other rows.
+list by then; so exactly-once requires of a source only that a split can be opened twice. Only a plan of which nothing is stored
+yet may be written anew. The file has a checksum: a plan with one digit changed would read other rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +20,8 @@ from umbel.log.reading import RESTORE
 from umbel.state import disk
 
 Position = Any
+LONGEST_REST = 60.0
+"""Seconds after which a source is planned again at the latest that did not answer when it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class BatchPlan:
         loading: the keys of the sources of which rows that existed already are still read, in no order of event time.
         unread: the partitions with rows that neither this plan nor those before it read, by the keys of their sources; none for
             those that had some in the plan before.
+        away: the sources that did not answer when they were read, by their keys: how often, and the time, in seconds since the
+            epoch, before which they are not planned again.
     """
 
     number: int
@@ -66,6 +70,7 @@ class BatchPlan:
     behind: tuple[str, ...] = ()
     loading: tuple[str, ...] = ()
     unread: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    away: Mapping[str, tuple[int, float]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -189,15 +194,49 @@ class Plans:
             splits = tuple(PlannedSplit(**split) for split in content["splits"])
             ended, behind, loading = (tuple(content.get(name, ())) for name in ("ended", "behind", "loading"))
             positions, latest, unread = content["positions"], content.get("latest"), content.get("unread", {})
+            away = {key: (times, until) for key, (times, until) in content.get("away", {}).items()}
             if content["number"] != number:
                 raise ValueError(f"it is plan {content['number']}")
             revision = content["revision"]
-            return BatchPlan(number, revision, splits, positions, ended, latest, behind, loading, unread)
+            return BatchPlan(number, revision, splits, positions, ended, latest, behind, loading, unread, away)
         except FileNotFoundError:
             report = f"plan {number} is missing: {self._name(number)}; the last one there is {self.last()}"
             raise Damaged(report, hint=RESTORE) from None
         except (ValueError, KeyError, TypeError) as error:
             raise Damaged(f"plan {number} is damaged: {self._name(number)}: {error}", hint=RESTORE) from None
+
+    def postpone(
+        self,
+        plan: BatchPlan,
+        splits: Mapping[str, Sequence[PlannedSplit]],
+        partitions: Mapping[str, Collection[str]],
+    ) -> BatchPlan:
+        """Write a plan anew without some splits, which are planned again.
+
+        Nothing of the plan may be stored yet.
+
+        Args:
+            plan: the last plan.
+            splits: those to leave out, all of their sources, by the keys of these.
+            partitions: that they are of, likewise.
+        """
+        before = self.read(plan.number - 1).positions if plan.number > 1 else {}
+        positions = {key: position for key, position in plan.positions.items() if key not in splits}
+        positions |= {key: before[key] for key in splits if key in before}
+        left_out = [split for each in splits.values() for split in each]
+        times = {key: plan.away.get(key, (0, 0.0))[0] + 1 for key in splits}
+        away = {key: (count, time.time() + min(LONGEST_REST, 2.0**count)) for key, count in times.items()}
+        unread = {key: sorted({*plan.unread.get(key, ()), *each} - {""}) for key, each in partitions.items()}
+        changed = replace(
+            plan,
+            splits=tuple(split for split in plan.splits if split not in left_out),
+            positions=positions,
+            behind=(*plan.behind, *(key for key in splits if key not in plan.behind)),
+            unread={**plan.unread, **{key: each for key, each in unread.items() if each}},
+            away={**plan.away, **away},
+        )
+        self._write(changed)
+        return changed
 
     def last(self) -> int:
         """Return the number of the last plan, 0 for none."""
@@ -240,7 +279,10 @@ class Plans:
         late = {each.key for each in open_ones if each.key in before.behind or each.key not in positions}
         loading = tuple(each.key for each in open_ones if _is_loading(each, before))
         budget = _Budget(self._budget)
-        for source, share in budget.shares(open_ones, late, before.number):
+        away = _away(open_ones, before)
+        resting = {key for key, (_, until) in away.items() if time.time() < until}
+        for source, available in budget.shares(open_ones, late, before.number):
+            share = 0 if source.key in resting else available
             has_more = source.is_loading  # asked first: rows read afterwards may be the last ones
             found, position = source.plan(positions.get(source.key), share) if share > 0 else ((), None)
             self._notice(source)
@@ -261,9 +303,8 @@ class Plans:
         if not is_new and not self._is_due():
             return None
         latest = None if self._ahead is None else time.time_ns() // 1000 + self._ahead
-        return BatchPlan(
-            before.number + 1, revision, tuple(splits), positions, tuple(ended), latest, tuple(behind), loading, unread
-        )
+        number, parts = before.number + 1, tuple(splits)
+        return BatchPlan(number, revision, parts, positions, tuple(ended), latest, tuple(behind), loading, unread, away)
 
     def _notice(self, source: Plannable) -> None:
         """Report a source that has begun not to answer, or to answer again."""
@@ -290,6 +331,16 @@ def _unread(
     """Return the unread partitions of sources that have or had some."""
     found = {each.key: sorted(each.unread_partitions(positions.get(each.key))) for each in sources}
     return {key: parts for key, parts in found.items() if parts or before.unread.get(key)}
+
+
+def _away(sources: Iterable[Plannable], before: BatchPlan) -> dict[str, tuple[int, float]]:
+    """Return the sources that have not been read since they did not answer."""
+    read = {(each.dataset, each.source) for each in before.splits if "replay" not in each.split}
+    return {
+        each.key: before.away[each.key]
+        for each in sources
+        if each.key in before.away and (each.dataset, each.source) not in read
+    }
 
 
 def _is_loading(source: Plannable, before: BatchPlan) -> bool:

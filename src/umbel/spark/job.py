@@ -14,13 +14,17 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
+
 from umbel.catalog.catalog import JobEpoch
 from umbel.catalog.purges import Purges
 from umbel.errors import text_of
 from umbel.graph import threads
+from umbel.runtime import postponing
 from umbel.runtime.batch import TAILED, BatchReport, Counts, MicroBatch
 from umbel.runtime.deployment import JOB, Deployment
 from umbel.runtime.maintenance import Maintenance
+from umbel.runtime.postponing import SourceAway
 from umbel.runtime.purge import purge_before
 from umbel.runtime.rates import SOURCES, record
 from umbel.runtime.recovery import checkpoint
@@ -79,13 +83,14 @@ class LiveJob:
         self._pace = Pace(self._small)
         self._backfill = Backfill(session, deployment, self._pace, is_threaded=is_threaded)
         self._watch = ExecutorWatch(session, partial(deployment.catalog.record_event, "work", "warning"))
-        self._epoch = 0
+        self._epoch = self._existing = 0
 
     def start(self) -> StreamingQuery:
         """Take over the job from an earlier worker, and start it."""
         if is_local(self._session):
             threads.use(self._session.sparkContext.defaultParallelism)
         self._epoch = self._deployment.catalog.take_over(JOB)
+        self._existing = self._plans.last()
         parts = self._deployment.catalog, self._deployment.directory
         if older := checkpoint.is_catalog_older(*parts):
             text = f"the catalog may be an older copy: {older}; commits and erasures since then are not known"
@@ -136,7 +141,8 @@ class LiveJob:
         waiting = self._backfill.go_on(plan.revision, batch.stamp, batch.time, batch.before is None)
         batch = batch.after_backfill(waiting)
         reads = monotonic()
-        batch_report = batch.run_here() if self._is_for_driver(batch) else self._in_tasks(batch)
+        batch, batch_report = postponing.run(batch, self._ran, is_new=planned > self._existing)
+        plan = batch.plan
         counts = batch.finish(batch_report)
         if plan.behind:  # rows that were there before
             rows = sum(count for (_, name), count in counts.items() if name == "rows")
@@ -144,6 +150,10 @@ class LiveJob:
         self._maintenance.after(plan)
         if self._on_batch is not None:
             self._on_batch(number, counts)
+
+    def _ran(self, batch: MicroBatch) -> BatchReport:
+        """Run the stages of a batch where it is faster."""
+        return batch.run_here() if self._is_for_driver(batch) else self._in_tasks(batch)
 
     def _is_for_driver(self, batch: MicroBatch) -> bool:
         """Return whether the driver runs a batch itself.
@@ -175,7 +185,14 @@ class LiveJob:
         )
         numbers = self._session.range(0, splits, numPartitions=min(splits, slots))
         stage = reading(context, batch.plan.number)
-        for report in later_stages(mapped(numbers, stage, yields=False), graph, context):
+        try:
+            reports = later_stages(mapped(numbers, stage, yields=False), graph, context)
+        except PySparkException as error:
+            away = SourceAway.of_text(str(error)) if is_local(self._session) else None
+            if away is None:  # on a cluster it may be read again for a stage that has begun to write
+                raise
+            raise away from error
+        for report in reports:
             batch_report.add(report)
         return batch_report
 

@@ -126,6 +126,7 @@ def reading(context: BatchContext, plan: int) -> Task:
         from umbel.graph.stages import add_seen
         from umbel.runtime.guard import WorkerGuard
         from umbel.runtime.intake import take_in
+        from umbel.runtime.postponing import answered
         from umbel.spark.packets import announced, batches
 
         deployment, seen = context.opened(), dict[int, datetime]()
@@ -134,7 +135,8 @@ def reading(context: BatchContext, plan: int) -> Task:
             for number in batch.column(0).to_pylist():
                 guard = WorkerGuard(deployment, context.limits)
                 split = planned.splits[number]
-                for taken in take_in(deployment, planned, split, context.watermarks, guard, context.waiting):
+                read = take_in(deployment, planned, split, context.watermarks, guard, context.waiting)
+                for taken in answered(deployment, planned.revision, split, read):
                     summary = {"intake": taken.summary}
                     add_seen(seen, taken.output.seen)
                     yield from batches(posted(deployment, context, taken.output, summary, f"0-{taken.name}"))

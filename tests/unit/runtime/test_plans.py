@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +22,7 @@ from umbel.log.segments import Segment, directory_of
 from umbel.runtime.batch import drain
 from umbel.runtime.commit import commit
 from umbel.runtime.deployment import Deployment
-from umbel.runtime.plans import Plans
+from umbel.runtime.plans import BatchPlan, Plans
 
 
 class Numbers:
@@ -159,3 +160,69 @@ def test_what_was_read_and_is_gone_stops_the_job_with_a_remedy(place: Deployment
         with pytest.raises(Damaged, match=r"ingest log ingest/events/departures was read up to segment 1") as refused:
             attempt()
         assert str(refused.value.hint).startswith("restore umbel's folder as a whole from one backup")
+
+
+class Partitioned(Numbers):
+    """A source with one split for each of two partitions, of which one has more."""
+
+    key = "p"
+
+    def plan(self, position: int | None, budget: int) -> tuple[Sequence[tuple[Mapping[str, Any], int]], int]:
+        at = (position or 0) + 1
+        return [({"partition": name, "begin": at}, 10) for name in ("a", "b")], at
+
+    def unread_partitions(self, position: int | None) -> Sequence[str]:
+        return ["a"]
+
+
+class Other(Numbers):
+    source = 1
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Plans:
+    return Plans(tmp_path / "both", lambda: (1, [Partitioned(), Other()]), 100, lambda: False)
+
+
+def postponed(plans: Plans, number: int) -> BatchPlan:
+    plan = plans.read(number)
+    splits = [each for each in plan.splits if each.source == 0]
+    return plans.postpone(plan, {"p": splits}, {"p": [each.split["partition"] for each in splits]})
+
+
+def test_a_source_that_does_not_answer_is_planned_again(both: Plans, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [both.next(0), both.next(1)] == [1, 2]
+    changed, begun = postponed(both, 2), time.time()
+    assert changed == both.read(2)
+    assert [each.split for each in changed.splits] == [{"begin": 2000}]
+    assert changed.positions == {"p": 1, "k": 2}
+    assert changed.behind == ("p",)
+    assert changed.unread == {"p": ["a", "b"]}  # what is left out is unread as well
+    assert both.next(2) == 3
+    resting = both.read(3)
+    assert [each.split for each in resting.splits] == [{"begin": 3000}]
+    assert resting.positions == {"p": 1, "k": 3}
+    monkeypatch.setattr("umbel.runtime.plans.time.time", lambda: begun + 5)
+    assert both.next(3) == 4
+    assert [each.split.get("partition") for each in both.read(4).splits] == [None, "a", "b"]
+    assert both.read(4).positions == {"p": 2, "k": 4}
+
+
+def test_it_rests_for_longer_each_time_until_it_is_read(both: Plans, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    monkeypatch.setattr("umbel.runtime.plans.time.time", lambda: now)
+    assert both.next(0) == 1
+    for number in range(1, 9):
+        times, until = postponed(both, number).away["p"]
+        assert times == number
+        assert until - now == pytest.approx(min(60, 2**number))
+        now = until
+        assert both.next(number) == number + 1
+    assert both.next(9) == 10  # that was read
+    assert both.read(10).away == {}
+    assert postponed(both, 10).away["p"][0] == 1
+
+
+def test_a_source_that_never_answered_is_planned_from_its_beginning(both: Plans) -> None:
+    assert both.next(0) == 1
+    assert postponed(both, 1).positions == {"k": 1}

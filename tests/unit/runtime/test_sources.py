@@ -92,6 +92,7 @@ class Pages(Folder):
     """A folder that is listed two names at a time, as a bucket is listed many at a time."""
 
     is_costly = True
+    failure_domain = None
 
     def listed(self, start: str) -> tuple[dict[str, Stamp], str]:
         names, _ = Folder.listed(self, start)

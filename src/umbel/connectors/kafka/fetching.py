@@ -21,7 +21,9 @@ MESSAGES = 20_000
 WAIT = 0.1
 """Seconds to wait for a first message."""
 PATIENCE = 60.0
-"""Seconds without progress after which a range is given up, to be read again."""
+"""Seconds after which a partition that ends before the range has no more records."""
+UNANSWERED = 15.0
+"""Seconds without an answer after which a range is given up, to be read again; a broker that starts anew takes less."""
 IDLE = 8
 """Consumers that are retained in a process."""
 CONSUMER: Mapping[str, Any] = {
@@ -121,9 +123,10 @@ class Fetcher:
             if self.next > begin:
                 since = time.monotonic()
                 yield Fetched(offsets, list(map(Message.value, records)), self.next - begin - len(offsets))
-            elif time.monotonic() - since > PATIENCE:
-                if self.ended == self.next:
+            elif self.ended == self.next:
+                if time.monotonic() - since > PATIENCE:
                     raise EndsEarlier(f"the partition ended at offset {self.ended}")
+            elif time.monotonic() - since > UNANSWERED:
                 raise unreachable(f"{self.topic[0]}[{self.partition}]@{self.next}", trouble)
 
     def _messages(self) -> list[Any]:

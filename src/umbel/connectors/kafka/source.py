@@ -79,6 +79,10 @@ class TopicSource(SplitSource):
     _open: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
     """The partitions with records of transactions that were open at the last plan, and so could not be read."""
 
+    @property
+    def failure_domain(self) -> Kafka:
+        return self._kafka
+
     def examine(self) -> None:
         examine(self.connector)
 
