@@ -50,7 +50,7 @@ class FileListing(Protocol):
 
     @property
     def failure_domain(self) -> object:
-        """Where they are, if that may fail; see `SplitSource`."""
+        """The system they are in, as of `SplitSource`; None for a folder."""
 
     def listed(self, start: str) -> tuple[dict[str, Stamp], str]:
         """Return the complete files behind a name, and the name to go on from.
