@@ -341,3 +341,17 @@ def test_folders_in_place_of_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("UMBEL_BUCKETS", f"file://{tmp_path / 'lake'}")
     place.name = "shop"
     assert users(read(reader(place, tmp_path), SCHEMA)) == [1, 2]
+
+
+def test_a_folder_in_place_of_a_bucket_is_listed_whole_for_any_prefix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place
+) -> None:
+    monkeypatch.setenv("UMBEL_BUCKETS", f"file://{tmp_path / 'lake'}")
+    place.name = "shop"
+    names = [f"raw/{each}/{n}.json" for n, each in enumerate(["cz", "cl", "cl.x", "cl-1/y", "ca", "clicks", "zz"] * 3)]
+    for user, name in enumerate(names):
+        path = tmp_path / "lake" / "shop" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(lines([user]))
+    found = read(reader(place, tmp_path, path=None, prefix="raw/cl"), SCHEMA)
+    assert [names[user] for user in users(found)] == sorted(name for name in names if name.startswith("raw/cl"))

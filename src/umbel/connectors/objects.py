@@ -114,11 +114,17 @@ class Objects:
     def _pages(self, start: str) -> Iterator[Any]:
         import_store()
         import obstore
+        from obstore.store import LocalStore
 
         folder = self.prefix.rpartition("/")[0] or None
         offset = max(start, self.prefix[:-1]) or None  # an object named as the prefix counts
+        bucket = self.connected()
         with self.described():
-            yield from obstore.list(self.connected(), folder, offset=offset, chunk_size=PAGE)
+            pages = obstore.list(bucket, folder, offset=offset, chunk_size=PAGE)
+            if isinstance(bucket, LocalStore):  # which has the order of the disk
+                yield sorted((facts for page in pages for facts in page), key=lambda facts: facts["path"])
+            else:
+                yield from pages
 
     @contextmanager
     def described(self) -> Iterator[None]:
