@@ -355,3 +355,9 @@ def test_a_folder_in_place_of_a_bucket_is_listed_whole_for_any_prefix(
         path.write_bytes(lines([user]))
     found = read(reader(place, tmp_path, path=None, prefix="raw/cl"), SCHEMA)
     assert [names[user] for user in users(found)] == sorted(name for name in names if name.startswith("raw/cl"))
+
+
+def test_an_ending_in_capitals_is_that_of_a_compressed_object(place: Place, tmp_path: Path) -> None:
+    place.put("raw/a.csv.GZ", gzip.compress(b"user,at\n1,2026-03-01\n2,2026-03-01\n"))
+    found = read(reader(place, tmp_path, path="raw/*.GZ", format=CSV()), SCHEMA)
+    assert (users(found), found.reasons()) == ([1, 2], [])

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
+from pathlib import PurePosixPath
 from typing import IO, Any, ClassVar
 
 from umbel.errors import InvalidValue, PackageError, Transient
@@ -178,9 +179,8 @@ class ObjectFile:
 
     @property
     def suffix(self) -> str:
-        """The last ending of its name, with the dot."""
-        _, dot, ending = self.name.rpartition("/")[2].rpartition(".")
-        return dot + ending
+        """The last ending of its name, with the dot, in lower case."""
+        return PurePosixPath(self.name).suffix.lower()
 
     def size(self) -> int:
         """Return its size in bytes."""
