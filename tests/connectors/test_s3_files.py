@@ -361,3 +361,13 @@ def test_an_ending_in_capitals_is_that_of_a_compressed_object(place: Place, tmp_
     place.put("raw/a.csv.GZ", gzip.compress(b"user,at\n1,2026-03-01\n2,2026-03-01\n"))
     found = read(reader(place, tmp_path, path="raw/*.GZ", format=CSV()), SCHEMA)
     assert (users(found), found.reasons()) == ([1, 2], [])
+
+
+@pytest.mark.parametrize("name", ["a\tb.json", "a\x7f.json"])
+def test_an_object_that_the_client_cannot_name_is_named_with_a_remedy(place: Place, tmp_path: Path, name: str) -> None:
+    place.put("raw/good.json", lines([1]))
+    (place.server.folder / place.name / "raw" / name).write_bytes(lines([2]))
+    with deployed(tmp_path) as made, pytest.raises(UmbelError, match="cannot be listed past an object") as caught:
+        made.commit([clicks(place)])
+    assert repr(f"raw/{name}") in str(caught.value)
+    assert "rename or delete it" in str(caught.value.hint)

@@ -27,6 +27,8 @@ CLIENT = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds
 
 CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
+_UNREADABLE = re.compile(r'Path "(.+)"(?: contained|: Encountered)', re.DOTALL)
+"""Matches the name in the error of an object that the client cannot name."""
 LASTING = {
     "NoSuchBucket": ("there is no such bucket", "check the name of the bucket"),
     "AccessDenied": ("access is denied", "it needs the right to list the bucket and to read its objects"),
@@ -146,6 +148,13 @@ class Objects:
         status = (_STATUS.search(text) or [None, ""])[1]
         if code in LASTING:
             return StorageRefused(f"{self.title}: {LASTING[code][0]}", hint=LASTING[code][1])
+        if isinstance(error, exceptions.InvalidPathError):
+            found = _UNREADABLE.search(text)
+            return StorageRefused(
+                f"{self.title}: it cannot be listed past an object whose name has an empty part, '.' or '..' as a part, or a "
+                f"control character: {found[1] if found else text.partition(chr(10))[0]!r}",
+                hint="rename or delete it, or choose a prefix or a path whose folder does not have it",
+            )
         if code == "InvalidObjectState":
             return FileLostError("the object is archived: restore it, and copy it to another name")
         if isinstance(error, exceptions.PreconditionError):
