@@ -184,7 +184,8 @@ class DeltaPlace:
         stored = [each for each in schema if each.name not in file.partition]
         further = [pa.field(KIND, pa.string())] if file.kind is None else []
         with self.described():
-            fragment = ds.ParquetFileFormat().make_fragment(unquote(file.path), self.files)
+            parquet = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")  # in ns they end in the year 2262
+            fragment = parquet.make_fragment(unquote(file.path), self.files)
             batches = fragment.to_batches(
                 schema=pa.schema([*stored, *further]), batch_size=AT_ONCE, use_threads=False, batch_readahead=1
             )
