@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -151,10 +151,15 @@ class DeltaPlace:
         Raises:
             FileNotFoundError: the log does not have it any more.
         """
+        files, path = self.files, f"{_LOG}/{version:020}.json"
         with self.described():
-            data = self.files.open_input_stream(f"{_LOG}/{version:020}.json").read()
+            data = files.open_input_stream(path).read()
         actions = [json.loads(line) for line in data.splitlines() if line.strip()]
-        return _commit([next(iter(each.items())) for each in actions if each])
+        made = _commit([next(iter(each.items())) for each in actions if each])
+        if made.at is not None:
+            return made
+        with self.described():  # as the protocol has it, where a writer has left the instant out
+            return replace(made, at=files.get_file_info(path).mtime_ns // 1000)
 
     def snapshot(self, version: int) -> list[DataFile]:
         """Return the files of a version, ordered."""

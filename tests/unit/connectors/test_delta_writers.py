@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
-from tests.unit.connectors.test_delta_source import START, Lake, lake
+from tests.connectors.shop_datasets import rows_of
+from tests.unit.connectors.lakes import keyed, until
+from tests.unit.connectors.test_delta_source import FEED, START, Lake, lake, reading, stopped, taken
 from umbel.connectors.delta_tables import local_place
 
 __all__ = ["lake"]
@@ -25,3 +27,17 @@ def test_instants_as_spark_writes_them_by_default_are_exact(lake: Lake) -> None:
     pq.write_table(rows, Path(lake.path, file.path), use_deprecated_int96_timestamps=True)
     found = next(place.rows(file, {"id": "long", "until": "timestamp"}))
     assert found["until"].to_list() == instants
+
+
+def test_a_commit_without_an_instant_is_of_the_time_of_its_file(lake: Lake, tmp_path: Path) -> None:
+    """Its deletions were of 1970: the rows had never been there."""
+    lake.add(range(3), configuration=FEED)
+    with reading(lake, tmp_path, keyed(lake)) as made:
+        until(made, lambda: taken(made) == lake.rows())
+        stopped(tmp_path)
+        lake.opened.delete("id = 1")
+        log = Path(lake.path, "_delta_log", f"{1:020}.json")
+        log.write_text("\n".join(each for each in log.read_text().splitlines() if "commitInfo" not in each))
+        until(made, lambda: taken(made) == lake.rows())
+        before = datetime.now(UTC) - timedelta(minutes=5)
+        assert rows_of(made, "Orders", ["id"], before) == [(0,), (1,), (2,)]
