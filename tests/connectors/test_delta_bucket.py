@@ -15,7 +15,10 @@ from tests.connectors.shop_datasets import deployed, letters, orders, rows_of, u
 from tests.s3server import KEY, SECRET
 from umbel.connectors import GCS, S3
 from umbel.connectors.delta_tables import options_of
+from umbel.connectors.sinks import WriteOptions
 from umbel.errors import InvalidValue, NotSupported, UmbelError
+from umbel.types.dtypes import Int
+from umbel.types.schema import Schema
 
 __all__ = ["place"]
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -84,3 +87,15 @@ def test_other_places_are_refused(place: Place, tmp_path: Path) -> None:
             made.commit([definition(GCS(name="google"), place, prefix="tables/orders")])
         with pytest.raises(InvalidValue, match="go together"):
             made.commit([definition(S3(name="lake", aws_access_key_id="a"), place)])
+
+
+@pytest.mark.parametrize("path", ["tables/orders#2", "tables/orders?v=2", "tables/order%73"])
+def test_a_path_that_an_address_would_cut_or_decode_is_refused(
+    place: Place, table: Any, tmp_path: Path, path: str
+) -> None:
+    """It was the table `tables/orders`, of readers and of sinks."""
+    lake = S3(name="lake").bucket(place.name, prefix=path, format="delta")
+    with deployed(tmp_path) as made, pytest.raises(InvalidValue, match=r"it cannot have \['[#?%]'\]"):
+        made.commit([definition(S3(name="lake"), place, prefix=path)])
+    with pytest.raises(InvalidValue, match=r"it cannot have \['[#?%]'\]"):
+        lake.examine_writer(WriteOptions(id="x", dataset="T", schema=Schema((), (("id", Int()),), "at"), renames={}))

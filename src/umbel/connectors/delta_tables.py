@@ -43,11 +43,19 @@ def options_of(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def address_of(connector: S3Connector, environment: Mapping[str, str] = os.environ) -> tuple[str, dict[str, str]]:
-    """Return the address of a connector's table, and its storage options."""
+    """Return the address of a connector's table, and its storage options.
+
+    Raises:
+        InvalidValue: its path would be that of another table in an address, which is cut and decoded.
+    """
     check_name(connector.bucket, connector.title)
     path = connector.prefix.strip("/")
     if location := environment.get(LOCATION):
         return str(folder_of(location) / connector.bucket / path), {}
+    if odd := sorted({*path} & {*("#?" if connector.format == "iceberg" else "#?%")}):
+        raise InvalidValue(
+            f"{connector.title}, path '{path}': it cannot have {odd}", hint="give the table another path"
+        )
     return f"s3://{connector.bucket}/{path}", options_of(environment)
 
 
