@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,8 @@ FEED = "delta.enableChangeDataFeed"
 AT_ONCE = 65_536
 _READABLE = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "domainMetadata", "appendOnly"})
 _LOG = "_delta_log"
+_ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|/")
+"""Matches an absolute path of a file; others are below the table."""
 _REACH = (
     "see that the storage answers and the table can be read; in a bucket with the credentials of the process, such as "
     "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION"
@@ -189,10 +192,16 @@ class DeltaPlace:
 
         Raises:
             FileNotFoundError: it was deleted.
+            InvalidValue: it is of another table.
         """
         import pyarrow as pa
         import pyarrow.dataset as ds
 
+        if _ELSEWHERE.match(file.path):
+            raise InvalidValue(
+                f"{self.title}: the table is a shallow clone, with files of another table: {file.path}",
+                hint="read that table, or make a deep clone",
+            )
         schema = arrow_schema(types)
         stored = [each for each in schema if each.name not in file.partition]
         further = [pa.field(KIND, pa.string())] if file.kind is None else []

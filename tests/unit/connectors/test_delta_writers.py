@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
 from tests.connectors.shop_datasets import rows_of
-from tests.unit.connectors.lakes import keyed, until
-from tests.unit.connectors.test_delta_source import FEED, START, Lake, lake, reading, stopped, taken
+from tests.unit.connectors.lakes import keyed, keyless, until
+from tests.unit.connectors.test_delta_source import FEED, START, Lake, lake, reading, reasons, stopped, taken
 from umbel.connectors.delta_tables import local_place
 
 __all__ = ["lake"]
@@ -41,3 +41,14 @@ def test_a_commit_without_an_instant_is_of_the_time_of_its_file(lake: Lake, tmp_
         until(made, lambda: taken(made) == lake.rows())
         before = datetime.now(UTC) - timedelta(minutes=5)
         assert rows_of(made, "Orders", ["id"], before) == [(0,), (1,), (2,)]
+
+
+def test_a_shallow_clone_is_reported_as_one(lake: Lake, tmp_path: Path) -> None:
+    """Its files were said to have been vacuumed."""
+    lake.add(range(3))
+    log = Path(lake.path, "_delta_log", f"{0:020}.json")
+    log.write_text(log.read_text().replace('"path":"part-', f'"path":"file:{tmp_path}/origin/part-'))
+    with reading(lake, tmp_path, keyless(lake)) as made:
+        until(made, lambda: reasons(made))
+        (reason,) = reasons(made)
+        assert "the table is a shallow clone, with files of another table: file:/" in reason
