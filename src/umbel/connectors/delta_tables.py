@@ -19,6 +19,7 @@ from umbel.connectors.object_stores import keys_of
 from umbel.connectors.objects import CODE, LASTING
 from umbel.connectors.versioned_source import KIND
 from umbel.errors import InvalidValue, Transient
+from umbel.types.arrow import check_texts
 
 if TYPE_CHECKING:
     from umbel.connectors.s3 import S3, S3Connector
@@ -219,7 +220,9 @@ class DeltaPlace:
                         columns[each.name] = pa.repeat(_typed(file.partition[each.name], each.type), count)
                 if file.kind is not None:
                     columns[KIND] = pa.repeat(pa.scalar(file.kind), count)
-                yield pl.DataFrame(pl.from_arrow(pa.table(columns))).select([*types, KIND])
+                made = pa.table(columns)
+                check_texts(made, f"{self.title}, file {file.path}")
+                yield pl.DataFrame(pl.from_arrow(made)).select([*types, KIND])
 
     @contextmanager
     def described(self) -> Iterator[None]:

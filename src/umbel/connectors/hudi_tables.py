@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from umbel.connectors.versioned_source import KIND
 from umbel.errors import InvalidValue, Transient, UmbelError
+from umbel.types.arrow import check_texts
 
 AT_ONCE = 65_536
 GroupId = tuple[str, str]
@@ -260,6 +261,7 @@ class HudiPlace:
         schema = pa.schema([file.schema.field(name) for name in types])
         with self.described():
             for batch in self._merged(file.slice, schema) if file.slice.logs else self._stored(file.slice, schema):
+                check_texts(batch, self.title)
                 yield pl.DataFrame(pl.from_arrow(batch)).with_columns(pl.lit(file.kind).alias(KIND))
 
     def _stored(self, stored: HudiSlice, schema: Any) -> Iterator[Any]:

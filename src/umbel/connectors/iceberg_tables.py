@@ -19,6 +19,7 @@ from umbel.connectors.iceberg_deletes import (
 )
 from umbel.connectors.versioned_source import KIND, moved_removed
 from umbel.errors import InvalidValue, PackageError, Transient, UmbelError
+from umbel.types.arrow import check_texts
 
 EXAMINE = "see what wrote it"
 _ROWS_AT_ONCE = 1 << 16
@@ -250,7 +251,9 @@ class IcebergPlace:
         changes = [{} if each in chosen else {"name": f"\0{each}", "required": False} for each in numbers]
         schema = Schema(*(fields[each].model_copy(update=more) for each, more in zip(numbers, changes, strict=True)))
         for batch in ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_record_batches([file.entry]):
-            read = pl.DataFrame(pl.from_arrow(pa.Table.from_batches([batch.select(range(len(chosen)))])))
+            made = pa.Table.from_batches([batch.select(range(len(chosen)))])
+            check_texts(made, f"{self.title}, file {file.name}")
+            read = pl.DataFrame(pl.from_arrow(made))
             keys = [comparable(each, batch.column(numbers.index(each))) for each in sorted(compared)]
             yield read.rename(dict(zip(read.columns, types, strict=True))), pl.DataFrame(keys)
 

@@ -16,7 +16,7 @@ import polars as pl
 
 from umbel.connectors.staging import OWN
 from umbel.errors import InvalidType, text_of
-from umbel.types.arrow import polars_of
+from umbel.types.arrow import check_texts, polars_of
 from umbel.types.dtype import is_missing, is_nan
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def staged_rows(rows: Sequence[Any] | pa.Table) -> pl.DataFrame:
 
     Raises:
         InvalidType: a column of an Arrow table cannot be read.
+        InvalidValue: a text in it is not UTF-8.
     """
     if isinstance(rows, Sequence):
         return pl.DataFrame({ROW: [json_line(row) for row in rows]}, schema=JSON_ROWS)
@@ -53,6 +54,7 @@ def _columns_of(table: pa.Table) -> pl.DataFrame:
         raise InvalidType(f"a page has several columns of the name '{twice[0]}'")
     found = pl.DataFrame(height=table.num_rows)
     for place, (name, kind) in enumerate(zip(table.column_names, table.schema.types, strict=True)):
+        check_texts(table.select([place]), "a page")
         try:
             found = found.hstack(polars_of(table.select([place])))
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:

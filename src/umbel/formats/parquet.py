@@ -10,7 +10,7 @@ import polars as pl
 
 from umbel.formats.pieces import FilePart, FileRows, Piece, framed, unreadable, with_absent
 from umbel.formats.stored import StoredFile
-from umbel.types.arrow import polars_of
+from umbel.types.arrow import polars_of, without_broken_texts
 from umbel.types.dtype import DType
 from umbel.types.raw import Raw, rejects
 
@@ -20,6 +20,7 @@ WHOLE_BYTES = 1 << 20
 """A file up to this size is one piece, and not opened for planning."""
 PACKED_FACTOR = 4
 """Estimated ratio of uncompressed to compressed size."""
+NOT_UTF8 = "a text in it is not UTF-8"
 
 
 class ParquetFormat:
@@ -88,8 +89,10 @@ class ParquetFormat:
                 file = _opened(source)
                 present = [name for name in file.schema_arrow.names if name in requested or not exact]
                 for batch in _batches(file, part, present):
-                    frame = polars_of(batch) if present else pl.DataFrame(height=batch.num_rows)
-                    yield framed(part, with_absent(Raw(frame, rejects({})), requested), row)
+                    sound, broken = without_broken_texts(batch)
+                    frame = polars_of(sound) if present else pl.DataFrame(height=batch.num_rows)
+                    refused = [rejects(dict.fromkeys(rows, NOT_UTF8), name) for name, rows in broken.items()]
+                    yield framed(part, with_absent(Raw(frame, pl.concat([rejects({}), *refused])), requested), row)
                     row += frame.height
         except (pa.ArrowException, OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             if not _is_content(error):

@@ -49,6 +49,79 @@ def polars_of(rows: pa.RecordBatch | pa.Table) -> pl.DataFrame:
     return pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(columns, names=rows.schema.names)))
 
 
+def check_texts(rows: pa.RecordBatch | pa.Table, subject: str) -> None:
+    """Refuse rows with texts that are not UTF-8, which Arrow's readers do not see.
+
+    Args:
+        rows: of others.
+        subject: has them, for messages.
+
+    Raises:
+        InvalidValue: names the column.
+    """
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if not _is_valid(column):
+            raise InvalidValue(f"{subject}: column '{name}' has a text that is not UTF-8", hint="see what wrote it")
+
+
+def without_broken_texts(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, list[int]]]:
+    """Return rows with null for each value that has a text that is not UTF-8.
+
+    Also returns the numbers of the rows that had one, by column.
+    """
+    import pyarrow as pa
+
+    found, columns = dict[str, list[int]](), list[pa.Array]()
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if _is_valid(column):
+            columns.append(column)
+            continue
+        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        found[name] = _broken(plain, 0)
+        broken = frozenset(found[name])
+        columns.append(plain.take(pa.array([None if row in broken else row for row in range(len(plain))], pa.int64())))
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names), found
+
+
+def _broken(column: pa.Array, first: int) -> list[int]:
+    """Return the numbers of broken values, by halves."""
+    import pyarrow as pa
+
+    if _is_valid(column):
+        return []
+    if len(column) == 1:
+        return [first]
+    half = len(column) // 2
+    parts = (range(half), 0), (range(half, len(column)), half)
+    return [row for part, begin in parts for row in _broken(column.take(pa.array(part)), first + begin)]
+
+
+def _is_valid(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Return False if a column has a text that is not UTF-8."""
+    import pyarrow as pa
+
+    if not _has_text(column.type):
+        return True
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _has_text(kind: pa.DataType) -> bool:
+    """Return whether values of a type are texts, or have some inside."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_text(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return _has_text(kind.value_type)
+    if any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+        return True
+    return any(_has_text(kind.field(place).type) for place in range(kind.num_fields))
+
+
 def _with_known_type(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     import pyarrow as pa
 

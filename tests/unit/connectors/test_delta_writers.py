@@ -52,3 +52,15 @@ def test_a_shallow_clone_is_reported_as_one(lake: Lake, tmp_path: Path) -> None:
         until(made, lambda: reasons(made))
         (reason,) = reasons(made)
         assert "the table is a shallow clone, with files of another table: file:/" in reason
+
+
+def test_a_text_that_is_not_utf_8_is_reported(lake: Lake, tmp_path: Path) -> None:
+    """It was staged, and stored: the history of the dataset could not be read any more."""
+    lake.add(range(3))
+    (file,) = local_place("table", lake.path).snapshot(0)
+    notes = pa.array([b"a", b"caf\xe9", b"c"]).view(pa.string())
+    path = Path(lake.path, file.path)
+    pq.write_table(pq.read_table(path).set_column(1, "note", notes), path)
+    with reading(lake, tmp_path, keyless(lake)) as made:
+        until(made, lambda: reasons(made))
+        assert f"file {file.path}: column 'note' has a text that is not UTF-8" in reasons(made)[0]

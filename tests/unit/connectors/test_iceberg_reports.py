@@ -7,6 +7,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, TimestamptzType
@@ -166,3 +168,13 @@ def test_each_report_is_a_dead_letter_and_a_restart_makes_no_second_one(lake: La
         assert len(found) == 2
         assert "rolled back" in found[0]
         assert "made anew" in found[1]
+
+
+def test_a_text_that_is_not_utf_8_is_reported(lake: Lake, tmp_path: Path) -> None:
+    lake.add(range(3))
+    (path,) = lake.folder.rglob("*.parquet")
+    notes, rows = pa.array([b"a", b"caf\xe9", b"c"]).view(pa.string()), pq.read_table(path)
+    pq.write_table(rows.set_column(1, rows.schema.field("note"), notes.cast(rows.schema.field("note").type)), path)
+    with deployed(tmp_path, keyless(lake)) as made:
+        until(made, lambda: letters(made))
+        assert "column 'note' has a text that is not UTF-8" in reasons(made)[0]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from umbel.connectors.page_rows import json_line, staged_rows
-from umbel.errors import InvalidType
+from umbel.errors import InvalidType, InvalidValue
 
 
 class Color(Enum):
@@ -118,3 +118,8 @@ def test_columns_are_staged_as_they_are() -> None:
     found = staged_rows(pa.table({"n": [1, 2], "text": ["a", None]}))
     assert found.to_dict(as_series=False) == {"n": [1, 2], "text": ["a", None]}
     assert staged_rows(pa.table({})).height == 0
+
+
+def test_a_text_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="a page: column 'v' has a text that is not UTF-8"):
+        staged_rows(pa.table({"v": pa.array([b"a", b"caf\xe9"]).view(pa.string())}))

@@ -58,3 +58,24 @@ def test_instants_of_96_bits_far_from_now(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
     found = read(source(tmp_path, "*.parquet", "parquet"), {"n": Int(), "v": Datetime()})
     assert [row["v"] for row in found.rows.values()] == [datetime(3000, 1, 1, tzinfo=UTC), AT]
+
+
+BROKEN = pa.array([b"a", b"caf\xe9", None, b"long enough to lie outside of its view \xff", b"z"]).view(pa.string())
+
+
+@pytest.mark.parametrize(
+    ("column", "dtype"),
+    [
+        (BROKEN, Optional(Str())),
+        (BROKEN.dictionary_encode(), Optional(Str())),
+        (pa.ListArray.from_arrays(range(6), BROKEN), List(Optional(Str()))),
+    ],
+    ids=["plain", "dictionary", "lists"],
+)
+def test_a_text_that_is_not_utf_8_costs_its_row(column: Any, dtype: Any, tmp_path: Path) -> None:
+    """It was stored: each lookup of the row failed, and then each reading of the history."""
+    pq.write_table(pa.table({"n": range(5), "v": column}), tmp_path / "a.parquet")
+    found = read(source(tmp_path, "*.parquet", "parquet"), {"n": Int(), "v": dtype})
+    whole = [row["v"] if isinstance(row["v"], list) else [row["v"]] for row in found.rows.values()]
+    assert whole == [["a"], [None], ["z"]]
+    assert found.reasons() == ["v: a text in it is not UTF-8"] * 2
