@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 DATABASES = ("sqlite", "postgresql")
 DRIVERS = {"psycopg": "umbel[postgres]"}
 """What installs a driver, where it is not the module's name."""
+TIMEOUTS = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""Parameters of addresses in PostgreSQL, with defaults: else a machine that is gone is waited for, for hours."""
 _MIGRATING = 0x756D62656C
 """The number of the lock that PostgreSQL gives to one process at a time, until its transaction ends."""
 _REMEDY = "a catalog is in sqlite:///path or postgresql://user:password@host/database: --catalog, UMBEL_CATALOG"
@@ -69,7 +77,8 @@ def _engine(url: str) -> Engine:
         if parsed.get_backend_name() == "sqlite":
             engine = create_engine(parsed, connect_args={"timeout": 60}, json_deserializer=_decoded)
         else:  # a connection that was lost is replaced before it is used again
-            engine = create_engine(parsed, connect_args={"connect_timeout": 10}, pool_pre_ping=True)
+            timeouts = {name: each for name, each in TIMEOUTS.items() if name not in parsed.query}
+            engine = create_engine(parsed, connect_args=timeouts, pool_pre_ping=True)
     except ModuleNotFoundError as error:
         package = DRIVERS.get(str(error.name), str(error.name))
         raise InvalidValue(
