@@ -256,7 +256,7 @@ class _Writing:
             whole.update(data)
             parts.append((hashlib.sha256(data).hexdigest(), len(data), at))
             at += len(data)
-        if any(each not in self.known for each, _, _ in parts):
+        if not all(self._has(each, size) for each, size, _ in parts):
             name = whole.hexdigest()
             self.repository.copy_object(file.key, name, file.size)
             self.known |= {each: Part(each, size, name, start) for each, size, start in parts}
@@ -275,13 +275,17 @@ class _Writing:
             before.stat == file.stat
             and before.size == file.size
             and before.head == file.head
-            and all(part.sum in self.known for part in before.parts)
+            and all(self._has(part.sum, part.size) for part in before.parts)
         )
+
+    def _has(self, found: str, size: int) -> bool:
+        """Return whether the repository has bytes by their sum; shortened objects do not count."""
+        return found in self.known and self.known[found].size == size
 
     def _have(self, data: bytes, pool: ThreadPoolExecutor) -> str:
         """Have bytes in the repository; return their sum."""
         found = hashlib.sha256(data).hexdigest()
-        if found in self.known or found in self.packed:
+        if self._has(found, len(data)) or found in self.packed:
             return found
         if len(data) < PACKED:
             self.packed[found] = (len(self.pack), len(data))
@@ -296,7 +300,7 @@ class _Writing:
     def _write_pack(self, pool: ThreadPoolExecutor) -> None:
         data = bytes(self.pack)
         name = hashlib.sha256(data).hexdigest()
-        if data and name not in self.known:
+        if data and not self._has(name, len(data)):
             self._write(data, pool)
         self.known |= {each: Part(each, size, name, start) for each, (start, size) in self.packed.items()}
         self.pack.clear()

@@ -37,6 +37,10 @@ from umbel.state import disk
 from umbel.state.failpoints import reach
 
 READERS = 4
+_RESTORED = "nothing was restored; use another backup: umbel backup URL --list"
+_VERIFIED = (
+    "delete the objects named: the next backup writes them again; until then all backups with these files need them"
+)
 
 
 def restore(
@@ -68,7 +72,7 @@ def restore(
     _check_catalog(catalog_url)
     found = repository.read_list(repository.chosen(backup))
     with _drafted(directory) as draft, (target := target_of(store_url, draft, found, repository)).filled():
-        _each(found, partial(_write, repository, found, draft, target), progress)
+        _each(found, partial(_write, repository, found, draft, target), progress, _RESTORED)
         finish(target, found, repository)
         _finish(draft, is_moved=found.is_in_bucket != target.is_in_bucket)
         reach("restored")
@@ -99,7 +103,7 @@ def verify(repository: Repository, backup: str | None = None, *, progress: Progr
         Damaged: a file is damaged or missing.
     """
     found = repository.read_list(repository.chosen(backup))
-    _each(found, lambda _, entry: _read(repository, entry), progress)
+    _each(found, lambda _, entry: _read(repository, entry), progress, _VERIFIED)
     return found
 
 
@@ -108,11 +112,11 @@ def _read(repository: Repository, entry: FileEntry) -> None:
         pass
 
 
-def _damaged(found: BackupList, lost: list[str]) -> Damaged:
+def _damaged(found: BackupList, lost: list[str], hint: str) -> Damaged:
     more = f"; and {len(lost) - 5} more" if len(lost) > 5 else ""
     return Damaged(
         f"backup {found.id} is damaged: {len(lost)} of its {len(found.files)} files: {'; '.join(lost[:5])}{more}",
-        hint="nothing was restored; use another backup: umbel backup URL --list",
+        hint=hint,
     )
 
 
@@ -141,7 +145,7 @@ def _drafted(directory: Path) -> Iterator[Path]:
             shutil.rmtree(beside, ignore_errors=True)
 
 
-def _each(found: BackupList, write: Callable[[str, FileEntry], None], progress: Progress) -> None:
+def _each(found: BackupList, write: Callable[[str, FileEntry], None], progress: Progress, hint: str) -> None:
     """Do something with each file of a backup.
 
     Raises:
@@ -164,7 +168,7 @@ def _each(found: BackupList, write: Callable[[str, FileEntry], None], progress: 
             lost += [error] if error else []
             progress(done := done + size, found.size)
     if lost:
-        raise _damaged(found, lost)
+        raise _damaged(found, lost, hint)
 
 
 def _safe(name: str) -> str:
