@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from tests.s3server import S3Server
 from tests.sales import check_all
 from tests.selling import Shop
 from tests.unit.cli.conftest import Umbel, umbel
+from umbel.errors import InvalidValue
+from umbel.runtime.recovery.repository import Repository
 
 __all__ = ["umbel"]
 
@@ -48,6 +51,22 @@ def test_a_bucket_has_backups(url: str, umbel: Umbel, s3: S3Server, tmp_path: Pa
         part.write_bytes(bytes(part.stat().st_size))
     refused = umbel("restore", url, "--dir", str(tmp_path / "again"))
     assert (refused.exit_code, (tmp_path / "again").exists()) == (1, False)
+
+
+def test_an_object_that_may_not_be_read_is_not_called_missing(
+    url: str, umbel: Umbel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path)
+    assert umbel("backup", url, "--dir", str(tmp_path / "umbel")).exit_code == 0
+    shop.deployed.close()
+    repository = Repository.at(url)
+    found = repository.read_list(repository.chosen(None))
+    gone = replace(next(found.parts), object="0" * 64)
+    with pytest.raises(ValueError, match="is missing in the backup"):
+        repository.read_part(gone)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-wrong-one")
+    with pytest.raises(InvalidValue, match=r"access is denied|the keys do not fit"):
+        Repository.at(url).read_part(next(found.parts))
 
 
 def test_a_missing_bucket_is_said(url: str, umbel: Umbel, tmp_path: Path) -> None:

@@ -173,10 +173,13 @@ class Repository:
 
         Raises:
             ValueError: they are missing, or differ from what was written.
+            InvalidValue: access is denied.
         """
         try:
             data = self.bucket.read(self._object(part.object), part.start, part.size)
         except InvalidValue as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
             raise ValueError(f"{self._object(part.object)} is missing in the backup") from error
         if hashlib.sha256(data).hexdigest() != part.sum:
             raise ValueError(f"{self._object(part.object)} is not as it was written")
