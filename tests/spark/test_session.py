@@ -89,6 +89,15 @@ def test_modules_of_the_folder_it_runs_in_hide_none_of_pythons(bare: dict[str, s
     assert done.returncode == 0, done.stderr
 
 
+def test_a_master_that_is_not_reached_is_named_with_what_to_do(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "umbel", "work", "--dir", str(tmp_path / "umbel"), "--master", "spark://127.0.0.1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "error Spark did not start: Invalid master URL: spark://127.0.0.1" in done.stderr
+    assert "does the master run there, and can it be reached" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_driver_leaves_no_process(waiting: subprocess.Popen[str], signum: signal.Signals) -> None:
     assert waiting.stdout is not None

@@ -73,7 +73,7 @@ def start(settings: Settings) -> SparkSession:
 
     Raises:
         InvalidValue: this process has a session already, or there is no Java.
-        Transient: the JVM did not start.
+        Transient: the JVM did not start, or the cluster's master does not answer.
     """
     from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
@@ -93,6 +93,14 @@ def start(settings: Settings) -> SparkSession:
         raise Transient(
             f"Spark did not start: {error}", hint=f"see {settings.logs / 'spark.log'}, or run `umbel doctor`"
         ) from error
+    except Exception as error:
+        thrown = getattr(error, "java_exception", None)
+        if thrown is None:
+            raise
+        reason = str(thrown.getMessage()).partition("\n")[0]
+        master = settings.master
+        towards = f"--master {master}: does the master run there, and can it be reached? " if master else ""
+        raise Transient(f"Spark did not start: {reason}", hint=f"{towards}see {settings.logs / 'spark.log'}") from error
 
 
 def stop(session: SparkSession, within: float = 20.0) -> None:
