@@ -86,7 +86,7 @@ class _Search(Generic[T]):
         rejected: row number to the reason.
         final: the rows among them that must be recorded, because another run may not fail on them.
         parts: the results of the others, in order.
-        wasted: seconds that went into processes that were lost.
+        wasted: seconds that went into processes that were lost, for single rows and where no row was found.
     """
 
     rejected: dict[int, str] = field(default_factory=dict)
@@ -219,8 +219,11 @@ class WorkerGuard:
             try:
                 search.parts.append(self._call(work, part))
             except CallFailed as again:
-                search.wasted += time.monotonic() - begun if again.error is None else 0.0
+                lost, found = time.monotonic() - begun if again.error is None else 0.0, len(search.rejected)
                 self._search(work, part, start + begin, search, again)
+                # A call that led to a row is not counted: one row that hangs would use up the time of all others.
+                if part.height == 1 or len(search.rejected) == found:
+                    search.wasted += lost
 
     def _call(self, work: Work[T], rows: pl.DataFrame) -> T:
         if not work.has_functions:

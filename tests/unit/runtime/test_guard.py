@@ -165,6 +165,16 @@ def test_a_lost_row_stays_out_even_if_the_function_would_now_take_it(place: Depl
         assert applied(other, rows(1, 2))["b"].to_list() == [2, 3], "another function is not judged by it"
 
 
+def test_a_row_that_hangs_costs_no_other_row_of_a_large_batch(place: Deployment) -> None:
+    count = module.SINGLY * 2
+    operator = assign(each(lambda a: time.sleep(100) or 1 if a == 3 else a))
+    guard = suspected(place, operator)
+    with guarded(guard):
+        made = applied(operator, rows(*range(count)))
+    assert [letter.reason for letter in guard.rejected] == ["it took longer than 0.3 s"]
+    assert made["a"].to_list() == [a for a in range(count) if a != 3]
+
+
 def test_a_function_that_loses_its_process_for_every_row_is_abandoned(place: Deployment) -> None:
     operator = assign(each(lambda _: time.sleep(100) or 1))
     guard, begun = suspected(place, operator), time.monotonic()
