@@ -86,11 +86,15 @@ class Purges:
         return bool(requested) and requested > self.progress.revision
 
     def is_due(self) -> bool:
-        """Return True if a requested purge is to be tried now."""
+        """Return True if a requested purge is to be tried now.
+
+        It is if the last try is in the future: the clock was set back.
+        """
         if not self.is_open:
             return False
         progress = self.progress
-        return time.time() >= progress.tried + (RETRY if progress.error else PAUSE if progress.step else 0.0)
+        pause = RETRY if progress.error else PAUSE if progress.step else 0.0
+        return not 0.0 <= time.time() - progress.tried < pause
 
     def replace_keys(self, revision: int, packed: Callable[[t.Erasure], bytes | None]) -> int:
         """Replace the keys of erasures; return how many were replaced.

@@ -12,6 +12,8 @@ BACKFILL = "backfill"
 """The name under which it is noted."""
 BEFORE_HISTORY = -(1 << 62)
 """A batch number below all others."""
+LONGEST_WAIT = 300.0
+"""Seconds until a step that failed is tried again, at the most."""
 _CUT = 1
 """The rule by which batches are cut into parts, increased when that changes: 1 cuts keyless rows by ranges of timestamps."""
 
@@ -145,5 +147,8 @@ class BackfillState:
         return self.deleted if self.began == batch else ()
 
     def is_due(self, now: float) -> bool:
-        """Return whether the next step may begin."""
-        return self.not_before <= now
+        """Return whether the next step may begin.
+
+        It may if it is later than it can be: the clock was set back.
+        """
+        return not now < self.not_before <= now + LONGEST_WAIT

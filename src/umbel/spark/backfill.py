@@ -25,7 +25,7 @@ from umbel.catalog.catalog import JobEpoch
 from umbel.catalog.removals import Removals
 from umbel.graph.graph import Graph
 from umbel.runtime.backfill_input import calls_functions
-from umbel.runtime.backfill_state import BACKFILL, BackfillState
+from umbel.runtime.backfill_state import BACKFILL, LONGEST_WAIT, BackfillState
 from umbel.runtime.completeness import note_since
 from umbel.runtime.deployment import JOB
 from umbel.runtime.history_reader import HistoryReader
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 STOPPED_WITHIN = 10.0
 """Seconds to wait for a cancelled step."""
-LONGEST_WAIT = 300.0
-"""Seconds between two tries of a backfill that fails, at the most."""
 
 log = logging.getLogger("umbel.work")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from umbel.runtime import history_slices
-from umbel.runtime.backfill_state import BEFORE_HISTORY, BackfillState
+from umbel.runtime.backfill_state import BEFORE_HISTORY, LONGEST_WAIT, BackfillState
 from umbel.runtime.history_slices import HistoryPosition, HistorySlice, after, bounds_of, left, slices
 from umbel.spark.backfill_step import shares
 from umbel.types.dtypes import Int, Str
@@ -141,3 +141,10 @@ def test_parts_that_an_older_version_has_read_are_no_parts_of_this_one():
     assert not BackfillState.of({**old, "planned_part": 0}).is_cut_otherwise
     begun_now = BackfillState.of({**old, "planned_part": 0}).begun(HistoryPosition(3, 2), 900, in_driver=False)
     assert not BackfillState.of(begun_now.plain).is_cut_otherwise
+
+
+def test_a_step_that_failed_does_not_wait_for_a_clock_that_was_set_back() -> None:
+    state = BackfillState(("a",), failures=1, not_before=1_000_000.0)
+    assert not state.is_due(1_000_000.0 - LONGEST_WAIT)
+    assert state.is_due(1_000_000.0)
+    assert state.is_due(1_000_000.0 - 2 * LONGEST_WAIT)

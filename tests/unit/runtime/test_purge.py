@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,8 +20,8 @@ from umbel.processes.locks import alone
 from umbel.runtime.erasures import erase
 from umbel.runtime.purge import purge_before
 from umbel.runtime.recovery.backup import backup
-from umbel.runtime.recovery.repository import Repository
-from umbel.runtime.recovery.restore import restore
+from umbel.runtime.recovery.repository import Repository, writer_of
+from umbel.runtime.recovery.restore import restore, verify
 from umbel.state import disk
 
 __all__ = ["filled", "town"]
@@ -68,6 +69,42 @@ def test_a_backup_after_a_purge_shares_no_object_with_erased_bytes(town: Town, t
     assert (town.online(), town.offline()) == before
 
 
+def test_a_backup_of_a_clock_that_was_set_back_shares_no_object_with_erased_bytes(
+    town: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = Repository.at(str(tmp_path / "backups"))
+    now = time.time()
+    with monkeypatch.context() as wrong:
+        wrong.setattr(time, "time", lambda: now + 3600)
+        backup(town.deployed.deployment, repository)
+    assert has_bytes(tmp_path / "backups")
+    town.erase(GONE)
+    town.process()
+    backup(town.deployed.deployment, repository, keep=1)
+    assert not has_bytes(tmp_path / "backups")
+    verify(repository)
+
+
+def test_a_draft_of_before_a_purge_is_not_used_after_two_kills(town: Town, tmp_path: Path) -> None:
+    repository = Repository.at(str(tmp_path / "backups"))
+    backup(town.deployed.deployment, repository)
+    (before,) = repository.ids()
+    left = repository.read_list(before)
+    repository.delete_list(before)  # as if it had been killed before it was listed
+    repository.write_draft(writer_of(town.folder), left)
+    town.erase(GONE)
+    town.process()
+    with pytest.raises(KeyboardInterrupt):
+        backup(town.deployed.deployment, repository, progress=_killed)
+    backup(town.deployed.deployment, repository, keep=1)
+    assert not has_bytes(tmp_path / "backups")
+    verify(repository)
+
+
+def _killed(done: int, size: int) -> None:
+    raise KeyboardInterrupt
+
+
 def has_bytes(folder: Path) -> bool:
     return any(SECRET.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
@@ -81,7 +118,8 @@ def test_a_purge_waits_for_a_backup(town: Town) -> None:
     purges = Purges(town.deployed.deployment.catalog)
     assert purges.is_open
     assert not purges.is_due()  # it does not try with every batch
-    purges.note(replace(town.progress(), tried=0.0))
+    purges.note(replace(town.progress(), tried=time.time() + 3600))  # of a clock that was set back
+    assert purges.is_due()
     town.process()
     assert (town.progress().revision, town.progress().step) == (revision, "")
     assert where(town.folder, SECRET) == []

@@ -134,7 +134,8 @@ def _cut_and_written(deployment: Deployment, repository: Repository, progress: P
 def _written(deployment: Deployment, repository: Repository, found: Cut, progress: Progress) -> BackupReport:
     """Write the objects of a cut, then its list."""
     folder, writer = deployment.directory, writer_of(deployment.directory)
-    earlier, known = _earlier(repository, Purges(deployment.catalog).progress.at)
+    purged = Purges(deployment.catalog).progress.revision
+    earlier, known = _earlier(repository, purged)
     number = max((number_of(each) for each in repository.ids()), default=0) + 1
     made = BackupList(
         id_of(number, found.at),
@@ -145,9 +146,10 @@ def _written(deployment: Deployment, repository: Repository, found: Cut, progres
         found.batch,
         is_in_bucket=found.is_in_bucket,
         deployment=identity_of(deployment),
+        purged=purged,
     )
-    own = repository.drafts().get(writer)
-    repository.write_draft(writer, replace(made, files=own.files if own is not None else {}))
+    own = repository.drafts().get(writer, made)
+    repository.write_draft(writer, replace(made, files=own.files, purged=min(own.purged, purged)))
     report = _Writing(repository, writer, known, earlier, made, progress).run(found)
     report.locked = found.seconds
     repository.write_list(report.backup)
@@ -156,14 +158,15 @@ def _written(deployment: Deployment, repository: Repository, found: Cut, progres
     return report
 
 
-def _earlier(repository: Repository, purged_at: float) -> tuple[dict[str, FileEntry], dict[str, Part]]:
+def _earlier(repository: Repository, purged: int) -> tuple[dict[str, FileEntry], dict[str, Part]]:
     """Return the files of earlier backups and drafts, and the existing parts by sum.
 
-    Of backups before a purge, only whole objects are used again: others may have erased bytes beside the part.
+    Of backups before a purge, only whole objects are used again: others may have erased bytes beside the part. What was before
+    is not told by clocks: those of two machines differ, and one may be set back.
 
     Args:
         repository: of the backups.
-        purged_at: the end of the last purge, in seconds since the epoch.
+        purged: the revision of the last purge.
     """
     objects, ids = repository.objects(), repository.ids()
     lists = list(repository.drafts().values())
@@ -181,7 +184,7 @@ def _earlier(repository: Repository, purged_at: float) -> tuple[dict[str, FileEn
         for part in each.parts
         if objects.get(part.object, -1) >= part.start + part.size
         and part.object not in unused
-        and (each.at >= purged_at or (part.object == part.sum and objects[part.object] == part.size))
+        and (each.purged >= purged or (part.object == part.sum and objects[part.object] == part.size))
     }
     parts |= {name: Part(name, size, name) for name, size in objects.items() if name not in parts}
     files: dict[str, FileEntry] = {}

@@ -15,7 +15,7 @@ from umbel.errors import Damaged, Terminal
 
 FORMATS = (1, 2)
 """The second one has the state of a bucket: a journal of objects."""
-_FIELDS = ("id", "at", "host", "folder", "version", "batch", "deployment")
+_FIELDS = ("id", "at", "host", "folder", "version", "batch", "deployment", "purged")
 _ID = re.compile(r"(\d{6})_\d{8}T\d{6}Z")
 
 
@@ -67,6 +67,7 @@ class BackupList:
         files: by name.
         is_in_bucket: True if the state was in a bucket: its journal is then objects.
         deployment: its identity, which a restored deployment has too; empty in lists of older versions.
+        purged: the last revision whose erasures were purged before; 0 for none, and in lists of older versions.
     """
 
     id: str
@@ -78,6 +79,7 @@ class BackupList:
     files: Mapping[str, FileEntry] = field(default_factory=dict)
     is_in_bucket: bool = False
     deployment: str = ""
+    purged: int = 0
 
     @property
     def size(self) -> int:
