@@ -71,7 +71,7 @@ def test_a_killed_restore_is_repeated(shop: Shop, beside: Repository, tmp_path: 
     backup(shop.deployed.deployment, beside)
     url = new_url(tmp_path) if place == "bucket" else f"file://{tmp_path / 'state'}"
     folder = tmp_path / "elsewhere"
-    for point in ("before a write:3", "state written:1"):
+    for point in ("before a write:3", "state written:1", "restored:1"):
         if place == "folder" and "write:" in point:
             continue
         assert killed(point, "restore", beside.title, str(folder), url)

@@ -26,6 +26,7 @@ from umbel.runtime.recovery.repository import Repository
 from umbel.runtime.recovery.state_targets import (
     STATE,
     StateTarget,
+    complete,
     contents,
     finish,
     is_translated,
@@ -79,6 +80,7 @@ def restore(
         _check_empty(directory)
         if catalog_url is not None:
             _move_catalog(draft, catalog_url)
+        complete(target, found, repository)
         _appear(draft, directory)
     return found
 

@@ -72,6 +72,10 @@ class StateTarget(Protocol):
         """Write a small file."""
         ...
 
+    def complete(self, description: bytes) -> None:
+        """Write the description of the state, after all its other files."""
+        ...
+
     def shards(self, number: int) -> Sequence[ShardFiles]:
         """Return the files of each shard."""
         ...
@@ -118,6 +122,11 @@ class FolderState:
 
     def write_data(self, name: str, data: bytes) -> None:
         write_file(self.folder / name, [data])
+
+    def complete(self, description: bytes) -> None:
+        write_file(self.folder / STORE_FILE, [description])
+        for folder, _, _ in os.walk(self.folder):
+            disk.sync_directory(Path(folder))
 
     def shards(self, number: int) -> Sequence[ShardFiles]:
         return [LocalFiles(self.folder / f"shard-{shard:03d}") for shard in range(number)]
@@ -189,6 +198,9 @@ class BucketState:
     def write_data(self, name: str, data: bytes) -> None:
         self._root.put_uncached(name, data)
 
+    def complete(self, description: bytes) -> None:
+        self._root.put_uncached(STORE_FILE, description)
+
     def shards(self, number: int) -> Sequence[ShardFiles]:
         return self.store.files()[:number]
 
@@ -242,14 +254,14 @@ def shards_of(found: BackupList, repository: Repository) -> int:
 
 
 def finish(target: StateTarget, found: BackupList, repository: Repository) -> None:
-    """Write what makes a store of restored files: translated journals and manifests, then the description.
+    """Write translated journals and manifests, and verify the state.
+
+    Its description is not there yet.
 
     Raises:
         Damaged: a file is damaged or missing, or they do not fit each other.
     """
     number = shards_of(found, repository)
-    if not number:
-        return
     for shard in range(number) if found.is_in_bucket != target.is_in_bucket else ():
         name = f"shard-{shard:03d}"
         for each, data in _translated(found, repository, name, target).items():
@@ -260,11 +272,19 @@ def finish(target: StateTarget, found: BackupList, repository: Repository) -> No
         if left.lost or left.journal or left.damaged:
             what = [*left.damaged, left.journal, *(error for errors in left.runs.values() for error in errors)]
             raise Damaged(f"backup {found.id} is damaged: the state in {files}: {'; '.join(filter(None, what)):.500}")
-    target.write_data(STORE_FILE, _content(found, repository, f"{STATE}{STORE_FILE}"))
+
+
+def complete(target: StateTarget, found: BackupList, repository: Repository) -> None:
+    """Write the description of the state, if the backup has any.
+
+    A restore that is killed before can be repeated.
+    """
+    if shards_of(found, repository):
+        target.complete(_content(found, repository, f"{STATE}{STORE_FILE}"))
 
 
 def is_translated(name: str, found: BackupList, target: StateTarget) -> bool:
-    """Return True if a file of a backup is written by `finish`."""
+    """Return True if a file of a backup is written by `finish` or `complete`."""
     is_other = found.is_in_bucket != target.is_in_bucket
     return name == f"{STATE}{STORE_FILE}" or (is_other and _TRANSLATED.fullmatch(name) is not None)
 
