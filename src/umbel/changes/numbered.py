@@ -51,7 +51,7 @@ def taken(rows: pl.DataFrame, index: Ints) -> pl.DataFrame:
 
     Where it is -1, a row of nulls.
     """
-    if len(index) and index.min() >= 0:
+    if rows.width and len(index) and index.min() >= 0:
         return rows[index]
     places = pl.Series(index)
     found = pl.select(pl.when(pl.lit(places) >= 0).then(pl.lit(places))).to_series()

@@ -161,7 +161,21 @@ class LRInner:
         return left.join(right, how="inner", on=["r"])
 
 
-TABLE = [L, R, LR, LRInner]
+@dataset(index=True)
+class LRKnown:
+    """Has no column of the right side."""
+
+    k: int = field(key=True)
+    r: int
+    t: datetime
+
+    @pipeline
+    @inputs(L, R)
+    def join(cls, left, right):
+        return left.join(right, how="inner", on=["r"], fields=[])
+
+
+TABLE = [L, R, LR, LRInner, LRKnown]
 L_ROWS = [{"k": 1, "r": 7, "t": jan(1)}, {"k": 1, "r": 8, "t": jan(10)}, {"k": 2, "r": 7, "t": jan(4)}]
 R_ROWS = [{"r": 7, "v": 70, "t": jan(3)}, {"r": 7, "v": 71, "t": jan(5)}, {"r": 8, "v": 80, "t": jan(12)}]
 SPANS = [
@@ -196,6 +210,8 @@ PROBES = [
         ("r", "v"),
         {jan(2): None, jan(3): (7, 70), jan(9): (7, 71), jan(10): None, jan(11): None, jan(12): (8, 80)},
     ),
+    Table("LRKnown", ("k", "r", "t"), [(k, r, t) for k, r, v, t in SPANS if v is not None]),
+    AsOf("LRKnown", {"k": 1}, ("r",), {jan(2): None, jan(3): (7,), jan(9): (7,), jan(10): None, jan(12): (8,)}),
     AsOf("LRInner", {"k": 2}, ("r", "v"), {jan(3): None, jan(4): (7, 70), jan(5): (7, 71), jan(20): (7, 71)}),
 ]
 
