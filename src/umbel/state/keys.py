@@ -63,12 +63,7 @@ def encode_keys(columns: pl.DataFrame) -> pl.Series:
     Raises:
         InvalidType: a column's type has no order (an object, a column of unknown type).
     """
-    parts: list[Part] = []
-    for column in columns.iter_columns():
-        parts += _parts(column)
-    keys = _joined(parts, columns.height)
-    is_long = np.diff(binary_parts(keys)[0]) > LONGEST
-    return to_series(_shortened(keys) if is_long.any() else keys, "_key")
+    return encode_columns(columns, columns.columns)
 
 
 def encode_columns(frame: pl.DataFrame, names: Sequence[str]) -> pl.Series:
@@ -76,9 +71,14 @@ def encode_columns(frame: pl.DataFrame, names: Sequence[str]) -> pl.Series:
 
     Args:
         frame: the rows.
-        names: the key columns, in the order of the key; a name may occur more than once.
+        names: the key columns, in the order of the key; a name may occur more than once. Without any, all keys are equal.
+
+    Raises:
+        InvalidType: a column's type has no order (an object, a column of unknown type).
     """
-    return encode_keys(frame.select(pl.col(name).alias(str(position)) for position, name in enumerate(names)))
+    keys = _joined([part for name in names for part in _parts(frame[name])], frame.height)
+    is_long = np.diff(binary_parts(keys)[0]) > LONGEST
+    return to_series(_shortened(keys) if is_long.any() else keys, "_key")
 
 
 def encode_points(columns: Sequence[list[Any]], dtypes: Sequence[pl.DataType]) -> list[bytes]:

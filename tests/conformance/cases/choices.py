@@ -83,7 +83,19 @@ class OncePerSession:
         return events.dedup("uid", window=Session("1d"))
 
 
-DATASETS = [Events, Latest, First, Once, OncePerWeek, OncePerSession]
+@dataset
+class OncePerInstant:
+    """Has no column but the timestamp."""
+
+    t: datetime
+
+    @pipeline
+    @inputs(Events)
+    def choose(cls, events):
+        return events.drop("uid", "v").dedup()
+
+
+DATASETS = [Events, Latest, First, Once, OncePerWeek, OncePerSession, OncePerInstant]
 ALL = ("uid", "v", "t")
 PROBES: list[Step] = [
     AsOf("Latest", {"uid": 1}, ("v",), {LONG_AGO: None, JAN1: (2,), JAN2: (4,)}),
@@ -91,6 +103,7 @@ PROBES: list[Step] = [
     Table("Once", ALL, [(1, 2, JAN1), (1, 4, JAN2)]),
     Table("OncePerWeek", ALL, [(1, 4, JAN2)]),
     Table("OncePerSession", ALL, [(1, 2, JAN1), (1, 4, JAN2)]),
+    Table("OncePerInstant", ("t",), [(JAN1,), (JAN2,)]),
 ]
 WITH_LATE: list[Step] = [
     AsOf("Latest", {"uid": 1}, ("v",), {LONG_AGO: (0,), JAN1: (2,), JAN2: (4,)}),
@@ -98,6 +111,7 @@ WITH_LATE: list[Step] = [
     Table("Once", ALL, [(1, 0, LONG_AGO), (1, 2, JAN1), (1, 4, JAN2)]),
     Table("OncePerWeek", ALL, [(1, 0, LONG_AGO), (1, 4, JAN2)]),
     Table("OncePerSession", ALL, [(1, 0, LONG_AGO), (1, 2, JAN1), (1, 4, JAN2)]),
+    Table("OncePerInstant", ("t",), [(LONG_AGO,), (JAN1,), (JAN2,)]),
 ]
 
 CASES = [

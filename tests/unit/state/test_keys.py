@@ -49,6 +49,9 @@ def test_columns_follow_each_other() -> None:
 
 def test_no_columns_are_one_empty_key() -> None:
     assert encode_keys(pl.DataFrame(height=2)).to_list() == [b"", b""]
+    rows = pl.DataFrame({"a": [1, 2]})
+    assert encode_columns(rows, []).to_list() == [b"", b""]
+    assert shard_of_columns(rows, [], 7).equals(shard_of(pl.Series([b"", b""]), 7))
 
 
 def test_no_rows_are_no_keys() -> None:
