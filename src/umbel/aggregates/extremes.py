@@ -39,8 +39,6 @@ def _is_default(value: Any, plain: DType) -> bool:
     allowed, refused = _DEFAULTS.get(type(plain), ((), ()))
     if not isinstance(value, allowed) or isinstance(value, refused):
         return False
-    if isinstance(plain, dtypes.Int):
-        return not isinstance(value, float) or value.is_integer()
     try:
         _fitted(value, plain)
     except Refused:
@@ -52,9 +50,10 @@ def _fitted(value: Any, plain: DType) -> Any:
     """Return a default cast to the column's type."""
     if isinstance(plain, dtypes.Decimal):
         return plain.rounded(value)
-    if isinstance(plain, dtypes.Int):
-        return int(value)
-    return float(value) if isinstance(plain, dtypes.Float) and not isinstance(value, int) else value
+    if not isinstance(plain, dtypes.Int | dtypes.Float):
+        return value
+    accepted = plain.accept(value)
+    return value if isinstance(plain, dtypes.Float) and isinstance(value, int) else accepted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from umbel.types.dtypes import DType, List
 from umbel.types.schema import Schema
 
 ITEMS = Bag(("times", "seqs", "values"), "counts")
+LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +40,8 @@ class Recent(Aggregate):
 
     def check(self, schema: Schema) -> None:
         self.input(schema)
-        if self.limit < 1:
-            raise InvalidValue(f"{self.title}: limit must be at least 1, found {self.limit}", hint="limit=10")
+        if not 1 <= self.limit <= LARGEST:
+            raise InvalidValue(f"{self.title}: limit must be from 1 to {LARGEST}, found {self.limit}", hint="limit=10")
         self.check_dropnull(schema, self.dropnull_error)
 
     def result_type(self, schema: Schema) -> DType:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 ASSIGN_ARGUMENTS = 3
+OF_GROUPS = ("aggregate", "first", "latest")
+"""Methods of what `groupby` returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,11 @@ class Node:
         """
         if name.startswith("_"):
             raise AttributeError(name)
+        if name in OF_GROUPS:
+            raise InvalidAttribute(
+                f"pipeline '{self.building.pipeline}': '{name}' needs groups of rows",
+                hint=f'groupby("uid").{name}(...)',
+            )
         try:
             kind = OPERATORS.find(name)
         except UnknownName:

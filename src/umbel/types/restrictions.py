@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from umbel.errors import InvalidType
-from umbel.types.dtype import Checked, DType, describe
+from umbel.types.dtype import Checked, DType, Refused, describe
 from umbel.types.numeric import Float, Int
 from umbel.types.text import Str
 
@@ -206,6 +206,7 @@ class oneof(Restriction):  # noqa: N801
             if type(option) is not self.base:
                 message = f"oneof: option {option!r} is {_name(type(option))}, expected {_name(self.base)}"
                 raise InvalidType(message, hint=_ONEOF)
+            _check_size("oneof: option", kinds[self.base], option)
         return OneOf(kinds[self.base], tuple(self.options))
 
 
@@ -236,6 +237,7 @@ class between(Restriction):  # noqa: N801
             if type(bound) not in bounds:
                 message = f"between: {name} {bound!r} is {_name(type(bound))}, expected {_name(self.base)}"
                 raise InvalidType(message, hint=_BETWEEN)
+            _check_size(f"between: {name}", of, bound)
         return Between(of, self.min, self.max, self.strict_min, self.strict_max)
 
 
@@ -253,6 +255,13 @@ class regex(Restriction):  # noqa: N801
         except re.error as error:
             raise InvalidType(f"regex: {self.pattern!r} is no regular expression: {error}", hint=_REGEX) from error
         return Regex(Str(), self.pattern)
+
+
+def _check_size(title: str, dtype: DType, value: Any) -> None:
+    try:
+        dtype.accept(value)
+    except Refused as error:
+        raise InvalidType(f"{title} {value!r}: {error.message}", hint="give a number that the type has") from error
 
 
 def _name(kind: Any) -> str:

@@ -102,6 +102,7 @@ def test_result_types(aggregate: a.Aggregate, expected: str) -> None:
         (a.Max(of="at", default=0), InvalidType, ["0", "datetime"]),
         (a.LastK(of="s", limit=1, dedup=False, dropnull=True), InvalidValue, ["dropnull", "'s'"]),
         (a.LastK(of="s", limit=0, dedup=False), InvalidValue, ["limit", "0"]),
+        (a.LastK(of="s", limit=2**63, dedup=False), InvalidValue, ["limit", str(2**63)]),
         (a.FirstK(of="s", limit=1, dedup=False, dropnull=True), InvalidType, ["dropnull", "'s'"]),
         (a.Distinct(of="s", unordered=False), InvalidValue, ["unordered=True"]),
         (a.Distinct(of="f", unordered=True), InvalidType, ["'f'", "float"]),

@@ -86,7 +86,8 @@ def test_defaults_of_extremes(aggregate, window, column: str, kind: Any, default
 
 REFUSED = [
     ("n", int, 1.5), ("n", int, True), ("n", int, "1"), ("n", int, PythonDecimal(1)), ("n", int, float("nan")),
-    ("n", int, float("inf")), ("f", float, "1"), ("f", float, True), ("d", Decimal[2], "1"), ("d", Decimal[2], True),
+    ("n", int, float("inf")), ("n", int, 2**63), ("n", int, 1e30), ("f", float, 10**400), ("f", float, "1"),
+    ("f", float, True), ("d", Decimal[2], "1"), ("d", Decimal[2], True),
     ("d", Decimal[2], float("nan")), ("d", Decimal[2], PythonDecimal(10) ** 27), ("day", date, NOON), ("day", date, 1),
     ("day", date, "2020-01-01"), ("at", datetime, date(2020, 1, 1)), ("at", datetime, 0), ("at", datetime, "2020-01-01"),
 ]  # fmt: skip

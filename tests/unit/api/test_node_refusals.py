@@ -53,6 +53,8 @@ refuse("select: unknown", lambda e: e.select("zz"), E, ValueError, "'zz'", "D.p"
 refuse("select: key left out", lambda u: u.select("city"), U, ValueError, "'uid'")
 refuse("dropnull: empty", lambda e: e.dropnull(columns=[]), E, ValueError, "no columns")
 refuse("explode: keyed", lambda u: u.explode("city"), U, TypeError, "'uid'", "D.p")
+refuse("latest: no groupby", lambda e: e.latest(), E, AttributeError, "'latest'", 'groupby("uid").latest(...)', "D.p")
+refuse("aggregate: no groupby", lambda e: e.aggregate(n=Count(window=FOREVER)), E, AttributeError, "groupby", "D.p")
 refuse("union: no dataset", lambda e: e + 3, E, TypeError, "3")
 refuse("union: keyed", lambda u, v: u + v, (Users, Users), TypeError, "'uid'")
 refuse("changelog: neither", lambda u: u.changelog(), U, ValueError, "delete=", "insert=")

@@ -61,6 +61,8 @@ BAD = [
     (between(str, "a", "b"), TypeError, ["str", "int", "float"]),
     (between(int, 1.5, 3), TypeError, ["int", "float"]),
     (between(int, 1, 3.0), TypeError, ["int", "float"]),
+    (between(int, 0, 2**64), TypeError, ["max", str(2**64), "64 bits"]),
+    (oneof(int, [1, 2**63]), TypeError, ["option", str(2**63), "64 bits"]),
     (regex(5), TypeError, ["int", "str"]),
     (Dict[int, str], ValueError, ["int", "str"]),
     (Union[int, str], TypeError, ["int", "str"]),
