@@ -22,16 +22,31 @@ from umbel.types.text import exact
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
 
 
 def columns(df: pd.DataFrame) -> dict[str, list[Any]]:
     """Return the columns of a pandas frame as lists of JSON values.
 
     A missing value is null, a NaN is `UNTYPED_NAN`.
+
+    Raises:
+        InvalidType: a value has no JSON form; names its column and row.
     """
     from umbel.types.pandas import raw_from_pandas
 
-    return {column.name: [plain(value, UNTYPED_NAN) for value in column.to_list()] for column in raw_from_pandas(df)}
+    return {column.name: _column(column) for column in raw_from_pandas(df)}
+
+
+def _column(column: pl.Series) -> list[Any]:
+    found = list[Any]()
+    try:
+        for value in column.to_list():
+            found.append(plain(value, UNTYPED_NAN))
+    except InvalidType as error:
+        message = f"column '{column.name}': {error.message} (row {len(found)})"
+        raise InvalidType(message, hint=error.hint) from error
+    return found
 
 
 def location(connector: Any) -> dict[str, Any]:

@@ -172,7 +172,7 @@ class ByFunction(Computed):
         found = one_per_row(called(self.function, rows, columns), rows.height)
         if of_kind:
             _check_kind(found, declared)
-        return series_from_pandas(found.rename("value"), declared)
+        return series_from_pandas(found.rename(None), declared).alias("value")
 
     def judged(self, rows: pl.DataFrame, columns: Columns, declared: DType) -> Checked:
         by = guard()

@@ -59,13 +59,14 @@ def series_from_pandas(series: pd.Series[Any], dtype: DType) -> pl.Series:
     """Return a pandas series in the storage form of a type.
 
     Raises:
-        InvalidValue: a value does not belong to the type; names the series and the type.
+        InvalidValue: a value does not belong to the type; names the series, if it has a name, and the type.
     """
     checked = dtype.ingest(raw_series(series))
     if checked.errors:
         row, reason = min(checked.errors.items())
         more = f" and {len(checked.errors) - 1} more" if len(checked.errors) > 1 else ""
-        raise InvalidValue(f"column '{series.name}' of type {dtype}: {reason} (row {row}{more})", hint=_UNFIT)
+        subject = "" if series.name is None else f"column '{series.name}' of type {dtype}: "
+        raise InvalidValue(f"{subject}{reason} (row {row}{more})", hint=_UNFIT)
     return checked.values.alias("" if series.name is None else str(series.name))
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from tests.unit.client.server import Server
+from tests.unit.refusals import refusal
 from umbel.client import Client
 from umbel.client.connection import RequestFailed, Unreachable
 from umbel.client.plain import columns, plain
@@ -362,6 +363,8 @@ def test_plain_values():
     }
     with pytest.raises(TypeError, match="Odd"):
         plain(Odd())
+    with refusal(TypeError, "column 'b'", "Odd", "(row 1)"):
+        columns(pd.DataFrame({"a": [1, 2], "b": [None, Odd()]}))
     frame = pd.DataFrame({"i": [1.0, None], "f": pd.array([1.5, None], dtype="Float64"), "t": [JAN, None]})
     assert columns(frame) == {"i": [1.0, None], "f": [1.5, None], "t": ["2024-01-01T00:00:00+00:00", None]}
 

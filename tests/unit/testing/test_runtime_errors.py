@@ -104,6 +104,7 @@ BODIES: dict[str, tuple[Callable[[Any], Any], tuple[str, ...]]] = {
     "filter type": (lambda a: a.filter(lambda df: df["v"]), ("filter", "D.pipe", "bool")),
     "assign": (lambda a: a.assign("v", int, boom), ("Error in assign node for column v for pipeline D.pipe", "bang")),
     "assign type": (lambda a: a.assign("v", int, lambda df: df["v"] * 1.5 + 0.25), ("Error in assign node for column v for pipeline D.pipe", "int")),
+    "assign value": (lambda a: a.assign("v", int, lambda df: df["v"].where(df["v"] < 0)), ("column v for pipeline D.pipe, InvalidValue: null, and int is not Optional (row 0)",)),
     "assign expression": (lambda a: a.assign(v=(col("v") // lit(0)).astype(int)), ("assign", "v", "D.pipe")),
     "transform": (lambda a: a.transform(boom), ("transform", "boom", "D.pipe", "bang")),
     "transform columns": (lambda a: a.transform(lambda df: df.assign(x=1)), ("transform", "D.pipe", "schema")),
