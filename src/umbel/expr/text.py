@@ -12,7 +12,6 @@ from umbel.types.dtypes import DType
 
 if TYPE_CHECKING:
     from umbel.expr.call import Call
-    from umbel.expr.tree import Expr
 
 _COMPARISONS = {"==", "!=", "<", "<=", ">", ">="}
 
@@ -43,15 +42,11 @@ def arguments(call: Call, skip: int) -> str:
 
 def _infix(call: Call) -> str:
     symbol, (left, right) = call.function.symbol, call.operands
-    if _is_constant(right):
+    if right.is_bare:
         return f"{left.as_receiver()} {symbol} {right.as_argument()}"
     # Python swaps the sides of a comparison that begins with a constant.
-    first = left.as_argument() if _is_constant(left) and symbol not in _COMPARISONS else left.as_receiver()
+    first = left.as_argument() if left.is_bare and symbol not in _COMPARISONS else left.as_receiver()
     return f"{first} {symbol} {right.as_receiver()}"
-
-
-def _is_constant(operand: Expr) -> bool:
-    return operand.as_argument() != str(operand)
 
 
 def _prefix(call: Call) -> str:

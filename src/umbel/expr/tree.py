@@ -142,6 +142,11 @@ class Expr(ABC):
         """Return the names of the columns the expression reads."""
         return {name for kind, name in self.references() if kind == "col"}
 
+    @property
+    def is_bare(self) -> bool:
+        """True for a constant that needs no `lit` as an argument."""
+        return False
+
     def as_argument(self) -> str:
         """Return the text of the expression as an argument of a call."""
         return str(self)

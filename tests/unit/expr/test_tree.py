@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import pickle
 import typing
@@ -15,6 +16,7 @@ import pytest
 import umbel.expr as expressions
 from umbel.errors import InvalidAttribute, InvalidType, InvalidValue
 from umbel.expr import Expr, InvalidExprException, col, from_epoch, lit, make_struct, now, repeat, var, when, zip_struct
+from umbel.expr.leaves import Col
 from umbel.types.annotations import Decimal, Dict
 from umbel.types.structs import struct
 
@@ -81,6 +83,15 @@ def test_text_is_the_python_that_makes_the_expression(expr: Expr, text: str) -> 
     names = {**vars(expressions), "P": P, "List": list, "Decimal": Decimal, "float": float}
     again = eval(text, {name: names[name] for name in [*expressions.__all__, "P", "List", "Decimal", "float"]})
     assert again.to_record() == expr.to_record()
+
+
+def test_each_part_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum of n terms took 3**n steps."""
+    written, text_of = list[Col](), Col.__str__
+    monkeypatch.setattr(Col, "__str__", lambda self: written.append(self) or text_of(self))
+    total = functools.reduce(lambda total, _: (1 + total) - A, range(5), A)
+    assert str(total) == "(1 + (" * 4 + '(1 + col("a")) - col("a")' + ')) - col("a")' * 4
+    assert len(written) == 6
 
 
 @pytest.mark.parametrize(("expr", "text"), TEXTS, ids=[text for _, text in TEXTS])
