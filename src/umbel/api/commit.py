@@ -77,6 +77,18 @@ def _checked(obj: Any, kind: type[T], word: str) -> T:
     return obj
 
 
+def _check_travels(definition: Definition) -> None:
+    """Refuse a definition that cannot be pickled or is nested too deeply."""
+    try:
+        _ = definition.fingerprint
+    except RecursionError as error:
+        raise InvalidValue(
+            f"commit: '{definition.name}': an expression has too many operators in each other, or a pipeline too many in a row",
+            where=definition.location,
+            hint="compute it in steps: parts of an expression as features or columns of their own, rows in further datasets",
+        ) from error
+
+
 def _made(
     declared: Iterable[Definition], select: Callable[[Definition], Definition], errors: ErrorCollector
 ) -> dict[str, Definition]:
@@ -87,7 +99,7 @@ def _made(
             continue
         with errors.noted():
             definition = select(each)
-            _ = definition.fingerprint  # raises when a function cannot be pickled
+            _check_travels(definition)
             if each.name in made:
                 raise InvalidValue(
                     f"commit: '{each.name}' is given twice",

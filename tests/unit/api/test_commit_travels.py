@@ -5,6 +5,7 @@ from typing import Any, Optional
 
 import pandas as pd
 
+from tests.unit.refusals import refusal
 from umbel.aggregates import Count, LastK, Quantile
 from umbel.api.commit import check_commit
 from umbel.api.dataset import dataset
@@ -192,3 +193,13 @@ def test_references_to_sources_and_values_of_the_users_classes_travel() -> None:
     assert defaults["Homes.born"] == datetime(1970, 1, 1, tzinfo=UTC)
     [expected] = made.datasets["People"].expectations.expected
     assert expected.arguments["column"] == "uid"
+
+
+def test_an_expression_of_too_many_levels_is_refused() -> None:
+    @featureset
+    class Score:
+        x: int
+        total: int = F(sum((col("x") for _ in range(299)), col("x")))
+
+    with refusal(ValueError, "'Score'", "too many operators"):
+        check_commit([], [Score])
