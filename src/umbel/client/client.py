@@ -235,7 +235,14 @@ class Client(OlderSpellings):
         return (rows[requested[0]] if requested is not None and len(requested) == 1 else rows), mask
 
     def inspect(self, dataset: Any, n: int = 10) -> pd.DataFrame:
-        """Return up to `n` recent rows of a dataset."""
+        """Return up to `n` recent rows of a dataset.
+
+        Raises:
+            InvalidValue: `n` is no whole number from 0.
+        """
+        requested: object = n
+        if not isinstance(requested, int) or requested < 0:
+            raise InvalidValue(f"inspect: n must be a whole number from 0, found {n!r}", hint="n=10")
         return self._transport.inspect(self._branch, name_of_dataset(dataset), n).to_pandas()
 
     def erase(self, dataset_name: Any, erase_keys: pd.DataFrame) -> Response:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 EMISSIONS = ("eager", "final")
 WINDOW = "window"
+MOST_WINDOWS = 100_000
+"""How many windows of one Hopping a row may be in; each is a row of the results."""
 
 
 def check_aggregate(node: Aggregation, rows: Schema) -> None:
@@ -135,6 +137,12 @@ def _check_windows(node: Aggregation, rows: Schema) -> None:
             f"{node.title}: windows must be all Continuous or all discrete, found {found}",
             hint="aggregate them in two pipelines",
         )
+    for window in node.windows:
+        if isinstance(window, Hopping) and (overlaps := _overlaps(window)) > MOST_WINDOWS:
+            raise InvalidValue(
+                f"{node.title}: each row would be in {overlaps:,} windows of {window}, at most {MOST_WINDOWS:,} can be",
+                hint="a larger stride, or Continuous(duration), which is as of the instant of each query",
+            )
     lookbacks = {each.lookback_us for each in node.windows if isinstance(each, Tumbling | Hopping)}
     if len(lookbacks) > 1:
         raise InvalidValue(
@@ -143,6 +151,10 @@ def _check_windows(node: Aggregation, rows: Schema) -> None:
         )
     if rows.is_keyed and node.along is None:
         _check_keyed_windows(node, bool(moving))
+
+
+def _overlaps(window: Hopping) -> int:
+    return (window.duration_us or 0) // window.stride_us
 
 
 def _check_keyed_windows(node: Aggregation, is_moving: bool) -> None:

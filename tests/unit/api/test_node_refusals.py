@@ -152,6 +152,21 @@ refuse("groupby: window", lambda e: e.groupby("uid", window=FOREVER).aggregate()
 refuse(
     "groupby: forever", lambda e: e.groupby("uid", window=Hopping("forever", "1h")).aggregate(), E, TypeError, "forever"
 )
+for where in ("groupby", "aggregate"):
+    many = Hopping("2y", "1s")
+    refuse(
+        f"aggregate: too many windows, in {where}",
+        lambda e, in_groupby=where == "groupby", many=many: (  # type: ignore[misc]
+            e.groupby("uid", window=many).aggregate(n=Count())
+            if in_groupby
+            else e.groupby("uid").aggregate(n=Count(window=many))
+        ),
+        E,
+        ValueError,
+        "63,072,000",
+        "100,000",
+        "D.p",
+    )
 refuse(
     "groupby: window on keyed",
     lambda u: u.groupby("city", window=Tumbling("1h")).aggregate(n=Count()),

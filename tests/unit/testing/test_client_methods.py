@@ -114,5 +114,8 @@ def test_definitions_and_rows_can_be_read_back(client: MockClient) -> None:
     client.log("w", "e", ROWS)
     assert client.get_dataset_df("Events").columns.tolist() == ["k", "v", "t"]
     assert len(client.inspect("Events")) == 3
+    for wrong in (-1, 1.5, "2", None):
+        with pytest.raises(ValueError, match="n must be a whole number from 0"):
+            client.inspect("Events", n=wrong)  # type: ignore[arg-type]
     assert len(client.inspect(e, n=2)) == 2
     assert client.inspect(dataset="Events", n=2).columns.tolist() == ["k", "v", "t"]
