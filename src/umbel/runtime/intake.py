@@ -129,7 +129,7 @@ def take_in(
 
 def may_open_at_once(deployment: Deployment, revision: int, split: PlannedSplit) -> bool:
     """Return whether a split may be read in a thread beside others."""
-    return source_of(deployment, revision, split).reading.opens_at_once and "replay" not in split.split
+    return source_of(deployment, revision, split).reading.opens_at_once and not split.is_replay
 
 
 def source_of(deployment: Deployment, revision: int, split: PlannedSplit) -> OpenedSource:
@@ -150,7 +150,7 @@ def _fresh(source: OpenedSource, split: PlannedSplit, number: int) -> Intake:
     from umbel.functions.fingerprint import fingerprint
 
     name = f"{fingerprint(source.key, sorted(map(str, split.split.items())))}-{number}"
-    partition = "" if "replay" in split.split else source.reading.partition_of(split.split)
+    partition = "" if split.is_replay else source.reading.partition_of(split.split)
     return Intake(name, source.key, partition, source.dataset)
 
 

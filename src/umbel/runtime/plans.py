@@ -40,6 +40,11 @@ class PlannedSplit:
     split: Mapping[str, Any]
     size: int
 
+    @property
+    def is_replay(self) -> bool:
+        """True if it has dead letters of the source, which are tried again."""
+        return "replay" in self.split
+
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
@@ -223,13 +228,13 @@ class Plans:
         before = self.read(plan.number - 1).positions if plan.number > 1 else {}
         positions = {key: position for key, position in plan.positions.items() if key not in splits}
         positions |= {key: before[key] for key in splits if key in before}
-        left_out = [split for each in splits.values() for split in each]
+        left_out = {(split.dataset, split.source) for each in splits.values() for split in each}
         times = {key: plan.away.get(key, (0, 0.0))[0] + 1 for key in splits}
         away = {key: (count, time.time() + min(LONGEST_REST, 2.0**count)) for key, count in times.items()}
         unread = {key: sorted({*plan.unread.get(key, ()), *each} - {""}) for key, each in partitions.items()}
         changed = replace(
             plan,
-            splits=tuple(split for split in plan.splits if split not in left_out),
+            splits=tuple(each for each in plan.splits if each.is_replay or (each.dataset, each.source) not in left_out),
             positions=positions,
             behind=(*plan.behind, *(key for key in splits if key not in plan.behind)),
             unread={**plan.unread, **{key: each for key, each in unread.items() if each}},
@@ -335,7 +340,7 @@ def _unread(
 
 def _away(sources: Iterable[Plannable], before: BatchPlan) -> dict[str, tuple[int, float]]:
     """Return the sources that have not been read since they did not answer."""
-    read = {(each.dataset, each.source) for each in before.splits if "replay" not in each.split}
+    read = {(each.dataset, each.source) for each in before.splits if not each.is_replay}
     return {
         each.key: before.away[each.key]
         for each in sources

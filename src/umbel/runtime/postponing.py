@@ -61,7 +61,7 @@ def answered(deployment: Deployment, revision: int, split: PlannedSplit, rows: I
     try:
         yield from rows
     except Transient as error:
-        if "replay" in split.split or source_of(deployment, revision, split).reading.failure_domain is None:
+        if split.is_replay or source_of(deployment, revision, split).reading.failure_domain is None:
             raise
         raise SourceAway(error.message, split.dataset, split.source, error.hint) from error
 
@@ -110,5 +110,5 @@ def _without(batch: MicroBatch, error: SourceAway) -> MicroBatch:
 def _planned(batch: MicroBatch) -> Iterator[tuple[OpenedSource, PlannedSplit]]:
     """Yield the splits of a plan that are of sources, not replayed dead letters."""
     for split in batch.plan.splits:
-        if "replay" not in split.split:
+        if not split.is_replay:
             yield source_of(batch.deployment, batch.plan.revision, split), split
