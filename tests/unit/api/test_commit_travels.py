@@ -1,9 +1,12 @@
 """What a commit makes can be written and read again, whatever it contains."""
 
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Optional
 
 import pandas as pd
+import pytest
 
 from tests.unit.refusals import refusal
 from umbel.aggregates import Count, LastK, Quantile
@@ -195,6 +198,16 @@ def test_references_to_sources_and_values_of_the_users_classes_travel() -> None:
     assert expected.arguments["column"] == "uid"
 
 
+@pytest.fixture
+def usual_recursion() -> Iterator[None]:
+    """Let Python's own limit of recursion hold, which other packages raise."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+@pytest.mark.usefixtures("usual_recursion")
 def test_an_expression_of_too_many_levels_is_refused() -> None:
     @featureset
     class Score:
