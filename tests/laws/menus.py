@@ -60,7 +60,11 @@ def _menu(draw: Draw, twin: Twin, *, queried: bool) -> list[Entry]:
     for of in numeric:
         menu += [(kind, {"of": of}) for kind in (Sum, Average, Stddev)]
         menu += [(Quantile, {"of": of, "p": 0.5, "approx": True})]
-        menu += [(ExpDecaySum, {"of": of, "half_life": "30s"})] if queried else []
+        if queried and twin.schema.dtypes[of] not in (
+            CENTS,
+            OPTIONAL_CENTS,
+        ):  # some are so large that retractions cost digits
+            menu += [(ExpDecaySum, {"of": of, "half_life": "30s"})]
     for of in (*numeric, *named(twin, *ORDERED)):
         menu += [(Max, {"of": of}), (Min, {"of": of})]
     for of in named(twin, *NUMERIC, *ORDERED, *ANYTHING):

@@ -139,7 +139,7 @@ def _changelog(draw: Draw, twin: Twin, known: Known) -> Twin | None:
 
 
 def _keys(draw: Draw, twin: Twin, *, most: int = 2) -> list[str] | None:
-    names = named(twin, *KEYS)
+    names = named(twin, *(KEYS if twin.has_exact_floats else (each for each in KEYS if each != FLOAT)))
     return draw(st.lists(st.sampled_from(names), min_size=1, max_size=most, unique=True)) if names else None
 
 
