@@ -90,11 +90,6 @@ class Twin:
         return self.node.operator.schema
 
     @property
-    def has_exact_floats(self) -> bool:
-        """False if floats may differ in their last digits from those of the reference, so that they name other groups."""
-        return not any(name in self.text for name in ("Stddev", "Average"))
-
-    @property
     def keys(self) -> tuple[str, ...]:
         """The key columns."""
         return tuple(self.schema.key_names)
