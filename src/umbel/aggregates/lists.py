@@ -14,10 +14,10 @@ from umbel.aggregates.columns import FIRST, WEIGHT, Columns
 from umbel.aggregates.point_states import Fold, Ints, PointStates, Spans, counted
 from umbel.errors import InvalidType, InvalidValue, UmbelError
 from umbel.types.dtypes import DType, List
+from umbel.types.numeric import INT_MAX
 from umbel.types.schema import Schema
 
 ITEMS = Bag(("times", "seqs", "values"), "counts")
-LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,8 @@ class Recent(Aggregate):
 
     def check(self, schema: Schema) -> None:
         self.input(schema)
-        if not 1 <= self.limit <= LARGEST:
-            raise InvalidValue(f"{self.title}: limit must be from 1 to {LARGEST}, found {self.limit}", hint="limit=10")
+        if not 1 <= self.limit <= INT_MAX:
+            raise InvalidValue(f"{self.title}: limit must be from 1 to {INT_MAX}, found {self.limit}", hint="limit=10")
         self.check_dropnull(schema, self.dropnull_error)
 
     def result_type(self, schema: Schema) -> DType:

@@ -211,32 +211,28 @@ class Plans:
             raise Damaged(f"plan {number} is damaged: {self._name(number)}: {error}", hint=RESTORE) from None
 
     def postpone(
-        self,
-        plan: BatchPlan,
-        splits: Mapping[str, Sequence[PlannedSplit]],
-        partitions: Mapping[str, Collection[str]],
+        self, plan: BatchPlan, sources: Collection[tuple[str, int]], partitions: Mapping[str, Collection[str]]
     ) -> BatchPlan:
-        """Write a plan anew without some splits, which are planned again.
+        """Write a plan anew without the splits of some sources, which are planned again.
 
         Nothing of the plan may be stored yet.
 
         Args:
             plan: the last plan.
-            splits: those to leave out, all of their sources, by the keys of these.
-            partitions: that they are of, likewise.
+            sources: their datasets and ordinals.
+            partitions: of which they have splits, by their keys.
         """
         before = self.read(plan.number - 1).positions if plan.number > 1 else {}
-        positions = {key: position for key, position in plan.positions.items() if key not in splits}
-        positions |= {key: before[key] for key in splits if key in before}
-        left_out = {(split.dataset, split.source) for each in splits.values() for split in each}
-        times = {key: plan.away.get(key, (0, 0.0))[0] + 1 for key in splits}
+        positions = {key: position for key, position in plan.positions.items() if key not in partitions}
+        positions |= {key: before[key] for key in partitions if key in before}
+        times = {key: plan.away.get(key, (0, 0.0))[0] + 1 for key in partitions}
         away = {key: (count, time.time() + min(LONGEST_REST, 2.0**count)) for key, count in times.items()}
         unread = {key: sorted({*plan.unread.get(key, ()), *each} - {""}) for key, each in partitions.items()}
         changed = replace(
             plan,
-            splits=tuple(each for each in plan.splits if each.is_replay or (each.dataset, each.source) not in left_out),
+            splits=tuple(each for each in plan.splits if each.is_replay or (each.dataset, each.source) not in sources),
             positions=positions,
-            behind=(*plan.behind, *(key for key in splits if key not in plan.behind)),
+            behind=(*plan.behind, *(key for key in partitions if key not in plan.behind)),
             unread={**plan.unread, **{key: each for key, each in unread.items() if each}},
             away={**plan.away, **away},
         )

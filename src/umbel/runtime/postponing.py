@@ -93,16 +93,16 @@ def _without(batch: MicroBatch, error: SourceAway) -> MicroBatch:
     deployment, planned = batch.deployment, list(_planned(batch))
     failed = error.dataset, error.source
     away = next(each.reading.failure_domain for each, split in planned if (split.dataset, split.source) == failed)
-    splits, partitions = defaultdict[str, list[PlannedSplit]](list), defaultdict[str, set[str]](set)
+    sources, partitions = set[tuple[str, int]](), defaultdict[str, set[str]](set)
     for source, split in planned:
         if source.reading.failure_domain == away:
-            splits[source.key].append(split)
+            sources.add((split.dataset, split.source))
             partitions[source.key].add(source.reading.partition_of(split.split))
     with deployment.catalog.without_successor(JobEpoch(JOB, batch.stamp.epoch)):  # one may have begun this batch
-        plan = deployment.plans().postpone(batch.plan, splits, partitions)
-    text = f"batch {batch.stamp.batch} goes on without {len(splits)} sources: {error.message}"
+        plan = deployment.plans().postpone(batch.plan, sources, partitions)
+    text = f"batch {batch.stamp.batch} goes on without {len(sources)} sources: {error.message}"
     log.warning(text)
-    if not batch.plan.away.keys() & splits:  # not each time that they are tried again
+    if not batch.plan.away.keys() & partitions:  # not each time that they are tried again
         deployment.catalog.record_event("work", "warning", text)
     return batch.planned_anew(plan)
 

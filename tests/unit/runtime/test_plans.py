@@ -186,8 +186,8 @@ def both(tmp_path: Path) -> Plans:
 
 def postponed(plans: Plans, number: int) -> BatchPlan:
     plan = plans.read(number)
-    splits = [each for each in plan.splits if each.source == 0]
-    return plans.postpone(plan, {"p": splits}, {"p": [each.split["partition"] for each in splits]})
+    partitions = [each.split["partition"] for each in plan.splits if each.source == 0]
+    return plans.postpone(plan, {("D", 0)}, {"p": partitions})
 
 
 def test_a_source_that_does_not_answer_is_planned_again(both: Plans, monkeypatch: pytest.MonkeyPatch) -> None:
