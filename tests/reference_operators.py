@@ -82,15 +82,20 @@ def versions(starts: Mapping[int, Change | None]) -> list[Change]:
 
 
 def upserted(rows: Iterable[Change], keys: tuple[str, ...]) -> Flow:
-    """Return the changes of a table from its rows; weight −1 deletes. Of one key and instant the last in its source wins.
+    """Return the changes of a table from its rows; a weight below 0 deletes. Of one key and instant the last in its source wins.
 
-    A change without values empties the table: it deletes what its source had before it, which does not begin later.
+    A change without values empties the table: it deletes what its source had before it, which does not begin later. Other weights
+    than ±1 replace what the key had before in the source and begins later.
     """
     changes, rows = [], list(rows)
     emptied = [replace(row, weight=-1) for row in rows if not row.values]
     for known in grouped((row for row in rows if row.values), keys).values():
         mine = [*known, *emptied]
-        starts = {row.at: row if row.weight > 0 else None for row in sorted(mine, key=lambda row: row.seq)}
+        starts: dict[int, Change | None] = {}
+        for row in sorted(mine, key=lambda row: row.seq):
+            if abs(row.weight) != 1:
+                starts = {at: other for at, other in starts.items() if at <= row.at}
+            starts[row.at] = row if row.weight > 0 else None
         changes += versions(starts)
     return Flow(changes, keys)
 

@@ -26,6 +26,7 @@ from tests.laws.sources import (
     STR,
     WINDOW,
     all_sources,
+    committed,
     permuted,
     shifted,
 )
@@ -266,8 +267,9 @@ def programs(draw: Draw) -> Program:
     read = _read(derived)
     used = {name: each for name, each in sources.items() if name in read}
     shift = draw(st.sampled_from(SHIFTS))
-    moved = {name: shifted(each, shift) for name, each in used.items()}
-    return Program.numbered(moved, derived, draw(st.sampled_from((0, 20, 1000))), shift)
+    disorder = draw(st.sampled_from((0, 20, 1000)))
+    moved = {name: shifted(committed(each, disorder), shift) for name, each in used.items()}
+    return Program.numbered(moved, derived, disorder, shift)
 
 
 def _chain(draw: Draw, known: Known) -> Twin:

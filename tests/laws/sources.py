@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.laws.twins import Source
 from tests.reference import SECOND, Change
 from umbel.types.dtypes import Between, Bool, Date, Datetime, Decimal, DType, Float, Int, List, Optional, Str, Window
-from umbel.types.schema import TRUNCATION, Schema
+from umbel.types.schema import REPLACING, TRUNCATION, Schema
 from umbel.types.structs import struct, struct_type
 
 BEGIN = 1_700_000_040 * SECOND
@@ -98,7 +98,7 @@ def _rows(
     )
     scattered = st.lists(row, max_size=10).map(tuple)
     if weights != (1,):
-        scattered |= _emptied(row)
+        scattered |= _emptied(row) | _replaced(row)
     crowd = st.builds(
         lambda begin, rows: tuple(
             Change(at, at, each) for each, at in zip(rows, range(begin, 2**62, 2 * SECOND), strict=False)
@@ -114,6 +114,25 @@ def _emptied(row: st.SearchStrategy[Change]) -> st.SearchStrategy[Any]:
     emptying = st.builds(lambda at: Change(at, at, {}, TRUNCATION), instants)
     changes = st.lists(st.one_of(row, row, row, emptying), max_size=10)
     return changes.map(lambda found: tuple(sorted(found, key=lambda change: change.at)))
+
+
+def _replaced(row: st.SearchStrategy[Change]) -> st.SearchStrategy[Any]:
+    """Return changes as a database commits them: some replace what their key had before, also if that begins later."""
+    replacing = st.builds(lambda each: replace(each, weight=each.weight * REPLACING), row)
+    return st.lists(st.one_of(row, replacing, replacing), max_size=10).map(tuple)
+
+
+def committed(source: Source, disorder: int) -> Source:
+    """Return a source with the changes that replace others in an order of commits.
+
+    Args:
+        source: where rows are.
+        disorder: how many seconds a change may come after later ones.
+    """
+    if not any(abs(row.weight) == REPLACING for row in source.rows):
+        return source
+    delays = {id(row): place * 37 % 100 * disorder * SECOND // 100 for place, row in enumerate(source.rows)}
+    return replace(source, rows=tuple(sorted(source.rows, key=lambda row: row.at + delays[id(row)])))
 
 
 def _side_by_side(

@@ -19,7 +19,7 @@ from umbel.connectors import Webhook
 from umbel.definitions.records import DatasetDefinition, SourceDefinition
 from umbel.expr import col
 from umbel.operators.leaf import Leaf
-from umbel.types.schema import AT, SEQ, TRUNCATION, WEIGHT, Schema
+from umbel.types.schema import AT, SEQ, WEIGHT, Schema
 from umbel.types.windows import Continuous, Session, Tumbling
 
 HISTORY = 2 * 365 * 86_400_000_000
@@ -302,8 +302,8 @@ class Source:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether its rows must come in their order: a truncation ends those before it."""
-        return any(row.weight == TRUNCATION for row in self.rows)
+        """Whether its rows must come in their order: they are changes of a database, which end what was before them."""
+        return any(abs(row.weight) != 1 for row in self.rows)
 
 
 @dataclass(frozen=True)

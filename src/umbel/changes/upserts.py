@@ -28,13 +28,18 @@ from umbel.changes.versions import ALIVE, KEY, TIME, changelog, difference
 from umbel.state.keys import encode_columns
 from umbel.state.numbered_keys import KeyRanges, NumberedKeys
 from umbel.state.runs.sorting import order_of
-from umbel.types.schema import AT, SEQ, TRUNCATION, WEIGHT
+from umbel.types.schema import AT, REPLACING, SEQ, TRUNCATION, WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from umbel.changes.runs import Flags, Ints
     from umbel.state.tables import TimedTable
+
+
+_REPLACES = "_seq_replaces"
+_IS_REPLACED = pl.when(_REPLACES).then(SEQ).otherwise(LOWEST).cum_max().over(KEY) > pl.col(SEQ)
+"""Of versions sorted by key, time and `_seq`: whether one before it that came later replaces it."""
 
 
 def with_key(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
@@ -48,22 +53,57 @@ def upsert(rows: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
     Args:
         rows: changes with `_key`. A weight of +1 starts a version at `_at`, −1 ends the key's row there. Of one key and
             instant the row with the largest `_seq` wins; if rows of several sources have the same one, that with the largest
-            values.
+            values. A weight of ±`REPLACING` does the same, and removes the versions of smaller `_seq` that begin later.
         versions_table: the versions so far; written.
     """
     keys, owners = NumberedKeys.of(rows[KEY])
     starts = rows.with_columns(pl.col(AT).alias(TIME), (pl.col(WEIGHT) > 0).alias(ALIVE))
-    number, before = versions_table.entries(
-        keys, spans_of(len(keys.keys), owners, micros(rows, AT)), before=True, after=True
-    )
+    replaces = (rows[WEIGHT].abs() == REPLACING).to_numpy()
+    spans = spans_of(len(keys.keys), owners, micros(rows, AT))
+    spans.high[owners[replaces]] = NEVER
+    number, before = versions_table.entries(keys, spans, before=True, after=True)
     both = pl.concat([before, starts.select(before.columns)])
     former = Versions.of(before, number)
     every = Versions.of(both, np.concatenate((number, owners)))
-    later = every.where(_winners(every, both, before.height))
-    is_new = later.rows >= before.height
-    written = later.where(is_new)
-    versions_table.write_numbered(keys, written.owners, both[written.rows])
-    return _difference(former, later, is_new, both.drop(TIME, ALIVE))
+    winners = every.where(_winners(every, both, before.height))
+    is_new = winners.rows >= before.height
+    gone = _replaced(every, sequence(both), np.append(np.zeros(before.height, np.bool_), replaces))
+    _write(winners, is_new, gone, both, keys, versions_table)
+    return _difference(former, winners.where(~gone), is_new[~gone], both.drop(TIME, ALIVE))
+
+
+def _replaced(every: Versions, sequence: Ints, replaces: Flags) -> Flags:
+    """Return for each key and instant, sorted by these, whether the current version is replaced.
+
+    Args:
+        every: all versions, in any order.
+        sequence: the `_seq` of each.
+        replaces: mask of those that replace others.
+    """
+    rows = pl.DataFrame({KEY: every.owners, TIME: every.times, SEQ: sequence, _REPLACES: replaces})
+    if not replaces.any():
+        return np.zeros(rows.n_unique([KEY, TIME]), np.bool_)
+    marked = rows.sort(KEY, TIME, SEQ).with_columns(_IS_REPLACED.alias(_REPLACES))
+    found: Flags = marked.unique([KEY, TIME], keep="last", maintain_order=True)[_REPLACES].to_numpy()
+    return found
+
+
+def _write(
+    versions: Versions,
+    is_new: Flags,
+    gone: Flags,
+    rows: pl.DataFrame,
+    keys: NumberedKeys,
+    versions_table: TimedTable,
+) -> None:
+    """Write new versions, and remove what may be stored where they are gone."""
+    written = versions.where(is_new | gone)
+    if not gone.any():
+        versions_table.write_numbered(keys, written.owners, rows[written.rows])
+        return
+    removed = gone[is_new | gone]
+    entries = taken(rows.drop(TIME), np.where(removed, -1, written.rows)).with_columns(instants(TIME, written.times))
+    versions_table.write_numbered(keys, written.owners, entries.select(rows.columns).cast(rows.schema), removed)
 
 
 def spans_of(keys: int, owners: Ints, times: Ints) -> KeyRanges:
@@ -156,16 +196,23 @@ def spread(rows: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
     if not truncations:
         return rows
     rest = rows.filter(~is_truncation)
-    before = versions_table.all()
-    begun = rest.with_columns(pl.col(AT).alias(TIME), (pl.col(WEIGHT) > 0).alias(ALIVE)).select(before.columns)
+    before = versions_table.all().with_columns(pl.lit(False).alias(_REPLACES))
+    replaces = (pl.col(WEIGHT).abs() == REPLACING).alias(_REPLACES)
+    begun = rest.with_columns(pl.col(AT).alias(TIME), (pl.col(WEIGHT) > 0).alias(ALIVE), replaces).select(
+        before.columns
+    )
     versions, ended = pl.concat([before, begun]), list[pl.DataFrame]()
     for at, seq in truncations:
-        there = versions.filter(pl.col(SEQ) < seq).sort(KEY, TIME, SEQ)
+        there = versions.filter(pl.col(SEQ) < seq).sort(KEY, TIME, SEQ).filter(~_IS_REPLACED)
         last = there.unique([KEY, TIME], keep="last", maintain_order=True)
         now = last.filter(pl.col(TIME) <= at).unique(KEY, keep="last", maintain_order=True)
         instant = pl.lit(at).cast(last.schema[TIME]).alias(TIME)
         ends = pl.concat([now.with_columns(instant), last.filter(pl.col(TIME) > at)]).filter(ALIVE)
-        ended.append(ends.with_columns(pl.lit(seq, pl.Int64).alias(SEQ), pl.lit(False).alias(ALIVE)))
+        ended.append(
+            ends.with_columns(
+                pl.lit(seq, pl.Int64).alias(SEQ), *(pl.lit(False).alias(name) for name in (ALIVE, _REPLACES))
+            )
+        )
         versions = pl.concat([versions, ended[-1]])
     made = pl.concat(ended).with_columns(pl.col(TIME).alias(AT), pl.lit(-1, pl.Int64).alias(WEIGHT))
     return pl.concat([rest, made.select(rest.columns)])

@@ -67,6 +67,7 @@ def part_of(raw: Raw, at: int, size: int) -> Raw:
         raw.rejects.filter(own).with_columns(pl.col("row") - at),
         {row - at: instant for row, instant in raw.deletions.items() if at <= row < at + size},
         None if raw.starts is None else raw.starts.slice(at, size),
+        None if raw.replaces is None else raw.replaces.slice(at, size),
         {row - at: instant for row, instant in raw.truncations.items() if at <= row < at + size},
         None if raw.objects is None else raw.objects[at : at + size],
         raw.is_sparse,

@@ -18,7 +18,7 @@ from umbel.state.keys import encode_keys, shard_of
 from umbel.types.dtype import nulls
 from umbel.types.dtypes import Bool, DType, Optional
 from umbel.types.raw import TOMBSTONE, Raw, rejects
-from umbel.types.schema import AT, TRUNCATION, WEIGHT
+from umbel.types.schema import AT, REPLACING, TRUNCATION, WEIGHT
 from umbel.types.validate import Validated, validate
 
 _FED_BY_OTHERS = (
@@ -112,6 +112,7 @@ class _Rows:
         rejects: the rejected records.
         deletions: row number of a deletion to its instant.
         starts: instants before which rows are not in force, null for none.
+        replaces: mask of the changes that end what their key had before them; None for none.
         truncations: row number of a truncation to its instant.
         is_sparse: True if an absent column is null.
         has_keys: True if a deletion is one of a key, else of a whole row.
@@ -122,6 +123,7 @@ class _Rows:
     rejects: pl.DataFrame
     deletions: Mapping[int, datetime | None] = field(default_factory=dict)
     starts: pl.Series | None = None
+    replaces: pl.Series | None = None
     truncations: Mapping[int, datetime] = field(default_factory=dict)
     is_sparse: bool = False
     has_keys: bool = True
@@ -147,8 +149,10 @@ def _opened(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> _
     has_keys = dataset.schema.is_keyed
     if source.cdc != "debezium":
         is_fed_alone = len(dataset.sources) == 1 and dataset.output is None
-        truncations = raw.truncations if is_fed_alone else {}
-        rows = _Rows(raw.frame, raw.rejects, raw.deletions, raw.starts, truncations, raw.is_sparse, has_keys)
+        rows = _Rows(raw.frame, raw.rejects, raw.deletions, raw.starts, is_sparse=raw.is_sparse, has_keys=has_keys)
+        if is_fed_alone:
+            is_ordered = has_keys and source.cdc == "native" and raw.replaces is not None and raw.replaces.any()
+            rows = replace(rows, truncations=raw.truncations, replaces=raw.replaces if is_ordered else None)
         return rows if is_fed_alone else rows.blaming("", dict.fromkeys(raw.truncations, _FED_BY_OTHERS))
     opened, before = open_messages(raw.frame, dataset.schema), raw.rejects
     if opened.numbers is not None:  # of a message that is no record there is one row
@@ -157,7 +161,15 @@ def _opened(raw: Raw, source: SourceDefinition, dataset: DatasetDefinition) -> _
         )
     out = set(before["row"].to_list())
     errors = {row: why for row, why in opened.errors.items() if row not in out}
-    rows = _Rows(opened.frame, before, opened.deletions, opened.starts, {}, True, has_keys, opened.numbers)
+    rows = _Rows(
+        opened.frame,
+        before,
+        opened.deletions,
+        opened.starts,
+        is_sparse=True,
+        has_keys=has_keys,
+        numbers=opened.numbers,
+    )
     return replace(rows, rejects=pl.concat([before, rejects(errors)]).sort("row", maintain_order=True))
 
 
@@ -216,7 +228,7 @@ def _of_chosen(found: pl.DataFrame, rows: _Rows, condition: pl.Series, source: S
 
 def _validated(rows: _Rows, dataset: DatasetDefinition) -> Validated:
     has_starts = rows.starts is not None and rows.starts.null_count() < len(rows.starts)
-    if not rows.deletions and not rows.truncations and not has_starts:
+    if not rows.deletions and not rows.truncations and not has_starts and rows.replaces is None:
         return validate(rows.frame, dataset.dtypes, refused=rows.rejects)
     out = set(rows.rejects["row"].to_list())
     set_aside = rejects({row: "" for row in rows.endings if row not in out})
@@ -228,8 +240,23 @@ def _validated(rows: _Rows, dataset: DatasetDefinition) -> Validated:
     accepted = pl.concat([judged.accepted, deleted.accepted, pl.Series([*rows.truncations], dtype=pl.UInt32)])
     order = accepted.arg_sort()
     errors = judged.rejects.filter(~pl.col("row").is_in(set_aside["row"].implode()))
-    frame = pl.concat([inserted, ended, emptied.select(inserted.columns)])
+    frame = _marked(pl.concat([inserted, ended]), accepted, rows.replaces)
+    frame = pl.concat([frame, emptied.select(inserted.columns)])
     return Validated(frame[order], accepted.gather(order), pl.concat([errors, deleted.rejects]).sort("row"))
+
+
+def _marked(changes: pl.DataFrame, rows: pl.Series, replaces: pl.Series | None) -> pl.DataFrame:
+    """Return changes with the weights of those that replace others.
+
+    Args:
+        changes: +1 or −1 each.
+        rows: the number of each one's row, and maybe more numbers.
+        replaces: mask of the rows.
+    """
+    if replaces is None:
+        return changes
+    mask = replaces.gather(rows.head(changes.height))
+    return changes.with_columns(pl.when(mask).then(pl.col(WEIGHT) * REPLACING).otherwise(WEIGHT).alias(WEIGHT))
 
 
 def _in_force(rows: _Rows, judged: Validated, dataset: DatasetDefinition) -> pl.DataFrame:

@@ -38,6 +38,7 @@ class Raw:
         rejects: (row, field, reason) of records that are not rows; such a row is all null in `frame`.
         deletions: row number of a deleted row to the instant of its deletion.
         starts: instants before which the rows of a change capture are not in force, null for none.
+        replaces: mask of the changes that end what their key had before them, also if it begins later; None for none.
         truncations: row number of the end of all rows before to its instant; such a row is all null in `frame`.
         objects: the JSON objects of the rows, where they were read without columns: an absent member is not null there.
         is_sparse: True if rows are objects, whose absent members are null; else a missing column is an error of all rows.
@@ -47,6 +48,7 @@ class Raw:
     rejects: pl.DataFrame
     deletions: Mapping[int, datetime | None] = field(default_factory=dict)
     starts: pl.Series | None = None
+    replaces: pl.Series | None = None
     truncations: Mapping[int, datetime] = field(default_factory=dict)
     objects: Sequence[Any] | None = None
     is_sparse: bool = False

@@ -15,6 +15,8 @@ WEIGHT = "_weight"
 SEQ = "_seq"
 TRUNCATION = -(1 << 62)
 """The weight of a change that ends the rows of all keys."""
+REPLACING = 1 << 61
+"""The weight, or its negative, of a change that also replaces versions of its key that came before it and begin later."""
 CHANGE_COLUMNS = {AT: pl.Datetime("us", "UTC"), WEIGHT: pl.Int64(), SEQ: pl.Int64()}
 
 

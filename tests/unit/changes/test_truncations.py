@@ -1,4 +1,4 @@
-"""Truncations: each row that is there ends, against a loop."""
+"""Changes of a database in their order: truncations and replacements, against a loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from umbel.state.memory import MemoryStore
 from umbel.state.port import Stamp
 from umbel.state.tables import State
 from umbel.types.dtypes import Int
-from umbel.types.schema import AT, SEQ, TRUNCATION, WEIGHT, Schema
+from umbel.types.schema import AT, REPLACING, SEQ, TRUNCATION, WEIGHT, Schema
 
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = Schema((("k", Int()),), (("v", Int()),), "t")
@@ -37,7 +37,10 @@ def frame(changes: list[Change], first: int) -> pl.DataFrame:
 
 
 def naive(changes: list[Change], now: int) -> dict[int, int]:
-    """Return the rows as of an instant; what comes later in order wins, and a truncation ends all before."""
+    """Return the rows as of an instant; what comes later in order wins, and a truncation ends all before.
+
+    A replacement ends what its key had before it and begins later.
+    """
     found = dict[int, tuple[int, int, int, int | None]]()
     alive = list[tuple[int, int, int, int | None]]()
     for number, (key, value, at, weight) in enumerate(changes):
@@ -46,6 +49,8 @@ def naive(changes: list[Change], now: int) -> dict[int, int]:
             alive += [(key, begin, number, None) for key, begin in starts]
         else:
             assert key is not None
+            if abs(weight) == REPLACING:
+                alive = [each for each in alive if each[0] != key or each[1] <= at]
             alive.append((key, at, number, value if weight > 0 else None))
     for entry in sorted(alive, key=lambda each: (each[1], each[2])):
         if entry[1] <= now:
@@ -63,13 +68,15 @@ def drawn(chance: random.Random) -> list[Change]:
             changes.append((None, None, instant, TRUNCATION))
             floor = instant + 1
         elif chance.random() < 0.25:
-            changes.append((chance.randrange(6), None, max(floor, step), -1))
+            changes.append((chance.randrange(6), None, max(floor, step), chance.choice([-1, -REPLACING])))
+        elif chance.random() < 0.25:
+            changes.append((chance.randrange(6), step, chance.choice([at, max(floor, step)]), REPLACING))
         else:
             changes.append((chance.randrange(6), step, at, 1))
     return changes
 
 
-def test_rows_end_with_a_truncation() -> None:
+def test_rows_end_with_truncations_and_replacements() -> None:
     for seed in range(60):
         chance = random.Random(seed)
         changes, store, shards, log = drawn(chance), MemoryStore(3), 3, list[pl.DataFrame]()

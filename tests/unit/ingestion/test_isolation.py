@@ -60,7 +60,9 @@ def test_other_errors_are_those_of_the_batch(error: BaseException) -> None:
 
 def test_parts_of_rows() -> None:
     frame = pl.DataFrame({"n": [*range(10)]})
-    raw = Raw(frame, rejects({2: "a", 5: "b"}), {3: None, 6: None}, frame["n"], {}, [*range(10)], is_sparse=True)
+    errors, deletions, late = rejects({2: "a", 5: "b"}), {3: None, 6: None}, frame["n"] > 4
+    raw = Raw(frame, errors, deletions, frame["n"], late, {}, [*range(10)], is_sparse=True)
     part: Any = isolation.part_of(raw, 3, 4)
+    assert part.replaces.to_list() == [False, False, True, True]
     assert part.frame["n"].to_list() == part.starts.to_list() == part.objects == [3, 4, 5, 6]
     assert (part.rejects["row"].to_list(), part.deletions, part.is_sparse) == ([2], {0: None, 3: None}, True)

@@ -114,6 +114,7 @@ class TableSource(StagedSource):
         frame = pl.DataFrame(values) if values else pl.DataFrame(height=staged.height)
         errors, deletions, truncations = self._judged(staged) if OP in staged.columns else ({}, {}, {})
         starts = staged[START].cast(pl.Datetime("us", "UTC")) if START in staged.columns else None
+        replaces = self._replaces(staged, columns) if START in staged.columns else None
 
         def where(row: int) -> str:
             return f"{self.server.title}: {self.table}, row {part.first + start + row}"
@@ -122,8 +123,18 @@ class TableSource(StagedSource):
             found = row_of(staged, row)
             return as_bytes({name: value for name, value in found.items() if name[:1] != OWN})
 
-        raw = Raw(frame, rejects(errors), deletions, starts, truncations, is_sparse=True)
+        raw = Raw(frame, rejects(errors), deletions, starts, replaces, truncations, is_sparse=True)
         return RawBatch(raw, part.first + start, where, text)
+
+    def _replaces(self, staged: pl.DataFrame, columns: Sequence[Column]) -> pl.Series:
+        """Return a mask of the changes that end what their key had before them.
+
+        An insertion is one if no other row of the table has its key.
+        """
+        primary = {each.name for each in columns if each.is_primary}
+        is_unique = bool(primary) and primary <= {*(self.options.keys or ())}
+        is_change = (pl.col(OP) != INSERT) | pl.col(START).is_not_null()
+        return staged.select((is_change | pl.col(AT).is_not_null() if is_unique else is_change).alias("mask"))["mask"]
 
     def _judged(self, staged: pl.DataFrame) -> tuple[dict[int, str], dict[int, datetime | None], dict[int, datetime]]:
         """Return the reasons of refused changes, and the instants of deletions and truncations."""
