@@ -16,7 +16,7 @@ from tests.servers.kafka import PASSWORD, USER, Broker
 from tests.unit.connectors.reading import Read, read
 from umbel.connectors import Kafka
 from umbel.connectors.credentials import provide_vault
-from umbel.connectors.kafka import fetching, source
+from umbel.connectors.kafka import fetching, open_transactions, source
 from umbel.connectors.kafka.record_sizes import GUESS
 from umbel.connectors.kafka.source import LOST, SKIPPED, TOMBSTONES, TopicSource
 from umbel.definitions.secret import Secret
@@ -146,7 +146,9 @@ def test_aborted_records_are_not_read_and_are_no_loss(broker: Broker, topic: Cal
     assert found.counts[LOST] == 0
 
 
-def test_records_of_an_open_transaction_wait_for_its_end(broker: Broker, topic: Callable[..., TopicSource]) -> None:
+def test_records_of_an_open_transaction_wait_for_its_end(
+    broker: Broker, topic: Callable[..., TopicSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader = topic()
     name = reader.connector.topic
     producer = broker.producer(**{"transactional.id": f"open-{name}"})
@@ -157,8 +159,13 @@ def test_records_of_an_open_transaction_wait_for_its_end(broker: Broker, topic: 
     broker.produce(name, [row(2)])
     found = read(reader, SCHEMA)
     assert not found.rows
+    assert reader.trouble == ""
+    monkeypatch.setattr(open_transactions, "LONG", 0.0)
+    assert "a transaction has been open" in reader.trouble
+    assert "partition 0 from offset 0 on; end its producer" in reader.trouble
     producer.commit_transaction(30)
     wait_until(lambda: all_of(read(reader, SCHEMA, into=found)) == [1, 2], lambda: found)
+    assert reader.trouble == ""
 
 
 def test_what_is_no_row_is_a_dead_letter_with_its_offset(broker: Broker, topic: Callable[..., TopicSource]) -> None:

@@ -67,7 +67,9 @@ def upsert(rows: pl.DataFrame, versions_table: TimedTable) -> pl.DataFrame:
     every = Versions.of(both, np.concatenate((number, owners)))
     winners = every.where(_winners(every, both, before.height))
     is_new = winners.rows >= before.height
-    gone = _replaced(every, sequence(both), np.append(np.zeros(before.height, np.bool_), replaces))
+    gone = np.zeros(len(winners.rows), np.bool_)
+    if replaces.any():
+        gone = _replaced(every, sequence(both), np.append(np.zeros(before.height, np.bool_), replaces))
     _write(winners, is_new, gone, both, keys, versions_table)
     return _difference(former, winners.where(~gone), is_new[~gone], both.drop(TIME, ALIVE))
 
@@ -81,8 +83,6 @@ def _replaced(every: Versions, sequence: Ints, replaces: Flags) -> Flags:
         replaces: mask of those that replace others.
     """
     rows = pl.DataFrame({KEY: every.owners, TIME: every.times, SEQ: sequence, _REPLACES: replaces})
-    if not replaces.any():
-        return np.zeros(rows.n_unique([KEY, TIME]), np.bool_)
     marked = rows.sort(KEY, TIME, SEQ).with_columns(_IS_REPLACED.alias(_REPLACES))
     found: Flags = marked.unique([KEY, TIME], keep="last", maintain_order=True)[_REPLACES].to_numpy()
     return found

@@ -155,7 +155,8 @@ class Plans:
         is_due: whether results wait for a batch, with or without input.
         ahead: how far ahead of processing time the event times of live sources may be, in µs; None for any.
         on_trouble: called with the key of a source and the reason when it begins not to answer.
-        on_polled: called with the polled sources, the positions before, and the keys of those that have no watermark yet.
+        on_polled: called with the polled sources, the positions before, and the keys of those that have no watermark yet, and of
+            those that have not been read since they did not answer.
     """
 
     def __init__(
@@ -166,7 +167,9 @@ class Plans:
         is_due: Callable[[], bool],
         ahead: int | None = None,
         on_trouble: Callable[[str, str], None] = lambda *_: None,
-        on_polled: Callable[[Sequence[Any], Mapping[str, Position], Collection[str]], None] = lambda *_: None,
+        on_polled: Callable[
+            [Sequence[Any], Mapping[str, Position], Collection[str], Collection[str]], None
+        ] = lambda *_: None,
     ) -> None:
         self._folder, self._sources, self._budget, self._is_due = folder, sources, budget, is_due
         self._ahead, self._on_trouble, self._on_polled = ahead, on_trouble, on_polled
@@ -297,7 +300,7 @@ class Plans:
                 budget.left -= size
             elif share > 0 and source.has_ended:
                 ended.append(source.key)
-        self._on_polled(open_ones, before.positions, {*loading} & {*behind})
+        self._on_polled(open_ones, before.positions, {*loading} & {*behind}, {*away})
         states = (set(ended), set(behind), loading), (set(before.ended), set(before.behind), before.loading)
         unread = _unread(open_ones, positions, before)
         is_new = splits or revision != before.revision or states[0] != states[1] or not all(unread.values())

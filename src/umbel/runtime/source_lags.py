@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ EVERY = 1.0
 """Seconds between two records."""
 LONG = 60.0
 """Seconds of lag, or without a record, from which on there is something to do."""
+_AWAY = "it stopped answering while it was read; it is tried again once a minute at least, and the other sources go on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,13 @@ class LagRecord:
     directory: Path
     _written_at: float = field(default=0.0, init=False)
 
-    def note(self, sources: Sequence[Any], positions: Mapping[str, Any], loading: Collection[str] = ()) -> None:
+    def note(
+        self,
+        sources: Sequence[Any],
+        positions: Mapping[str, Any],
+        loading: Collection[str] = (),
+        away: Collection[str] = (),
+    ) -> None:
         """Write the lags of polled sources beyond the positions before, at most once per `EVERY`.
 
         A source whose lag cannot be found, or a full disk, stops no batch.
@@ -85,21 +92,21 @@ class LagRecord:
             sources: that were polled.
             positions: by the keys of sources.
             loading: the keys of those without a watermark yet.
+            away: the keys of those that stopped answering while they were read, and have not been read since.
         """
         now = time.time()
         if 0 <= now - self._written_at < EVERY:
             return
         self._written_at = now
-        found = [measured for each in sources if (measured := _measured(each, positions, loading, now)) is not None]
+        found = [_measured(each, positions, loading, now) for each in sources if hasattr(each, "lag")]  # no replays
+        found = [replace(each, trouble=each.trouble or _AWAY) if each.source in away else each for each in found]
         with suppress(OSError):
             part = self.directory / f"{FILE}.{os.getpid()}"
             part.write_text(json.dumps([asdict(each) for each in found]))
             part.replace(self.directory / FILE)
 
 
-def _measured(source: Any, positions: Mapping[str, Any], loading: Collection[str], now: float) -> MeasuredLag | None:
-    if not hasattr(source, "lag"):  # a replay of dead letters
-        return None
+def _measured(source: Any, positions: Mapping[str, Any], loading: Collection[str], now: float) -> MeasuredLag:
     try:
         lag = source.lag(positions.get(source.key))
         trouble = source.trouble or source.reading.trouble

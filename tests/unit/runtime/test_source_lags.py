@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -100,6 +101,22 @@ def test_a_source_that_fails_to_tell_stops_no_batch(tmp_path: Path) -> None:
     (found,) = source_lags(tmp_path)
     assert found.trouble == "RuntimeError: no idea"
     module.LagRecord(tmp_path / "missing").note([Failing()], {})
+
+
+def test_a_source_that_cannot_be_read_is_in_trouble_though_it_can_be_planned(tmp_path: Path) -> None:
+    class Planned:
+        key, title, trouble = "A@1/0#x", "Kafka 'k'", ""
+        reading = SimpleNamespace(trouble="")
+
+        def lag(self, _: object) -> SourceLag:
+            return SourceLag(3, None, 1.0)
+
+    module.LagRecord(tmp_path).note([Planned()], {}, away={Planned.key})
+    (found,) = source_lags(tmp_path)
+    assert "stopped answering while it was read" in str(found)
+    assert found.is_bad
+    module.LagRecord(tmp_path).note([Planned()], {})
+    assert not source_lags(tmp_path)[0].is_bad
 
 
 def test_lags_add_up() -> None:

@@ -23,6 +23,7 @@ from umbel.connectors.credentials import resolved
 from umbel.connectors.kafka.clients import Cluster, Topic, settings, unreachable
 from umbel.connectors.kafka.examining import examine
 from umbel.connectors.kafka.fetching import FETCHERS, EndsEarlier, Fetched, OutOfRange
+from umbel.connectors.kafka.open_transactions import OpenTransactions
 from umbel.connectors.kafka.record_sizes import fitting, measured
 from umbel.connectors.lag import SourceLag
 from umbel.connectors.splits import Found, Position, SourceSize, Split, SplitSource
@@ -76,12 +77,15 @@ class TopicSource(SplitSource):
         default_factory=dict, init=False, repr=False, compare=False
     )
     """The partitions that end before the offset reached: since when, and where they ended then."""
-    _open: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
-    """The partitions with records of transactions that were open at the last plan, and so could not be read."""
+    _open: OpenTransactions = field(default_factory=OpenTransactions, init=False, repr=False, compare=False)
 
     @property
     def failure_domain(self) -> Kafka:
         return self._kafka
+
+    @property
+    def trouble(self) -> str:
+        return self._open.trouble
 
     def examine(self) -> None:
         examine(self.connector)
@@ -105,8 +109,7 @@ class TopicSource(SplitSource):
             raise Terminal(f"{self.connector.title}: more than {PARTITIONS} partitions", hint="use several topics")
         ends = cluster.offsets(self.connector.topic, topic.partitions)
         written = cluster.written(self.connector.topic, topic.partitions)  # after the ends: none of these is missed
-        self._open.clear()
-        self._open.update(part for part, (_, end) in ends.items() if written[part] > end)
+        self._open.note(ends, written)
         self._note(_Ends(topic.id, ends, time.monotonic()), position)
         found, reached = self._gone(position, topic, ends)
         found += self._cut(topic, ends, reached)
