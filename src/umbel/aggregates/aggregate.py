@@ -7,6 +7,7 @@ use only this interface.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -28,6 +29,8 @@ Window = Continuous | Tumbling | Hopping
 Partial = dict[str, pl.Expr]
 
 _KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "bool": (bool,), "int": (int,), "float": (int, float)}
+LARGEST = int(sys.float_info.max)
+"""The largest int that fits a float."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +82,9 @@ class Aggregate(metaclass=ArgumentsMeta):
             allowed = _KINDS.get(declared)
             if allowed is None or (optional == "None" and value is None):
                 continue
-            if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-                found = f"{value!r} ({type(value).__name__})"
+            is_other = not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed)
+            if is_other or (declared == "float" and isinstance(value, int) and abs(value) > LARGEST):
+                found = f"{value!r:.60} ({type(value).__name__})"
                 raise InvalidValue(
                     f"{self.kind}: argument '{each.name}' must be {declared}, found {found}",
                     hint="give a value of that type",

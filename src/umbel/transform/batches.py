@@ -109,6 +109,8 @@ class BatchTransform:
     @cached_property
     def without_fail(self) -> BatchTransform:
         """The same, with dead letters where a step says `on_error: fail`."""
+        if all(each.on_error != "fail" for each in self.configuration.applied):
+            return self
         return BatchTransform(self.configuration.without_fail)
 
     @property

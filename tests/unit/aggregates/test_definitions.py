@@ -132,6 +132,7 @@ def test_what_is_refused(aggregate: a.Aggregate, error: type[Exception], words: 
         (lambda: a.Average(of="x", default="0"), ["'default'", "str"]),
         (lambda: a.Count(window=Session("1h")), ["Count", "Session", "groupby"]),
         (lambda: a.Count(window=5), ["Count", "window", "int"]),
+        (lambda: a.Average(of="v", default=10**400), ["Average", "must be float", "found 1000"]),
     ],
 )
 def test_wrong_arguments_are_value_errors(make: Any, words: list[str]) -> None:
