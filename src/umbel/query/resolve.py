@@ -116,18 +116,28 @@ class _Search:
     provided: frozenset[str]
     order: dict[tuple[str, str], ExtractorDefinition] = field(default_factory=dict)
 
-    def need(self, fqn: str, path: tuple[str, ...]) -> None:
+    def need(self, fqn: str) -> None:
         """Add the extractors a feature needs, in dependency order."""
+        path, pending = list[str](), [iter((fqn,))]  # no recursion: a chain may be longer than Python's stack
+        while pending:
+            following = next(pending[-1], None)
+            if following is None:
+                pending.pop()
+                if path:
+                    extractor = self.catalogue.extractors[path.pop()]
+                    self.order[extractor.featureset, extractor.name] = extractor
+            elif (inputs := self._missing(following, path)) is not None:
+                path.append(following)
+                pending.append(iter(inputs))
+
+    def _missing(self, fqn: str, path: Sequence[str]) -> tuple[str, ...] | None:
+        """Return the inputs of the missing extractor of a feature, None if none is missing."""
         if fqn in self.provided:
-            return
+            return None
         extractor = self.catalogue.extractors.get(fqn)
         if extractor is None:
             raise _no_extractor(self.catalogue.feature(fqn).fqn, path)
-        if (extractor.featureset, extractor.name) in self.order:
-            return
-        for each in extractor.inputs:
-            self.need(each, (*path, fqn))
-        self.order[extractor.featureset, extractor.name] = extractor
+        return None if (extractor.featureset, extractor.name) in self.order else tuple(extractor.inputs)
 
 
 def resolve(catalogue: Catalogue, inputs: Sequence[str], outputs: Sequence[str]) -> list[ExtractorDefinition]:
@@ -143,11 +153,11 @@ def resolve(catalogue: Catalogue, inputs: Sequence[str], outputs: Sequence[str])
     """
     search = _Search(catalogue, frozenset(inputs))
     for fqn in outputs:
-        search.need(fqn, ())
+        search.need(fqn)
     return list(search.order.values())
 
 
-def _no_extractor(fqn: str, path: tuple[str, ...]) -> InvalidValue:
+def _no_extractor(fqn: str, path: Sequence[str]) -> InvalidValue:
     chain = f" (needed by {' <- '.join(reversed(path))})" if path else ""
     hint = "give it as an input, or define an extractor for it (one whose `env` is selected)"
     return InvalidValue(f"No extractor found for feature {fqn}{chain}", hint=hint)

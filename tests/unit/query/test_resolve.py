@@ -51,6 +51,13 @@ def test_no_extractor():
         resolve(known, [], ["F.d"])
 
 
+def test_a_chain_longer_than_the_stack():
+    known = catalogue({f"f{n + 1}": [f"f{n}"] for n in range(3000)})
+    assert ran(resolve(known, ["F.f0"], ["F.f3000"])) == [f"f{n + 1}" for n in range(3000)]
+    with pytest.raises(InvalidValue, match=r"No extractor found for feature F\.f0 \(needed by F\.f1 <- F\.f2 <-"):
+        resolve(known, [], ["F.f3000"])
+
+
 def test_an_input_ends_the_search():
     known = catalogue({"b": ["c"], "c": ["b"]})
     assert ran(resolve(known, ["F.c"], ["F.b"])) == ["b"]
