@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -18,7 +19,7 @@ from umbel.errors import InvalidValue, UmbelError
 from umbel.query.answer import DTYPES_HEADER
 from umbel.query.arrange import QueryPlan
 from umbel.query.columns import check_timestamp, mapped
-from umbel.query.encode import column_from_json, columns_from_json, requested_columns
+from umbel.query.encode import column_from_json, columns_from_json, requested_columns, rows_from_json, to_json
 from umbel.query.execute import QueryEngine, checked_fields, repeated
 from umbel.query.session import QueryMode
 from umbel.serving import offline as jobs
@@ -135,9 +136,11 @@ async def query(request: Request, body: QueryRequest) -> Annotated[Response, Fea
         raise
     usage.answered(purpose.workflow, question.plan, question.height, time.perf_counter() - begun)
     if purpose.is_logged and found.at is not None:
-        branch = branch_of(request)
-        provided = orjson.dumps(question.columns)
-        state.feature_log_writer.keep(Answered(branch, purpose, found.at, provided, found.content, question.height))
+        service: Service = state.service
+        read = partial(_inputs_read, question)
+        provided = read() if question.height <= SMALL else await service.threads.answering.do(read)
+        answered = Answered(branch_of(request), purpose, found.at, provided, found.content, question.height)
+        state.feature_log_writer.keep(answered)
     return _answer(found, in_force.revision)
 
 
@@ -259,12 +262,25 @@ def _plan(in_force: InForce, inputs: list[str], outputs: list[str], mode: QueryM
             return in_force.engine.plan(inputs, outputs, mode)
 
 
+def _inputs_read(question: PendingQuery) -> bytes:
+    """Return the inputs of a query as JSON, in the form of answers.
+
+    Those of the request may be in any form that is accepted.
+    """
+    types = question.plan.inputs
+    return orjson.dumps(to_json(rows_from_json(question.columns, types), types))
+
+
 def _height(columns: Mapping[str, list[Any]]) -> int:
     return len(next(iter(columns.values()), ()))
 
 
 def _timestamps(body: LookupRequest, keys: pl.DataFrame) -> pl.Series | None:
     declared = body.timestamps
+    if declared is not None and body.as_of is not None:
+        raise InvalidValue(
+            "a lookup has both 'timestamps' and 'as_of'", hint="give an instant for each key, or one for all"
+        )
     if declared is not None:
         if not isinstance(declared, list):
             raise InvalidValue(f"'timestamps' must be a list, found {shown(declared)}")

@@ -20,7 +20,9 @@ from umbel.featuresets import feature as F
 from umbel.featuresets import featureset
 from umbel.runtime.commit import commit
 from umbel.serving import feature_log
+from umbel.serving.coalesce import SMALL
 from umbel.testing import MockClient
+from umbel.types.json_values import UNTYPED_NAN as NAN
 
 __owner__ = "tests@example.com"
 LATER = "2013-12-01T16:00:00Z"
@@ -76,6 +78,19 @@ def test_inputs_and_answers_are_logged(served: Served) -> None:
     assert lines(served, workflow="default") == []
     assert len(lines(served, workflow="fraud", since=LATER)) == 2
     assert lines(served, until=LATER) == []
+
+
+def test_inputs_are_logged_as_they_were_read(served: Served) -> None:
+    inputs = ["Origin.average", "Origin.departures", "Origin.origin"]
+    rows = [
+        {"Origin.average": NAN, "Origin.departures": "7", "Origin.origin": 1},
+        {"Origin.average": 20, "Origin.departures": 8.0, "Origin.origin": "JFK"},
+    ]
+    for repeated in (1, SMALL):
+        query = {"inputs": inputs, "outputs": ["Origin.is_late"], "data": rows * repeated, "log": True}
+        assert served.post("/api/v1/query", query | {"workflow": str(repeated)}).status_code == 200
+        logged = [[json.dumps(each[name]) for name in inputs] for each in lines(served, workflow=str(repeated))]
+        assert logged == [['"NaN"', "7", '"1"'], ["20.0", "8", '"JFK"']] * repeated
 
 
 def test_the_present_is_the_instant_of_queries_about_now(served: Served) -> None:

@@ -236,6 +236,7 @@ def test_queries_that_make_no_sense(flights: Served, change: dict[str, Any], sta
         ("DelayOfOrigin", {"keys": {"origin": ["JFK"]}, "timestamps": []}, 400, "1 keys, but 0 timestamps"),
         ("DelayOfOrigin", {"keys": {"origin": ["JFK"]}, "timestamps": "now"}, 400, "must be a list"),
         ("DelayOfOrigin", {"keys": {"origin": ["JFK"]}, "timestamps": [None]}, 400, "timestamps"),
+        ("DelayOfOrigin", {"keys": {"origin": ["JFK"]}, "timestamps": [LATER], "as_of": LATER}, 400, "both"),
         ("Departure", {"keys": {"origin": ["JFK"]}}, 400, "no index"),
     ],
 )
@@ -262,6 +263,10 @@ DEEP = b"[" * 1020 + b"]" * 1020
         ("query", b'{"inputs":[],"outputs":[],"data":[],"log":%s}'),
         ("query_offline", b'{"inputs":[],"outputs":[],"data":[],"timestamp_column":"t","feature_to_column_map":%s}'),
         ("query_offline", b'{"inputs":[],"outputs":[],"timestamp_column":"t","input":%s}'),
+        (
+            "query_offline",
+            b'{"inputs":[],"outputs":[],"timestamp_column":"t","input":{"bucket":"b","prefix":%s}}',
+        ),
         ("dataset/Departure/lookup", b'{"keys":[],"timestamps":{"a":%s}}'),
     ],
 )
