@@ -19,7 +19,13 @@ from umbel.state.passwords import remember
 PARQUET = "parquet"
 READABLE = ("json", PARQUET)
 SOURCE_MEMBERS = frozenset(each.name for each in fields(S3))
+SECRET_MEMBERS = frozenset(each.name for each in fields(Secret))
+CSV_MEMBERS = frozenset(each.name for each in fields(CSV))
 PLACE_MEMBERS = frozenset(each.name for each in fields(S3Connector)) | {"type", "path"}
+
+ENDPOINT = "an endpoint other than that of AWS is set where the server runs: AWS_ENDPOINT_URL"
+DEEPEST = 5
+"""Levels of lists and objects in the description of a place, at most; the path of a key's secret is the deepest there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,8 @@ def connector_of(spec: Any, what: str) -> S3Connector:
     Raises:
         UmbelError: it describes no valid connector.
     """
+    if _is_deeper(spec, DEEPEST):
+        raise InvalidValue(f"'{what}' is nested too deeply", hint='{"bucket": …, "prefix": …}')
     if not isinstance(spec, Mapping):
         raise InvalidType(f"'{what}' must be an object, found {spec!r:.80}", hint='{"bucket": …, "prefix": …}')
     _check_members(spec, PLACE_MEMBERS, what)
@@ -92,6 +100,12 @@ def connector_of(spec: Any, what: str) -> S3Connector:
         return declared
     path = f"{declared.prefix.rstrip('/')}/{_text(spec, 'suffix', what)}".strip("/")
     return source.bucket(bucket, path=path, format=form) if spec["suffix"] else _exact(declared)
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Return True if a value is nested in more levels."""
+    members = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return levels < 0 or any(_is_deeper(each, levels - 1) for each in members)
 
 
 def _refuse_beside_path(spec: Mapping[str, Any], what: str) -> None:
@@ -123,6 +137,7 @@ def _credential(spec: Any, what: str) -> Credential | None:
         return spec
     if not isinstance(spec, Mapping) or "arn" not in spec:
         raise InvalidType(f"'{what}': a credential must be text or a secret", hint='{"arn": …}')
+    _check_members(spec, SECRET_MEMBERS, f"{what}.source", hint='{"arn": …}')
     path = spec.get("path")
     if not isinstance(path, list | tuple | None) or not all(isinstance(each, str) for each in path or ()):
         raise InvalidType(f"'{what}': the path of a secret is a list of texts, found {path!r:.80}", hint='["key"]')
@@ -130,7 +145,7 @@ def _credential(spec: Any, what: str) -> Credential | None:
     return Secret(arn=_text(spec, "arn", what), role_arn=role, path=path)
 
 
-def _check_members(spec: Mapping[str, Any], known: frozenset[str], what: str) -> None:
+def _check_members(spec: Mapping[str, Any], known: frozenset[str], what: str, hint: str = ENDPOINT) -> None:
     """Refuse unknown members instead of ignoring them.
 
     The storage endpoint, for one, is configured by the operator of umbel and not by clients.
@@ -139,13 +154,14 @@ def _check_members(spec: Mapping[str, Any], known: frozenset[str], what: str) ->
     if strange:
         raise InvalidValue(
             f"'{what}' cannot have {strange[0]!r:.80}; it has {', '.join(sorted(known))}",
-            hint="an endpoint other than that of AWS is set where the server runs: AWS_ENDPOINT_URL",
+            hint=hint,
         )
 
 
 def _format(spec: Any, what: str) -> str | CSV:
     if isinstance(spec, Mapping):
-        return CSV(**{name: spec[name] for name in ("delimiter", "headers") if spec.get(name) is not None})
+        _check_members(spec, CSV_MEMBERS, f"{what}.format", hint='{"delimiter": ",", "headers": ["a", "b"]}')
+        return CSV(**{name: spec[name] for name in CSV_MEMBERS if spec.get(name) is not None})
     if spec not in READABLE:
         known = ", ".join(map(repr, READABLE))
         raise NotSupported(

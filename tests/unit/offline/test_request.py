@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,8 @@ def test_secrets_are_what_the_server_keeps_under_their_arn(vault: Vault) -> None
         {"source": {"aws_access_key_id": {"arn": 7}, "aws_secret_access_key": "x"}},
         {"source": {"aws_access_key_id": {"arn": "a", "path": "b"}, "aws_secret_access_key": "x"}},
         {"source": {"role_arn": 7}},
+        {"source": {"aws_access_key_id": {"arn": "a", "key": "b"}, "aws_secret_access_key": "x"}},
+        {"format": {"delimiter": ";", "header": ["a", "b"]}},
         {"path": "a/%Y/*.json"},
         {"prefix": None, "suffix": "*.json", "path": "a/*"},
         {"prefix": "", "path": "a"},
@@ -90,6 +93,16 @@ def test_secrets_are_what_the_server_keeps_under_their_arn(vault: Vault) -> None
 def test_what_a_place_cannot_have_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises((InvalidValue, InvalidType)):
         connector_of({"bucket": "data", "prefix": "a", **options}, "input")
+
+
+@pytest.mark.parametrize("member", ["prefix", "path", "format", "source"])
+def test_what_is_nested_deeply_is_refused(member: str) -> None:
+    deep: Any = []
+    for _ in range(2 * sys.getrecursionlimit()):
+        deep = [deep]
+    for value in (deep, {"delimiter": deep}, {"headers": [deep]}, {"role_arn": deep}):
+        with pytest.raises(InvalidValue, match="nested too deeply"):
+            connector_of({"bucket": "data", "prefix": "a", member: value}, "input")
 
 
 @pytest.mark.parametrize(
