@@ -6,6 +6,7 @@ import gzip
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pandas as pd
@@ -14,6 +15,7 @@ import pytest
 
 from tests.deployed import wait_until
 from tests.unit.serving.conftest import NOON, Served
+from tests.unit.serving.flights import DATASETS, FEATURESETS
 from tests.unit.serving.jobs import (
     OUTPUTS,
     PATH,
@@ -28,9 +30,21 @@ from tests.unit.serving.jobs import (
     rows_of,
     worked,
 )
+from umbel.api.commit import check_commit
 from umbel.client import Client
 from umbel.connectors import S3
 from umbel.errors import InvalidValue, UmbelError
+from umbel.expr import now
+from umbel.featuresets import feature as F
+from umbel.featuresets import featureset
+from umbel.runtime.commit import commit
+
+__owner__ = "tests@example.com"
+
+
+@featureset
+class Hour:
+    hour: int = F(now().dt.hour)
 
 
 def test_files_are_answered_as_rows_in_the_body_are(offline: Served, buckets: Path) -> None:
@@ -92,6 +106,21 @@ def test_parquet_to_parquet(idle: Served, buckets: Path) -> None:
         pl.col("at").str.to_datetime("%+", time_zone="UTC")
     )
     assert answer.equals(expected)
+
+
+def test_features_of_the_instant_alone(idle: Served, buckets: Path) -> None:
+    commit(idle.deployment, check_commit(DATASETS, [*FEATURESETS, Hour]))
+    rows = [{"at": NOON}, {"at": "2013-12-01T23:59:00Z"}]
+    lines(buckets / "data/in/hours/a.json", rows)
+    query: dict[str, Any] = {"inputs": [], "outputs": ["Hour.hour"]}
+    expected = {"Hour.hour": [12, 23], "at": [row["at"] for row in rows]}
+    assert ask(idle, query, data=rows) == expected
+    for more in ({"input": place("in/hours")}, {"data": rows}):
+        report = worked(idle, ask(idle, query, output=place("out/hours"), **more))
+        assert report["status"] == "COMPLETED", report
+        assert rows_of(buckets, report) == [
+            dict(zip(expected, row, strict=True)) for row in zip(*expected.values(), strict=True)
+        ]
 
 
 def test_rows_in_the_body_and_an_output(idle: Served, buckets: Path) -> None:
