@@ -37,7 +37,9 @@ Timestamp = Annotated[str, typer.Option("--timestamp", help="The column of the i
 Form = Annotated[
     str | None, typer.Option("--format", help="Of the input: parquet, json or csv; by its ending when left out.")
 ]
-ToForm = Annotated[str, typer.Option("--to-format", help="Of the answer: parquet, json or csv.")]
+ToForm = Annotated[
+    str | None, typer.Option("--to-format", help="Of the answer: parquet, json or csv; parquet when left out.")
+]
 
 
 def command(
@@ -47,7 +49,7 @@ def command(
     target: To = None,
     timestamp: Timestamp = "timestamp",
     form: Form = None,
-    target_form: ToForm = "parquet",
+    target_form: ToForm = None,
     track: Annotated[str | None, typer.Option(help="Follow a query that was begun before, by its id.")] = None,
     cancel: Annotated[str | None, typer.Option(help="Cancel a query, by its id.")] = None,
     wait: Annotated[bool, typer.Option(help="Follow the query to its end.")] = True,
@@ -73,13 +75,13 @@ def command(
     elif track is not None:
         report = _status(server, branch, track)
     else:
-        report = server.send(
-            "POST", PATH, branch, body=_body(outputs, inputs, source, target, timestamp, form, target_form)
-        ).json()
+        body = _body(outputs, inputs, source, target, timestamp, form, target_form)
+        report = server.send("POST", PATH, branch, body=body).json()
         typer.echo(report["request_id"])
     if wait and cancel is None:
         report = _followed(server, branch, report)
     _show(report)
+    _check_answered(report, is_cancelled=cancel is not None)
 
 
 def _body(
@@ -89,19 +91,22 @@ def _body(
     target: str | None,
     timestamp: str,
     form: str | None,
-    target_form: str,
+    target_form: str | None,
 ) -> dict[str, Any]:
-    if not outputs or not inputs or source is None:
+    if not outputs or source is None:
         raise typer.BadParameter("features, -i and --from say what to answer; or give --track or --cancel")
-    columns = {name: column for name, equals, column in (each.partition("=") for each in inputs) if equals}
+    if target is None and target_form is not None:
+        raise typer.BadParameter("--to-format is the format of files at --to; without it they are Parquet files")
+    parts = [each.partition("=") for each in inputs or ()]
+    columns = {name: column for name, equals, column in parts if equals}
     body: dict[str, Any] = {
-        "inputs": [each.partition("=")[0] for each in inputs],
+        "inputs": [name for name, _, _ in parts],
         "outputs": list(outputs),
         "timestamp_column": timestamp,
         "feature_to_column_map": columns,
         "input": _deployment(source, form),
     }
-    return body if target is None else {**body, "output": _deployment(target, target_form)}
+    return body if target is None else {**body, "output": _deployment(target, target_form or "parquet")}
 
 
 def _deployment(url: str, form: str | None) -> dict[str, Any]:
@@ -143,5 +148,9 @@ def _show(report: dict[str, Any]) -> None:
     typer.echo(f"{report['status']}: {report['completion_rate']:.0%} done{failed}; parts are in {deployment}")
     if report.get("reason"):
         typer.echo(report["reason"], err=True)
-    if report["status"] == "FAILED":
+
+
+def _check_answered(report: dict[str, Any], *, is_cancelled: bool) -> None:
+    """End with exit code 1 without an answer, unless this command has cancelled the query."""
+    if report["status"] == "FAILED" or (report["status"] == "CANCELLED" and not is_cancelled):
         raise typer.Exit(1)

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.cli.conftest import Umbel
 from tests.unit.serving.conftest import NOON, Served
 from umbel.connectors.buckets import LOCATION
+from umbel.offline.runner import OfflineRunner
 
 QUERY = ("query-offline", "Origin.departures", "-i", "Origin.origin=who", "--timestamp", "when")
 
@@ -54,12 +55,24 @@ def test_a_query_need_not_be_followed(umbel: Umbel, server: Served, data: Path) 
     assert stopped.stdout.split(":")[0] in {"CANCELLED", "COMPLETED"}
 
 
+def test_the_exit_code_of_a_query_that_another_has_cancelled(
+    umbel: Umbel, server: Served, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OfflineRunner, "_is_needed", lambda _: False)  # it stays open
+    (request,) = umbel(*QUERY, "--from", "s3://data/*.csv", "--no-wait").stdout.splitlines()[:1]
+    stopped = umbel("query-offline", "--cancel", request)
+    assert (stopped.exit_code, stopped.stdout.split(":")[0]) == (0, "CANCELLED")
+    followed = umbel("query-offline", "--track", request)
+    assert (followed.exit_code, followed.stdout) == (1, stopped.stdout)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ((), "--track or --cancel"),
         (("--from", "data/asked.csv"), "is not s3://bucket/path"),
         (("--from", "s3://data/asked.csv", "--format", "orc"), "none of parquet, json and csv"),
+        (("--from", "s3://data/asked.csv", "--to-format", "json"), "--to-format is the format of files at --to"),
     ],
 )
 def test_what_cannot_be_meant(umbel: Umbel, server: Served, options: tuple[str, ...], words: str) -> None:
