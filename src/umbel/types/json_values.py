@@ -12,7 +12,7 @@ import polars as pl
 
 from umbel.errors import InvalidValue
 from umbel.types import dtypes
-from umbel.types.dtype import is_nan
+from umbel.types.dtype import describe, is_nan
 from umbel.types.raw import column_of
 
 Turn = Callable[[Any], Any]
@@ -107,7 +107,7 @@ def _read_bytes(value: Any) -> Any:
             return base64.b64decode(value, validate=True)
     except ValueError:
         pass
-    raise InvalidValue(f"expected bytes in base64, got {value!r:.80}")
+    raise InvalidValue(f"expected bytes in base64, got {describe(value)}")
 
 
 @reader.register

@@ -6,10 +6,13 @@ import math
 from typing import Any
 
 import orjson
+import polars as pl
 import pytest
 
+from umbel.errors import InvalidValue
 from umbel.serving.requests import JsonBody
-from umbel.types.json_values import UNTYPED_NAN, with_nan
+from umbel.types import dtypes
+from umbel.types.json_values import UNTYPED_NAN, reader, revive, with_nan
 
 
 class Nested(JsonBody, frozen=True):
@@ -36,3 +39,16 @@ def test_a_nan_is_read_as_deep_as_the_parser_goes(levels: int) -> None:
     for _ in range(levels):
         (found,) = found
     assert math.isnan(found)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_values_of_any_depth_are_no_bytes(opening: str) -> None:
+    """The worker ended at such a row, again and again: Python's repr goes less deep than the parser."""
+    deep = orjson.loads(opening * 1000 + "1" + ("]" if opening == "[" else "}") * 1000)
+    for dtype in (dtypes.Bytes(), dtypes.Optional(dtypes.Bytes())):
+        turn = reader(dtype)
+        assert turn is not None
+        with pytest.raises(InvalidValue, match="expected bytes in base64, got"):
+            turn(deep)
+        frame = revive(pl.DataFrame({"b": pl.Series([deep, "AP8="], dtype=pl.Object)}), {"b": dtype})
+        assert frame["b"].to_list() == [deep, b"\x00\xff"]
