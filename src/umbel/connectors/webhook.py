@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
-
-import orjson
 
 from umbel.connectors.splits import Found, Position, SourceSize, Split, SplitSource
 from umbel.definitions.arguments import DataConnector, DataSource
@@ -24,7 +21,7 @@ from umbel.log.redaction import without_erased
 from umbel.log.segments import LogPosition
 from umbel.types.dtype import DType
 from umbel.types.durations import parse_duration
-from umbel.types.json_values import with_nan
+from umbel.types.json_values import json_text, with_nan
 from umbel.types.raw import Raw, rejects
 
 
@@ -206,10 +203,7 @@ class _RequestGroup:
             value = self._values(record)[self.first + row - record.row]
         except (ValueError, RecursionError):
             return record.entry.payload
-        try:
-            return orjson.dumps(value)
-        except TypeError:  # integers beyond 64 bits
-            return json.dumps(value).encode()
+        return json_text(value)
 
     @cached_property
     def _parsed(self) -> dict[int, list[Any]]:

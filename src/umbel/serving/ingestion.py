@@ -25,6 +25,7 @@ from umbel.serving.metrics import Metrics
 from umbel.serving.requests import ARROW, LINES, MAX_BODY, JsonBody, Parameters, Rows, Text, plain_media
 from umbel.serving.service import Service
 from umbel.serving.threads import ThreadPool
+from umbel.types.json_values import json_text
 
 LONGEST_ID = 1024
 NEW_KEY = "send other rows with a key of their own"
@@ -202,7 +203,7 @@ def taken(data: bytes) -> RowsTaken:
     if not isinstance(found, dict):
         raise InvalidType(f"'data' must be a list of row objects or an object of columns, found {found!r:.80}")
     rows = _transposed(bytes(posted.data))
-    return RowsTaken(posted.webhook, posted.endpoint, _dumped(rows), len(rows))
+    return RowsTaken(posted.webhook, posted.endpoint, json_text(rows), len(rows))
 
 
 def _repeated(data: bytes) -> list[str]:
@@ -217,13 +218,6 @@ def _transposed(data: bytes) -> list[dict[str, Any]]:
     columns = columns_of(parse_value(data))
     check_expansion(columns, max(map(len, columns.values()), default=0))
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _dumped(rows: list[dict[str, Any]]) -> bytes:
-    try:
-        return orjson.dumps(rows)
-    except TypeError:  # integers beyond 64 bits
-        return json.dumps(rows, separators=(",", ":")).encode()
 
 
 def _batch_id(declared: str | None) -> str | None:

@@ -109,6 +109,17 @@ def test_big_integers_and_dictionaries(tmp_path: Path) -> None:
     assert "99999999999999999999" in found.dead[1][1]
 
 
+@pytest.mark.parametrize("levels", [200, 500, 1000])
+def test_a_rejected_row_may_be_nested_deeply(tmp_path: Path, levels: int) -> None:
+    """The worker ended at such a row, again and again: no encoder goes as deep as the parser."""
+    for opening, closing in (("[", "]"), ('{"a":', "}")):
+        deep = f'{{"i":{opening * levels}-1.5{closing * levels},"s":"\\"","z":[{{}},[],null]}}'
+        post(tmp_path / closing, [(f'[{deep},{{"i":7}}]'.encode(), 2)])
+        found = read(endpoint(tmp_path / closing), SCHEMA)
+        assert found.values() == [(7, None)]
+        assert found.dead[0][2] == deep.encode()
+
+
 def test_large_batches_of_the_fast_kind(tmp_path: Path) -> None:
     rows = [{"i": number, "s": "x" * (number % 7), "f": number / 3} for number in range(20_000)]
     post(tmp_path, [(json.dumps(rows[at : at + 500]).encode(), 500) for at in range(0, 20_000, 500)])
