@@ -118,7 +118,9 @@ def column_from_json(values: Sequence[Any], dtype: dtypes.DType, name: str = "",
     checked = dtype.ingest(revived)
     if checked.errors:
         shown = [f"row {row}: {reason}" for row, reason in sorted(checked.errors.items())[:_SHOWN_ERRORS]]
-        raise InvalidValue(f"{what}: column '{name}' of type {dtype}: {'; '.join(shown)}")
+        raise InvalidValue(
+            f"{what}: column '{name}' of type {dtype}: {'; '.join(shown)}", hint="give values of that type, in each row"
+        )
     return checked.values.alias(name)
 
 

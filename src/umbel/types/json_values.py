@@ -144,7 +144,7 @@ def _read_bytes(value: Any) -> Any:
             return base64.b64decode(value, validate=True)
     except ValueError:
         pass
-    raise InvalidValue(f"expected bytes in base64, got {describe(value)}")
+    raise InvalidValue(f"expected bytes in base64, got {describe(value)}", hint='"AP8=" is two bytes')
 
 
 @reader.register

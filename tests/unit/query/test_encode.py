@@ -97,8 +97,9 @@ def test_forms(dtype, value, shown):
     ids=str,
 )
 def test_what_is_no_value_of_the_type_is_refused(dtype, value):
-    with pytest.raises(InvalidValue, match="column 'c'"):
+    with pytest.raises(InvalidValue, match="column 'c'") as report:
         column_from_json([value], dtype, "c")
+    assert report.value.hint
 
 
 def test_tables_come_as_columns_or_as_rows():
