@@ -61,10 +61,10 @@ def command(
 
     if not dataset and not is_now:
         raise InvalidValue("name the dataset and the keys of the rows to erase", hint="umbel erase Customer uid=7")
-    rows = _rows(keys or [], source)
+    deployment = existing_deployment(directory, catalog, store)
+    rows = _rows(keys or [], source, _types(deployment, branch, dataset))
     if dataset and not rows:
         raise InvalidValue(f"erase on dataset '{dataset}': no keys", hint=f"umbel erase {dataset} KEY=VALUE")
-    deployment = existing_deployment(directory, catalog, store)
     if dataset:
         revision = _erase(deployment, branch, dataset, rows)
         typer.echo(f"erased {len(rows)} key{'s' * (len(rows) != 1)} of {dataset}, from revision {revision} on")
@@ -72,12 +72,18 @@ def command(
         raise typer.Exit(_purge(deployment, rows, timeout))
 
 
-def _rows(keys: Sequence[str], source: Path | None) -> list[Mapping[str, Any]]:
+def _types(deployment: Deployment, branch: str, dataset: str) -> dict[str, str]:
+    """Return the names of the types of a dataset's fields."""
+    known = deployment.branch(branch).datasets if dataset else {}
+    return {name: str(dtype) for name, dtype in known[dataset].dtypes.items()} if dataset in known else {}
+
+
+def _rows(keys: Sequence[str], source: Path | None, types: Mapping[str, str]) -> list[Mapping[str, Any]]:
     import orjson
 
     from umbel.errors import InvalidValue
 
-    found: list[Mapping[str, Any]] = [pairs(keys)] if keys else []
+    found: list[Mapping[str, Any]] = [pairs(keys, types)] if keys else []
     for number, line in enumerate(source.read_bytes().splitlines() if source else [], 1):
         if not line.strip():
             continue

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from umbel.cli.options import MAIN, URL, Branch, Url
-from umbel.cli.tables import pairs, show
+from umbel.cli.tables import committed_types, pairs, show
 
 
 def command(
@@ -26,8 +26,10 @@ def command(
     """
     from umbel.client.connection import HttpConnection
 
-    body = {"keys": [pairs(keys)], "as_of": as_of}
-    found = HttpConnection(url, "").send("POST", f"/api/v1/dataset/{dataset}/lookup", branch, body=body).json()
+    connection = HttpConnection(url, "")
+    row = pairs(keys, committed_types(connection, branch, "datasets"), f"{dataset}.")
+    body = {"keys": [row], "as_of": as_of}
+    found = connection.send("POST", f"/api/v1/dataset/{dataset}/lookup", branch, body=body).json()
     if not found["found"][0]:
         typer.echo("not found")
         raise typer.Exit(1)

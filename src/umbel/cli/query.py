@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from umbel.cli.options import MAIN, URL, Branch, Url
-from umbel.cli.tables import pairs, show
+from umbel.cli.tables import committed_types, pairs, show
 
 
 def command(
@@ -31,6 +31,8 @@ def command(
     """
     from umbel.client.connection import HttpConnection
 
-    data = {name: [value] for name, value in pairs(inputs).items()}
+    connection = HttpConnection(url, "")
+    values = pairs(inputs, committed_types(connection, branch, "featuresets"))
+    data = {name: [value] for name, value in values.items()}
     body = {"inputs": list(data), "outputs": outputs, "data": data, "as_of": as_of}
-    show(HttpConnection(url, "").send("POST", "/api/v1/query", branch, body=body).json())
+    show(connection.send("POST", "/api/v1/query", branch, body=body).json())

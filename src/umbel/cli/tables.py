@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 import typer
 
+if TYPE_CHECKING:
+    from umbel.client.connection import HttpConnection
 
-def pairs(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse NAME=VALUE texts into a mapping; values are JSON, else text."""
+TEXT = re.compile(r"(Optional\[)?(str\]?$|regex\(|oneof\(str,)")
+"""The names of types whose values are texts."""
+
+
+def pairs(texts: Sequence[str], types: Mapping[str, str], owner: str = "") -> dict[str, Any]:
+    """Parse NAME=VALUE texts into a mapping.
+
+    Values are JSON, else text. Those of a text field are text, unless null or in quotes: 1.10 is not 1.1 there.
+
+    Args:
+        texts: the arguments of a command.
+        types: the names of types, by NAME.
+        owner: what stands before NAME in `types`.
+    """
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise typer.BadParameter(f"'{text}' is not NAME=VALUE")
-        try:
-            found[name] = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            found[name] = value
+        found[name] = _parsed(value, is_text=TEXT.match(types.get(owner + name, "")) is not None)
     return found
+
+
+def _parsed(text: str, *, is_text: bool) -> Any:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    return text if is_text and not isinstance(value, str | None) else value
+
+
+def committed_types(
+    connection: HttpConnection, branch: str, kind: Literal["datasets", "featuresets"]
+) -> dict[str, str]:
+    """Return the names of the types of all fields or features."""
+    members = "fields" if kind == "datasets" else "features"
+    found = connection.send("GET", "/api/v1/xray", branch).json()[kind]
+    return {f"{each['name']}.{name}": dtype for each in found for name, dtype in each[members].items()}
 
 
 def show(columns: Mapping[str, Sequence[Any]]) -> None:

@@ -112,6 +112,16 @@ def test_a_lookup(umbel: Umbel, server: Served) -> None:
     assert (failed.exit_code, failed.output) == (1, "not found\n")
 
 
+def test_text_is_not_read_as_a_number(umbel: Umbel, server: Served) -> None:
+    tails = ["1.10", "1.1", "1e5", "100000.0", "true", "[1]", "007"]
+    server.log("planes", [{"tailnum": each, "seats": seats, "at": NOON} for seats, each in enumerate(tails)])
+    server.process()
+    for seats, each in enumerate(tails):
+        assert f" seats    {seats} " in umbel("lookup", "Plane", f"tailnum={each}").output
+        assert umbel("query", "Origin.origin", "-i", f"Origin.origin={each}").output.split() == ["Origin.origin", each]
+    assert " seats    1 " in umbel("lookup", "Plane", 'tailnum="1.1"').output
+
+
 def test_a_misspelt_key_is_named(umbel: Umbel, server: Served) -> None:
     report = str(umbel("lookup", "Plane", "tailnm=N1").exception)
     assert "keys: missing columns ['tailnum']" in report

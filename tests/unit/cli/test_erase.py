@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -15,6 +16,7 @@ from umbel.cli import erase as module
 from umbel.cli.main import app
 from umbel.errors import InvalidValue, UnknownName
 from umbel.runtime.batch import drain
+from umbel.runtime.erasures import erased_on
 
 
 @pytest.fixture
@@ -38,6 +40,15 @@ def test_rows_are_erased_and_their_bytes_stay(deployed: Deployed) -> None:
     code, text = run(deployed, "People", f"email={GONE}")
     assert (code, text) == (0, "erased 1 key of People, from revision 2 on\n")
     assert where(deployed.deployment.directory, SECRET)
+
+
+def test_text_is_not_read_as_a_number(deployed: Deployed) -> None:
+    deployed.log("people", [person("1.1", 0), person("1.10", 0)])
+    drain(deployed.deployment)
+    run(deployed, "People", "email=1.10")
+    erased = erased_on(deployed.deployment, "main", deployed.deployment.catalog.latest())
+    rows = pl.DataFrame({"email": ["1.1", "1.10"], "region": ["eu", "eu"]})
+    assert erased.without("People", rows)["email"].to_list() == ["1.1"]
 
 
 def test_refusals(deployed: Deployed, tmp_path: Path) -> None:
