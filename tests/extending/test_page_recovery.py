@@ -26,6 +26,7 @@ from umbel.runtime.recovery.check import check
 from umbel.runtime.recovery.finding import CheckFinding
 from umbel.runtime.source_lags import source_lags
 from umbel.runtime.sources import open_sources
+from umbel.runtime.switching import branch_status
 from umbel.testing.connectors import read_options
 
 __owner__ = "shop@example.com"
@@ -123,6 +124,54 @@ def test_a_reader_may_advance_its_offset_in_place(
             reading.read_on(Poller())
     staged = pl.concat([reading.stage.read(number) for number in reading.stage.numbers()])
     assert [json.loads(each)["n"] for each in staged.to_series()] == pages
+
+
+def test_the_offset_behind_rows_is_not_none(server: Shelves, read: Callable[[Read], Read], tmp_path: Path) -> None:
+    """A last page with the `null` that its API gives for "no more" made all rows come again with each read, without a word."""
+    pages: list[list[Any]] = [[], [7], []]
+
+    def to_null(_: Any, __: str, offset: Any) -> Iterator[Page]:
+        number = offset or 0
+        yield Page([{"n": each} for each in pages[number]], number + 1 if number == 1 else None)
+
+    read(to_null)
+    from umbel_extras.shelf import Shelf
+
+    reading = Shelf(name="shelf", url=server.url).items("a").reader_of(read_options(tmp_path))
+    for offset in (None, 1, 2):
+        offsets = {**reading.stage.state(), "polled_at": 0.0, "offsets": {"a": offset}}
+        reading.stage.save(offsets)
+        if offset == 2:
+            with pytest.raises(InvalidType, match=r"partition 'a': the offset behind a page is None.*come again"):
+                reading.read_on(Poller())
+        else:
+            reading.read_on(Poller())  # nothing at the begin, or an offset
+    pages[0] = [8]
+    reading.stage.save({**reading.stage.state(), "polled_at": 0.0, "offsets": {}})
+    with pytest.raises(InvalidType, match=r"partition 'a': the offset behind a page is None"):
+        reading.read_on(Poller())
+    assert [reading.stage.read(number).height for number in reading.stage.numbers()] == [1]
+
+
+def test_a_commit_that_waits_names_the_partition_that_fails(
+    server: Shelves, failing: tuple[set[str], list[str]], tmp_path: Path
+) -> None:
+    """It was "backfilled: 100 %; nothing serves yet", and nothing said why."""
+    place = Deployed(tmp_path / "umbel")
+    try:
+        place.commit([seen(server, "a", "b")])
+
+        def message() -> str:
+            drain(place.deployment)
+            return str(branch_status(place.deployment, "main")["message"])
+
+        wait_until(lambda: "; it waits for a source of Seen: Shelf 'shelf': cannot be read: " in message(), message)
+        assert "partition 'a': OSError: gone" in message()
+        failing[0].clear()
+        wait_until(lambda: "serves" in message() and "waits" not in message(), message)
+    finally:
+        stop_polling(tmp_path)
+        place.close()
 
 
 def test_a_new_partition_that_is_half_read_holds_the_watermark_after_a_restart(

@@ -232,6 +232,12 @@ class PagedSource(StagedSource):
         except InvalidType as error:
             raise self._wrong(partition, error.message) from error
         offset = _plain(page.offset, self.title)
+        if offset is None and (frame.height or offsets.get(partition) is not None):
+            text = "the offset behind a page is None, where the partition begins: its rows would come again and again"
+            raise InvalidType(
+                f"{self.title}: partition '{partition}': {text}",
+                hint="behind the last page, yield an offset from which later rows are read",
+            )
         if frame.height:
             self.stage.append(frame, {"partition": partition, "offset": offset})
         offsets[partition] = offset

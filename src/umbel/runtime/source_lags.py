@@ -63,7 +63,7 @@ class MeasuredLag:
             return "see that the source runs and can be reached, and that its login and rights are as committed"
         if not self.is_bad:
             return ""
-        return "give the worker more cores, or a larger --budget; see docs/howto/sizing.md"
+        return "give the worker more task slots and cores: -w; see docs/howto/sizing.md"
 
 
 @dataclass

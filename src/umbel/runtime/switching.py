@@ -21,6 +21,7 @@ from umbel.errors import Transient
 from umbel.graph.graph import Graph, GraphNode, KeyedSource
 from umbel.runtime.deployment import JOB, Deployment, replaced
 from umbel.runtime.plans import BatchPlan
+from umbel.runtime.source_lags import source_lags
 from umbel.runtime.sources import open_sources
 
 EVERYTHING = 1 << 60
@@ -150,6 +151,7 @@ class Switch:
         done: rows of history read, as far as the sources tell rows.
         total: rows of history in all, 0 as long as they are not counted.
         rows_per_second: of the backfill so far, None before its first step.
+        trouble: a new source that cannot be read, and why; empty if there is none.
     """
 
     branch: str
@@ -162,6 +164,7 @@ class Switch:
     done: int = 0
     total: int = 0
     rows_per_second: float | None = None
+    trouble: str = ""
 
     @property
     def seconds_left(self) -> float | None:
@@ -178,7 +181,8 @@ class Switch:
             _described(each, *versions, self.share) for versions, names in alike.items() for each in _listed(names)
         ]
         report = "; ".join(parts) or f"revision {self.committed} is being backfilled: {_percent(self.share)}"
-        return f"{report}; it failed and is tried again: {self.error}" if self.error else report
+        failure = f"; it failed and is tried again: {self.error}" if self.error else ""
+        return f"{report}{failure}{f'; it waits for {self.trouble}' if self.trouble else ''}"
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -246,7 +250,19 @@ def _switch(deployment: Deployment, each: Waiting, revision: int) -> Switch:
     datasets = _changed(graph, each.branch, after, before)
     done, total, speed = (state.done, state.total, state.rows_per_second) if awaits else (0, 0, None)
     measured = done + sum(part.done for part in parts), total + sum(part.total for part in parts), speed
-    return Switch(each.branch, each.serving, each.head, datasets, share, state.error, state.failures, *measured)
+    trouble = _trouble(deployment, graph, each)
+    return Switch(
+        each.branch, each.serving, each.head, datasets, share, state.error, state.failures, *measured, trouble
+    )
+
+
+def _trouble(deployment: Deployment, graph: Graph, each: Waiting) -> str:
+    """Return the first new source of a branch that cannot be read, and the reason."""
+    new = {source.key for source in new_sources(graph, each)}
+    lags = source_lags(deployment.directory)
+    return next(
+        (f"a source of {lag.source.partition('@')[0]}: {lag}" for lag in lags if lag.trouble and lag.source in new), ""
+    )
 
 
 def _changed(graph: Graph, branch: str, after: Definitions, before: Definitions) -> dict[str, tuple[int, int | None]]:
